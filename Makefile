@@ -1,0 +1,59 @@
+# `make` alone lists what can be done here.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help quickstart setup test test-fast lint bench dist clean
+
+help: ## list what can be done
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+# The environment is rebuilt when what it is made from changes.
+$(VENV)/.run: pyproject.toml src/openpaisdk/_version.py
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found: apt-get install python3"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  if [ "$$(id -u)" = 0 ]; then apt-get update -q && apt-get install -y -q python3-venv; \
+	  else echo "Python's venv module is missing. Type: sudo apt-get install python3-venv"; exit 1; fi; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+setup: $(VENV)/.dev ## make the virtual environment with everything a developer needs
+
+quickstart: $(VENV)/.run ## set up and run a first training job on the embedded cluster
+	@$(BIN)/pai sub --follow --sources examples/quickstart -- python examples/quickstart/train.py
+
+lint: $(VENV)/.dev ## format check, lint, types (Linux, macOS, Windows), walls, Python 3.6 check of the runtime
+	@$(BIN)/ruff format --check src tests bench
+	@$(BIN)/ruff check src tests bench
+	@$(BIN)/mypy
+	@$(BIN)/mypy --platform darwin -p openpaisdk
+	@$(BIN)/mypy --platform win32 -p openpaisdk
+	@$(BIN)/lint-imports
+	@$(BIN)/vermin -q -t=3.6- --violations --no-tips src/pairuntime
+
+test-fast: $(VENV)/.dev ## the tests that need no outside service (under five minutes)
+	@$(PYTEST) -n 4 --dist loadgroup -m "not slow and not service"
+
+test: lint ## everything: lint, types, walls, the whole suite
+	@$(PYTEST) -n 4 --dist loadgroup -m "not slow"
+	@$(PYTEST) -m slow
+	@cd tests && ../$(BIN)/python -m unittest discover
+
+bench: $(VENV)/.dev ## measure, and print one table of ours against the reference
+	@$(BIN)/python -m bench
+
+dist: $(VENV)/.dev ## build the wheel and the source distribution into dist/
+	@rm -rf dist && $(BIN)/python -m build -q
+
+clean: ## remove what was built
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find src tests bench -name __pycache__ -prune -exec rm -rf {} +
