@@ -5,9 +5,11 @@ Importing this package costs nothing: each name below is loaded when it is first
 
 from __future__ import annotations
 
-from typing import Any
-
 from openpaisdk._version import __version__
+
+TYPE_CHECKING = False  # what typing.TYPE_CHECKING is, without the 5 ms that importing typing costs
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["__version__"]
 
