@@ -1,0 +1,123 @@
+"""The store itself: opening it, writing through the one writer, reading through a few readers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from openpaisdk.errors import StoreError
+from paicluster.store import schema, sqlite
+from paicluster.store.feed import ChangeFeed
+from paicluster.store.writer import BatchOp, Writer
+
+T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741 - an item
+R = TypeVar("R")
+
+_READERS = 3
+
+
+class Store:
+    """The cluster's database. ``await store.write(fn)`` returns when ``fn``'s changes are on disk.
+
+    ``fn`` gets the connection inside a transaction, on another thread; it must not wait for anything.
+    Writes awaited one after another happen in that order; those queued at once share a commit.
+    """
+
+    def __init__(self, engine: Engine, writer: Connection, path: Path) -> None:
+        self.path = path
+        self.changes = ChangeFeed()
+        self._engine = engine
+        self._write_connection = writer
+        self._writer = Writer(writer, path, self.changes)
+        self._read_connections: list[Connection] = []
+        self._local = threading.local()
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
+        self._closed = False
+
+    @classmethod
+    def open(cls, path: Path) -> Store:
+        """Open, create or upgrade the database; a StoreError says in one sentence what is wrong with it."""
+        engine = sqlite.make_engine(path)
+        try:
+            existed = path.exists()
+            conn = sqlite.open_writer(engine)
+            if not existed:
+                path.chmod(0o600)
+            sqlite.probe_writable(conn)
+            schema.bring_up_to_date(conn, path)
+        except Exception as error:
+            engine.dispose()
+            failure = sqlite.as_store_error(error, path)
+            if failure is None:
+                raise
+            raise failure from None
+        return cls(engine, conn, path)
+
+    async def write(self, fn: Callable[[Connection], T]) -> T:
+        """Run ``fn`` in the next commit. What it raises reaches the caller, and only its changes are undone.
+
+        Functions of this room note which jobs they change; others say so with
+        :func:`paicluster.store.touch`. A caller that is cancelled does not take its write back.
+        """
+        result: T = await self._writer.submit(fn)
+        return result
+
+    async def write_batched(self, kind: BatchOp[I, R], item: I) -> R:
+        """As :meth:`write`, but all items of one kind in a commit are handed to one function together."""
+        result: R = await self._writer.submit(None, kind, item)
+        return result
+
+    def write_sync(self, fn: Callable[[Connection], T]) -> T:
+        """For command lines and start-up; the thread waits."""
+        result: T = self._writer.submit_and_wait(fn)
+        return result
+
+    async def read(self, fn: Callable[[Connection], T]) -> T:
+        """Run ``fn`` on a reader's thread; all its queries see one moment of the database."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, fn)
+
+    def read_sync(self, fn: Callable[[Connection], T]) -> T:
+        """For command lines and start-up; the thread waits."""
+        return self._readers.submit(self._read, fn).result()
+
+    def queue_age(self) -> float:
+        """Seconds the oldest write has been waiting; 0 when there is none."""
+        return self._writer.queue_age()
+
+    @property
+    def commits(self) -> int:
+        """How many commits have been made since the store was opened."""
+        return self._writer.commits
+
+    def close(self) -> None:
+        """Finish every queued write and running read, then close. The store refuses whatever comes later."""
+        if self._closed:
+            return
+        self._closed = True
+        self._writer.close()
+        self._readers.shutdown(wait=True)
+        # The writer closes last: the last connection out moves the log into the database and removes it.
+        for conn in (*self._read_connections, self._write_connection):
+            conn.close()
+        self._engine.dispose()
+
+    def _read(self, fn: Callable[[Connection], T]) -> T:
+        try:
+            conn: Connection | None = getattr(self._local, "conn", None)
+            if conn is None:
+                conn = self._local.conn = sqlite.open_reader(self._engine)
+                self._read_connections.append(conn)
+            with conn.begin():
+                return fn(conn)
+        except Exception as error:
+            failure = sqlite.as_store_error(error, self.path)
+            if failure is None or isinstance(error, StoreError):
+                raise
+            raise failure from error

@@ -1,0 +1,26 @@
+"""Alembic's way in. Only called through :mod:`paicluster.store.migrations.upgrade`."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from openpaisdk.errors import StoreError
+from paicluster.store import sqlite
+from paicluster.store.schema import VERSION_TABLE
+from paicluster.store.tables import metadata
+
+connection = context.config.attributes["connection"]
+context.configure(
+    connection=connection,
+    target_metadata=metadata,
+    version_table=VERSION_TABLE,
+    render_as_batch=True,
+    # SQLite's DDL is transactional once the driver keeps its hands off BEGIN, as ours does.
+    transactional_ddl=True,
+)
+with context.begin_transaction():
+    context.run_migrations()
+    if sqlite.broken_foreign_keys(connection):
+        raise StoreError(
+            "The upgrade of the cluster's database left rows that refer to nothing; nothing was changed."
+        )

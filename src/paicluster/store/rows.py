@@ -1,0 +1,145 @@
+"""Rows as the rest of the cluster sees them: plain, typed, frozen. Fields are named after the columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    id: int
+    framework: str
+    username: str
+    name: str
+    debug_id: str
+    vc: str
+    priority: str | None
+    state: str
+    sub_state: str
+    execution_type: str
+    retries: int
+    retries_user: int
+    retries_platform: int
+    platform_streak: int
+    retry_delay_s: float | None
+    retry_at_ms: int | None
+    submission_ms: int
+    created_ms: int
+    launched_ms: int | None
+    completed_ms: int | None
+    exit_code: int | None
+    total_gpus: int
+    total_tasks: int
+    total_roles: int
+    attempt: int
+    generation: str
+    stop_requested_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpecRow:
+    """What was submitted (secrets masked), what the cluster re-reads (JSON), and the sealed secrets."""
+
+    job_id: int
+    config: str
+    job: str
+    sealed: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    job_id: int
+    attempt: int
+    sub_state: str
+    created_ms: int | None = None
+    launched_ms: int | None = None
+    completed_ms: int | None = None
+    exit_code: int | None = None
+    exit_type: str | None = None
+    trigger_message: str | None = None
+    trigger_role: str | None = None
+    trigger_index: int | None = None
+    diagnostics: str | None = None
+    runtime_exit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """One attempt of one task; ``uid`` names the attempt, ``task_uid`` the task across its attempts.
+
+    ``ports``, ``gpus`` and ``exit_info`` are JSON texts.
+    """
+
+    uid: str
+    job_id: int
+    attempt: int
+    role: str
+    role_order: int
+    task_index: int
+    task_attempt: int
+    task_uid: str
+    sub_state: str
+    node: str | None = None
+    ip: str | None = None
+    ports: str | None = None
+    gpus: str | None = None
+    cpu: float = 0
+    memory_mb: int = 0
+    created_ms: int | None = None
+    launched_ms: int | None = None
+    completed_ms: int | None = None
+    exit_code: int | None = None
+    exit_info: str | None = None
+    retries_total: int = 0
+    retries_accountable: int = 0
+    stop_requested: bool = False
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    id: int
+    job_id: int
+    uid: str
+    type: str
+    reason: str
+    message: str
+    task_role: str | None
+    task_index: int | None
+    first_ms: int
+    last_ms: int
+    count: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveJob:
+    """A job that is not over, with the tasks of its current attempt (every task attempt of it)."""
+
+    job: JobRow
+    tasks: tuple[TaskRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UserRow:
+    """``extension`` is a JSON text."""
+
+    username: str
+    password_hash: str
+    email: str
+    admin: bool
+    extension: str
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """``kind`` is session, application or job."""
+
+    id: str
+    username: str
+    kind: str
+    name: str
+    created_ms: int
+    expires_ms: int | None
+    job_id: int | None

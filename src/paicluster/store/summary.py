@@ -1,0 +1,61 @@
+"""A job's entry in a list, as OpenPAI's JSON, rendered when the job changes rather than when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+_encode = msgspec.json.Encoder().encode
+
+
+def render_summary(
+    *,
+    debug_id: str,
+    name: str,
+    username: str,
+    state: str,
+    sub_state: str,
+    execution_type: str,
+    tags: Sequence[str],
+    retries: int,
+    retries_user: int,
+    retries_platform: int,
+    retry_delay_s: float | None,
+    submission_ms: int,
+    created_ms: int,
+    launched_ms: int | None,
+    completed_ms: int | None,
+    exit_code: int | None,
+    vc: str,
+    total_gpus: int,
+    total_tasks: int,
+    total_roles: int,
+    priority: str | None,
+) -> str:
+    """The JobSummary of ``GET /api/v2/jobs``."""
+    return _encode(
+        {
+            "debugId": debug_id,
+            "name": name,
+            "username": username,
+            "state": state,
+            "subState": sub_state,
+            "executionType": execution_type,
+            "tags": tags,
+            "retries": retries,
+            "retryDetails": {"user": retries_user, "platform": retries_platform, "resource": 0},
+            "retryDelayTime": retry_delay_s,
+            "submissionTime": submission_ms,
+            "createdTime": created_ms,
+            # A job that never ran counts as launched when it ended, as OpenPAI has it.
+            "launchedTime": completed_ms if launched_ms is None else launched_ms,
+            "completedTime": completed_ms,
+            "appExitCode": exit_code,
+            "virtualCluster": vc,
+            "totalGpuNumber": total_gpus,
+            "totalTaskNumber": total_tasks,
+            "totalTaskRoleNumber": total_roles,
+            "jobPriority": priority,
+        }
+    ).decode()

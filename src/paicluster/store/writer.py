@@ -1,0 +1,291 @@
+"""The one writer: a thread, a connection, a queue. What queues up during a commit shares the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Connection
+
+from openpaisdk.errors import StoreError
+from paicluster.store import sqlite
+from paicluster.store.feed import ChangeFeed
+
+_log = logging.getLogger(__name__)
+
+I = TypeVar("I")  # noqa: E741 - an item
+R = TypeVar("R")
+
+# A commit carries at most this many operations, so that the first of them does not wait for thousands.
+_LARGEST_BATCH = 512
+
+_TOUCHED = "paicluster_touched"
+
+
+@dataclass(frozen=True, eq=False)
+class BatchOp(Generic[I, R]):
+    """A kind of write whose items are handed over together: N submissions become one statement.
+
+    ``fn(conn, items)`` answers one result or one exception for each item, in their order.
+    """
+
+    name: str
+    fn: Callable[[Connection, list[I]], Sequence[R | Exception]]
+
+
+def touch(conn: Connection, job_id: int) -> None:
+    """Say that this transaction changes a job; the change feed tells of it after the commit."""
+    conn.info.setdefault(_TOUCHED, {})[job_id] = None
+
+
+def touch_all(conn: Connection, job_ids: Iterable[int]) -> None:
+    conn.info.setdefault(_TOUCHED, {}).update(dict.fromkeys(job_ids))
+
+
+class _Op:
+    """One queued write and who waits for it: a future of ``loop``, or a thread when there is none."""
+
+    __slots__ = ("error", "fn", "item", "kind", "loop", "queued", "result", "waiter")
+
+    def __init__(
+        self,
+        fn: Callable[[Connection], Any] | None,
+        kind: BatchOp[Any, Any] | None,
+        item: Any,
+        loop: asyncio.AbstractEventLoop | None,
+        waiter: Any,
+    ) -> None:
+        self.fn = fn
+        self.kind = kind
+        self.item = item
+        self.loop = loop
+        self.waiter = waiter
+        self.queued = time.monotonic()
+        self.result: Any = None
+        self.error: Exception | None = None
+
+
+class _SyncWaiter:
+    """A thread that waits for its write; it publishes what the batch touched when no loop will."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.touched: dict[int, None] = {}
+
+
+class Writer:
+    """Owns the writing connection. :class:`paicluster.store.Store` is its only user."""
+
+    def __init__(self, conn: Connection, path: Path, changes: ChangeFeed) -> None:
+        self._conn = conn
+        self._path = path
+        self._changes = changes
+        self._pending: deque[_Op] = deque()
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._idle = False
+        self._closing = False
+        self._oldest: float | None = None
+        self.commits = 0
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+        self._thread.start()
+
+    # -- on the callers' side ---------------------------------------------------------------------
+
+    def submit(
+        self,
+        fn: Callable[[Connection], Any] | None,
+        kind: BatchOp[Any, Any] | None = None,
+        item: Any = None,
+    ) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._enqueue(_Op(fn, kind, item, loop, future))
+        return future
+
+    def submit_and_wait(self, fn: Callable[[Connection], Any]) -> Any:
+        waiter = _SyncWaiter()
+        op = _Op(fn, None, None, None, waiter)
+        self._enqueue(op)
+        waiter.done.wait()
+        self._changes.publish_all(waiter.touched)
+        if op.error is not None:
+            raise op.error
+        return op.result
+
+    def queue_age(self) -> float:
+        """Seconds the oldest write has been waiting."""
+        oldest = self._oldest
+        if oldest is None:
+            try:
+                oldest = self._pending[0].queued
+            except IndexError:
+                return 0.0
+        return max(0.0, time.monotonic() - oldest)
+
+    def close(self) -> None:
+        """Finish what is queued, then end the thread."""
+        self._closing = True
+        self._wake.put(None)
+        self._thread.join()
+
+    def _enqueue(self, op: _Op) -> None:
+        if self._closing:
+            raise StoreError("The cluster's database is closed.", status=503)
+        self._pending.append(op)
+        # The thread says it is idle before it looks at the queue a last time, so that either it sees
+        # this operation or we see it idle.
+        if self._idle:
+            self._wake.put(None)
+
+    # -- on the writer's thread -------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            batch = self._take()
+            if not batch:
+                return
+            touched: dict[int, None] = {}
+            try:
+                touched = self._commit(batch)
+            except Exception as error:
+                failure = sqlite.as_store_error(error, self._path)
+                if failure is None:
+                    _log.exception("a batch of %d writes failed", len(batch))
+                    failure = StoreError(f"The cluster's database could not be written ({error}).")
+                for op in batch:
+                    op.result, op.error = None, failure
+            self._deliver(batch, touched)
+            self._oldest = None
+
+    def _take(self) -> list[_Op]:
+        """Wait for work; everything queued by then, up to the limit. Nothing when closed and drained."""
+        pending = self._pending
+        while not pending:
+            self._idle = True
+            if not pending:
+                if self._closing:
+                    return []
+                self._wake.get()
+            self._idle = False
+        self._oldest = pending[0].queued
+        return [pending.popleft() for _ in range(min(len(pending), _LARGEST_BATCH))]
+
+    def _commit(self, batch: list[_Op]) -> dict[int, None]:
+        """Run a batch in one transaction; what it touched, once that is on disk."""
+        conn = self._conn
+        units = _units(batch)
+        touched: dict[int, None] = {}
+        conn.info[_TOUCHED] = touched
+        transaction = conn.begin()
+        try:
+            if len(units) == 1:
+                if not _run_unit(conn, units[0]):
+                    transaction.rollback()
+                    self._undone(units[0])
+                    return {}
+            else:
+                for unit in units:
+                    self._run_guarded(unit)
+            touched = conn.info[_TOUCHED]
+            transaction.commit()
+        except BaseException:
+            # Whatever went wrong, the connection goes back clean: the next batch must find it usable.
+            transaction.rollback()
+            raise
+        self.commits += 1
+        return touched
+
+    def _run_guarded(self, unit: list[_Op]) -> None:
+        """Run one unit inside a savepoint, so that its failure takes back only its own changes."""
+        conn = self._conn
+        before = dict(conn.info[_TOUCHED])
+        conn.exec_driver_sql("SAVEPOINT unit")
+        if _run_unit(conn, unit):
+            conn.exec_driver_sql("RELEASE SAVEPOINT unit")
+            return
+        if sqlite.transaction_lost(conn):
+            raise unit[0].error or StoreError("The cluster's database gave up a transaction.")
+        conn.exec_driver_sql("ROLLBACK TO SAVEPOINT unit")
+        conn.exec_driver_sql("RELEASE SAVEPOINT unit")
+        conn.info[_TOUCHED] = before
+        self._undone(unit)
+
+    def _undone(self, unit: list[_Op]) -> None:
+        for op in unit:
+            if op.error is not None:
+                op.error = sqlite.as_store_error(op.error, self._path) or op.error
+
+    def _deliver(self, batch: list[_Op], touched: dict[int, None]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Op]] = {}
+        sync: list[_Op] = []
+        for op in batch:
+            if op.loop is None:
+                sync.append(op)
+            else:
+                by_loop.setdefault(op.loop, []).append(op)
+        for loop, ops in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(self._resolve, ops, touched)
+            except RuntimeError:
+                continue  # that loop is closed: nobody waits any more
+            touched = {}
+        for op in sync:
+            op.waiter.touched, touched = touched, {}
+            op.waiter.done.set()
+
+    def _resolve(self, ops: list[_Op], touched: dict[int, None]) -> None:
+        """On the loop: wake every caller of the batch, and tell the feed."""
+        for op in ops:
+            if op.waiter.done():
+                continue  # the caller gave up waiting; the write stands
+            if op.error is not None:
+                op.waiter.set_exception(op.error)
+            else:
+                op.waiter.set_result(op.result)
+        self._changes.publish_all(touched)
+
+
+def _units(batch: list[_Op]) -> list[list[_Op]]:
+    """What is undone together: each plain write alone, all items of one kind as one."""
+    units: list[list[_Op]] = []
+    kinds: dict[int, list[_Op]] = {}
+    for op in batch:
+        if op.kind is None:
+            units.append([op])
+            continue
+        unit = kinds.get(id(op.kind))
+        if unit is None:
+            unit = kinds[id(op.kind)] = []
+            units.append(unit)
+        unit.append(op)
+    return units
+
+
+def _run_unit(conn: Connection, unit: list[_Op]) -> bool:
+    """Run it and note each result; False when it raised and its changes must be taken back."""
+    kind = unit[0].kind
+    try:
+        if kind is None:
+            fn = unit[0].fn
+            if fn is not None:
+                unit[0].result = fn(conn)
+            return True
+        results = kind.fn(conn, [op.item for op in unit])
+        for op, result in zip(unit, results, strict=True):
+            if isinstance(result, Exception):
+                op.error = result
+            else:
+                op.result = result
+    except Exception as error:
+        for op in unit:
+            op.result, op.error = None, error
+        return False
+    return True
