@@ -1,0 +1,191 @@
+"""A cluster as an object: each method is one question to its API, each answer a typed value."""
+
+from __future__ import annotations
+
+import json
+
+from openpaisdk.client.address import quote
+from openpaisdk.client.failures import NO_API
+from openpaisdk.client.transport import Endpoint, Transport
+from openpaisdk.client.values import Event, Job, JobSummary, VirtualCluster
+from openpaisdk.errors import ConnectionFailed, NotFound, PaiError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from openpaisdk.client.wire import Answer, Body
+
+
+class Cluster:
+    """Ask a cluster, as one user. Not for several threads at once: each takes its own."""
+
+    def __init__(
+        self,
+        alias: str,
+        endpoint: Endpoint,
+        *,
+        renew: Callable[[bool], Endpoint | None] | None = None,
+        is_embedded: bool = False,
+    ):
+        self.alias = alias
+        self.transport = Transport(alias, endpoint, renew)
+        self.is_embedded = is_embedded
+
+    @property
+    def user(self) -> str:
+        return self.transport.endpoint.user
+
+    @property
+    def uri(self) -> str:
+        return str(self.transport.endpoint.address)
+
+    def info(self) -> dict[str, object]:
+        """Name, version and how one logs in. Needs no token."""
+        return _mapping(self._get("/api/v2/info"), self)
+
+    def login(self, user: str, password: str) -> str:
+        """A token for a password."""
+        body = json.dumps({"username": user, "password": password}).encode()
+        answer = self._json("POST", "/api/v2/authn/basic/login", body=body)
+        token = _mapping(answer, self).get("token")
+        if not isinstance(token, str) or not token:
+            raise ConnectionFailed(f"{self.transport.where} gave no token.")
+        return token
+
+    def check_token(self) -> dict[str, object]:
+        """Who the token belongs to, as the cluster sees it."""
+        return _mapping(self._get(f"/api/v2/users/{quote(self.user)}"), self)
+
+    def jobs(
+        self,
+        *,
+        user: str = "",
+        state: str = "",
+        keyword: str = "",
+        virtual_cluster: str = "",
+        limit: int | None = None,
+        offset: int | None = None,
+        order: str = "",
+    ) -> list[JobSummary]:
+        """A page of jobs, newest first unless ``order`` says otherwise."""
+        found = self._get(
+            "/api/v2/jobs",
+            {
+                "username": user,
+                "state": state,
+                "keyword": keyword,
+                "vc": virtual_cluster,
+                "limit": limit,
+                "offset": offset,
+                "order": order,
+            },
+        )
+        if isinstance(found, dict):  # with a total count
+            found = found.get("data")
+        if not isinstance(found, list):
+            raise _strange(self)
+        return [JobSummary(_mapping(raw, self)) for raw in found]
+
+    def job(self, name: str, user: str = "") -> Job:
+        return Job(_mapping(self._get(self.job_path(name, user), missing=name), self))
+
+    def job_config(self, name: str, user: str = "") -> str:
+        """The job as it was submitted: JSON or YAML text, secrets masked."""
+        path = self.job_path(name, user) + "/config"
+        return self._answer("GET", path, missing=name).read().decode("utf-8", "replace")
+
+    def events(self, name: str, user: str = "") -> list[Event]:
+        found = self._get(self.job_path(name, user) + "/events", missing=name)
+        data = found.get("data") if isinstance(found, dict) else found
+        return [Event(raw) for raw in data if isinstance(raw, dict)] if isinstance(data, list) else []
+
+    def submit(self, job: str, key: str) -> None:
+        """Hand in a job (JSON is YAML). Under one key it is taken once, however often it is sent."""
+        headers = {"Content-Type": "text/yaml", "Idempotency-Key": key}
+        self._answer("POST", "/api/v2/jobs", body=job.encode(), headers=headers).read()
+
+    def stop(self, name: str, user: str = "") -> None:
+        path = self.job_path(name, user) + "/executionType"
+        self._json("PUT", path, body=b'{"value":"STOP"}', missing=name)
+
+    def virtual_clusters(self) -> list[VirtualCluster]:
+        found = _mapping(self._get("/api/v2/virtual-clusters"), self)
+        return [VirtualCluster(name, _mapping(raw, self)) for name, raw in found.items()]
+
+    def has_sources(self, sha256: str) -> bool:
+        """Whether the cluster already keeps a tar of that identity."""
+        answer = self.transport.ask("HEAD", f"/api/v2/sources/{sha256}", accept=(404,))
+        answer.read()
+        return answer.status == 200
+
+    def put_sources(self, sha256: str, body: Body | bytes) -> None:
+        headers = {"Content-Type": "application/x-tar"}
+        try:
+            self._answer("PUT", f"/api/v2/sources/{sha256}", body=body, headers=headers, timeout=600).read()
+        except NotFound as e:
+            if e.code != NO_API:
+                raise
+            raise PaiError(
+                f"The cluster {self.alias} keeps no sources, so files cannot travel there with a job.",
+                hint="Put them into the image, or leave --sources out.",
+            ) from None
+
+    def job_path(self, name: str, user: str = "") -> str:
+        owner, sep, bare = name.partition("~")
+        whole = f"{owner}~{bare}" if sep else f"{user or self.user}~{name}"
+        return f"/api/v2/jobs/{quote(whole)}"
+
+    def close(self) -> None:
+        self.transport.close()
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        values: Mapping[str, object] | None = None,
+        body: bytes | Body | None = None,
+        headers: Mapping[str, str] | None = None,
+        missing: str = "",
+        timeout: float = 60.0,
+    ) -> Answer:
+        try:
+            return self.transport.ask(
+                method, path, values=values, body=body, headers=headers, timeout=timeout
+            )
+        except NotFound as e:
+            if not missing or e.code != NotFound.code:
+                raise
+            raise NotFound(
+                f"There is no job {missing!r} on the cluster {self.alias}.", hint="pai list-jobs shows yours."
+            ) from None
+
+    def _json(self, method: str, path: str, *, body: bytes, missing: str = "") -> object:
+        answer = self._answer(
+            method, path, body=body, headers={"Content-Type": "application/json"}, missing=missing
+        )
+        return _parsed(answer.read(), self)
+
+    def _get(self, path: str, values: Mapping[str, object] | None = None, missing: str = "") -> object:
+        return _parsed(self._answer("GET", path, values=values, missing=missing).read(), self)
+
+
+def _parsed(body: bytes, cluster: Cluster) -> object:
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise _strange(cluster) from None
+
+
+def _mapping(value: object, cluster: Cluster) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise _strange(cluster)
+    return value
+
+
+def _strange(cluster: Cluster) -> ConnectionFailed:
+    return ConnectionFailed(
+        f"Something answers at {cluster.uri}, but not as an OpenPAI cluster does.",
+        hint="Check the address: pai list-clusters shows it.",
+    )

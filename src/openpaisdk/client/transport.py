@@ -1,0 +1,165 @@
+"""One way to a cluster: a connection that is kept, the token, a few tries, and errors that say what to do."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from openpaisdk.client.address import Address, parse_uri, query
+from openpaisdk.client.failures import error_of, no_answer
+from openpaisdk.client.wire import Body, PlainConnection
+from openpaisdk.errors import Unauthorized
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from openpaisdk.client.wire import Answer, Connection
+
+CONNECT_TIMEOUT = 10.0
+TIMEOUT = 60.0
+TRIES = 3
+PAUSES = (0.1, 0.4, 1.0)
+REST_SERVER = "/rest-server"
+"""Where OpenPAI's front door keeps its API. A cluster without the front door has it at the root."""
+
+
+class Endpoint:
+    """Where a cluster is and who we are there. The embedded cluster's changes whenever it starts anew."""
+
+    __slots__ = ("address", "authority_file", "rest_path", "token", "user", "verify")
+
+    def __init__(
+        self,
+        uri: str,
+        user: str = "",
+        token: str = "",
+        *,
+        rest_path: str = REST_SERVER,
+        verify: bool = True,
+        authority_file: str = "",
+    ):
+        self.address: Address = parse_uri(uri)
+        self.user = user
+        self.token = token
+        self.rest_path = "" if self.address.prefix.endswith(REST_SERVER) else rest_path
+        self.verify = verify
+        self.authority_file = authority_file
+
+
+class Transport:
+    """Requests to one cluster. Everything sent is safe to send again: reads, whole writes, or under a key."""
+
+    def __init__(
+        self, alias: str, endpoint: Endpoint, renew: Callable[[bool], Endpoint | None] | None = None
+    ):
+        """``renew(following)`` finds the cluster again after it moved; None says it is not back yet."""
+        self.alias = alias
+        self.endpoint = endpoint
+        self.renew = renew
+        self.connection: Connection | None = None
+
+    @property
+    def where(self) -> str:
+        return f"The cluster {self.alias} at {self.endpoint.address}"
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        values: Mapping[str, object] | None = None,
+        body: bytes | Body | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = TIMEOUT,
+        tries: int = TRIES,
+        at_root: bool = False,
+        accept: tuple[int, ...] = (),
+    ) -> Answer:
+        """Send a request; an answer that says no becomes an error, unless its status is in ``accept``."""
+        renewed = False
+        tried = 0
+        while True:
+            was_open = self.connection is not None and self.connection.is_open
+            try:
+                answer = self._send(method, path, values, body, headers, timeout, at_root)
+            except OSError as e:
+                self.close()
+                if was_open and not isinstance(e, TimeoutError):
+                    continue  # the kept connection had gone stale; a fresh one decides
+                if self.renew and not renewed and tries > 1:
+                    renewed = True
+                    self.endpoint = self.renew(False) or self.endpoint
+                    continue
+                tried += 1
+                if tried >= tries or isinstance(e, TimeoutError) or not _may_pass(e):
+                    raise no_answer(e, self.where, timeout) from None
+                time.sleep(PAUSES[min(tried, len(PAUSES)) - 1])
+                continue
+            if answer.status < 400 or answer.status in accept:
+                return answer
+            if answer.status in (429, 502, 503, 504) and tried + 1 < tries:
+                tried += 1
+                answer.read()
+                time.sleep(_asked_pause(answer.headers) or PAUSES[min(tried, len(PAUSES)) - 1])
+                continue
+            error = error_of(answer.status, answer.read(), self.where)
+            if isinstance(error, Unauthorized) and self.renew and not renewed:
+                renewed = True
+                self.endpoint = self.renew(False) or self.endpoint
+                self.close()
+                continue
+            raise error
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        values: Mapping[str, object] | None,
+        body: bytes | Body | None,
+        headers: Mapping[str, str] | None,
+        timeout: float,
+        at_root: bool,
+    ) -> Answer:
+        there = self.endpoint
+        if self.connection is None:
+            self.connection = connect(there)
+        sent = {"Host": there.address.authority, "User-Agent": "pai", "Accept": "*/*"}
+        if there.token:
+            sent["Authorization"] = f"Bearer {there.token}"
+        sent.update(headers or {})
+        front = "" if at_root else there.address.prefix + there.rest_path
+        target = front + path + (query(values) if values else "")
+        return self.connection.ask(method, target, sent, body, timeout)
+
+
+def connect(endpoint: Endpoint) -> Connection:
+    """A connection of the kind this address needs. Nothing is sent yet."""
+    address = endpoint.address
+    if not address.is_secure and (address.is_loopback or not _any_proxy()):
+        return PlainConnection(address.host, address.port, CONNECT_TIMEOUT)
+    from openpaisdk.client.tunnels import TunnelConnection, proxy_for
+
+    proxy = proxy_for(address)
+    if not proxy and not address.is_secure:
+        return PlainConnection(address.host, address.port, CONNECT_TIMEOUT)
+    return TunnelConnection(address, proxy, CONNECT_TIMEOUT, endpoint.verify, endpoint.authority_file)
+
+
+def _any_proxy() -> bool:
+    return any(os.environ.get(n) for n in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"))
+
+
+def _may_pass(error: OSError) -> bool:
+    """Whether trying again in a moment can help: a name that is unknown or a bad certificate stays so."""
+    return isinstance(error, ConnectionError) or type(error).__name__ == "WireError"
+
+
+def _asked_pause(headers: Mapping[str, str]) -> float:
+    asked = headers.get("retry-after", "")
+    return min(float(asked), 10.0) if asked.isdecimal() else 0.0

@@ -1,0 +1,183 @@
+"""What a cluster answers, typed. ``raw`` is the answer itself, for programs that want all of it.
+
+Plain classes: dataclasses and typing together take longer to import than most commands take to run.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FINAL_STATES = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
+
+
+def text(raw: Mapping[str, object], key: str) -> str:
+    value = raw.get(key)
+    return "" if value is None else str(value)
+
+
+def number(raw: Mapping[str, object], key: str) -> int | None:
+    value = raw.get(key)
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def inner(raw: Mapping[str, object], key: str) -> dict[str, object]:
+    value = raw.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+class JobSummary:
+    """A job in a list."""
+
+    __slots__ = (
+        "completed_ms",
+        "exit_code",
+        "gpus",
+        "launched_ms",
+        "name",
+        "raw",
+        "retries",
+        "state",
+        "submitted_ms",
+        "tasks",
+        "user",
+        "virtual_cluster",
+    )
+
+    def __init__(self, raw: dict[str, object]):
+        self.raw = raw
+        self.name = text(raw, "name")
+        self.user = text(raw, "username")
+        self.state = text(raw, "state") or "UNKNOWN"
+        self.submitted_ms = number(raw, "submissionTime") or number(raw, "createdTime")
+        self.launched_ms = number(raw, "launchedTime")
+        self.completed_ms = number(raw, "completedTime")
+        self.exit_code = number(raw, "appExitCode")
+        self.virtual_cluster = text(raw, "virtualCluster")
+        self.retries = number(raw, "retries") or 0
+        self.tasks = number(raw, "totalTaskNumber") or 0
+        self.gpus = number(raw, "totalGpuNumber") or 0
+
+
+class Task:
+    """One task of a job, in its current attempt."""
+
+    __slots__ = (
+        "attempt",
+        "completed_ms",
+        "container_id",
+        "exit_code",
+        "index",
+        "ip",
+        "launched_ms",
+        "log",
+        "ports",
+        "raw",
+        "role",
+        "state",
+    )
+
+    def __init__(self, role: str, raw: dict[str, object]):
+        self.raw = raw
+        self.role = role
+        self.index = number(raw, "taskIndex") or 0
+        self.state = text(raw, "taskState") or "UNKNOWN"
+        self.exit_code = number(raw, "containerExitCode")
+        self.ip = text(raw, "containerIp")
+        self.ports = {str(k): str(v) for k, v in inner(raw, "containerPorts").items()}
+        self.launched_ms = number(raw, "launchedTime")
+        self.completed_ms = number(raw, "completedTime")
+        self.attempt = number(raw, "attemptId") or 0
+        self.log = text(raw, "containerLog")
+        self.container_id = text(raw, "containerId")
+
+
+class Job:
+    """One job, with its tasks."""
+
+    __slots__ = (
+        "attempt",
+        "completed_ms",
+        "diagnostics",
+        "exit_code",
+        "launched_ms",
+        "name",
+        "origin_exit_code",
+        "raw",
+        "retries",
+        "state",
+        "submitted_ms",
+        "tasks",
+        "trigger",
+        "user",
+        "virtual_cluster",
+    )
+
+    def __init__(self, raw: dict[str, object]):
+        status = inner(raw, "jobStatus")
+        self.raw = raw
+        self.name = text(raw, "name")
+        self.user = text(status, "username")
+        self.state = text(status, "state") or "UNKNOWN"
+        self.attempt = number(status, "attemptId") or 0
+        self.retries = number(status, "retries") or 0
+        self.submitted_ms = number(status, "submissionTime") or number(status, "createdTime")
+        self.launched_ms = number(status, "launchedTime")
+        self.completed_ms = number(status, "completedTime")
+        self.exit_code = number(status, "appExitCode")
+        self.origin_exit_code = number(
+            inner(inner(status, "appExitMessages"), "runtime"), "originUserExitCode"
+        )
+        self.diagnostics = text(status, "appExitDiagnostics")
+        self.trigger = text(status, "appExitTriggerMessage")
+        self.virtual_cluster = text(status, "virtualCluster")
+        self.tasks: list[Task] = []
+        for role, group in inner(raw, "taskRoles").items():
+            statuses = group.get("taskStatuses") if isinstance(group, dict) else None
+            for task in statuses if isinstance(statuses, list) else []:
+                if isinstance(task, dict):
+                    self.tasks.append(Task(role, task))
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in FINAL_STATES
+
+
+class Event:
+    """What the cluster has to say about a job."""
+
+    __slots__ = ("kind", "message", "raw", "reason")
+
+    def __init__(self, raw: dict[str, object]):
+        self.raw = raw
+        self.kind = text(raw, "type")
+        self.reason = text(raw, "reason")
+        self.message = text(raw, "message")
+
+
+class VirtualCluster:
+    """A share of a cluster. Resources are None where the cluster does not tell."""
+
+    __slots__ = ("name", "raw")
+
+    def __init__(self, name: str, raw: dict[str, object]):
+        self.name = name
+        self.raw = raw
+
+    def total(self, *names: str) -> int | None:
+        return _first(inner(self.raw, "resourcesTotal"), names)
+
+    def available(self, *names: str) -> int | None:
+        """Total less used, of one resource; the generations of clusters name it differently."""
+        total, used = self.total(*names), _first(inner(self.raw, "resourcesUsed"), names)
+        return None if total is None else total - (used or 0)
+
+
+GPUS = ("gpu", "GPUs")
+CORES = ("cpu", "vCores")
+MEMORY = ("memory",)
+
+
+def _first(raw: Mapping[str, object], names: tuple[str, ...]) -> int | None:
+    return next((n for n in (number(raw, name) for name in names) if n is not None), None)

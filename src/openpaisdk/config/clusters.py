@@ -1,0 +1,144 @@
+"""The clusters a person knows: ``clusters.yaml``, a list of entries."""
+
+from __future__ import annotations
+
+import os
+
+from openpaisdk.config.defaults import Defaults
+from openpaisdk.config.files import Lock, read_yaml, write_yaml
+from openpaisdk.config.folders import folder_here, shown, user_folder
+from openpaisdk.errors import ConfigError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FILE = "clusters.yaml"
+EMBEDDED_ALIAS = "local"
+EMBEDDED = "embedded"
+
+
+class ClusterEntry:
+    """One entry. ``raw`` is the whole mapping, so that keys we do not know survive a rewrite."""
+
+    __slots__ = ("alias", "raw")
+
+    def __init__(self, raw: dict[str, object]):
+        self.raw = raw
+        self.alias = str(raw["cluster_alias"])
+
+    @classmethod
+    def embedded(cls) -> ClusterEntry:
+        """The cluster inside: where it listens and its token are in its handshake file, never here."""
+        return cls({"cluster_alias": EMBEDDED_ALIAS, "type": EMBEDDED})
+
+    @property
+    def is_embedded(self) -> bool:
+        return self.raw.get("type") == EMBEDDED
+
+    @property
+    def is_storage(self) -> bool:
+        return str(self.raw.get("type") or "").startswith("storage-")
+
+    def text(self, key: str) -> str:
+        value = self.raw.get(key)
+        return "" if value is None else str(value)
+
+
+class ClusterBook:
+    """All entries of the clusters file in force, and which one is selected."""
+
+    __slots__ = ("defaults", "entries", "path")
+
+    def __init__(self, path: str, entries: list[ClusterEntry], defaults: Defaults):
+        self.path = path
+        self.entries = entries
+        self.defaults = defaults
+
+    @classmethod
+    def load(cls) -> ClusterBook:
+        defaults = Defaults.load()
+        path = clusters_file(defaults)
+        return cls(path, _entries(path), defaults)
+
+    @property
+    def selected(self) -> str:
+        return self.defaults.text("cluster-alias")
+
+    def find(self, alias: str) -> ClusterEntry | None:
+        return next((e for e in self.entries if e.alias == alias), None)
+
+    def choose(self, alias: str = "") -> ClusterEntry:
+        """The cluster a command means: the one named, the one selected, or the only one there is."""
+        wanted = alias or self.selected
+        if wanted:
+            entry = self.find(wanted)
+            if entry:
+                return entry
+            if wanted == EMBEDDED_ALIAS:
+                return ClusterEntry.embedded()
+            raise self.unknown(wanted)
+        usable = [e for e in self.entries if not e.is_storage]
+        if not usable:
+            return ClusterEntry.embedded()
+        if len(usable) > 1:
+            names, first = ", ".join(e.alias for e in usable), usable[0].alias
+            raise UsageError(
+                f"There are {len(usable)} clusters ({names}) and none is selected.",
+                hint=f"Add -a {first} to the command, or choose one for good: pai select-cluster -g {first}",
+            )
+        return usable[0]
+
+    def unknown(self, alias: str) -> UsageError:
+        from difflib import get_close_matches
+
+        near = get_close_matches(alias, [e.alias for e in self.entries], 1)
+        return UsageError(
+            f"There is no cluster called {alias!r}." + (f" Did you mean {near[0]}?" if near else ""),
+            hint="pai list-clusters shows those you have; pai add-cluster adds one",
+        )
+
+    def put(self, entry: ClusterEntry) -> None:
+        """Add an entry, or replace the one with its alias."""
+
+        def change(entries: list[ClusterEntry]) -> None:
+            for i, old in enumerate(entries):
+                if old.alias == entry.alias:
+                    entries[i] = entry
+                    return
+            entries.append(entry)
+
+        self._rewrite(change)
+
+    def delete(self, alias: str) -> None:
+        def change(entries: list[ClusterEntry]) -> None:
+            if all(e.alias != alias for e in entries):
+                raise self.unknown(alias)
+            entries[:] = [e for e in entries if e.alias != alias]
+
+        self._rewrite(change)
+
+    def _rewrite(self, change: Callable[[list[ClusterEntry]], None]) -> None:
+        with Lock(self.path):
+            entries = _entries(self.path)  # anew: another command may have written since
+            change(entries)
+            write_yaml(self.path, [e.raw for e in entries])
+            self.entries = entries
+
+
+def clusters_file(defaults: Defaults) -> str:
+    return os.path.join(folder_here() if defaults.yes("clusters-in-local") else user_folder(), FILE)
+
+
+def _entries(path: str) -> list[ClusterEntry]:
+    value = read_yaml(path)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ConfigError(f"{shown(path)} must hold a list of clusters.")
+    entries = []
+    for i, raw in enumerate(value):
+        if not isinstance(raw, dict) or not raw.get("cluster_alias"):
+            raise ConfigError(f"{shown(path)}: entry {i + 1} has no cluster_alias.")
+        entries.append(ClusterEntry({str(k): v for k, v in raw.items()}))
+    return entries

@@ -1,0 +1,28 @@
+"""Where settings lie."""
+
+from __future__ import annotations
+
+import os
+
+FOLDER = ".openpai"
+
+
+def user_folder() -> str:
+    """``~/.openpai``. Asked each time: a test, or sudo, may have moved HOME."""
+    return os.path.join(os.path.expanduser("~"), FOLDER)
+
+
+def folder_here() -> str:
+    """``./.openpai``: settings of the project a person stands in."""
+    return os.path.join(os.getcwd(), FOLDER)
+
+
+def make_private(folder: str) -> None:
+    """Make a folder only its owner may enter; parents too, where they are missing."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+
+
+def shown(path: str) -> str:
+    """A path as a person writes it: ``~`` for the home folder."""
+    home = os.path.expanduser("~")
+    return "~" + path[len(home) :] if home != "/" and path.startswith(home + os.sep) else path

@@ -1,0 +1,46 @@
+"""Colours, and only where a person looks: on a terminal, and not when NO_COLOR is set."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TextIO
+
+STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+STATES = {
+    "SUCCEEDED": "green",
+    "FAILED": "red",
+    "STOPPED": "yellow",
+    "STOPPING": "yellow",
+    "RUNNING": "cyan",
+    "WAITING": "blue",
+    "UNKNOWN": "dim",
+}
+
+
+class Palette:
+    """Paints, or leaves text as it is: decided once, for one stream."""
+
+    __slots__ = ("on",)
+
+    def __init__(self, on: bool):
+        self.on = on
+
+    def paint(self, text: str, style: str) -> str:
+        code = STYLES.get(style)
+        return f"\x1b[{code}m{text}\x1b[0m" if self.on and code else text
+
+    def state(self, state: str) -> str:
+        return self.paint(state, STATES.get(state, ""))
+
+
+def palette(stream: TextIO) -> Palette:
+    """The colours a stream can take (https://no-color.org: any non-empty NO_COLOR switches them off)."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return Palette(False)
+    try:
+        return Palette(stream.isatty())
+    except ValueError:  # closed
+        return Palette(False)

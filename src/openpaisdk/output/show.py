@@ -1,0 +1,39 @@
+"""One place decides how a result prints."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FORMATS = ("table", "json", "yaml")
+
+
+def show(value: object, form: str, people: Callable[[], str]) -> None:
+    """Print ``value`` for programs, or what ``people`` makes of it. One result, one call."""
+    if form == "json":
+        import json
+
+        text = json.dumps(value, indent=2, ensure_ascii=False)
+    elif form == "yaml":
+        import yaml
+
+        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False).rstrip(
+            "\n"
+        )
+    else:
+        text = people()
+    if text:
+        sys.stdout.write(text + "\n")
+
+
+def say(text: str) -> None:
+    """A remark for the person at the terminal. It goes to stderr, so that it never mixes with a result."""
+    sys.stdout.flush()
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass  # nobody listens; the result still counts

@@ -1,0 +1,30 @@
+"""Times as people read them. The wire has milliseconds since 1970."""
+
+from __future__ import annotations
+
+import time
+
+
+def moment(ms: int | None) -> str:
+    """A point in time, in the reader's own time zone."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms / 1000)) if ms is not None else "-"
+
+
+def duration(start_ms: int | None, end_ms: int | None, now_ms: int | None = None) -> str:
+    """How long from start to end, or to now when it has not ended."""
+    if start_ms is None:
+        return "-"
+    end = end_ms if end_ms is not None else now_ms if now_ms is not None else int(time.time() * 1000)
+    ms = max(0, end - start_ms)
+    if ms < 10_000:
+        return f"{ms / 1000:.1f}s"
+    seconds = ms // 1000
+    if seconds < 60:
+        return f"{seconds}s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes}m{seconds:02}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours}h{minutes:02}m"
+    return f"{hours // 24}d{hours % 24:02}h"
