@@ -1,4 +1,4 @@
-"""Who wants to know that a job changed: the controller hears of every job, a follower of one.
+"""Who wants to know what changed: the controller hears of every job, a follower of one, tokens are forgotten.
 
 Everything here happens on the event loop's thread; the store publishes after the commit.
 """
@@ -7,10 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import TracebackType
+from typing import TypeVar
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Notes:
+    """What a transaction changed, to be told once it is on disk: jobs, and tokens that no longer hold."""
+
+    __slots__ = ("jobs", "tokens")
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, None] = {}
+        self.tokens: dict[str, None] = {}
+
+    def add(self, other: Notes) -> None:
+        self.jobs.update(other.jobs)
+        self.tokens.update(other.tokens)
 
 
 class Watch:
@@ -59,32 +76,29 @@ class ChangeFeed:
 
     def __init__(self) -> None:
         self._callbacks: dict[object, Callable[[int], None]] = {}
+        self._token_callbacks: dict[object, Callable[[str], None]] = {}
         self._watches: dict[int, set[Watch]] = {}
 
     def publish(self, job_id: int) -> None:
         """Wake everyone who cares about this job. Called on the event loop."""
-        for callback in tuple(self._callbacks.values()):
-            try:
-                callback(job_id)
-            except Exception:
-                # One subscriber's mistake must not keep the others from hearing of the change.
-                _log.exception("a subscriber failed on job %d", job_id)
+        _call(self._callbacks, job_id)
         for watch in self._watches.get(job_id, ()):
             watch._notify()
 
-    def publish_all(self, job_ids: Iterable[int]) -> None:
-        for job_id in job_ids:
+    def publish_notes(self, notes: Notes) -> None:
+        """Tell all that a commit changed; tokens first, so that nobody acts on one that is gone."""
+        for token_id in notes.tokens:
+            _call(self._token_callbacks, token_id)
+        for job_id in notes.jobs:
             self.publish(job_id)
 
     def subscribe(self, callback: Callable[[int], None]) -> Callable[[], None]:
         """Call ``callback(job_id)`` for every changed job; the returned function ends it."""
-        key = object()
-        self._callbacks[key] = callback
+        return _register(self._callbacks, callback)
 
-        def unsubscribe() -> None:
-            self._callbacks.pop(key, None)
-
-        return unsubscribe
+    def subscribe_tokens(self, callback: Callable[[str], None]) -> Callable[[], None]:
+        """Call ``callback(token_id)`` for every token that was revoked, or whose user changed."""
+        return _register(self._token_callbacks, callback)
 
     def watch(self, job_id: int) -> Watch:
         """Begin to watch one job; close the watch (or leave its ``with`` block) when done."""
@@ -99,3 +113,24 @@ class ChangeFeed:
         watches.discard(watch)
         if not watches:
             del self._watches[watch.job_id]
+
+
+def _register(
+    callbacks: dict[object, Callable[[T], None]], callback: Callable[[T], None]
+) -> Callable[[], None]:
+    key = object()
+    callbacks[key] = callback
+
+    def unsubscribe() -> None:
+        callbacks.pop(key, None)
+
+    return unsubscribe
+
+
+def _call(callbacks: dict[object, Callable[[T], None]], value: T) -> None:
+    for callback in tuple(callbacks.values()):
+        try:
+            callback(value)
+        except Exception:
+            # One subscriber's mistake must not keep the others from hearing of the change.
+            _log.exception("a subscriber failed on %r", value)

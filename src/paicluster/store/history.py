@@ -96,7 +96,7 @@ def get_task(conn: Connection, uid: str) -> TaskRow | None:
 
 
 def task_rows(rows: Iterable[Row[Any]]) -> list[TaskRow]:
-    return [TaskRow(*row._tuple()) for row in rows]
+    return [TaskRow(*tuple(row)) for row in rows]
 
 
 # -- attempts -------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ def remove_tag(conn: Connection, job_id: int, tag: str) -> bool:
 
 
 def _one(row: Row[Any] | None) -> JobRow | None:
-    return None if row is None else JobRow(*row._tuple())
+    return None if row is None else JobRow(*tuple(row))
 
 
 def _summary(job: JobRow, tags: list[str]) -> str:

@@ -60,8 +60,9 @@ _FIRST_SUB_STATE = "AttemptCreationPending"
 
 _JOB_COLUMNS = (
     "id", "framework", "username", "name", "debug_id", "vc", "priority", "state", "sub_state",
-    "execution_type", "retries", "retries_user", "retries_platform", "platform_streak", "submission_ms", "created_ms",
-    "total_gpus", "total_tasks", "total_roles", "attempt", "generation", "search", "summary",
+    "execution_type", "retries", "retries_user", "retries_platform", "platform_streak",
+    "submission_ms", "created_ms", "total_gpus", "total_tasks", "total_roles", "attempt", "generation",
+    "search", "summary",
 )  # fmt: skip
 _SPEC_COLUMNS = ("job_id", "config", "job", "sealed")
 _KEY_COLUMNS = ("username", "key", "body_sha256", "job_id", "created_ms")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from openpaisdk.errors import Conflict
 from paicluster.store.rows import TokenRow, UserRow
 from paicluster.store.tables import tokens, users
+from paicluster.store.writer import touch_tokens
 
 __all__ = [
     "TokenRow",
@@ -52,6 +53,7 @@ def add_user(
 
 def update_user(conn: Connection, username: str, **columns: Any) -> bool:
     """Set columns of a user; False when there is no such user."""
+    _touch_tokens_of(conn, username)
     return conn.execute(update(users).where(users.c.username == username).values(**columns)).rowcount > 0
 
 
@@ -61,6 +63,7 @@ def list_users(conn: Connection) -> list[UserRow]:
 
 def delete_user(conn: Connection, username: str) -> bool:
     """Remove a user together with his tokens; his jobs stay."""
+    _touch_tokens_of(conn, username)
     return conn.execute(delete(users).where(users.c.username == username)).rowcount > 0
 
 
@@ -82,21 +85,31 @@ def list_tokens(conn: Connection, username: str, now_ms: int) -> list[TokenRow]:
 
 
 def delete_token(conn: Connection, token_id: str) -> bool:
-    return conn.execute(delete(tokens).where(tokens.c.id == token_id)).rowcount > 0
+    return _delete_tokens(conn, tokens.c.id == token_id) > 0
 
 
 def delete_tokens_of_job(conn: Connection, job_id: int) -> int:
-    return conn.execute(delete(tokens).where(tokens.c.job_id == job_id)).rowcount
+    return _delete_tokens(conn, tokens.c.job_id == job_id)
 
 
 def delete_tokens_of_user(conn: Connection, username: str, kind: str) -> int:
     """Revoke a user's tokens of one kind (a new password ends the sessions)."""
-    return conn.execute(delete(tokens).where(tokens.c.username == username, tokens.c.kind == kind)).rowcount
+    return _delete_tokens(conn, tokens.c.username == username, tokens.c.kind == kind)
 
 
 def delete_expired(conn: Connection, now_ms: int) -> int:
-    return conn.execute(delete(tokens).where(tokens.c.expires_ms <= now_ms)).rowcount
+    return _delete_tokens(conn, tokens.c.expires_ms <= now_ms)
 
 
 def row_values(row: UserRow | TokenRow) -> dict[str, Any]:
     return {name: getattr(row, name) for name in row.__slots__}
+
+
+def _delete_tokens(conn: Connection, *which: ColumnElement[bool]) -> int:
+    gone = conn.execute(delete(tokens).where(*which).returning(tokens.c.id)).scalars().all()
+    touch_tokens(conn, gone)
+    return len(gone)
+
+
+def _touch_tokens_of(conn: Connection, username: str) -> None:
+    touch_tokens(conn, conn.execute(select(tokens.c.id).where(tokens.c.username == username)).scalars())

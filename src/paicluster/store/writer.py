@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import Connection
 
 from openpaisdk.errors import StoreError
 from paicluster.store import sqlite
-from paicluster.store.feed import ChangeFeed
+from paicluster.store.feed import ChangeFeed, Notes
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ R = TypeVar("R")
 # A commit carries at most this many operations, so that the first of them does not wait for thousands.
 _LARGEST_BATCH = 512
 
-_TOUCHED = "paicluster_touched"
+_NOTES = "paicluster_notes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +43,24 @@ class BatchOp(Generic[I, R]):
 
 def touch(conn: Connection, job_id: int) -> None:
     """Say that this transaction changes a job; the change feed tells of it after the commit."""
-    conn.info.setdefault(_TOUCHED, {})[job_id] = None
+    notes_of(conn).jobs[job_id] = None
 
 
 def touch_all(conn: Connection, job_ids: Iterable[int]) -> None:
-    conn.info.setdefault(_TOUCHED, {}).update(dict.fromkeys(job_ids))
+    notes_of(conn).jobs.update(dict.fromkeys(job_ids))
+
+
+def touch_tokens(conn: Connection, token_ids: Iterable[str]) -> None:
+    """Say that this transaction takes tokens back, or changes what they stand for."""
+    notes_of(conn).tokens.update(dict.fromkeys(token_ids))
+
+
+def notes_of(conn: Connection) -> Notes:
+    """What the transaction on this connection has changed so far."""
+    notes = conn.info.get(_NOTES)
+    if notes is None:
+        notes = conn.info[_NOTES] = Notes()
+    return cast("Notes", notes)
 
 
 class _Op:
@@ -74,11 +87,11 @@ class _Op:
 
 
 class _SyncWaiter:
-    """A thread that waits for its write; it publishes what the batch touched when no loop will."""
+    """A thread that waits for its write; it publishes what the batch changed when no loop will."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
-        self.touched: dict[int, None] = {}
+        self.notes = Notes()
 
 
 class Writer:
@@ -115,7 +128,7 @@ class Writer:
         op = _Op(fn, None, None, None, waiter)
         self._enqueue(op)
         waiter.done.wait()
-        self._changes.publish_all(waiter.touched)
+        self._changes.publish_notes(waiter.notes)
         if op.error is not None:
             raise op.error
         return op.result
@@ -152,9 +165,9 @@ class Writer:
             batch = self._take()
             if not batch:
                 return
-            touched: dict[int, None] = {}
+            notes = Notes()
             try:
-                touched = self._commit(batch)
+                notes = self._commit(batch)
             except Exception as error:
                 failure = sqlite.as_store_error(error, self._path)
                 if failure is None:
@@ -162,7 +175,7 @@ class Writer:
                     failure = StoreError(f"The cluster's database could not be written ({error}).")
                 for op in batch:
                     op.result, op.error = None, failure
-            self._deliver(batch, touched)
+            self._deliver(batch, notes)
             self._oldest = None
 
     def _take(self) -> list[_Op]:
@@ -178,44 +191,42 @@ class Writer:
         self._oldest = pending[0].queued
         return [pending.popleft() for _ in range(min(len(pending), _LARGEST_BATCH))]
 
-    def _commit(self, batch: list[_Op]) -> dict[int, None]:
-        """Run a batch in one transaction; what it touched, once that is on disk."""
+    def _commit(self, batch: list[_Op]) -> Notes:
+        """Run a batch in one transaction; what it changed, once that is on disk."""
         conn = self._conn
         units = _units(batch)
-        touched: dict[int, None] = {}
-        conn.info[_TOUCHED] = touched
+        notes = conn.info[_NOTES] = Notes()
         transaction = conn.begin()
         try:
             if len(units) == 1:
                 if not _run_unit(conn, units[0]):
                     transaction.rollback()
                     self._undone(units[0])
-                    return {}
+                    return Notes()
             else:
                 for unit in units:
-                    self._run_guarded(unit)
-            touched = conn.info[_TOUCHED]
+                    self._run_guarded(unit, notes)
             transaction.commit()
         except BaseException:
             # Whatever went wrong, the connection goes back clean: the next batch must find it usable.
             transaction.rollback()
             raise
         self.commits += 1
-        return touched
+        return notes
 
-    def _run_guarded(self, unit: list[_Op]) -> None:
+    def _run_guarded(self, unit: list[_Op], notes: Notes) -> None:
         """Run one unit inside a savepoint, so that its failure takes back only its own changes."""
         conn = self._conn
-        before = dict(conn.info[_TOUCHED])
+        its_notes = conn.info[_NOTES] = Notes()
         conn.exec_driver_sql("SAVEPOINT unit")
         if _run_unit(conn, unit):
             conn.exec_driver_sql("RELEASE SAVEPOINT unit")
+            notes.add(its_notes)
             return
         if sqlite.transaction_lost(conn):
             raise unit[0].error or StoreError("The cluster's database gave up a transaction.")
         conn.exec_driver_sql("ROLLBACK TO SAVEPOINT unit")
         conn.exec_driver_sql("RELEASE SAVEPOINT unit")
-        conn.info[_TOUCHED] = before
         self._undone(unit)
 
     def _undone(self, unit: list[_Op]) -> None:
@@ -223,7 +234,7 @@ class Writer:
             if op.error is not None:
                 op.error = sqlite.as_store_error(op.error, self._path) or op.error
 
-    def _deliver(self, batch: list[_Op], touched: dict[int, None]) -> None:
+    def _deliver(self, batch: list[_Op], notes: Notes) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[_Op]] = {}
         sync: list[_Op] = []
         for op in batch:
@@ -233,15 +244,15 @@ class Writer:
                 by_loop.setdefault(op.loop, []).append(op)
         for loop, ops in by_loop.items():
             try:
-                loop.call_soon_threadsafe(self._resolve, ops, touched)
+                loop.call_soon_threadsafe(self._resolve, ops, notes)
             except RuntimeError:
                 continue  # that loop is closed: nobody waits any more
-            touched = {}
+            notes = Notes()
         for op in sync:
-            op.waiter.touched, touched = touched, {}
+            op.waiter.notes, notes = notes, Notes()
             op.waiter.done.set()
 
-    def _resolve(self, ops: list[_Op], touched: dict[int, None]) -> None:
+    def _resolve(self, ops: list[_Op], notes: Notes) -> None:
         """On the loop: wake every caller of the batch, and tell the feed."""
         for op in ops:
             if op.waiter.done():
@@ -250,7 +261,7 @@ class Writer:
                 op.waiter.set_exception(op.error)
             else:
                 op.waiter.set_result(op.result)
-        self._changes.publish_all(touched)
+        self._changes.publish_notes(notes)
 
 
 def _units(batch: list[_Op]) -> list[list[_Op]]:

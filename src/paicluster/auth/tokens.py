@@ -1,0 +1,181 @@
+"""Tokens: signed statements (JWT, HS256) that can be taken back.
+
+A token is computed from its row and the key, so the database holds no token. It is valid while its signature
+is ours, its row is there and its time is not over.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sqlalchemy import Connection
+
+from openpaisdk.errors import Unauthorized
+from paicluster.auth.keys import load_key
+from paicluster.store import Store, users
+from paicluster.store.users import TokenRow
+
+Kind = Literal["session", "application", "job"]
+
+SESSION_SECONDS = 7 * 24 * 3600
+
+GUEST = "Guest is not allowed to do this operation."
+INVALID = "Your token is invalid."
+
+# A cache beyond this is emptied: whoever has that many live tokens can afford to look one up again.
+_LARGEST_CACHE = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who speaks. ``job_id`` is set for the token of a job, which acts for its user while the job lives."""
+
+    username: str
+    admin: bool
+    application: bool
+    job_id: int | None
+    token_id: str
+
+
+class Tokens:
+    """Issues, checks and revokes tokens. Checking one again costs a dictionary lookup."""
+
+    def __init__(self, store: Store, key: bytes) -> None:
+        self._store = store
+        self._key = key
+        self._known: dict[str, tuple[Identity, float]] = {}
+        self._token_of: dict[str, str] = {}
+        # Counts what was revoked, so that a look-up under way does not remember what is gone.
+        self._revocations = 0
+        store.changes.subscribe_tokens(self._forget)
+
+    @classmethod
+    def open(cls, store: Store, keys: Path) -> Tokens:
+        """With the key in the ``keys`` folder, made at the first use."""
+        return cls(store, load_key(keys, "tokens"))
+
+    async def issue(self, username: str, kind: Kind, *, name: str = "", job_id: int | None = None) -> str:
+        """A new token. Sessions last a week; applications until revoked; a job's until the job is over."""
+        row = new_token_row(username, kind, name=name, job_id=job_id)
+        await self._store.write(lambda conn: users.add_token(conn, row))
+        return self.render(row)
+
+    async def verify(self, token: str) -> Identity:
+        """Who this token speaks for; Unauthorized when it is not (or no longer) good."""
+        known = self._known.get(token)
+        if known is None:
+            known = await self._look_up(token)
+        identity, expires = known
+        if expires <= time.time():
+            raise Unauthorized(INVALID, hint="It has expired: log in again.")
+        return identity
+
+    async def list(self, username: str) -> list[str]:
+        """A user's valid tokens, but for those of jobs."""
+        now_ms = int(time.time() * 1000)
+        rows = await self._store.read(lambda conn: users.list_tokens(conn, username, now_ms))
+        return [self.render(row) for row in rows if row.kind != "job"]
+
+    async def revoke(self, token: str) -> bool:
+        """Take a token back, at once; False when it was not good any more."""
+        token_id = self.token_id(token)
+        if token_id is None:
+            return False
+        return await self._store.write(lambda conn: users.delete_token(conn, token_id))
+
+    def render(self, row: TokenRow) -> str:
+        """The token of a row: the same every time."""
+        payload: dict[str, object] = {
+            "username": row.username,
+            "application": row.kind == "application",
+            "jobSpecific": row.kind == "job",
+            "jti": row.id,
+            "iat": row.created_ms // 1000,
+        }
+        if row.expires_ms is not None:
+            payload["exp"] = row.expires_ms // 1000
+        signed = _HEADER + b"." + _encode(json.dumps(payload, separators=(",", ":")).encode())
+        return (signed + b"." + self._sign(signed)).decode()
+
+    def payload(self, token: str) -> dict[str, object] | None:
+        """What a token says, when the signature is ours; whether it still holds is another question."""
+        try:
+            signed, _, signature = token.encode("ascii").rpartition(b".")
+            if not hmac.compare_digest(self._sign(signed), signature):
+                return None
+            payload = json.loads(_decode(signed.partition(b".")[2]))
+        except ValueError:
+            return None
+        return payload if isinstance(payload, dict) else None
+
+    def token_id(self, token: str) -> str | None:
+        payload = self.payload(token)
+        return None if payload is None else str(payload.get("jti"))
+
+    async def _look_up(self, token: str) -> tuple[Identity, float]:
+        token_id = self.token_id(token)
+        if token_id is None:
+            raise Unauthorized(INVALID)
+        before = self._revocations
+        found = await self._store.read(lambda conn: _identity(conn, token_id))
+        if found is None:
+            raise Unauthorized(INVALID, hint="It has expired or was revoked: log in again.")
+        if before == self._revocations:
+            if len(self._known) >= _LARGEST_CACHE:
+                self._known.clear()
+                self._token_of.clear()
+            self._known[token] = found
+            self._token_of[token_id] = token
+        return found
+
+    def _forget(self, token_id: str) -> None:
+        self._revocations += 1
+        token = self._token_of.pop(token_id, None)
+        if token is not None:
+            self._known.pop(token, None)
+
+    def _sign(self, signed: bytes) -> bytes:
+        return _encode(hmac.digest(self._key, signed, hashlib.sha256))
+
+
+def new_token_row(
+    username: str, kind: Kind, *, name: str = "", job_id: int | None = None, now_ms: int | None = None
+) -> TokenRow:
+    """A fresh row, for those who write it in a transaction of their own (the token of a job)."""
+    created_ms = int(time.time() * 1000) if now_ms is None else now_ms
+    expires_ms = created_ms + SESSION_SECONDS * 1000 if kind == "session" else None
+    return TokenRow(secrets.token_urlsafe(18), username, kind, name, created_ms, expires_ms, job_id)
+
+
+def _identity(conn: Connection, token_id: str) -> tuple[Identity, float] | None:
+    row = users.get_token(conn, token_id)
+    user = None if row is None else users.get_user(conn, row.username)
+    if row is None or user is None:
+        return None
+    expires = float("inf") if row.expires_ms is None else row.expires_ms / 1000
+    # A job acts for its user, but never as an administrator.
+    admin = user.admin and row.kind != "job"
+    return Identity(row.username, admin, row.kind == "application", row.job_id, row.id), expires
+
+
+def _encode(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+
+def _decode(data: bytes) -> bytes:
+    try:
+        return base64.urlsafe_b64decode(data + b"=" * (-len(data) % 4))
+    except binascii.Error as error:
+        raise ValueError("not base64") from error
+
+
+_HEADER = _encode(b'{"alg":"HS256","typ":"JWT"}')
