@@ -1,7 +1,7 @@
-"""Following a job on a cluster that cannot stream: its state and its log files are asked for, again and again.
+"""Following a job on a cluster that cannot stream: its state and its log are asked for, again and again.
 
-Real OpenPAI clusters keep logs behind their log manager, as files that answer byte ranges. The frames that come
-out are those of ``following``.
+Real OpenPAI clusters keep logs behind their log manager, as files that answer byte ranges. The frames that
+come out are those of ``following``.
 """
 
 from __future__ import annotations

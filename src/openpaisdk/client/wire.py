@@ -1,8 +1,8 @@
 """HTTP/1.1 over a plain socket: what a command needs to ask a cluster, and nothing else.
 
-``http.client`` takes 40 ms to import (it brings e-mail parsing and TLS), three times a bare interpreter, and a
-person pays that on every command. It is used, behind the same two classes, where TLS or a proxy is in the way
-(``client.tunnels``); the way to the cluster on this machine is here.
+``http.client`` takes 40 ms to import (it brings e-mail parsing and TLS), three times a bare interpreter, and
+a person pays that on every command. It is used, behind the same two classes, where TLS or a proxy is in the
+way (``client.tunnels``); the way to the cluster on this machine is here.
 """
 
 from __future__ import annotations

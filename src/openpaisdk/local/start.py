@@ -1,0 +1,146 @@
+"""Starting the embedded cluster: one of many first commands starts it, all of them use it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from openpaisdk._version import __version__
+from openpaisdk.config.folders import shown
+from openpaisdk.errors import ConfigError, Unavailable
+from openpaisdk.local.handshake import Handshake, is_alive, read_handshake
+from openpaisdk.local.home import make_home
+from openpaisdk.local.versions import is_older
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+
+LOG = "server.log"
+LOG_LIMIT = 4 << 20
+START_LOCK = "start.lock"
+PATIENCE = 60.0
+LEAVING = 15.0
+LOOK = 0.005
+IDLE_SECONDS = 3600
+
+
+def start(*, tell: Callable[[str], None] | None = None, failed: str = "", port: int = 0) -> Handshake:
+    """Start the cluster unless it runs; replace it if it is older than this command line."""
+    refuse_where_it_cannot_run()
+    home = make_home()
+    with _StartLock(home):
+        found = read_handshake(home)
+        if found and failed == found.url:
+            _wait_until_gone(found, LEAVING)
+            found = read_handshake(home)
+        if found and is_alive(found):
+            if not is_older(found.version, __version__):
+                return found
+            from openpaisdk.local.upgrade import make_way
+
+            if tell:
+                tell(f"Replacing the cluster of version {found.version} by {__version__}; its jobs go on.")
+            make_way(home, found)
+        elif tell and not os.path.exists(os.path.join(home, "cluster.db")):
+            tell("Starting a cluster on this machine (the first time).")
+        return _spawn(home, port)
+
+
+def refuse_where_it_cannot_run() -> None:
+    if not sys.platform.startswith("linux"):
+        system = {"darwin": "macOS", "win32": "Windows"}.get(sys.platform, sys.platform)
+        raise Unavailable(
+            f"The cluster inside this package runs on Linux only, not on {system}.",
+            hint="Use one that runs elsewhere: pai add-cluster -a NAME --pai-uri http://HOST --user USER",
+        )
+
+
+def _spawn(home: str, port: int) -> Handshake:
+    import subprocess
+
+    log = os.path.join(home, LOG)
+    try:
+        if os.path.exists(log) and os.path.getsize(log) > LOG_LIMIT:
+            os.replace(log, log + ".1")
+        said_before = os.path.getsize(log) if os.path.exists(log) else 0
+        fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as e:
+        raise ConfigError(f"{shown(log)} cannot be written: {e.strerror}.") from None
+    command = [sys.executable, "-P", "-m", "paicluster", "serve", "--home", home, "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--embedded", "--idle-exit", str(IDLE_SECONDS)]
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=fd,
+            stderr=fd,
+            cwd=home,
+            close_fds=True,
+            start_new_session=True,
+        )
+    except OSError as e:
+        raise Unavailable(f"The cluster cannot be started with {sys.executable}: {e.strerror}.") from None
+    finally:
+        os.close(fd)
+    return _await(process, home, log, said_before)
+
+
+def _await(process: subprocess.Popen[bytes], home: str, log: str, said_before: int) -> Handshake:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        found = read_handshake(home)
+        if found and found.pid == process.pid and is_alive(found):
+            process.returncode = 0  # it is meant to outlive us: nobody waits for it
+            return found
+        if process.poll() is not None:
+            raise Unavailable(
+                f"The cluster on this machine could not start: {_last_line(log, said_before)}",
+                hint=f"Its log is {shown(log)}",
+            )
+        time.sleep(LOOK)
+    process.terminate()
+    raise Unavailable(
+        f"The cluster on this machine was not ready within {PATIENCE:.0f} seconds.",
+        hint=f"Its log is {shown(log)}",
+    )
+
+
+def _wait_until_gone(found: Handshake, patience: float) -> None:
+    deadline = time.monotonic() + patience
+    while is_alive(found) and time.monotonic() < deadline:
+        time.sleep(LOOK)
+
+
+def _last_line(log: str, said_before: int) -> str:
+    try:
+        with open(log, "rb") as f:
+            f.seek(said_before)
+            lines = [line for line in f.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    except OSError:
+        lines = []
+    return lines[-1].strip() if lines else "it ended without a word."
+
+
+class _StartLock:
+    """Held by the one command that starts the cluster; the others wait, and then find it running."""
+
+    def __init__(self, home: str):
+        self.path = os.path.join(home, START_LOCK)
+        self.fd = -1
+
+    def __enter__(self) -> None:
+        try:
+            self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as e:
+            raise ConfigError(f"{shown(self.path)} cannot be written: {e.strerror}.") from None
+        if sys.platform != "win32":
+            import fcntl
+
+            fcntl.flock(self.fd, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)

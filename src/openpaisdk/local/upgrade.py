@@ -1,0 +1,42 @@
+"""A newer command line replaces an older cluster: stopped, its database copied, started anew."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+
+from openpaisdk.config.folders import make_private, shown
+from openpaisdk.errors import Unavailable
+from openpaisdk.local.handshake import Handshake
+from openpaisdk.local.stop import terminate
+
+DATABASE = ("cluster.db", "cluster.db-wal", "cluster.db-shm")
+BACKUPS = "backups"
+KEPT = 3
+
+
+def make_way(home: str, found: Handshake) -> None:
+    """Stop the older cluster and copy its database. Tasks go on meanwhile; nobody else can start one."""
+    terminate(found)
+    back_up(home, found.version)
+
+
+def back_up(home: str, version: str) -> str:
+    """Copy the database of a cluster that does not run; the newest few copies are kept."""
+    kept = "".join(c if c.isalnum() or c in ".-" else "_" for c in version)
+    folder = os.path.join(home, BACKUPS, f"{time.strftime('%Y%m%d-%H%M%S')}-{kept}")
+    try:
+        make_private(folder)
+        for name in DATABASE:
+            if os.path.exists(os.path.join(home, name)):
+                shutil.copy2(os.path.join(home, name), os.path.join(folder, name))
+        older = sorted(os.listdir(os.path.join(home, BACKUPS)))[:-KEPT]
+        for name in older:
+            shutil.rmtree(os.path.join(home, BACKUPS, name), ignore_errors=True)
+    except OSError as e:
+        raise Unavailable(
+            f"The cluster's database cannot be copied to {shown(folder)} before its upgrade: {e.strerror}.",
+            hint="Make room there; the cluster starts with the next command.",
+        ) from None
+    return folder
