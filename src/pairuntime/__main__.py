@@ -1,0 +1,20 @@
+"""Entry point of the zipapp: ``pairuntime.pyz zygote FD`` or ``pairuntime.pyz supervise FOLDER``."""
+
+import sys
+
+
+def main(argv: "list[str]") -> "int":
+    if len(argv) == 2 and argv[0] == "zygote":
+        from pairuntime.supervisor import zygote
+
+        return zygote.serve(int(argv[1]))
+    if len(argv) == 2 and argv[0] == "supervise":
+        from pairuntime.supervisor import supervise
+
+        return supervise.supervise(argv[1])
+    sys.stderr.write("usage: pairuntime zygote FD | pairuntime supervise FOLDER\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,101 @@
+"""Who owns an attempt. The claim is a file that appears already locked, and at most once."""
+
+import errno
+import fcntl
+import json
+import os
+import struct
+import time
+
+NAME = "claim"
+
+# struct flock of 64-bit Linux: type, whence, start, len, pid.
+_FLOCK = "hhqqi"
+
+
+def boot_id() -> "str":
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as f:
+            return f.read().strip()
+    except OSError:
+        return ""
+
+
+def start_time(pid: "int") -> "int":
+    """When the process started, in ticks since boot; 0 when there is no such process."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as f:
+            data = f.read()
+    except OSError:
+        return 0
+    # The command name may hold spaces and parentheses: fields are counted after the last ')'.
+    return int(data[data.rindex(b")") + 2 :].split()[19])
+
+
+def take(folder: "str", attempt: "str") -> "int":
+    """Claim the attempt for this process. Gives the locked descriptor, or -1 when someone owns it."""
+    pid = os.getpid()
+    aside = os.path.join(folder, "claim.%d" % pid)
+    fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        # POSIX locks belong to the process: a child does not inherit them, and they end with us.
+        fcntl.lockf(fd, fcntl.LOCK_EX)
+        owner = {
+            "attempt": attempt,
+            "boot_id": boot_id(),
+            "pid": pid,
+            "start_time": start_time(pid),
+            "claimed_ms": int(time.time() * 1000),
+        }
+        os.write(fd, json.dumps(owner).encode())
+        os.link(aside, os.path.join(folder, NAME))
+    except OSError as e:
+        os.close(fd)
+        if e.errno == errno.EEXIST:
+            return -1
+        raise
+    finally:
+        os.unlink(aside)
+    return fd
+
+
+def bury(folder: "str", attempt: "str") -> "bool":
+    """Make sure an unclaimed attempt is never started. False: someone owns it already."""
+    aside = os.path.join(folder, "claim.tomb.%d" % os.getpid())
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        owner = {"attempt": attempt, "tombstone": True, "claimed_ms": int(time.time() * 1000)}
+        os.write(fd, json.dumps(owner).encode())
+        os.link(aside, os.path.join(folder, NAME))
+    except OSError as e:
+        if e.errno == errno.EEXIST:
+            return False
+        raise
+    finally:
+        os.close(fd)
+        os.unlink(aside)
+    return True
+
+
+def read(folder: "str") -> "dict[str, object] | None":
+    """What the owner wrote, or None when the attempt is unclaimed."""
+    try:
+        with open(os.path.join(folder, NAME), "rb") as f:
+            owner = json.loads(f.read().decode())
+    except FileNotFoundError:
+        return None
+    return dict(owner)
+
+
+def held(folder: "str") -> "bool":
+    """Whether the owner of the claim is alive: it holds the lock. Asks without taking it."""
+    try:
+        fd = os.open(os.path.join(folder, NAME), os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        query = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        answer = fcntl.fcntl(fd, fcntl.F_GETLK, query)
+        return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
+    finally:
+        os.close(fd)
