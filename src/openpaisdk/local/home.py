@@ -17,8 +17,21 @@ MOUNTS = "/proc/self/mountinfo"
 POINTER = "location"
 LOCAL_DISKS = ("/var/tmp", "/tmp")
 NETWORK = frozenset(
-    ("9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "fhgfs", "glusterfs", "gpfs", "lustre", "ncpfs")
-    + ("nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "wekafs")
+    (
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "davfs",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "nfs",
+        "nfs4",
+        "smb3",
+        "wekafs",
+    )
 )
 LOCAL_FUSE = frozenset(
     ("fuseblk", "fuse.fuse-overlayfs", "fuse.ntfs-3g", "fuse.gocryptfs", "fuse.encfs", "fuse.bindfs")

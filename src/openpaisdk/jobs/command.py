@@ -1,0 +1,22 @@
+"""From the words of a command line to the line a shell runs."""
+
+from __future__ import annotations
+
+from openpaisdk.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def shell_line(words: Sequence[str]) -> str:
+    """One word is a shell line as typed (``'make && ./run'``); several are quoted, each to arrive as it is."""
+    if not words or not any(word.strip() for word in words):
+        raise UsageError("There is no command to run.", hint="Write it last: pai sub -- python train.py")
+    if any("\0" in word for word in words):
+        raise UsageError("A command cannot hold a NUL character.")
+    if len(words) == 1:
+        return words[0]
+    import shlex
+
+    return shlex.join(words)
