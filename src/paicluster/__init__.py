@@ -1,0 +1,1 @@
+"""The cluster: accepts jobs, schedules them, runs them, and loses none. Linux; embedded or for a team."""

@@ -1,0 +1,96 @@
+"""Finds the best way this machine allows to hold a process tree, by trying it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from pairuntime.supervisor import tree
+
+_V1_HIERARCHIES = ("pids", "freezer", "systemd", "memory", "cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class TreeHold:
+    """How trees are held: ``root`` is the folder that gets one cgroup for each attempt."""
+
+    mode: str
+    root: Path | None = None
+
+    def cgroup(self, uid: str) -> tree.Cgroup:
+        return tree.Cgroup(self.mode, str(self.root / uid) if self.root else "")
+
+    def as_spec(self, uid: str) -> dict[str, str]:
+        return {"mode": self.mode, "path": str(self.root / uid) if self.root else ""}
+
+
+PROC_ONLY = TreeHold(tree.PROC)
+
+
+def choose(name: str, allowed: tuple[str, ...] = (tree.V2, tree.V1, tree.PROC)) -> TreeHold:
+    """The best of the allowed ways that works here. ``name`` tells clusters on one machine apart."""
+    for mode, parent in _candidates():
+        if mode in allowed:
+            hold = TreeHold(mode, parent / name)
+            if _works(hold):
+                return hold
+    return PROC_ONLY
+
+
+def _candidates() -> list[tuple[str, Path]]:
+    own = _own_cgroups()
+    found: list[tuple[str, Path]] = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        left, _, right = line.partition(" - ")
+        mount, kind = Path(left.split()[4]), right.split()[0]
+        if kind == "cgroup2":
+            found.insert(0, (tree.V2, mount / own.get("", "/").lstrip("/")))
+        elif kind == "cgroup" and mount.name in _V1_HIERARCHIES:
+            key = "name=systemd" if mount.name == "systemd" else mount.name
+            found.append((tree.V1, mount / own.get(key, "/").lstrip("/")))
+    return found
+
+
+def _own_cgroups() -> dict[str, str]:
+    own = {}
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            own[controller] = path
+    return own
+
+
+def _works(hold: TreeHold) -> bool:
+    """Hold a real process for a moment: permissions, delegation and kernel are then known, not guessed."""
+    group = hold.cgroup(f"probe-{os.getpid()}")
+    assert hold.root is not None
+    try:
+        hold.root.mkdir(exist_ok=True)
+        group.make()
+        if hold.mode == tree.V2 and not os.access(f"{group.path}/cgroup.kill", os.W_OK):
+            return False
+        ready_r, ready_w = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                group.join()
+                os.write(ready_w, b"1")
+                signal.pause()
+            finally:
+                os._exit(1)
+        os.close(ready_w)
+        joined = os.read(ready_r, 1) == b"1"
+        os.close(ready_r)
+        if joined:
+            group.kill()
+        else:
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    except OSError:
+        return False
+    else:
+        return joined
+    finally:
+        group.remove()

@@ -1,0 +1,268 @@
+"""The process engine: folders, supervisors, hints."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from paicluster.engines.interface import (
+    Hint,
+    LaunchFailed,
+    Node,
+    Observation,
+    Phase,
+    TaskLaunch,
+)
+from paicluster.engines.process import cgroups, folder, runtime
+from paicluster.engines.process.zygote import Zygote
+from pairuntime.supervisor import claim, tree
+
+T = TypeVar("T")
+
+# While a dead supervisor's tree is being killed, look again this soon.
+_RECHECK_S = 0.05
+
+
+class ProcessEngine:
+    def __init__(
+        self,
+        home: Path,
+        node: Node,
+        *,
+        hold: cgroups.TreeHold | None = None,
+        log_limit: int = 512 << 20,
+        log_segment: int = 64 << 20,
+        grace_s: float = 10.0,
+    ):
+        self._tasks = home / "tasks"
+        self._run = home / "run"
+        self._runtimes = home / "runtime"
+        self._node = node
+        name = "pai-" + hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:12]
+        self._hold = hold if hold is not None else cgroups.choose(name)
+        self._limits = {"log_limit": log_limit, "log_segment": log_segment, "grace_s": grace_s}
+        self._files = ThreadPoolExecutor(1, thread_name_prefix="engine-files")
+        self._hint: Hint = lambda uid: None
+        self._events_fd = -1
+        self._events_pending = b""
+        self._zygote: Zygote | None = None
+        self._pidfds: dict[str, int] = {}
+
+    # -- life ----------------------------------------------------------------------------------
+
+    async def start(self, hint: Hint) -> None:
+        self._hint = hint
+        for path in (self._tasks, self._run, self._runtimes):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._hold.root is not None:
+            self._hold.root.mkdir(exist_ok=True)
+        events = self._run / "events"
+        if not events.exists():
+            os.mkfifo(events, 0o600)
+        # Opened for reading and writing, so that it never reads as closed when no task runs.
+        self._events_fd = os.open(events, os.O_RDWR | os.O_NONBLOCK)
+        asyncio.get_running_loop().add_reader(self._events_fd, self._read_events)
+        self._zygote = Zygote(runtime.install(self._runtimes))
+        await self._zygote.start()
+
+    async def close(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._events_fd >= 0:
+            loop.remove_reader(self._events_fd)
+            os.close(self._events_fd)
+            self._events_fd = -1
+        for uid in list(self._pidfds):
+            self._unwatch(uid)
+        if self._zygote is not None:
+            await self._zygote.close()
+        self._files.shutdown()
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def nodes(self) -> Sequence[Node]:
+        return (self._node,)
+
+    def log_folder(self, uid: str) -> Path:
+        return folder.path_of(self._tasks, uid)
+
+    def ports_free(self, node: str, ports: Sequence[int]) -> bool:
+        for port in ports:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("", port))
+                except OSError:
+                    return False
+        return True
+
+    async def observe(self, uids: Sequence[str]) -> dict[str, Observation]:
+        seen = await self._in_files(lambda: self._look(uids))
+        for uid, observation in seen.items():
+            if observation.phase is Phase.RUNNING:
+                self._watch(uid)
+            else:
+                self._unwatch(uid)
+        return seen
+
+    def _look(self, uids: Sequence[str]) -> dict[str, Observation]:
+        return {uid: self._settle(uid, folder.look(folder.path_of(self._tasks, uid))) for uid in uids}
+
+    def _settle(self, uid: str, seen: Observation) -> Observation:
+        """A lost attempt is reported as lost only when nothing of it is left."""
+        if seen.phase is not Phase.LOST:
+            return seen
+        group = self._hold.cgroup(uid)
+        if tree.kill_orphaned(group, folder.marker(uid).encode()):
+            return Observation(Phase.RUNNING, started_ms=seen.started_ms)
+        group.remove()
+        return seen
+
+    # -- writing -------------------------------------------------------------------------------
+
+    async def launch(self, gang: Sequence[TaskLaunch]) -> None:
+        folders = await self._in_files(lambda: self._prepare_all(gang))
+        assert self._zygote is not None
+        pids = await self._zygote.launch(folders)
+        failed = [-pid for pid in pids if pid < 0]
+        if failed:
+            await self.stop([task.uid for task in gang], 0)
+            raise LaunchFailed(f"The machine could not start another process: {os.strerror(failed[0])}.")
+        for task, pid in zip(gang, pids, strict=True):
+            self._watch(task.uid, pid)
+
+    def _prepare_all(self, gang: Sequence[TaskLaunch]) -> list[Path]:
+        """All folders, or none: nothing is started before the last one is complete."""
+        made: list[Path] = []
+        shared: dict[int, Path] = {}
+        try:
+            for task in gang:
+                path = folder.path_of(self._tasks, task.uid)
+                made.append(path)
+                shared_file = None
+                if task.shared_environment:
+                    key = id(task.shared_environment)
+                    if key not in shared:
+                        shared[key] = self._run / f"env.{task.uid}"
+                        text = json.dumps(dict(task.shared_environment))
+                        shared[key].write_text(text)
+                        shared[key].chmod(0o600)
+                    shared_file = shared[key]
+                spec: dict[str, object] = {
+                    **self._limits,
+                    "events": str(self._run / "events"),
+                    "tree": self._hold.as_spec(task.uid),
+                }
+                folder.prepare(path, task, spec, shared_file)
+        except OSError as e:
+            for path in made:
+                if folder.owner_of(path) is None:
+                    shutil.rmtree(path, ignore_errors=True)
+            raise LaunchFailed(
+                f"The tasks' folders could not be written: {e.strerror} ({e.filename})."
+            ) from e
+        finally:
+            for path in shared.values():
+                path.unlink(missing_ok=True)
+        return made
+
+    async def stop(self, uids: Sequence[str], grace_s: float) -> None:
+        await self._in_files(lambda: self._stop_all(uids, grace_s))
+        for uid in uids:
+            self._hint(uid)
+
+    def _stop_all(self, uids: Sequence[str], grace_s: float) -> None:
+        for uid in uids:
+            self._stop_one(uid, grace_s)
+
+    def _stop_one(self, uid: str, grace_s: float) -> None:
+        path = folder.path_of(self._tasks, uid)
+        if folder.request_stop(path, uid, grace_s):
+            return
+        owner = folder.owner_of(path)
+        if owner is not None and not owner.get("tombstone"):
+            _signal_owner(owner, signal.SIGTERM)
+
+    async def remove(self, uids: Sequence[str]) -> None:
+        for uid in uids:
+            path = folder.path_of(self._tasks, uid)
+            await self._in_files(lambda path=path: shutil.rmtree(path, ignore_errors=True))  # type: ignore[misc]
+
+    # -- hints ---------------------------------------------------------------------------------
+
+    def _read_events(self) -> None:
+        try:
+            data = os.read(self._events_fd, 65536)
+        except BlockingIOError:
+            return
+        *lines, self._events_pending = (self._events_pending + data).split(b"\n")
+        for line in lines:
+            self._hint(line.rpartition(b" ")[2].decode("ascii", "replace"))
+
+    def _watch(self, uid: str, pid: int | None = None) -> None:
+        """Be told when the supervisor dies. A wrong or missing pidfd costs a hint, never the truth."""
+        if uid in self._pidfds:
+            return
+        if pid is None:
+            owner = folder.owner_of(folder.path_of(self._tasks, uid))
+            if owner is None:
+                return
+            pid = _living_owner(owner)
+            if pid is None:
+                # It died, or its tree is still being killed: come back.
+                asyncio.get_running_loop().call_later(_RECHECK_S, self._hint, uid)
+                return
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            self._hint(uid)
+            return
+        self._pidfds[uid] = fd
+        asyncio.get_running_loop().add_reader(fd, self._supervisor_ended, uid)
+
+    def _supervisor_ended(self, uid: str) -> None:
+        self._unwatch(uid)
+        self._hint(uid)
+
+    def _unwatch(self, uid: str) -> None:
+        fd = self._pidfds.pop(uid, None)
+        if fd is not None:
+            asyncio.get_running_loop().remove_reader(fd)
+            os.close(fd)
+
+    async def _in_files(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._files, work)
+
+
+def _living_owner(owner: dict[str, object]) -> int | None:
+    """The supervisor's pid, if the process with that number is still the one that claimed."""
+    pid = owner.get("pid")
+    if not isinstance(pid, int) or owner.get("boot_id") != claim.boot_id():
+        return None
+    return pid if claim.start_time(pid) == owner.get("start_time") else None
+
+
+def _signal_owner(owner: dict[str, object], signum: signal.Signals) -> None:
+    pid = owner.get("pid")
+    if not isinstance(pid, int):
+        return
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        # Checked while the pidfd pins the process: the number cannot change hands in between.
+        if _living_owner(owner) is not None:
+            signal.pidfd_send_signal(fd, signum)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(fd)

@@ -1,0 +1,91 @@
+"""Wakes readers when a log folder changes: inotify where it works, else a slow look."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import struct
+from pathlib import Path
+
+_MODIFY = 0x2
+_CREATE = 0x100
+_DELETE = 0x200
+_MOVED_TO = 0x80
+_NONBLOCK = os.O_NONBLOCK
+_CLOEXEC = os.O_CLOEXEC
+_EVENT = struct.Struct("iIII")
+
+# Where inotify cannot see (a full watch table, a network file system), look this often.
+_SLOW_LOOK_S = 0.25
+
+
+class Growth:
+    """One inotify descriptor for all followers of the server."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = self._libc.inotify_init1(_NONBLOCK | _CLOEXEC)
+        self._waiters: dict[int, set[asyncio.Event]] = {}
+        self._folders: dict[Path, int] = {}
+        self._started = False
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            if self._started:
+                asyncio.get_running_loop().remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def watch(self, folder: Path) -> Watch:
+        event = asyncio.Event()
+        if not self._started and self._fd >= 0:
+            asyncio.get_running_loop().add_reader(self._fd, self._read)
+            self._started = True
+        wd = -1
+        if self._fd >= 0:
+            mask = _MODIFY | _CREATE | _DELETE | _MOVED_TO
+            # The kernel gives the same number for the same folder.
+            wd = self._libc.inotify_add_watch(self._fd, os.fsencode(folder), mask)
+        if wd >= 0:
+            self._waiters.setdefault(wd, set()).add(event)
+        return Watch(self, wd, event)
+
+    def forget(self, wd: int, event: asyncio.Event) -> None:
+        waiters = self._waiters.get(wd)
+        if waiters is None:
+            return
+        waiters.discard(event)
+        if not waiters:
+            del self._waiters[wd]
+            self._libc.inotify_rm_watch(self._fd, wd)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._fd, 65536)
+        except BlockingIOError:
+            return
+        at = 0
+        while at < len(data):
+            wd, _, _, length = _EVENT.unpack_from(data, at)
+            at += _EVENT.size + length
+            for event in self._waiters.get(wd, ()):
+                event.set()
+
+
+class Watch:
+    def __init__(self, growth: Growth, wd: int, event: asyncio.Event):
+        self._growth = growth
+        self._wd = wd
+        self.event = event
+
+    @property
+    def seeing(self) -> bool:
+        """False: nothing will set the event, the caller must look by itself every `SLOW_LOOK_S`."""
+        return self._wd >= 0
+
+    def close(self) -> None:
+        self._growth.forget(self._wd, self.event)
+
+
+SLOW_LOOK_S = _SLOW_LOOK_S
