@@ -1,0 +1,169 @@
+"""Exit codes: what a number means, and which number a failed task's log deserves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from openpaisdk.protocol.exit_table import TABLE
+
+UNKNOWN_FAILURE = 255
+"""What a user's failure is reported as when nothing in its log is known."""
+_UNKNOWN_POSITIVE = 256
+_UNKNOWN_NEGATIVE = -8000
+MAX_LOG = 10 * 1024 * 1024
+"""Only so many last bytes of a log are searched."""
+MAX_MATCH = 2048
+_MAX_LINE = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class ExitSpec:
+    """One entry of the table."""
+
+    code: int
+    phrase: str
+    issuer: str
+    causer: str
+    type: str
+    stage: str
+    behavior: str
+    reaction: str
+    reason: str | None
+    repro: tuple[str, ...]
+    solution: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The entry as it goes over the wire."""
+        wire: dict[str, Any] = {
+            "code": self.code,
+            "phrase": self.phrase,
+            "issuer": self.issuer,
+            "causer": self.causer,
+            "type": self.type,
+            "stage": self.stage,
+            "behavior": self.behavior,
+            "reaction": self.reaction,
+        }
+        if self.reason is not None:
+            wire["reason"] = self.reason
+        wire["repro"] = list(self.repro)
+        wire["solution"] = list(self.solution)
+        return wire
+
+
+@dataclass(frozen=True, slots=True)
+class ExitMatch:
+    """The code to report for a task's exit. ``matched`` is the piece of log that gave it away."""
+
+    code: int
+    matched: str | None = None
+    from_runtime_log: bool = False
+
+
+def exit_specs() -> tuple[ExitSpec, ...]:
+    """The whole table, in the order in which logs are matched."""
+    return tuple(ExitSpec(*row[:11]) for row in TABLE)
+
+
+@cache
+def exit_spec(code: int) -> ExitSpec:
+    """The entry for ``code``. Unknown codes get the entry for unknown ones, with ``code`` put in."""
+    rows = _rows()
+    row = rows.get(code) or rows[_UNKNOWN_POSITIVE if code > 0 else _UNKNOWN_NEGATIVE]
+    return ExitSpec(code, *row[1:11])
+
+
+def match_exit(
+    exit_code: int, log_tail: str | bytes, runtime_log: str | bytes = b"", *, gpu_memory_errors: bool = False
+) -> ExitMatch:
+    """The exit code a task is reported with: that of the first entry whose pattern fits, else 255.
+
+    An entry fits when any of its patterns does, a pattern when all that it names do. 0 stays 0.
+    """
+    if exit_code == 0:
+        return ExitMatch(0)
+    user, runtime = _Log(log_tail), _Log(runtime_log)
+    for code, patterns in _patterns():
+        for wanted, user_regex, runtime_regex, gpu in patterns:
+            if (wanted is not None and wanted != exit_code) or (gpu and not gpu_memory_errors):
+                continue
+            by_user = user.find(user_regex) if user_regex else None
+            if user_regex and by_user is None:
+                continue
+            by_runtime = runtime.find(runtime_regex) if runtime_regex else None
+            if runtime_regex and by_runtime is None:
+                continue
+            return ExitMatch(code, by_user or by_runtime, by_user is None and by_runtime is not None)
+    return ExitMatch(UNKNOWN_FAILURE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Regex:
+    """A pattern and a literal that every match contains; looking for that first is much faster."""
+
+    pattern: re.Pattern[str]
+    needle: bytes
+
+
+class _Log:
+    """The end of a log. Lowered once as bytes, which keeps every offset (lowering text does not)."""
+
+    __slots__ = ("lowered", "raw")
+
+    def __init__(self, text: str | bytes):
+        raw = text.encode("utf-8", "replace") if isinstance(text, str) else text
+        self.raw = raw[-MAX_LOG:]
+        self.lowered: bytes | None = None
+
+    def find(self, regex: _Regex) -> str | None:
+        for line in self._lines_with(regex.needle):
+            if found := regex.pattern.match(line):
+                return found.group(1)[:MAX_MATCH]
+        return None
+
+    def _lines_with(self, needle: bytes) -> Iterator[str]:
+        """The lines that contain ``needle``; of a very long one, the part around it."""
+        if self.lowered is None:
+            self.lowered = self.raw.lower()
+        at = self.lowered.find(needle)
+        while at >= 0:
+            before, after = max(0, at - _MAX_LINE), min(len(self.raw), at + _MAX_LINE)
+            start = self.raw.rfind(b"\n", before, at) + 1 or before
+            end = self.raw.find(b"\n", at, after)
+            end = after if end < 0 else end
+            yield self.raw[start:end].decode("utf-8", "replace")
+            at = self.lowered.find(needle, end)
+
+
+@cache
+def _rows() -> dict[int, Any]:
+    return {row[0]: row for row in TABLE}
+
+
+@cache
+def _patterns() -> tuple[tuple[int, tuple[tuple[int | None, _Regex | None, _Regex | None, bool], ...]], ...]:
+    return tuple(
+        (row[0], tuple((code, _regex(user), _regex(runtime), gpu) for code, user, runtime, gpu in row[11]))
+        for row in TABLE
+        if row[11]
+    )
+
+
+def _regex(source: str | None) -> _Regex | None:
+    if source is None:
+        return None
+    flags, bare = re.match(r"(\(\?\w+\))?(.*)", source).groups("")  # type: ignore[union-attr]
+    # The patterns are pieces joined by ".*". Taking the first place of each piece, never going back, finds
+    # a match whenever there is one, in time linear in the line, whatever a program writes into its log.
+    first, *rest = bare.split(".*")
+    linear = (
+        f"(?>.*?(?={first}))({first}" + "".join(f"(?>.*?{piece})" if piece else ".*" for piece in rest) + ")"
+    )
+    literals = re.split(r"\[.*?\]|[.*+?()|\\^$]", bare)
+    return _Regex(
+        re.compile(("(?i)" if "i" in flags else "") + linear), max(literals, key=len).lower().encode()
+    )

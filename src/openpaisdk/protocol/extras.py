@@ -1,0 +1,139 @@
+"""``extras``: keys we know are typed, others are kept as they are. Our own live under ``openpaisdk``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from openpaisdk.protocol.schema import Anything, Bool, Choice, Fields, Int, Items, Keyed, Nullable, Text
+
+PRIORITIES = ("crit", "prod", "test", "oppo")
+OPENPAISDK = "openpaisdk"
+RUNTIME_PLUGIN = "com.microsoft.pai.runtimeplugin"
+
+ADDITIONS = Fields(
+    {
+        "environment": Keyed(
+            Text(),
+            "Variables of the submitting shell that the tasks keep, on a cluster of the same machine.",
+            key=Text(pattern=r"[A-Za-z_][A-Za-z0-9_]*", form="the name of a variable"),
+        ),
+        "sources": Fields(
+            {
+                "sha256": Text(
+                    "Identity of the tar.", pattern=r"[0-9a-f]{64}", form="a sha256 in hexadecimal"
+                ),
+                "size": Int("Its size in bytes.", minimum=0, maximum=2**53),
+            },
+            "A tar in the cluster's source store, unpacked into the working directory before the commands.",
+            required=("sha256", "size"),
+        ),
+    },
+    "What openpaisdk adds to a job.",
+)
+
+_SWITCHES = ("running", "succeeded", "stopped", "failed", "retried")
+
+EXTRAS = Fields(
+    {
+        "submitFrom": Text("What made the job."),
+        "gangAllocation": Bool("Whether the tasks start all together or not at all.", default=True),
+        "tags": Items(Text(), "Tags of the job."),
+        "storages": Items(
+            Fields(
+                {"name": Text("A storage of the cluster."), "mountPath": Text("Where it is mounted.")},
+                required=("name",),
+                open=True,
+            ),
+            "Storages that the tasks see; an empty list: all default ones.",
+        ),
+        RUNTIME_PLUGIN: Items(
+            Fields(
+                {
+                    "plugin": Text(
+                        "ssh, cmd, git, tensorboard, teamwise_storage, or one of the cluster's own."
+                    ),
+                    "parameters": Anything(),
+                    "failurePolicy": Choice(
+                        "ignore", "fail", doc="Whether the task goes on when the plugin fails."
+                    ),
+                    "taskroles": Items(Text(), "The roles it is for; all by default."),
+                },
+                required=("plugin",),
+                open=True,
+            ),
+            "Plugins that run around the commands.",
+        ),
+        "hivedScheduler": Nullable(
+            Fields(
+                {
+                    "jobPriorityClass": Nullable(Choice(*PRIORITIES, doc="Priority; oppo is the lowest.")),
+                    "taskRoles": Keyed(
+                        Fields(
+                            {
+                                "skuType": Nullable(Text("The kind of machine share.")),
+                                "skuNum": Nullable(Int("How many of them.", minimum=0)),
+                                "pinnedCellId": Nullable(Text("A reserved cell; not together with skuType.")),
+                                "affinityGroupName": Nullable(Text("Roles of one group start together.")),
+                            },
+                            open=True,
+                        ),
+                        "By the name of a role.",
+                    ),
+                    "gangReleaseEnable": Bool(),
+                    "lazyPreemptionEnable": Bool(),
+                    "ignoreK8sSuggestedNodes": Bool(),
+                },
+                "Settings of the hived scheduler.",
+                open=True,
+            )
+        ),
+        "jobStatusChangeNotification": Fields(
+            {name: Bool(f"Whether to send mail when the job is {name}.") for name in _SWITCHES},
+            "Which changes are told by mail.",
+            open=True,
+        ),
+        "tensorBoard": Fields(
+            {"randomStr": Text(), "logDirectories": Keyed(Text(), "Folders by name.")},
+            "TensorBoard, as older portals wrote it.",
+            open=True,
+        ),
+        "sdk.plugins": Items(Anything(), "Plugins of the SDK that made the job."),
+        OPENPAISDK: ADDITIONS,
+    },
+    "Anything else; keys that are not known are kept.",
+    open=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """A tar in the cluster's source store."""
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """What we add to the protocol, from ``extras.openpaisdk``."""
+
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    sources: Sources | None = None
+
+
+NO_ADDITIONS = Additions()
+
+
+def additions(extras: Mapping[str, Any]) -> Additions:
+    """The typed content of ``extras.openpaisdk``, which has been checked."""
+    ours = extras.get(OPENPAISDK)
+    if not ours:
+        return NO_ADDITIONS
+    sources = ours.get("sources")
+    return Additions(
+        environment=MappingProxyType(dict(ours.get("environment", {}))),
+        sources=Sources(sources["sha256"], int(sources["size"])) if sources else None,
+    )

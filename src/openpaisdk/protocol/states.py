@@ -1,0 +1,77 @@
+"""What a job or a task is doing, in the words users see."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from hashlib import md5
+
+STOP_CODES = frozenset((-210, -220))
+"""Exit codes that mean "stopped on purpose" rather than "failed"."""
+
+
+class SubState(StrEnum):
+    """The steps an attempt goes through, for a job and for a task alike."""
+
+    CREATION_PENDING = "AttemptCreationPending"
+    CREATION_REQUESTED = "AttemptCreationRequested"
+    PREPARING = "AttemptPreparing"
+    RUNNING = "AttemptRunning"
+    DELETION_PENDING = "AttemptDeletionPending"
+    DELETION_REQUESTED = "AttemptDeletionRequested"
+    DELETING = "AttemptDeleting"
+    ATTEMPT_COMPLETED = "AttemptCompleted"
+    COMPLETED = "Completed"
+
+
+_WAITING = frozenset(("AttemptCreationPending", "AttemptCreationRequested", "AttemptPreparing"))
+_DELETING = frozenset(("AttemptDeletionPending", "AttemptDeletionRequested", "AttemptDeleting"))
+
+
+def _ended(exit_code: int | None) -> str:
+    if exit_code == 0:
+        return "SUCCEEDED"
+    return "STOPPED" if exit_code in STOP_CODES else "FAILED"
+
+
+def _state(sub_state: SubState | str, exit_code: int | None, *, attempt: bool) -> str:
+    name = sub_state.value if isinstance(sub_state, SubState) else sub_state
+    if name in _WAITING:
+        return "WAITING"
+    if name == "AttemptRunning":
+        return "RUNNING"
+    if name == "Completed" or (attempt and name == "AttemptCompleted"):
+        return _ended(exit_code)
+    if name in _DELETING or name == "AttemptCompleted":
+        return "STOPPING" if exit_code in STOP_CODES else "RUNNING"
+    return "UNKNOWN"
+
+
+def job_state(sub_state: SubState | str, exit_code: int | None) -> str:
+    """WAITING, RUNNING, STOPPING, SUCCEEDED, FAILED, STOPPED or UNKNOWN.
+
+    A finished attempt is not yet a finished job: it may be retried.
+    """
+    return _state(sub_state, exit_code, attempt=False)
+
+
+def attempt_state(sub_state: SubState | str, exit_code: int | None) -> str:
+    """Like :func:`job_state`, but a completed attempt already shows how it ended."""
+    return _state(sub_state, exit_code, attempt=True)
+
+
+def framework_name(user: str, job: str) -> str:
+    """The one name of a job in the whole cluster: ``user~job``."""
+    return f"{user}~{job}"
+
+
+def split_framework(name: str) -> tuple[str, str]:
+    """``user~job`` to its parts. A name without ``~`` belongs to nobody: its user is ``""``."""
+    user, tilde, job = name.partition("~")
+    return (user, job) if tilde else ("", name)
+
+
+def debug_id(framework: str) -> str:
+    """The framework name as clusters encode it: md5 of ``user~job``; a bare name is lowered and stripped."""
+    if "~" not in framework:
+        return "".join(c for c in framework.lower() if c.isascii() and c.isalnum())
+    return md5(framework.encode(), usedforsecurity=False).hexdigest()
