@@ -31,7 +31,7 @@ from paicluster.store.rows import ActiveJob, AttemptRow, EventRow, JobRow, JobSp
 from paicluster.store.submissions import INSERT_JOB, Inserted, InsertResult, NewJob, insert_jobs
 from paicluster.store.summary import render_summary
 from paicluster.store.tables import job_specs, job_tags, jobs, tasks
-from paicluster.store.writer import touch
+from paicluster.store.writer import request_all, touch
 
 __all__ = [
     "INSERT_JOB",
@@ -129,6 +129,7 @@ def update_job(conn: Connection, job_id: int, **columns: Any) -> JobRow:
 
 def set_execution_type(conn: Connection, job_id: int, value: str) -> JobRow:
     """Note what the user wants of the job: START or STOP."""
+    request_all(conn, (job_id,))
     return update_job(conn, job_id, execution_type=value)
 
 

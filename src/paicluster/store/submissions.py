@@ -13,7 +13,7 @@ from openpaisdk.protocol.states import framework_name, job_state
 from paicluster.store.bulk import insert_rows
 from paicluster.store.summary import render_summary
 from paicluster.store.tables import idempotency, job_specs, job_tags, jobs
-from paicluster.store.writer import BatchOp, touch_all
+from paicluster.store.writer import BatchOp, request_all, touch_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,7 @@ def insert_jobs(conn: Connection, items: Sequence[NewJob]) -> list[InsertResult]
     if new:
         _insert(conn, new)
         touch_all(conn, range(first_id, next_id))
+        request_all(conn, range(first_id, next_id))
     return [result for result in results if result is not None]
 
 

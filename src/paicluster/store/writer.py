@@ -50,6 +50,11 @@ def touch_all(conn: Connection, job_ids: Iterable[int]) -> None:
     notes_of(conn).jobs.update(dict.fromkeys(job_ids))
 
 
+def request_all(conn: Connection, job_ids: Iterable[int]) -> None:
+    """Say that this transaction asks something of the controller."""
+    notes_of(conn).requests.update(dict.fromkeys(job_ids))
+
+
 def touch_tokens(conn: Connection, token_ids: Iterable[str]) -> None:
     """Say that this transaction takes tokens back, or changes what they stand for."""
     notes_of(conn).tokens.update(dict.fromkeys(token_ids))
