@@ -1,4 +1,4 @@
-"""What a task sees: the ``PAI_*`` and ``FC_*`` variables of both generations, and what launchers expect today.
+"""What a task sees: the ``PAI_*`` and ``FC_*`` variables of both generations, and what launchers expect.
 
 A gang's tasks share almost everything, and that part grows with the gang. :class:`GangEnvironment` makes it
 once; each task adds a small part of its own, so that all environments together cost time linear in the tasks.

@@ -34,15 +34,14 @@ def read_job(
     document = read(source, file)
     data = document.data
     checked = _as_submitted(data) if stored else data
-    problems: list[Problem] = []
+    problems = check(data)
     if not JOB_V2.accepts(checked):
-        JOB_V2.explain(checked, (), problems)
-        if hint := _other_version(data):
+        hint = _other_version(data)
+        if hint is not None:
             problems = [hint]
-    problems += check(data) if not problems or problems[0].path else []
-    if not problems:
-        return build_job(data)
-    return _judged(document, problems, strict)
+        else:
+            JOB_V2.explain(checked, (), problems)
+    return _judged(document, problems, strict) if problems else build_job(data)
 
 
 def _judged(document: Document, problems: list[Problem], strict: bool) -> Job:

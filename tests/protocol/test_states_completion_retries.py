@@ -1,0 +1,282 @@
+"""The life of a job as pure functions, over random orders of events."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openpaisdk.protocol import (
+    RetryCounts,
+    RetryPolicy,
+    RolePolicy,
+    SubState,
+    TaskOutcome,
+    attempt_state,
+    debug_id,
+    decide,
+    decide_retry,
+    framework_name,
+    job_state,
+    split_framework,
+)
+from openpaisdk.protocol.completion import role_policy
+from openpaisdk.protocol.exitcodes import exit_specs
+from openpaisdk.protocol.retries import MAX_PLATFORM_STREAK
+
+codes = st.one_of(st.none(), st.sampled_from([0, 1, 255, 137, -210, -220, -230, -1100]))
+
+
+@pytest.mark.parametrize(
+    ("sub_state", "code", "job", "attempt"),
+    [
+        ("AttemptCreationPending", None, "WAITING", "WAITING"),
+        ("AttemptCreationRequested", None, "WAITING", "WAITING"),
+        ("AttemptPreparing", None, "WAITING", "WAITING"),
+        ("AttemptRunning", None, "RUNNING", "RUNNING"),
+        ("AttemptDeletionPending", 255, "RUNNING", "RUNNING"),
+        ("AttemptDeletionRequested", -210, "STOPPING", "STOPPING"),
+        ("AttemptDeleting", -220, "STOPPING", "STOPPING"),
+        ("AttemptCompleted", 0, "RUNNING", "SUCCEEDED"),
+        ("AttemptCompleted", 255, "RUNNING", "FAILED"),
+        ("AttemptCompleted", -210, "STOPPING", "STOPPED"),
+        ("Completed", 0, "SUCCEEDED", "SUCCEEDED"),
+        ("Completed", -220, "STOPPED", "STOPPED"),
+        ("Completed", 255, "FAILED", "FAILED"),
+        ("Completed", None, "FAILED", "FAILED"),
+        ("something else", 0, "UNKNOWN", "UNKNOWN"),
+    ],
+)
+def test_sub_state_and_exit_code_give_the_state_users_see(sub_state, code, job, attempt):
+    assert job_state(sub_state, code) == job
+    assert attempt_state(sub_state, code) == attempt
+
+
+@given(st.sampled_from(SubState), codes)
+def test_an_ended_job_has_an_ended_attempt(sub_state, code):
+    ended = {"SUCCEEDED", "FAILED", "STOPPED"}
+    assert sub_state == sub_state.value
+    if job_state(sub_state, code) in ended:
+        assert attempt_state(sub_state, code) == job_state(sub_state, code)
+    else:
+        assert sub_state != "Completed"
+
+
+@given(st.from_regex(r"\A[\w.-]+\Z"), st.from_regex(r"\A[a-zA-Z0-9_~-]+\Z"))
+def test_a_framework_name_splits_at_the_first_tilde(user, job):
+    name = framework_name(user, job)
+    assert split_framework(name) == (user, job)
+    assert len(debug_id(name)) == 32
+
+
+def test_a_bare_name_is_its_own_stripped_id():
+    assert split_framework("My-Job_1") == ("", "My-Job_1")
+    assert debug_id("My-Job_1") == "myjob1"
+
+
+# --- completion ---
+
+
+@st.composite
+def attempts(draw):
+    """Roles with policies, and the outcomes of some of their tasks at random times."""
+    roles = []
+    for number in range(draw(st.integers(1, 3))):
+        instances = draw(st.integers(1, 4))
+        roles.append(
+            RolePolicy(
+                f"r{number}",
+                instances,
+                draw(st.sampled_from([-1, 1, 2, instances])),
+                draw(st.sampled_from([-1, 1, instances])),
+            )
+        )
+    tasks = [(role.name, index) for role in roles for index in range(role.instances)]
+    done = draw(st.lists(st.sampled_from(tasks), unique=True))
+    outcomes = [
+        TaskOutcome(name, index, draw(st.sampled_from([0, 0, 1, 255, 137])), draw(st.integers(0, 5)))
+        for name, index in done
+    ]
+    return roles, outcomes
+
+
+@given(attempts(), st.randoms())
+def test_the_verdict_does_not_depend_on_the_order_of_arrival(attempt, random):
+    roles, outcomes = attempt
+    shuffled = list(outcomes)
+    random.shuffle(shuffled)
+    assert decide(roles, outcomes, stop_requested=False) == decide(roles, shuffled, stop_requested=False)
+
+
+@given(attempts())
+def test_a_verdict_once_given_stands_whatever_happens_later(attempt):
+    roles, outcomes = attempt
+    order = {role.name: place for place, role in enumerate(roles)}
+    outcomes.sort(key=lambda o: (o.completed_ms, order[o.role], o.index))
+    earlier = None
+    for count in range(len(outcomes) + 1):
+        verdict = decide(roles, outcomes[:count], stop_requested=False)
+        if earlier is not None and earlier.trigger_role is not None:
+            assert verdict == earlier
+        earlier = verdict
+
+
+@given(attempts())
+def test_an_attempt_goes_on_exactly_while_tasks_are_left_and_no_count_is_reached(attempt):
+    roles, outcomes = attempt
+    verdict = decide(roles, outcomes, stop_requested=False)
+    reached = False
+    for role in roles:
+        mine = [o for o in outcomes if o.role == role.name]
+        failed = sum(o.exit_code != 0 for o in mine)
+        reached |= 0 < role.min_failed <= failed or 0 < role.min_succeeded <= len(mine) - failed
+    everything = len(outcomes) == sum(role.instances for role in roles)
+    assert (verdict is None) == (not reached and not everything)
+    if verdict and verdict.inherited:
+        trigger = next(
+            o for o in outcomes if (o.role, o.index) == (verdict.trigger_role, verdict.trigger_index)
+        )
+        assert trigger.exit_code == verdict.exit_code
+
+
+@given(attempts())
+def test_a_stop_request_wins(attempt):
+    verdict = decide(*attempt, stop_requested=True)
+    assert verdict is not None
+    assert (verdict.exit_code, verdict.inherited) == (-210, False)
+    assert verdict.diagnostics == "User has requested to stop the Framework"
+
+
+def test_the_trigger_messages_are_those_of_the_original():
+    one = [role_policy("worker", 2, None, None)]
+    failed = decide(one, [TaskOutcome("worker", 1, 255, 5)], stop_requested=False)
+    assert failed is not None
+    assert failed.trigger_message == "FailedTaskCount 1 has reached MinFailedTaskCount 1 in the TaskRole"
+    assert (failed.exit_code, failed.trigger_role, failed.trigger_index) == (255, "worker", 1)
+    both = [TaskOutcome("worker", 0, 0, 1), TaskOutcome("worker", 1, 0, 2)]
+    succeeded = decide(one, both, stop_requested=False)
+    assert succeeded is not None
+    assert (
+        succeeded.trigger_message
+        == "SucceededTaskCount 2 has reached MinSucceededTaskCount 2 in the TaskRole"
+    )
+    assert (succeeded.exit_code, succeeded.diagnostics) == (0, "Pod succeeded")
+    waits = [RolePolicy("worker", 2, -1, -1)]
+    all_done = decide(
+        waits, [TaskOutcome("worker", 0, 1, 1), TaskOutcome("worker", 1, 0, 2)], stop_requested=False
+    )
+    assert all_done is not None
+    assert all_done.exit_code == 0
+    assert all_done.trigger_message == (
+        "CompletedTaskCount 2 has reached TotalTaskCount 2 and no user specified conditions in "
+        "FrameworkAttemptCompletionPolicy have ever been triggered"
+    )
+
+
+def test_one_role_that_succeeds_completes_the_attempt_of_a_job_with_several():
+    roles = [role_policy("master", 1, None, None), role_policy("worker", 4, None, None)]
+    verdict = decide(roles, [TaskOutcome("master", 0, 0, 1)], stop_requested=False)
+    assert verdict is not None
+    assert (verdict.exit_code, verdict.trigger_role) == (0, "master")
+
+
+@pytest.mark.parametrize("absent", [None, 0])
+def test_absent_null_and_zero_counts_mean_one_failure_and_all_instances(absent):
+    assert role_policy("r", 3, absent, absent) == RolePolicy("r", 3, 1, 3)
+    assert role_policy("r", 3, -1, -1) == RolePolicy("r", 3, -1, -1)
+
+
+# --- retries ---
+
+exit_codes = st.one_of(st.sampled_from([spec.code for spec in exit_specs()]), st.integers(-9000, 300))
+policies = st.builds(RetryPolicy.of_job, st.integers(-2, 5))
+counts = st.builds(
+    RetryCounts, st.integers(50, 60), st.integers(0, 8), st.integers(0, MAX_PLATFORM_STREAK + 2)
+)
+
+
+@given(policies, counts, exit_codes, st.sampled_from([None, True, False]), st.floats(0, 1))
+def test_counts_and_delays_follow_every_decision(policy, before, code, by_platform, jitter):
+    decision = decide_retry(policy, before, code, by_platform=by_platform, jitter=jitter)
+    assert decision.reason
+    after = decision.counts
+    if not decision.retry:
+        assert after == before
+        return
+    assert after.total == before.total + 1
+    assert after.accountable == before.accountable + decision.counted
+    assert after.platform_streak == (0 if decision.counted else before.platform_streak + 1)
+    assert 0 <= decision.delay_s <= 900
+    assert decision.counted or decision.delay_s >= 1
+
+
+@given(policies, counts, st.sampled_from([-210, -220, -230]), st.sampled_from([None, True, False]))
+def test_what_was_stopped_is_never_retried(policy, before, code, by_platform):
+    assert not decide_retry(policy, before, code, by_platform=by_platform).retry
+
+
+@given(st.integers(0, 6), st.lists(st.tuples(exit_codes, st.booleans()), min_size=200, max_size=200))
+def test_retries_end(max_retries, ends):
+    policy, now, streaks = RetryPolicy.of_job(max_retries), RetryCounts(), 0
+    for code, platform in ends:
+        decision = decide_retry(policy, now, code or 1, by_platform=True if platform else None)
+        if not decision.retry:
+            break
+        streaks += decision.counted
+        now = decision.counts
+    else:
+        assert streaks <= max_retries and now.total <= (max_retries + 1) * (MAX_PLATFORM_STREAK + 1)
+        raise AssertionError("never ended")
+    assert now.accountable <= max_retries
+
+
+def test_a_plain_failure_is_retried_up_to_the_maximum_and_counted():
+    policy, now = RetryPolicy.of_job(2), RetryCounts()
+    for _ in range(2):
+        decision = decide_retry(policy, now, 255)
+        assert (decision.retry, decision.counted, decision.delay_s) == (True, True, 0)
+        now = decision.counts
+    last = decide_retry(policy, now, 255)
+    assert not last.retry
+    assert last.reason == "all 2 retries are used"
+
+
+def test_uncounted_retries_back_off_from_a_second_to_five_minutes_and_then_fail():
+    policy, now, delays = RetryPolicy.of_job(0), RetryCounts(), []
+    while (decision := decide_retry(policy, now, -1001)).retry:
+        assert not decision.counted
+        delays.append(decision.delay_s)
+        now = decision.counts
+    assert delays[:4] == [1, 2, 4, 8]
+    assert delays[-1] == 300
+    assert len(delays) == MAX_PLATFORM_STREAK
+    assert "in a row" in decision.reason
+    assert decide_retry(policy, now.after_progress(), -1001).retry
+
+
+@pytest.mark.parametrize("code", [130, 131, 137, 143])
+def test_a_signal_that_we_did_not_send_counts_as_the_users(code):
+    assert not decide_retry(RetryPolicy.of_job(0), RetryCounts(), code).retry
+    counted = decide_retry(RetryPolicy.of_job(1), RetryCounts(), code)
+    assert (counted.retry, counted.counted) == (True, True)
+    ours = decide_retry(RetryPolicy.of_job(0), RetryCounts(), code, by_platform=True)
+    assert (ours.retry, ours.counted) == (True, False)
+
+
+def test_a_conflict_waits_between_one_and_fifteen_minutes():
+    delays = [decide_retry(RetryPolicy.of_job(0), RetryCounts(), 251, jitter=j).delay_s for j in (0, 0.5, 1)]
+    assert delays == [60, 480, 900]
+
+
+def test_permanent_failures_are_not_retried_and_unlimited_ones_are():
+    assert not decide_retry(RetryPolicy.of_job(5), RetryCounts(), 232).retry
+    assert not decide_retry(RetryPolicy.of_job(-1), RetryCounts(), 232).retry
+    assert decide_retry(RetryPolicy.of_job(-2), RetryCounts(), 232).retry
+    assert decide_retry(RetryPolicy.of_job(-2), RetryCounts(), 0).retry
+    assert not decide_retry(RetryPolicy.of_job(-1), RetryCounts(), 0).retry
+    assert decide_retry(RetryPolicy.of_job(-1), RetryCounts(9, 9), 255).delay_s == 30
+
+
+def test_tasks_of_a_gang_are_not_retried_alone():
+    assert not decide_retry(RetryPolicy.of_task(3, gang=True), RetryCounts(), -1001).retry
+    assert decide_retry(RetryPolicy.of_task(3, gang=False), RetryCounts(), 255).counted
