@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """One word is a shell line as typed (``'make && ./run'``); several are quoted, each to arrive as it is."""
+    """One word is a shell line as typed (``'make && ./run'``); several are quoted, each arrives exact."""
     if not words or not any(word.strip() for word in words):
         raise UsageError("There is no command to run.", hint="Write it last: pai sub -- python train.py")
     if any("\0" in word for word in words):

@@ -1,4 +1,4 @@
-"""What stays behind when a folder travels: what ``.paiignore`` says, or ``.gitignore`` where there is none."""
+"""What stays behind when a folder travels: what ``.paiignore`` says, or else ``.gitignore``."""
 
 from __future__ import annotations
 

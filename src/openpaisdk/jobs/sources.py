@@ -77,7 +77,7 @@ class Sources(Body):
 
 
 def collect(root: str, only: Sequence[str] = (), *, cap: int = SIZE_CAP) -> Sources | None:
-    """What lies under ``root``, or only the named paths in it, less what ignore files keep back; None: nothing."""
+    """What lies under ``root``, or only the named paths in it, less what ignore files keep back."""
     walk = _Walk(os.path.realpath(root), cap)
     if only:
         for path in only:
@@ -176,7 +176,7 @@ class _Walk:
         return False
 
     def _link(self, full: str) -> str:
-        """A link that leads out of the folder is made absolute: from another folder it would lead elsewhere."""
+        """A link that leads out of the folder is made absolute: elsewhere it would lead elsewhere."""
         target = os.readlink(full)
         leads = os.path.normpath(os.path.join(os.path.dirname(full), target))
         if leads == self.root or leads.startswith(self.root + os.sep):

@@ -1,0 +1,77 @@
+"""The table of commands: where each one lives and what it is for. Nothing is imported until one is called."""
+
+from __future__ import annotations
+
+GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
+    (
+        "Run and watch jobs",
+        (
+            ("sub", "submit:sub", "run a command as a job"),
+            ("submit", "submit:submit", "hand in a job file (YAML or JSON)"),
+            ("list-jobs", "listing:list_jobs", "list your jobs"),
+            ("job-status", "listing:job_status", "show one job: its state, its tasks, its configuration"),
+            ("logs", "watching:logs", "print what a job wrote, and follow it with -f"),
+            ("connect-job", "watching:connect_job", "print a job's state as it changes, until it is over"),
+            ("wait", "watching:wait", "wait until jobs are over"),
+            ("stop-job", "stopping:stop_job", "stop jobs (also: stop-jobs)"),
+        ),
+    ),
+    (
+        "Clusters",
+        (
+            ("add-cluster", "clusters:add_cluster", "add a cluster, or change how it is reached"),
+            ("list-clusters", "clusters:list_clusters", "list the clusters you have added"),
+            ("select-cluster", "clusters:select_cluster", "choose the cluster that commands use"),
+            ("delete-cluster", "clusters:delete_cluster", "forget a cluster"),
+            ("cluster-resources", "resources:cluster_resources", "show what is free: GPUs, cores, memory"),
+        ),
+    ),
+    (
+        "The cluster on this machine",
+        (
+            ("start-cluster", "embedded:start_cluster", "start it (any command that needs it does that too)"),
+            (
+                "stop-cluster",
+                "embedded:stop_cluster",
+                "stop it; running jobs go on, with --now they are stopped",
+            ),
+            ("cluster-status", "embedded:cluster_status", "say whether it runs, and where its files are"),
+        ),
+    ),
+    (
+        "Defaults",
+        (
+            ("set", "settings:set_defaults", "set defaults of options, or show them"),
+            ("unset", "settings:unset_defaults", "remove defaults"),
+        ),
+    ),
+)
+ALIASES = {"stop-jobs": "stop-job"}
+PLACES = {name: place for _, group in GROUPS for name, place, _ in group}
+
+HEAD = """\
+pai runs jobs on OpenPAI clusters. With none at hand, it starts one on this machine.
+
+Try it:
+  pai sub --follow -- echo hello        run a command as a job and watch it
+  pai sub --follow -- python train.py   run your script, with the files of this folder
+  pai list-jobs                         see your jobs
+
+Usage: pai <command> [options]
+"""
+FOOT = """
+pai <command> --help says more, with an example. pai --version says which version this is.
+"""
+
+
+def help_text() -> str:
+    parts = [HEAD]
+    for title, group in GROUPS:
+        parts.append(f"\n{title}:\n")
+        parts.extend(f"  {name:<18} {what}\n" for name, _, what in group)
+    parts.append(FOOT)
+    return "".join(parts)
+
+
+def summary_of(name: str) -> str:
+    return next(what for _, group in GROUPS for n, _, what in group if n == name)

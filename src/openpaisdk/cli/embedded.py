@@ -1,0 +1,151 @@
+"""``pai start-cluster``, ``stop-cluster``, ``cluster-status``: the cluster on this machine."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from openpaisdk.cli.parser import command_parser, whole_number
+from openpaisdk.config.clusters import EMBEDDED_ALIAS, ClusterBook, ClusterEntry
+from openpaisdk.config.folders import shown
+from openpaisdk.errors import Unavailable
+from openpaisdk.local.handshake import Handshake
+from openpaisdk.local.home import find_home
+from openpaisdk.local.ready import running
+from openpaisdk.output import say, show
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from openpaisdk.client import Cluster
+
+ENDING = 60.0
+
+
+def start_cluster(argv: list[str]) -> int:
+    """``pai start-cluster``"""
+    parser = command_parser("start-cluster", "pai start-cluster", cluster=False)
+    parser.add_argument(
+        "--port", type=whole_number(0), default=0, metavar="P", help="where to listen (any free port)"
+    )
+    args = parser.parse(argv)
+    from openpaisdk.local.start import start
+
+    before = running()
+    now = start(tell=say, port=args.port)
+    book = ClusterBook.load()
+    if book.find(EMBEDDED_ALIAS) is None:
+        book.put(ClusterEntry.embedded())
+    fresh = before is None or before.pid != now.pid
+    show(
+        _told(now), args.output, lambda: f"The cluster {'runs now' if fresh else 'already runs'} at {now.url}"
+    )
+    return 0
+
+
+def stop_cluster(argv: list[str]) -> int:
+    """``pai stop-cluster [--now]``"""
+    parser = command_parser(
+        "stop-cluster",
+        "pai stop-cluster\npai stop-cluster --now",
+        "Jobs that run go on, and the next cluster takes them over. With --now they are stopped first.",
+        output=False,
+        cluster=False,
+    )
+    parser.add_argument("--now", action="store_true", help="stop every job first")
+    args = parser.parse(argv)
+    found = running()
+    if found is None:
+        if args.now:
+            return _stop_without_server()
+        say("The cluster on this machine does not run.")
+        return 0
+    if args.now:
+        _stop_jobs()
+        found = running() or found
+    from openpaisdk.local.stop import terminate
+
+    terminate(found)
+    say("The cluster on this machine has stopped." + ("" if args.now else " Running jobs go on."))
+    return 0
+
+
+def _stop_without_server() -> int:
+    """The jobs of a cluster that was stopped may still run: it is started to end them."""
+    from openpaisdk.local.home import find_home
+    from openpaisdk.local.start import start
+    from openpaisdk.local.stop import terminate
+
+    if not os.path.exists(os.path.join(find_home(), "cluster.db")):
+        say("The cluster on this machine does not run, and never has.")
+        return 0
+    start()
+    _stop_jobs()
+    found = running()
+    if found:
+        terminate(found)
+    say("The cluster on this machine has stopped, and so have its jobs.")
+    return 0
+
+
+def _stop_jobs() -> None:
+    from openpaisdk.jobs.target import open_embedded
+
+    cluster = open_embedded(EMBEDDED_ALIAS)
+    deadline = time.monotonic() + ENDING
+    asked: set[str] = set()
+    while left := _unfinished(cluster):
+        for whole in left:
+            if whole not in asked:
+                cluster.stop(whole)
+                asked.add(whole)
+        if time.monotonic() > deadline:
+            raise Unavailable(
+                f"{len(left)} jobs have not stopped within {ENDING:.0f} seconds, so the cluster runs on."
+            )
+        time.sleep(0.05)
+
+
+def _unfinished(cluster: Cluster) -> list[str]:
+    found = cluster.jobs(state="WAITING,RUNNING,STOPPING", limit=1000)
+    return [f"{job.user}~{job.name}" for job in found]
+
+
+def cluster_status(argv: list[str]) -> int:
+    """``pai cluster-status``"""
+    parser = command_parser("cluster-status", "pai cluster-status -o json", cluster=False)
+    args = parser.parse(argv)
+    home = find_home()
+    found = running()
+    told: dict[str, object] = {"running": found is not None, "home": home}
+    if found is None:
+        show(
+            told,
+            args.output,
+            lambda: f"The cluster on this machine does not run. Its files: {shown(home)}",
+        )
+        return 0
+    told.update(_told(found))
+    from openpaisdk.client import Cluster
+    from openpaisdk.jobs.target import endpoint_of
+
+    cluster = Cluster(EMBEDDED_ALIAS, endpoint_of(found), is_embedded=True)
+    states = {state: len(cluster.jobs(state=state, limit=50000)) for state in ("RUNNING", "WAITING")}
+    told["jobs"] = states
+
+    def people() -> str:
+        return "\n".join(
+            [
+                f"The cluster on this machine runs at {found.url}",
+                f"  version  {found.version}",
+                f"  process  {found.pid}",
+                f"  files    {shown(home)}",
+                f"  jobs     {states['RUNNING']} running, {states['WAITING']} waiting",
+            ]
+        )
+
+    show(told, args.output, people)
+    return 0
+
+
+def _told(found: Handshake) -> dict[str, object]:
+    return {"url": found.url, "pid": found.pid, "version": found.version, "user": found.user}

@@ -1,0 +1,133 @@
+"""A followed job on the terminal: its log on stdout, everything else on stderr, its fate as exit status."""
+
+from __future__ import annotations
+
+import sys
+
+from openpaisdk.client.failures import NO_API
+from openpaisdk.client.following import Frame, Wanted, follow
+from openpaisdk.client.values import number, text
+from openpaisdk.errors import NotFound
+from openpaisdk.output import duration, palette, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import BinaryIO
+
+    from openpaisdk.client import Cluster
+    from openpaisdk.client.values import Job
+
+STATUSES = {"SUCCEEDED": 0, "FAILED": 3, "STOPPED": 4}
+
+
+def frames(cluster: Cluster, wanted: Wanted) -> Iterator[Frame]:
+    """What happens to a job, from a cluster that streams or from one that must be asked."""
+    try:
+        yield from follow(cluster, wanted)
+    except NotFound as e:
+        if e.code == NO_API:
+            from openpaisdk.client.classic import follow_classic
+
+            yield from follow_classic(cluster, wanted)
+            return
+        if e.code != NotFound.code:
+            raise
+        raise NotFound(
+            f"There is no job {wanted.name!r} on the cluster {cluster.alias}.",
+            hint="pai list-jobs shows yours.",
+        ) from None
+
+
+def print_log(
+    cluster: Cluster,
+    wanted: Wanted,
+    *,
+    log: BinaryIO | None = None,
+    on_state: Callable[[str], None] | None = None,
+    remarks: bool = True,
+) -> str:
+    """Write a job's log as it comes, and give the state it ended in (empty when it goes on)."""
+    out = log if log is not None else sys.stdout.buffer
+    known_state = final = ""
+    told: set[str] = set()
+    sys.stdout.flush()
+    try:
+        for frame in frames(cluster, wanted):
+            if frame.kind == "log":
+                out.write(frame.data)
+                out.flush()
+            elif frame.kind == "state":
+                state = text(frame.head, "state")
+                if on_state and state != known_state:
+                    on_state(state)
+                known_state = state
+            elif frame.kind == "end":
+                final = text(frame.head, "state")
+            elif remarks:
+                _remark(frame, wanted, told)
+    except KeyboardInterrupt:
+        say(
+            f"\nStopped watching; the job goes on. Come back with: pai logs -f {_shell_name(cluster, wanted)}"
+        )
+        raise
+    return final
+
+
+def _remark(frame: Frame, wanted: Wanted, told: set[str]) -> None:
+    if frame.kind == "event" and text(frame.head, "type") == "Warning":
+        message = text(frame.head, "message")
+        if message not in told:
+            told.add(message)
+            say(palette(sys.stderr).paint(f"{wanted.name}: {message}", "yellow"))
+    elif frame.kind == "lost":
+        say("The cluster went away. Waiting for it to come back (Ctrl-C to leave; the job goes on).")
+    elif frame.kind == "back":
+        say("The cluster is back.")
+
+
+def tell_end(cluster: Cluster, wanted: Wanted, state: str) -> int:
+    """Say how a job ended; the exit status of the command that waited for it."""
+    job = cluster.job(wanted.name, wanted.user)
+    colours = palette(sys.stderr)
+    line = f"{job.name} {colours.state(state)} after {duration(job.launched_ms, job.completed_ms)}"
+    why = reason(job)
+    say(line + (f": {why}" if why and state != "SUCCEEDED" else ""))
+    return STATUSES.get(state, 1)
+
+
+def reason(job: Job) -> str:
+    """Why a job ended as it did, in a few words."""
+    if job.state == "FAILED":
+        code = job.origin_exit_code if job.origin_exit_code is not None else job.exit_code
+        words = [] if code is None else [f"exit code {code}"]
+        if job.origin_exit_code is None and job.diagnostics:
+            words.append(job.diagnostics.strip().splitlines()[0])
+        return ", ".join(words)
+    if job.state == "STOPPED":
+        return "stopped on request"
+    return ""
+
+
+def follow_to_end(cluster: Cluster, wanted: Wanted, *, log: BinaryIO | None = None) -> int:
+    """Log, then fate: what ``--follow`` does."""
+    state = print_log(cluster, wanted, log=log)
+    return tell_end(cluster, wanted, state)
+
+
+def wait_to_end(cluster: Cluster, wanted: Wanted, on_state: Callable[[str], None] | None = None) -> str:
+    """No log, only the end: what ``--wait`` does. The state it ended in."""
+    state = ""
+    for frame in frames(cluster, wanted):
+        if frame.kind in ("state", "end"):
+            now = text(frame.head, "state")
+            if now != state and on_state:
+                on_state(now)
+            state = now
+        if frame.kind == "end":
+            number(frame.head, "exitCode")
+    return state
+
+
+def _shell_name(cluster: Cluster, wanted: Wanted) -> str:
+    return f"{wanted.user}~{wanted.name}" if wanted.user not in ("", cluster.user) else wanted.name

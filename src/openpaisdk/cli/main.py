@@ -1,0 +1,110 @@
+"""From words to a command, and from whatever happens to an exit status.
+
+0: done. 1: it failed, and a sentence said why. 2: the command line was wrong. 3: a job that was waited for
+failed; 4: it was stopped; 5: it was not over in the time given. 130: Ctrl-C. 141: nobody read the output.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from openpaisdk.cli.commands import ALIASES, PLACES, help_text
+from openpaisdk.errors import PaiError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+INTERRUPTED = 130
+debugging = False
+
+
+def run(argv: list[str]) -> int:
+    """Run one command line; the exit status. No traceback reaches a person who did not ask for one."""
+    global debugging
+    if argv[:1] == ["--debug"]:
+        debugging, argv = True, argv[1:]
+    debugging = debugging or bool(os.environ.get("PAI_DEBUG"))
+    try:
+        status = _call(argv)
+        sys.stdout.flush()
+    except PaiError as e:
+        _show_where()
+        return _tell(e.message, e.hint, e.exit_status)
+    except KeyboardInterrupt:
+        _show_where()
+        return INTERRUPTED
+    except BrokenPipeError:
+        from openpaisdk.output.pipes import silence_broken_pipe
+
+        return silence_broken_pipe()
+    except OSError as e:
+        _show_where()
+        where = f"{e.filename}: " if e.filename else ""
+        return _tell(f"{where}{e.strerror or e}.", "", 1)
+    except Exception as e:
+        _show_where()
+        hint = "This is a mistake in pai. Add --debug after pai to see where it happened."
+        return _tell(f"Something unexpected happened: {type(e).__name__}: {e}", hint, 1)
+    return status
+
+
+def _call(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        if len(argv) > 1 and argv[0] == "help":
+            return _command(argv[1])([*argv[2:], "--help"])
+        sys.stdout.write(help_text())
+        return 0
+    if argv[0] in ("--version", "-V"):
+        from openpaisdk._version import __version__
+
+        sys.stdout.write(f"pai {__version__}\n")
+        return 0
+    return _command(argv[0])(argv[1:])
+
+
+def _command(word: str) -> Callable[[list[str]], int]:
+    place = PLACES.get(ALIASES.get(word, word))
+    if place is None:
+        raise _unknown(word)
+    module, _, function = place.partition(":")
+    # __import__ and not importlib: that is one more module on the way of every command.
+    found: Callable[[list[str]], int] = getattr(
+        __import__(f"openpaisdk.cli.{module}", fromlist=[function]), function
+    )
+    return found
+
+
+def _unknown(word: str) -> UsageError:
+    if word.startswith("-"):
+        return UsageError(f"pai has no option {word}.", hint="pai --help lists the commands.")
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, [*PLACES, *ALIASES], 1)
+    return UsageError(
+        f"There is no command {word!r}." + (f" Did you mean pai {near[0]}?" if near else ""),
+        hint="pai --help lists the commands.",
+    )
+
+
+def _tell(message: str, hint: str, status: int) -> int:
+    try:
+        sys.stdout.flush()
+        sys.stderr.write(f"pai: {message}\n" + (f"     {hint}\n" if hint else ""))
+        sys.stderr.flush()
+    except BrokenPipeError:
+        from openpaisdk.output.pipes import silence_broken_pipe
+
+        silence_broken_pipe()
+    except (OSError, ValueError):
+        pass
+    return status
+
+
+def _show_where() -> None:
+    """The traceback, for those who asked: ``pai --debug``, PAI_DEBUG, or a file ``.openpai/debug_enable``."""
+    if debugging or os.path.exists(os.path.join(".openpai", "debug_enable")):
+        import traceback
+
+        traceback.print_exc()

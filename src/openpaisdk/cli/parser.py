@@ -1,0 +1,130 @@
+"""argparse with our manners: one sentence for a mistake, a suggestion, an example in every help."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from openpaisdk.cli.commands import summary_of
+from openpaisdk.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """The options of one command. ``example`` is what a person can copy."""
+
+    def __init__(self, name: str, example: str, about: str = ""):
+        self.name = name
+        what = summary_of(name)
+        about = f"{what[0].upper()}{what[1:]}." + (f"\n\n{about}" if about else "")
+        shown = "\n".join(f"  {line}" for line in example.strip().splitlines())
+        super().__init__(
+            prog=f"pai {name}",
+            description=about,
+            epilog=f"example:\n{shown}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"pai {self.name}: {message}.", hint=f"pai {self.name} --help shows how it is used.")
+
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Parse; a word that is left over is a mistake, with a suggestion where it looks like an option."""
+        args, left = self.parse_known_args(list(argv))
+        if left:
+            raise self.unknown(left[0])
+        if getattr(args, "debug", False):
+            from openpaisdk.cli import main
+
+            main.debugging = True
+        return args
+
+    def unknown(self, word: str) -> UsageError:
+        hint = f"pai {self.name} --help lists its options."
+        if not word.startswith("-"):
+            return UsageError(f"pai {self.name} does not know what to do with {word!r}.", hint=hint)
+        from difflib import get_close_matches
+
+        near = get_close_matches(word.partition("=")[0], self._option_string_actions, 1)
+        return UsageError(
+            f"pai {self.name} has no option {word.partition('=')[0]}."
+            + (f" Did you mean {near[0]}?" if near else ""),
+            hint=hint,
+        )
+
+    def takes_value(self, option: str) -> bool:
+        """Whether the next word belongs to an option, written whole or as an unambiguous beginning."""
+        action = self._option_string_actions.get(option)
+        if action is None:
+            near = {id(a): a for o, a in self._option_string_actions.items() if o.startswith(option)}
+            if option[:2] != "--" or len(near) == 0:
+                raise self.unknown(option)
+            if len(near) > 1:
+                names = ", ".join(sorted(o for o in self._option_string_actions if o.startswith(option)))
+                raise UsageError(f"pai {self.name}: {option} could be any of {names}.")
+            action = next(iter(near.values()))
+        return action.nargs != 0
+
+    def split_command(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Our options, and the command: from the first word that is no option, or after ``--``."""
+        i = 0
+        while i < len(argv):
+            word = argv[i]
+            if word == "--":
+                return list(argv[:i]), list(argv[i + 1 :])
+            if not word.startswith("-") or word == "-":
+                break
+            i += 1 + self._follows(word)
+        return list(argv[:i]), list(argv[i:])
+
+    def _follows(self, word: str) -> int:
+        """How many of the next words belong to this option: one, or none."""
+        if word.startswith("--"):
+            option, given, _ = word.partition("=")
+            return int(self.takes_value(option) and not given)
+        for at in range(1, len(word)):  # -fj NAME, -jNAME
+            if self.takes_value("-" + word[at]):
+                return int(at == len(word) - 1)
+        return 0
+
+
+def command_parser(
+    name: str, example: str, about: str = "", *, output: bool = True, cluster: bool = True
+) -> Parser:
+    """A parser with the options every command of its kind has."""
+    parser = Parser(name, example, about)
+    if cluster:
+        parser.add_argument("-a", "--cluster-alias", metavar="ALIAS", default="", help="the cluster to use")
+    if output:
+        parser.add_argument(
+            "-o",
+            "--output",
+            choices=("table", "json", "yaml"),
+            default="table",
+            help="how to print: for people (table), or for programs (json, yaml)",
+        )
+    parser.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def whole_number(low: int = 0):  # type: ignore[no-untyped-def]
+    """For argparse: a whole number not below ``low``."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if value < low:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {low}")
+        return value
+
+    return read
+
+
+def on_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()

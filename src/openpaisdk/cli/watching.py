@@ -1,0 +1,127 @@
+"""``pai logs``, ``pai connect-job`` and ``pai wait``: jobs as they go on."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from openpaisdk.cli.following import STATUSES, print_log, tell_end, wait_to_end
+from openpaisdk.cli.parser import command_parser, whole_number
+from openpaisdk.client.following import Wanted
+from openpaisdk.errors import PaiError
+from openpaisdk.jobs.target import open_cluster
+from openpaisdk.output import palette, say, show
+
+NOT_IN_TIME = 5
+
+
+def logs(argv: list[str]) -> int:
+    """``pai logs [options] job``"""
+    parser = command_parser(
+        "logs",
+        "pai logs -f train_k3v9xq\npai logs --tail 20 --role worker --index 1 train_k3v9xq",
+        output=False,
+    )
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job is over")
+    parser.add_argument("--tail", type=whole_number(0), metavar="N", help="begin with the last N lines")
+    parser.add_argument("--role", default="", metavar="R", help="the task role (the first one)")
+    parser.add_argument("--index", type=whole_number(0), metavar="I", help="which task of the role (0)")
+    parser.add_argument(
+        "--stream", choices=("all", "stdout", "stderr"), default="all", help="which output (all)"
+    )
+    parser.add_argument("--user", default="", metavar="USER", help="whose job, if not yours")
+    parser.add_argument("job", help="the job's name")
+    args = parser.parse(argv)
+    cluster = open_cluster(args.cluster_alias, tell=say)
+    wanted = Wanted(
+        args.job,
+        args.user,
+        role=args.role,
+        index=args.index,
+        stream=args.stream,
+        tail=args.tail,
+        keep=args.follow,
+    )
+    state = print_log(cluster, wanted, remarks=args.follow)
+    return tell_end(cluster, wanted, state) if args.follow and state else 0
+
+
+def connect_job(argv: list[str]) -> int:
+    """``pai connect-job [options] job``"""
+    parser = command_parser("connect-job", "pai connect-job train_k3v9xq", output=False)
+    parser.add_argument("--user", default="", metavar="USER", help="whose job, if not yours")
+    parser.add_argument("job", help="the job's name")
+    args = parser.parse(argv)
+    cluster = open_cluster(args.cluster_alias, tell=say)
+    colours = palette(sys.stdout)
+
+    def tell(state: str) -> None:
+        sys.stdout.write(f"{time.strftime('%H:%M:%S')}  {args.job}  {colours.state(state)}\n")
+        sys.stdout.flush()
+
+    try:
+        state = wait_to_end(cluster, Wanted(args.job, args.user), tell)
+    except KeyboardInterrupt:
+        say(f"\nStopped watching; the job goes on. Come back with: pai connect-job {args.job}")
+        raise
+    return STATUSES.get(state, 1)
+
+
+def wait(argv: list[str]) -> int:
+    """``pai wait [options] job ...``"""
+    parser = command_parser("wait", "pai wait train_k3v9xq && echo it worked")
+    parser.add_argument("--timeout", type=whole_number(0), metavar="SECONDS", help="give up after this time")
+    parser.add_argument("--user", default="", metavar="USER", help="whose jobs, if not yours")
+    parser.add_argument("jobs", nargs="+", metavar="job", help="the jobs' names")
+    args = parser.parse(argv)
+    cluster = open_cluster(args.cluster_alias, tell=say)
+    ends: dict[str, str] = {}
+    status = 0
+    try:
+        with _Alarm(args.timeout):
+            for name in args.jobs:
+                ends[name] = wait_to_end(cluster, Wanted(name, args.user))
+                if args.output == "table":
+                    status = tell_end(cluster, Wanted(name, args.user), ends[name]) or status
+                else:
+                    status = STATUSES.get(ends[name], 1) or status
+    except _TooLate:
+        left = [name for name in args.jobs if name not in ends]
+        say(f"Not over after {args.timeout} seconds: {', '.join(left)}")
+        return NOT_IN_TIME
+    except KeyboardInterrupt:
+        say(f"\nStopped waiting; the jobs go on. Come back with: pai wait {' '.join(args.jobs)}")
+        raise
+    show(ends, args.output, lambda: "")
+    return status
+
+
+class _TooLate(PaiError):
+    pass
+
+
+class _Alarm:
+    """Interrupts the main thread after some seconds; None never does."""
+
+    def __init__(self, seconds: int | None):
+        self.seconds = seconds
+        self.over = False
+
+    def __enter__(self) -> None:
+        if self.seconds is not None:
+            import _thread
+            import threading
+
+            def ring() -> None:
+                self.over = True
+                _thread.interrupt_main()
+
+            self.timer = threading.Timer(self.seconds, ring)
+            self.timer.daemon = True
+            self.timer.start()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self.seconds is not None:
+            self.timer.cancel()
+            if self.over and kind is KeyboardInterrupt:
+                raise _TooLate("Time is up.")
