@@ -1,0 +1,194 @@
+"""Requests to a cluster: retries, tokens, and errors a person can act on."""
+
+import socket
+
+import pytest
+from http_peer import reply
+
+from openpaisdk.client import Cluster, Endpoint
+from openpaisdk.client import transport as transport_module
+from openpaisdk.errors import (
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    NotFound,
+    PaiError,
+    ProtocolError,
+    Unauthorized,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(transport_module, "PAUSES", (0.001,))
+
+
+def cluster(uri: str, **more) -> Cluster:
+    return Cluster("test", Endpoint(uri, "me", "secret", **more))
+
+
+def test_every_request_carries_the_token_and_goes_through_the_front_door(peer) -> None:
+    p = peer(lambda r: reply([]))
+    cluster(p.uri).jobs(user="me", state="RUNNING")
+    assert p.requests[0].headers["authorization"] == "Bearer secret"
+    assert p.requests[0].target == "/rest-server/api/v2/jobs?username=me&state=RUNNING"
+
+
+def test_the_front_door_is_left_out_where_the_address_says_so(peer) -> None:
+    p = peer(lambda r: reply([]))
+    cluster(p.uri + "/rest-server").jobs()
+    cluster(p.uri, rest_path="").jobs()
+    assert [r.path for r in p.requests] == ["/rest-server/api/v2/jobs", "/api/v2/jobs"]
+
+
+def test_a_page_with_a_total_count_is_read_too(peer) -> None:
+    p = peer(lambda r: reply({"totalCount": 1, "data": [{"name": "a", "state": "RUNNING"}]}))
+    assert [j.name for j in cluster(p.uri).jobs()] == ["a"]
+
+
+def test_a_lost_answer_is_asked_for_again_under_the_same_key(peer) -> None:
+    keys = []
+
+    def answer(r):
+        keys.append(r.headers["idempotency-key"])
+        return None if len(keys) < 3 else reply({"status": 202}, 202)
+
+    p = peer(answer)
+    cluster(p.uri).submit("{}", "one-key")
+    assert keys == ["one-key"] * 3
+    assert p.requests[0].headers["content-type"] == "text/yaml"
+
+
+def test_a_cluster_that_is_starting_is_asked_again(peer) -> None:
+    answers = [reply({"code": "X", "message": "starting"}, 503), reply([])]
+    assert cluster(peer(lambda r: answers.pop(0)).uri).jobs() == []
+
+
+def test_a_cluster_that_stays_unavailable_says_why(peer) -> None:
+    p = peer(lambda r: reply({"code": "UnavailableError", "message": "The disk is full."}, 503))
+    with pytest.raises(PaiError, match="The disk is full") as caught:
+        cluster(p.uri).jobs()
+    assert caught.value.code == "UnavailableError"
+    assert len(p.requests) == transport_module.TRIES
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (401, "UnauthorizedUserError", Unauthorized),
+        (403, "ForbiddenUserError", Forbidden),
+        (404, "NoVirtualClusterError", NotFound),
+        (409, "ConflictJobError", Conflict),
+        (400, "InvalidProtocolError", ProtocolError),
+        (500, "UnknownError", PaiError),
+    ],
+)
+def test_an_error_of_the_cluster_is_the_same_error_here(peer, status: int, code: str, kind: type) -> None:
+    p = peer(lambda r: reply({"code": code, "message": "Because."}, status))
+    with pytest.raises(kind, match="Because") as caught:
+        cluster(p.uri).virtual_clusters()
+    assert caught.value.code == code and type(caught.value) is kind
+
+
+def test_an_unknown_job_is_named(peer) -> None:
+    p = peer(lambda r: reply({"code": "NoJobError", "message": "Job me~x is not found."}, 404))
+    with pytest.raises(NotFound, match="There is no job 'x' on the cluster test"):
+        cluster(p.uri).job("x")
+
+
+def test_a_job_of_somebody_else_is_asked_for_by_both_names(peer) -> None:
+    p = peer(lambda r: reply({"name": "j", "jobStatus": {}, "taskRoles": {}}))
+    c = cluster(p.uri)
+    c.job("j")
+    c.job("j", "you")
+    c.job("she~j")
+    assert [r.path.rsplit("/", 1)[1] for r in p.requests] == ["me~j", "you~j", "she~j"]
+
+
+@pytest.mark.parametrize("body", [b"<html>hello</html>", b"[1]", b"null", b""])
+def test_something_else_than_a_cluster_is_told_apart(peer, body: bytes) -> None:
+    p = peer(lambda r: reply(body))
+    with pytest.raises(ConnectionFailed, match="not as an OpenPAI cluster does"):
+        cluster(p.uri).info()
+
+
+def test_nobody_at_the_address_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+    with pytest.raises(
+        ConnectionFailed, match=rf"test at http://127\.0\.0\.1:{port} does not answer: nothing listens"
+    ):
+        cluster(f"http://127.0.0.1:{port}").jobs()
+
+
+def test_a_name_nobody_knows_is_one_sentence() -> None:
+    with pytest.raises(ConnectionFailed, match="its name cannot be found"):
+        cluster("http://no-such-host.invalid").jobs()
+
+
+def test_a_cluster_that_moved_is_found_again(peer) -> None:
+    p = peer(lambda r: reply([]))
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        gone = f"http://127.0.0.1:{s.getsockname()[1]}"
+    asked = []
+
+    def renew(following: bool) -> Endpoint:
+        asked.append(following)
+        return Endpoint(p.uri, "me", "new")
+
+    c = Cluster("local", Endpoint(gone, "me", "old"), renew=renew)
+    assert c.jobs() == []
+    assert asked == [False] and p.requests[0].headers["authorization"] == "Bearer new"
+
+
+def test_a_token_that_was_replaced_is_read_anew(peer) -> None:
+    def answer(r):
+        good = r.headers["authorization"] == "Bearer new"
+        return reply([]) if good else reply({"code": "UnauthorizedUserError", "message": "no"}, 401)
+
+    p = peer(answer)
+    c = Cluster("local", Endpoint(p.uri, "me", "old"), renew=lambda f: Endpoint(p.uri, "me", "new"))
+    assert c.jobs() == []
+
+
+def test_sources_travel_only_where_they_are_kept(peer) -> None:
+    p = peer(
+        lambda r: (
+            reply(b"", 404) if r.method == "HEAD" else reply({"code": "NoApiError", "message": "no"}, 404)
+        )
+    )
+    c = cluster(p.uri)
+    assert not c.has_sources("0" * 64)
+    with pytest.raises(PaiError, match="keeps no sources"):
+        c.put_sources("0" * 64, b"tar")
+
+
+def test_loopback_never_goes_through_a_proxy(peer, monkeypatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    p = peer(lambda r: reply([]))
+    assert cluster(p.uri).jobs() == []
+
+
+def test_other_hosts_go_through_the_proxy_the_environment_names(peer, monkeypatch) -> None:
+    p = peer(lambda r: reply([]))
+    monkeypatch.setenv("http_proxy", f"http://u:p%40@127.0.0.1:{p.port}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert cluster("http://pai.example.org").jobs() == []
+    assert p.requests[0].target == "http://pai.example.org/rest-server/api/v2/jobs"
+    assert p.requests[0].headers["proxy-authorization"] == "Basic dTpwQA=="
+
+
+def test_no_proxy_is_honoured(monkeypatch) -> None:
+    from openpaisdk.client.address import parse_uri
+    from openpaisdk.client.tunnels import proxy_for
+
+    monkeypatch.setenv("https_proxy", "http://proxy:3128")
+    monkeypatch.setenv("no_proxy", "localhost, .internal.org,host.example")
+    assert proxy_for(parse_uri("https://pai.example.org")) == "http://proxy:3128"
+    assert proxy_for(parse_uri("https://a.internal.org")) == ""
+    assert proxy_for(parse_uri("https://host.example")) == ""
+    assert proxy_for(parse_uri("https://127.0.0.1")) == ""
+    monkeypatch.setenv("no_proxy", "*")
+    assert proxy_for(parse_uri("https://pai.example.org")) == ""

@@ -1,0 +1,82 @@
+"""Following a job on a cluster that cannot stream: states and log files are asked for."""
+
+import pytest
+from http_peer import reply
+
+from openpaisdk.cli.following import frames
+from openpaisdk.client import Cluster, Endpoint, classic
+from openpaisdk.client.following import Wanted
+
+LOG = b"".join(b"line %d\n" % i for i in range(100))
+
+
+class Classic:
+    """What a real OpenPAI cluster of version 1.8 answers, with a log that grows at each look."""
+
+    def __init__(self, ranges: bool = True):
+        self.looks = 0
+        self.ranges = ranges
+
+    def __call__(self, r):
+        if r.path.endswith("/follow"):
+            return reply({"code": "NoApiError", "message": f"API {r.path} is not found."}, 404)
+        if r.path.endswith("/logs"):
+            return reply(
+                {"locations": [{"name": "all", "uri": "/log-manager/10.0.0.1:9103/api/v1/logs/all?token=t"}]}
+            )
+        if r.path.startswith("/log-manager/"):
+            return self.log(r)
+        self.looks += 1
+        over = self.looks >= 4
+        state = "WAITING" if self.looks == 1 else "SUCCEEDED" if over else "RUNNING"
+        tasks = [
+            {
+                "taskIndex": 0,
+                "taskState": state,
+                "attemptId": 0,
+                "containerLog": "/api/v2/jobs/me~j/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs",
+            }
+        ]
+        roles = (
+            {} if self.looks == 1 else {"main": {"taskRoleStatus": {"name": "main"}, "taskStatuses": tasks}}
+        )
+        return reply(
+            {
+                "name": "j",
+                "jobStatus": {
+                    "username": "me",
+                    "state": state,
+                    "attemptId": 0,
+                    "appExitCode": 0 if over else None,
+                },
+                "taskRoles": roles,
+            }
+        )
+
+    def log(self, r):
+        there = LOG[: 300 * (self.looks - 1)] if self.looks < 4 else LOG
+        start = int(r.headers["range"].removeprefix("bytes=").removesuffix("-"))
+        if not self.ranges:
+            return reply(there)
+        return reply(there[start:], 206) if start < len(there) else reply(b"", 416)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(classic, "PAUSES", (0.001,))
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_the_log_comes_whole_and_the_states_in_order(peer, ranges: bool) -> None:
+    c = Cluster("old", Endpoint(peer(Classic(ranges)).uri, "me", "t"))
+    got = list(frames(c, Wanted("j")))
+    assert b"".join(f.data for f in got if f.kind == "log") == LOG
+    assert [f.head["state"] for f in got if f.kind == "state"] == ["WAITING", "RUNNING", "SUCCEEDED"]
+    assert got[-1].kind == "end"
+
+
+def test_tail_takes_the_last_lines(peer) -> None:
+    p = Classic()
+    p.looks = 10
+    c = Cluster("old", Endpoint(peer(p).uri, "me", "t"))
+    assert b"".join(f.data for f in frames(c, Wanted("j", tail=2))) == b"line 98\nline 99\n"

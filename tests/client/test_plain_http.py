@@ -1,0 +1,151 @@
+"""Our HTTP over a plain socket, against peers that behave and peers that do not."""
+
+import socket
+
+import pytest
+from http_peer import reply
+
+from openpaisdk.client.wire import Body, PlainConnection, WireError
+
+
+def connection(p) -> PlainConnection:
+    return PlainConnection("127.0.0.1", p.port, 5)
+
+
+def test_one_connection_serves_many_requests(peer) -> None:
+    p = peer(lambda r: reply({"path": r.path}))
+    c = connection(p)
+    for i in range(5):
+        answer = c.ask("GET", f"/{i}", {}, None, 5)
+        assert answer.read() == b'{"path": "/%d"}' % i
+    assert p.connections == 1
+
+
+def test_a_body_travels_whole(peer) -> None:
+    p = peer(lambda r: reply(r.body))
+    body = bytes(range(256)) * 1000
+    assert connection(p).ask("POST", "/", {}, body, 5).read() == body
+
+
+def test_a_body_made_on_the_way_travels_whole(peer) -> None:
+    class Counting(Body):
+        def chunks(self):
+            for _ in range(100):
+                yield b"x" * 1000
+
+    p = peer(lambda r: reply(str(len(r.body)).encode()))
+    assert connection(p).ask("PUT", "/", {}, Counting(100_000), 5).read() == b"100000"
+
+
+def test_chunks_come_as_they_arrive(peer) -> None:
+    def answer(r):
+        yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        yield b"5;name=x\r\nhello\r\n"
+        yield b"1\r\n \r\n6\r\nworld!\r\n0\r\nTrailer: x\r\n\r\n"
+
+    a = connection(peer(answer)).ask("GET", "/", {}, None, 5)
+    assert a.read_some() == b"hello"
+    assert a.read() == b" world!"
+    assert a.read_some() == b""
+
+
+def test_a_body_may_end_with_the_connection(peer) -> None:
+    def answer(r):
+        yield b"HTTP/1.0 200 OK\r\n\r\nsome"
+        yield b"thing"
+
+    c = connection(peer(answer))
+    assert c.ask("GET", "/", {}, None, 5).read() == b"something"
+    assert not c.is_open
+
+
+def test_head_and_204_have_no_body(peer) -> None:
+    c = connection(
+        peer(
+            lambda r: (
+                b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"
+                if r.method == "HEAD"
+                else b"HTTP/1.1 204 No\r\n\r\n"
+            )
+        )
+    )
+    assert c.ask("HEAD", "/", {}, None, 5).read() == b""
+    assert c.ask("GET", "/", {}, None, 5).read() == b""
+
+
+def test_an_interim_answer_is_passed_over(peer) -> None:
+    c = connection(peer(lambda r: b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\n" + reply({"a": 1})))
+    assert c.ask("GET", "/", {}, None, 5).read() == b'{"a": 1}'
+
+
+def test_an_answer_half_read_does_not_spoil_the_next(peer) -> None:
+    p = peer(lambda r: reply(b"x" * 200_000 if r.path == "/big" else b"small"))
+    c = connection(p)
+    c.ask("GET", "/big", {}, None, 5).read_some()
+    assert c.ask("GET", "/small", {}, None, 5).read() == b"small"
+
+
+def test_an_answer_cut_short_is_an_error_not_a_short_answer(peer) -> None:
+    def cut(r):
+        yield b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this"
+
+    with pytest.raises(WireError):
+        connection(peer(cut)).ask("GET", "/", {}, None, 5).read()
+
+    def cut_chunk(r):
+        yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nonly"
+
+    with pytest.raises(WireError):
+        connection(peer(cut_chunk)).ask("GET", "/", {}, None, 5).read()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"SSH-2.0-OpenSSH_9\r\n",
+        b"\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"A" * 100_000,
+    ],
+)
+def test_something_else_than_http_is_told_apart(peer, raw: bytes) -> None:
+    with pytest.raises(WireError):
+        connection(peer(lambda r: iter([raw]))).ask("GET", "/", {}, None, 5).read()
+
+
+def test_a_refusal_before_the_body_was_read_is_heard() -> None:
+    class Endless(Body):
+        def chunks(self):
+            for _ in range(2000):
+                yield b"x" * 65536
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    import threading
+
+    def refuse() -> None:
+        sock, _ = listener.accept()
+        sock.recv(1000)
+        sock.sendall(reply({"message": "too large"}, 413, "Connection: close"))
+        sock.shutdown(socket.SHUT_WR)
+        with sock:
+            while sock.recv(1 << 20):
+                pass
+
+    threading.Thread(target=refuse, daemon=True).start()
+    c = PlainConnection("127.0.0.1", listener.getsockname()[1], 5)
+    answer = c.ask("PUT", "/", {}, Endless(2000 * 65536), 5)
+    assert answer.status == 413
+    listener.close()
+
+
+def test_silence_ends_in_a_timeout(peer) -> None:
+    import threading
+
+    never = threading.Event()
+    c = connection(peer(lambda r: b"" if never.wait(5) else None))
+    with pytest.raises(TimeoutError):
+        c.ask("GET", "/", {}, None, 0.05)
+    never.set()
+    assert not c.is_open

@@ -1,0 +1,49 @@
+"""How results print."""
+
+import io
+
+from openpaisdk.output import duration, moment, palette, table
+from openpaisdk.output.table import printable, width
+
+
+def test_columns_line_up_and_numbers_stand_right() -> None:
+    text = table(["NAME", "N"], [["a", "1"], ["longer", "100"]], right=frozenset({1}))
+    assert text.splitlines() == ["NAME      N", "a         1", "longer  100"]
+
+
+def test_wide_letters_count_twice_so_that_columns_still_line_up() -> None:
+    assert width("训练") == 4
+    lines = table(["A", "B"], [["训练", "x"], ["abcd", "y"]]).splitlines()
+    assert lines[1].endswith("  x") and lines[2] == "abcd  y"
+
+
+def test_a_cell_cannot_move_the_cursor_or_break_the_line() -> None:
+    assert printable("a\x1b[31mb\nc") == "a\\x1b[31mb\\nc"
+
+
+def test_no_colour_without_a_terminal_or_with_no_color(monkeypatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert palette(io.StringIO()).state("FAILED") == "FAILED"
+    assert palette(Terminal()).state("FAILED") == "\x1b[31mFAILED\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert palette(Terminal()).state("FAILED") == "FAILED"
+
+
+def test_durations_read_as_people_say_them() -> None:
+    assert duration(None, None) == "-"
+    assert duration(0, 1234) == "1.2s"
+    assert duration(0, 59_000) == "59s"
+    assert duration(0, 125_000) == "2m05s"
+    assert duration(0, 3_700_000) == "1h01m"
+    assert duration(0, 200_000_000) == "2d07h"
+    assert duration(1000, None, now_ms=3000) == "2.0s"
+
+
+def test_a_time_that_has_not_come_is_a_dash() -> None:
+    assert moment(None) == "-"
+    assert len(moment(0)) == len("1970-01-01 00:00:00")
