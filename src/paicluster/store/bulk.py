@@ -10,32 +10,28 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection
+
+from paicluster.store.prepared import execute
 
 _LARGEST_CHUNK = 64
 
 
 def insert_rows(
-    conn: Connection, table: Table, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]
+    conn: Connection, table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]
 ) -> None:
     """Insert ``rows``, each a tuple of values for ``columns``, in their order."""
-    mark = placeholder(conn)
     start, left = 0, len(rows)
     while left:
         size = min(_LARGEST_CHUNK, 1 << (left.bit_length() - 1))
         values = rows[start] if size == 1 else tuple(v for row in rows[start : start + size] for v in row)
-        conn.exec_driver_sql(_insert_text(table.name, columns, size, mark), values)
+        execute(conn, _insert_text(table, columns, size), values).close()
         start += size
         left -= size
 
 
-def placeholder(conn: Connection) -> str:
-    """How this database's driver marks a value in a statement."""
-    return "?" if conn.dialect.paramstyle == "qmark" else "%s"
-
-
 @lru_cache(maxsize=256)
-def _insert_text(table: str, columns: tuple[str, ...], size: int, mark: str) -> str:
-    row = "(" + ", ".join([mark] * len(columns)) + ")"
+def _insert_text(table: str, columns: tuple[str, ...], size: int) -> str:
+    row = "(" + ", ".join("?" * len(columns)) + ")"
     names = ", ".join(f'"{name}"' for name in columns)
     return f"INSERT INTO {table} ({names}) VALUES " + ", ".join([row] * size)

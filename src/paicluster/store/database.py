@@ -114,8 +114,11 @@ class Store:
             if conn is None:
                 conn = self._local.conn = sqlite.open_reader(self._engine)
                 self._read_connections.append(conn)
-            with conn.begin():
+            sqlite.begin(conn)
+            try:
                 return fn(conn)
+            finally:
+                sqlite.rollback(conn)
         except Exception as error:
             failure = sqlite.as_store_error(error, self.path)
             if failure is None or isinstance(error, StoreError):

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select, update
+import msgspec
+from sqlalchemy import Connection, bindparam, select, update
 
-from paicluster.store.bulk import insert_rows, placeholder
+from paicluster.store.bulk import insert_rows
+from paicluster.store.prepared import Prepared, execute
 from paicluster.store.rows import AttemptRow, EventRow, TaskRow
 from paicluster.store.tables import attempts, events, tasks
 from paicluster.store.writer import touch, touch_all
 
 _TASK_COLUMNS = tuple(field.name for field in fields(TaskRow))
 _ATTEMPT_COLUMNS = tuple(field.name for field in fields(AttemptRow))
+_EVENT_COLUMNS = tuple(field.name for field in fields(EventRow))
+
+TASKS = select(*(tasks.c[name] for name in _TASK_COLUMNS))
 
 
 # -- tasks ----------------------------------------------------------------------------------------
@@ -23,9 +29,7 @@ _ATTEMPT_COLUMNS = tuple(field.name for field in fields(AttemptRow))
 
 def insert_tasks(conn: Connection, rows: Sequence[TaskRow]) -> None:
     """Write task attempts, all of a gang in one go."""
-    insert_rows(
-        conn, tasks, _TASK_COLUMNS, [tuple(getattr(row, name) for name in _TASK_COLUMNS) for row in rows]
-    )
+    insert_rows(conn, "tasks", _TASK_COLUMNS, [_values(row, _TASK_COLUMNS) for row in rows])
     touch_all(conn, (row.job_id for row in rows))
 
 
@@ -34,26 +38,24 @@ def update_tasks(conn: Connection, changes: Sequence[Mapping[str, Any]]) -> None
 
     ``job_id`` must be there too: it says whose followers to wake.
     """
-    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for change in changes:
         columns = tuple(sorted(name for name in change if name not in ("uid", "job_id")))
-        groups.setdefault(columns, []).append(change)
-    for columns, group in groups.items():
-        if not columns:
-            continue
-        statement = (
-            update(tasks)
-            .where(tasks.c.uid == bindparam("of_uid"))
-            .values({name: bindparam(f"to_{name}") for name in columns})
-        )
-        conn.execute(
-            statement,
-            [
-                {"of_uid": change["uid"], **{f"to_{name}": change[name] for name in columns}}
-                for change in group
-            ],
-        )
+        if columns:
+            values = {f"to_{name}": change[name] for name in columns}
+            groups.setdefault(columns, []).append({"of_uid": change["uid"], **values})
+    for columns, rows in groups.items():
+        _task_update(columns).run_many(conn, rows)
     touch_all(conn, (change["job_id"] for change in changes))
+
+
+@lru_cache(maxsize=64)
+def _task_update(columns: tuple[str, ...]) -> Prepared:
+    return Prepared(
+        update(tasks)
+        .where(tasks.c.uid == bindparam("of_uid"))
+        .values({name: bindparam(f"to_{name}") for name in columns})
+    )
 
 
 def tasks_of(conn: Connection, job_id: int, attempt: int) -> list[TaskRow]:
@@ -66,63 +68,87 @@ def tasks_of(conn: Connection, job_id: int, attempt: int) -> list[TaskRow]:
 
 def all_tasks_of(conn: Connection, job_id: int, attempt: int) -> list[TaskRow]:
     """As :func:`tasks_of`, with every attempt of each task, oldest first."""
-    query = (
-        select(tasks)
-        .where(tasks.c.job_id == job_id, tasks.c.attempt == attempt)
-        .order_by(tasks.c.role_order, tasks.c.task_index, tasks.c.task_attempt)
-    )
-    return task_rows(conn.execute(query))
+    return task_rows(_OF_ATTEMPT.run(conn, job=job_id, attempt=attempt).fetchall())
 
 
 def task_attempts_of(conn: Connection, job_id: int, attempt: int, role: str, index: int) -> list[TaskRow]:
     """Every attempt of one task, newest first."""
-    query = (
-        select(tasks)
-        .where(
-            tasks.c.job_id == job_id,
-            tasks.c.attempt == attempt,
-            tasks.c.role == role,
-            tasks.c.task_index == index,
-        )
-        .order_by(tasks.c.task_attempt.desc())
-    )
-    return task_rows(conn.execute(query))
+    return task_rows(_OF_TASK.run(conn, job=job_id, attempt=attempt, role=role, index=index).fetchall())
 
 
 def get_task(conn: Connection, uid: str) -> TaskRow | None:
     """One task attempt by its uid."""
-    rows = task_rows(conn.execute(select(tasks).where(tasks.c.uid == uid)))
+    rows = task_rows(_BY_UID.run(conn, uid=uid).fetchall())
     return rows[0] if rows else None
 
 
-def task_rows(rows: Iterable[Row[Any]]) -> list[TaskRow]:
-    return [TaskRow(*tuple(row)) for row in rows]
+def task_rows(rows: Iterable[Sequence[Any]]) -> list[TaskRow]:
+    return [TaskRow(*(*row[:-2], bool(row[-2]), bool(row[-1]))) for row in rows]
+
+
+def used_resources(conn: Connection) -> dict[str, tuple[float, int, int]]:
+    """What the tasks that hold a place on a node take there: cores, memory in MB, GPUs."""
+    used: dict[str, tuple[float, int, int]] = {}
+    for node, task_cpu, task_memory, gpus in execute(conn, _HOLDING).fetchall():
+        cpu, memory, count = used.get(node, (0, 0, 0))
+        used[node] = (cpu + task_cpu, memory + task_memory, count + len(msgspec.json.decode(gpus or "[]")))
+    return used
+
+
+_of_attempt = TASKS.where(tasks.c.job_id == bindparam("job"), tasks.c.attempt == bindparam("attempt"))
+_OF_ATTEMPT = Prepared(_of_attempt.order_by(tasks.c.role_order, tasks.c.task_index, tasks.c.task_attempt))
+_OF_TASK = Prepared(
+    _of_attempt.where(tasks.c.role == bindparam("role"), tasks.c.task_index == bindparam("index")).order_by(
+        tasks.c.task_attempt.desc()
+    )
+)
+_HOLDING = (
+    "SELECT tasks.node, tasks.cpu, tasks.memory_mb, tasks.gpus FROM jobs JOIN tasks"
+    " ON tasks.job_id = jobs.id AND tasks.attempt = jobs.attempt"
+    " WHERE jobs.sub_state != 'Completed' AND tasks.node IS NOT NULL AND tasks.completed_ms IS NULL"
+)
+_BY_UID = Prepared(TASKS.where(tasks.c.uid == bindparam("uid")))
 
 
 # -- attempts -------------------------------------------------------------------------------------
 
+_UPSERT_ATTEMPT = (
+    f"INSERT INTO attempts ({', '.join(_ATTEMPT_COLUMNS)}) VALUES ({', '.join('?' * len(_ATTEMPT_COLUMNS))})"
+    " ON CONFLICT (job_id, attempt) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in _ATTEMPT_COLUMNS[2:])
+)
+_ATTEMPTS_OF = Prepared(
+    select(*(attempts.c[name] for name in _ATTEMPT_COLUMNS))
+    .where(attempts.c.job_id == bindparam("job"))
+    .order_by(attempts.c.attempt)
+)
+
 
 def upsert_attempt(conn: Connection, row: AttemptRow) -> None:
     """Write one attempt of a job, over what was known of it before."""
-    mark = placeholder(conn)
-    names = ", ".join(_ATTEMPT_COLUMNS)
-    marks = ", ".join([mark] * len(_ATTEMPT_COLUMNS))
-    changed = ", ".join(f"{name} = excluded.{name}" for name in _ATTEMPT_COLUMNS[2:])
-    conn.exec_driver_sql(
-        f"INSERT INTO {attempts.name} ({names}) VALUES ({marks})"
-        f" ON CONFLICT (job_id, attempt) DO UPDATE SET {changed}",
-        tuple(asdict(row).values()),
-    )
+    execute(conn, _UPSERT_ATTEMPT, _values(row, _ATTEMPT_COLUMNS)).close()
     touch(conn, row.job_id)
 
 
 def attempts_of(conn: Connection, job_id: int) -> list[AttemptRow]:
     """Every attempt of a job, oldest first."""
-    query = select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.attempt)
-    return [AttemptRow(*row) for row in conn.execute(query)]
+    return [AttemptRow(*row) for row in _ATTEMPTS_OF.run(conn, job=job_id).fetchall()]
 
 
 # -- events ---------------------------------------------------------------------------------------
+
+_ADD_EVENT = (
+    "INSERT INTO events (job_id, uid, type, reason, message, task_role, task_index, first_ms, last_ms, count,"
+    " source) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?) ON CONFLICT (job_id, type, reason, message)"
+    " DO UPDATE SET last_ms = excluded.last_ms, count = events.count + 1"
+)
+_events_of = (
+    select(*(events.c[name] for name in _EVENT_COLUMNS))
+    .where(events.c.job_id == bindparam("job"))
+    .order_by(events.c.last_ms.desc(), events.c.id.desc())
+)
+_EVENTS_OF = Prepared(_events_of)
+_EVENTS_OF_TYPE = Prepared(_events_of.where(events.c.type == bindparam("type")))
 
 
 def add_event(
@@ -138,25 +164,20 @@ def add_event(
     task_index: int | None = None,
 ) -> None:
     """Tell something about a job. The same again only counts, so that repeating it costs no room."""
-    mark = placeholder(conn)
-    conn.exec_driver_sql(
-        f"INSERT INTO {events.name} (job_id, uid, type, reason, message, task_role, task_index,"
-        f" first_ms, last_ms, count, source) VALUES ({', '.join([mark] * 9)}, 1, {mark})"
-        " ON CONFLICT (job_id, type, reason, message)"
-        f" DO UPDATE SET last_ms = excluded.last_ms, count = {events.name}.count + 1",
-        (job_id, str(uuid.uuid4()), type, reason, message, task_role, task_index, now_ms, now_ms, source),
-    )
+    uid = str(uuid.uuid4())
+    values = (job_id, uid, type, reason, message, task_role, task_index, now_ms, now_ms, source)
+    execute(conn, _ADD_EVENT, values).close()
     touch(conn, job_id)
 
 
 def events_of(conn: Connection, job_id: int, type: str | None = None) -> list[EventRow]:
     """What the cluster had to say about a job, latest first."""
-    query = select(events).where(events.c.job_id == job_id)
-    if type is not None:
-        query = query.where(events.c.type == type)
-    query = query.order_by(events.c.last_ms.desc(), events.c.id.desc())
-    return [EventRow(*_in_order(EventRow, row)) for row in conn.execute(query)]
+    if type is None:
+        cursor = _EVENTS_OF.run(conn, job=job_id)
+    else:
+        cursor = _EVENTS_OF_TYPE.run(conn, job=job_id, type=type)
+    return [EventRow(*row) for row in cursor.fetchall()]
 
 
-def _in_order(kind: type[EventRow], row: Row[Any]) -> list[Any]:
-    return [getattr(row, field.name) for field in fields(kind)]
+def _values(row: TaskRow | AttemptRow, columns: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(getattr(row, name) for name in columns)

@@ -6,14 +6,16 @@ Everything that changes a job also notes it for the change feed.
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, select, update
+from sqlalchemy import Connection, bindparam, literal_column, select, update
 
 from openpaisdk.errors import NotFound
 from openpaisdk.protocol.states import job_state
 from paicluster.store.bulk import insert_rows
 from paicluster.store.history import (
+    TASKS,
     add_event,
     all_tasks_of,
     attempts_of,
@@ -25,12 +27,14 @@ from paicluster.store.history import (
     tasks_of,
     update_tasks,
     upsert_attempt,
+    used_resources,
 )
 from paicluster.store.listing import JobQuery, ListPage, list_jobs
+from paicluster.store.prepared import Prepared, execute
 from paicluster.store.rows import ActiveJob, AttemptRow, EventRow, JobRow, JobSpecRow, TaskRow
 from paicluster.store.submissions import INSERT_JOB, Inserted, InsertResult, NewJob, insert_jobs
-from paicluster.store.summary import render_summary
-from paicluster.store.tables import job_specs, job_tags, jobs, tasks
+from paicluster.store.summary import decode_tags, encode_tags, render_summary
+from paicluster.store.tables import job_specs, jobs, tasks
 from paicluster.store.writer import request_all, touch
 
 __all__ = [
@@ -67,41 +71,49 @@ __all__ = [
     "update_job",
     "update_tasks",
     "upsert_attempt",
+    "used_resources",
 ]
 
 _COLUMNS = tuple(field.name for field in fields(JobRow))
-_SELECT = select(*(jobs.c[name] for name in _COLUMNS))
+_jobs = select(*(jobs.c[name] for name in _COLUMNS))
+_BY_FRAMEWORK = Prepared(_jobs.where(jobs.c.framework == bindparam("framework")))
+_BY_ID = Prepared(_jobs.where(jobs.c.id == bindparam("id")))
+_SPEC = Prepared(
+    select(*(job_specs.c[field.name] for field in fields(JobSpecRow))).where(
+        job_specs.c.job_id == bindparam("id")
+    )
+)
+_unfinished = jobs.c.sub_state != literal_column("'Completed'")
+_ACTIVE = Prepared(_jobs.where(_unfinished).order_by(jobs.c.id))
+_ACTIVE_TASKS = Prepared(
+    TASKS.join_from(jobs, tasks, (jobs.c.id == tasks.c.job_id) & (jobs.c.attempt == tasks.c.attempt))
+    .where(_unfinished)
+    .order_by(tasks.c.job_id, tasks.c.role_order, tasks.c.task_index, tasks.c.task_attempt)
+)
 
 
 def get_job(conn: Connection, framework: str) -> JobRow | None:
     """A job by its full name, ``user~name``."""
-    return _one(conn.execute(_SELECT.where(jobs.c.framework == framework)).fetchone())
+    row = _BY_FRAMEWORK.run(conn, framework=framework).fetchone()
+    return None if row is None else JobRow(*row)
 
 
 def get_job_by_id(conn: Connection, job_id: int) -> JobRow | None:
-    return _one(conn.execute(_SELECT.where(jobs.c.id == job_id)).fetchone())
+    row = _BY_ID.run(conn, id=job_id).fetchone()
+    return None if row is None else JobRow(*row)
 
 
 def job_spec(conn: Connection, job_id: int) -> JobSpecRow | None:
     """What was submitted."""
-    row = conn.execute(select(job_specs).where(job_specs.c.job_id == job_id)).fetchone()
+    row = _SPEC.run(conn, id=job_id).fetchone()
     return None if row is None else JobSpecRow(*row)
 
 
 def active_jobs(conn: Connection) -> list[ActiveJob]:
     """Every job that is not over, oldest first, with all task attempts of its current attempt."""
-    found = [
-        JobRow(*row)
-        for row in conn.execute(_SELECT.where(jobs.c.sub_state != "Completed").order_by(jobs.c.id))
-    ]
-    query = (
-        select(tasks)
-        .join(jobs, (jobs.c.id == tasks.c.job_id) & (jobs.c.attempt == tasks.c.attempt))
-        .where(jobs.c.sub_state != "Completed")
-        .order_by(tasks.c.job_id, tasks.c.role_order, tasks.c.task_index, tasks.c.task_attempt)
-    )
+    found = [JobRow(*row) for row in _ACTIVE.run(conn).fetchall()]
     by_job: dict[int, list[TaskRow]] = {}
-    for row in task_rows(conn.execute(query)):
+    for row in task_rows(_ACTIVE_TASKS.run(conn).fetchall()):
         by_job.setdefault(row.job_id, []).append(row)
     return [ActiveJob(job, tuple(by_job.get(job.id, ()))) for job in found]
 
@@ -111,20 +123,24 @@ def update_job(conn: Connection, job_id: int, **columns: Any) -> JobRow:
 
     ``state`` follows from ``sub_state`` and ``exit_code`` and is not set by hand.
     """
-    row = conn.execute(_SELECT.where(jobs.c.id == job_id)).fetchone()
+    row = _BY_ID.run(conn, id=job_id).fetchone()
     if row is None:
         raise NotFound(f"There is no job with the id {job_id}.")
-    now: dict[str, Any] = dict(row._mapping)
+    now = dict(zip(_COLUMNS, row, strict=True))
     now.update(columns)
-    now["state"] = job_state(now["sub_state"], now["exit_code"])
+    columns["state"] = now["state"] = job_state(now["sub_state"], now["exit_code"])
     after = JobRow(**now)
-    conn.execute(
-        update(jobs)
-        .where(jobs.c.id == job_id)
-        .values(**columns, state=after.state, summary=_summary(after, tags_of(conn, job_id)))
-    )
+    columns["summary"] = _summary(after)
+    columns["of_id"] = job_id
+    _update(tuple(columns)).run(conn, **columns).close()
     touch(conn, job_id)
     return after
+
+
+@lru_cache(maxsize=64)
+def _update(names: tuple[str, ...]) -> Prepared:
+    values: dict[Any, Any] = {jobs.c[name]: bindparam(name) for name in names if name != "of_id"}
+    return Prepared(update(jobs).where(jobs.c.id == bindparam("of_id")).values(values))
 
 
 def set_execution_type(conn: Connection, job_id: int, value: str) -> JobRow:
@@ -134,35 +150,31 @@ def set_execution_type(conn: Connection, job_id: int, value: str) -> JobRow:
 
 
 def tags_of(conn: Connection, job_id: int) -> list[str]:
-    return list(
-        conn.execute(
-            select(job_tags.c.tag).where(job_tags.c.job_id == job_id).order_by(job_tags.c.tag)
-        ).scalars()
-    )
+    """A job's tags, sorted."""
+    job = get_job_by_id(conn, job_id)
+    return [] if job is None else decode_tags(job.tags)
 
 
 def add_tag(conn: Connection, job_id: int, tag: str) -> None:
     """Give a job a tag; giving it again changes nothing."""
-    if tag not in tags_of(conn, job_id):
-        insert_rows(conn, job_tags, ("job_id", "tag"), [(job_id, tag)])
-        update_job(conn, job_id)
+    tags = tags_of(conn, job_id)
+    if tag not in tags:
+        job = update_job(conn, job_id, tags=encode_tags((*tags, tag)))
+        insert_rows(conn, "job_tags", ("job_id", "tag", "submission_ms"), [(job_id, tag, job.submission_ms)])
 
 
 def remove_tag(conn: Connection, job_id: int, tag: str) -> bool:
     """Take a tag from a job; False when it had none such."""
-    removed = conn.execute(
-        delete(job_tags).where(job_tags.c.job_id == job_id, job_tags.c.tag == tag)
-    ).rowcount
-    if removed:
-        update_job(conn, job_id)
-    return bool(removed)
+    tags = tags_of(conn, job_id)
+    if tag not in tags:
+        return False
+    tags.remove(tag)
+    update_job(conn, job_id, tags=encode_tags(tags))
+    execute(conn, "DELETE FROM job_tags WHERE job_id = ? AND tag = ?", (job_id, tag)).close()
+    return True
 
 
-def _one(row: Row[Any] | None) -> JobRow | None:
-    return None if row is None else JobRow(*tuple(row))
-
-
-def _summary(job: JobRow, tags: list[str]) -> str:
+def _summary(job: JobRow) -> str:
     return render_summary(
         debug_id=job.debug_id,
         name=job.name,
@@ -170,7 +182,7 @@ def _summary(job: JobRow, tags: list[str]) -> str:
         state=job.state,
         sub_state=job.sub_state,
         execution_type=job.execution_type,
-        tags=tags,
+        tags=job.tags,
         retries=job.retries,
         retries_user=job.retries_user,
         retries_platform=job.retries_platform,

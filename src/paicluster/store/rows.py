@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
+    """A job. ``tags`` is a JSON array as text, sorted."""
+
     id: int
     framework: str
     username: str
@@ -34,6 +36,7 @@ class JobRow:
     attempt: int
     generation: str
     stop_requested_ms: int | None
+    tags: str = "[]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,28 @@ def make_engine(path: Path) -> Engine:
 
 
 def _begin(conn: Connection) -> None:
-    # A writer takes the write lock at once: a lock taken halfway through could be refused.
-    conn.exec_driver_sql("BEGIN IMMEDIATE" if conn.get_execution_options().get(_WRITER) else "BEGIN")
+    # SQLAlchemy begins a transaction at its first statement; ours may be running already.
+    if not raw_connection(conn).in_transaction:
+        begin(conn)
+
+
+def begin(conn: Connection) -> None:
+    """Begin a transaction. A writer takes the lock at once: taken halfway through it could be refused."""
+    raw_connection(conn).execute("BEGIN IMMEDIATE" if conn.get_execution_options().get(_WRITER) else "BEGIN")
+
+
+def commit(conn: Connection) -> None:
+    """End the transaction, whether or not SQLAlchemy has noticed it."""
+    if conn.in_transaction():
+        conn.commit()
+    else:
+        raw_connection(conn).commit()
+
+
+def rollback(conn: Connection) -> None:
+    if conn.in_transaction():
+        conn.rollback()
+    raw_connection(conn).rollback()
 
 
 def open_writer(engine: Engine) -> Connection:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
 
-from sqlalchemy import Connection, bindparam, select, tuple_
+from sqlalchemy import Connection
 
 from openpaisdk.errors import Conflict
+from openpaisdk.protocol.states import SubState, framework_name, job_state
 from openpaisdk.protocol.states import debug_id as make_debug_id
-from openpaisdk.protocol.states import framework_name, job_state
 from paicluster.store.bulk import insert_rows
-from paicluster.store.summary import render_summary
-from paicluster.store.tables import idempotency, job_specs, job_tags, jobs
+from paicluster.store.prepared import execute
+from paicluster.store.search import STRIDE, index_jobs
+from paicluster.store.summary import encode_tags, render_summary
 from paicluster.store.writer import BatchOp, request_all, touch_all
 
 
@@ -56,15 +59,16 @@ class Inserted:
 
 InsertResult = Inserted | Conflict
 
-_FIRST_SUB_STATE = "AttemptCreationPending"
+_FIRST_SUB_STATE = SubState.CREATION_PENDING.value
+_FIRST_STATE = job_state(_FIRST_SUB_STATE, None)
 
 _JOB_COLUMNS = (
-    "id", "framework", "username", "name", "debug_id", "vc", "priority", "state", "sub_state",
-    "execution_type", "retries", "retries_user", "retries_platform", "platform_streak",
-    "submission_ms", "created_ms", "total_gpus", "total_tasks", "total_roles", "attempt", "generation",
-    "search", "summary",
+    "id", "summary", "framework", "username", "name", "debug_id", "vc", "priority", "state", "sub_state",
+    "execution_type", "retries", "retries_user", "retries_platform", "platform_streak", "submission_ms",
+    "created_ms", "total_gpus", "total_tasks", "total_roles", "attempt", "generation", "tags",
 )  # fmt: skip
 _SPEC_COLUMNS = ("job_id", "config", "job", "sealed")
+_TAG_COLUMNS = ("job_id", "tag", "submission_ms")
 _KEY_COLUMNS = ("username", "key", "body_sha256", "job_id", "created_ms")
 
 
@@ -105,36 +109,44 @@ INSERT_JOB: BatchOp[NewJob, Inserted] = BatchOp("insert-job", insert_jobs)
 
 
 def _insert(conn: Connection, new: list[tuple[int, NewJob]]) -> None:
-    insert_rows(conn, jobs, _JOB_COLUMNS, [_job_values(job_id, item) for job_id, item in new])
+    insert_rows(conn, "jobs", _JOB_COLUMNS, [_job_values(job_id, item) for job_id, item in new])
     insert_rows(
-        conn, job_specs, _SPEC_COLUMNS, [(job_id, item.config, item.job, item.sealed) for job_id, item in new]
+        conn,
+        "job_specs",
+        _SPEC_COLUMNS,
+        [(job_id, item.config, item.job, item.sealed) for job_id, item in new],
     )
-    tags = [(job_id, tag) for job_id, item in new for tag in dict.fromkeys(item.tags)]
-    if tags:
-        insert_rows(conn, job_tags, ("job_id", "tag"), tags)
+    tags = [
+        (job_id, tag, _whole_seconds(item.submission_ms))
+        for job_id, item in new
+        if item.tags
+        for tag in sorted(set(item.tags))
+    ]
+    insert_rows(conn, "job_tags", _TAG_COLUMNS, tags)
     keys = [
         (item.username, item.idempotency_key, item.body_sha256, job_id, item.submission_ms)
         for job_id, item in new
         if item.idempotency_key is not None
     ]
-    if keys:
-        insert_rows(conn, idempotency, _KEY_COLUMNS, keys)
+    insert_rows(conn, "idempotency", _KEY_COLUMNS, keys)
+    first, last = new[0][0], new[-1][0]
+    if (first - 1) // STRIDE != last // STRIDE:
+        index_jobs(conn, last)
 
 
 def _job_values(job_id: int, item: NewJob) -> tuple[object, ...]:
     framework = item.framework
     debug_id = make_debug_id(framework)
-    state = job_state(_FIRST_SUB_STATE, None)
-    # Whole seconds, so that it is never after the creation, as OpenPAI has it.
-    submission_ms = item.submission_ms // 1000 * 1000
+    submission_ms = _whole_seconds(item.submission_ms)
+    tags = "[]" if not item.tags else encode_tags(item.tags)
     summary = render_summary(
         debug_id=debug_id,
         name=item.name,
         username=item.username,
-        state=state,
+        state=_FIRST_STATE,
         sub_state=_FIRST_SUB_STATE,
         execution_type="START",
-        tags=sorted(set(item.tags)),
+        tags=tags,
         retries=0,
         retries_user=0,
         retries_platform=0,
@@ -150,12 +162,16 @@ def _job_values(job_id: int, item: NewJob) -> tuple[object, ...]:
         total_roles=item.total_roles,
         priority=item.priority,
     )
-    search = f"{item.name}\n{item.username}\n{item.vc}"
     return (
-        job_id, framework, item.username, item.name, debug_id, item.vc, item.priority, state,
+        job_id, summary, framework, item.username, item.name, debug_id, item.vc, item.priority, _FIRST_STATE,
         _FIRST_SUB_STATE, "START", 0, 0, 0, 0, submission_ms, item.submission_ms,
-        item.total_gpus, item.total_tasks, item.total_roles, 0, item.generation, search, summary,
+        item.total_gpus, item.total_tasks, item.total_roles, 0, item.generation, tags,
     )  # fmt: skip
+
+
+def _whole_seconds(time_ms: int) -> int:
+    # So that a submission is never after the creation, as OpenPAI has it.
+    return time_ms // 1000 * 1000
 
 
 def _repetition(item: NewJob, body_sha256: str, job_id: int) -> InsertResult:
@@ -170,24 +186,47 @@ def _repetition(item: NewJob, body_sha256: str, job_id: int) -> InsertResult:
 
 
 def _known_keys(conn: Connection, items: Sequence[NewJob]) -> dict[tuple[str, str | None], tuple[str, int]]:
-    wanted = [(item.username, item.idempotency_key) for item in items if item.idempotency_key is not None]
-    if not wanted:
-        return {}
-    rows = conn.execute(_KEYS, {"wanted": wanted})
-    return {(row.username, row.key): (row.body_sha256, row.job_id) for row in rows}
+    wanted = [item.idempotency_key for item in items if item.idempotency_key is not None]
+    known: dict[tuple[str, str | None], tuple[str, int]] = {}
+    for chunk in _chunks(wanted):
+        rows = execute(conn, _keys_text(len(chunk)), chunk).fetchall()
+        known.update({(username, key): (digest, job_id) for username, key, digest, job_id in rows})
+    return known
 
 
 def _taken_names(conn: Connection, items: Sequence[NewJob]) -> set[str]:
-    return set(conn.execute(_NAMES, {"wanted": [item.framework for item in items]}).scalars())
+    taken: set[str] = set()
+    for chunk in _chunks([item.framework for item in items]):
+        taken.update(row[0] for row in execute(conn, _names_text(len(chunk)), chunk).fetchall())
+    return taken
 
 
 def _next_id(conn: Connection) -> int:
     # Ours is the only writer, so the ids can be given here: no statement has to hand them back.
-    last = conn.exec_driver_sql("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'").scalar()
-    return int(last or 0) + 1
+    row = execute(conn, "SELECT seq FROM sqlite_sequence WHERE name = 'jobs'").fetchone()
+    return 1 if row is None else int(row[0]) + 1
 
 
-_KEYS = select(
-    idempotency.c.username, idempotency.c.key, idempotency.c.body_sha256, idempotency.c.job_id
-).where(tuple_(idempotency.c.username, idempotency.c.key).in_(bindparam("wanted", expanding=True)))
-_NAMES = select(jobs.c.framework).where(jobs.c.framework.in_(bindparam("wanted", expanding=True)))
+_T = TypeVar("_T")
+
+
+def _chunks(values: list[_T]) -> Iterator[list[_T]]:
+    """Pieces whose sizes are powers of two, so that few different texts have to be prepared."""
+    start, left = 0, len(values)
+    while left:
+        size = min(64, 1 << (left.bit_length() - 1))
+        yield values[start : start + size]
+        start += size
+        left -= size
+
+
+@lru_cache
+def _keys_text(size: int) -> str:
+    return (
+        f"SELECT username, key, body_sha256, job_id FROM idempotency WHERE key IN ({', '.join('?' * size)})"
+    )
+
+
+@lru_cache
+def _names_text(size: int) -> str:
+    return f"SELECT framework FROM jobs WHERE framework IN ({', '.join('?' * size)})"

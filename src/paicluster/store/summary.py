@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import msgspec
 
 _encode = msgspec.json.Encoder().encode
+
+
+def encode_tags(tags: Iterable[str]) -> str:
+    """Tags as they are kept with a job: a sorted JSON array."""
+    return _encode(sorted(set(tags))).decode()
+
+
+def decode_tags(text: str) -> list[str]:
+    return msgspec.json.decode(text, type=list[str])
 
 
 def render_summary(
@@ -17,7 +26,7 @@ def render_summary(
     state: str,
     sub_state: str,
     execution_type: str,
-    tags: Sequence[str],
+    tags: str,
     retries: int,
     retries_user: int,
     retries_platform: int,
@@ -42,7 +51,7 @@ def render_summary(
             "state": state,
             "subState": sub_state,
             "executionType": execution_type,
-            "tags": tags,
+            "tags": msgspec.Raw(tags.encode()),
             "retries": retries,
             "retryDetails": {"user": retries_user, "platform": retries_platform, "resource": 0},
             "retryDelayTime": retry_delay_s,

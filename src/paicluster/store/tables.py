@@ -48,6 +48,9 @@ jobs = Table(
     "jobs",
     metadata,
     Column("id", _Id, primary_key=True, autoincrement=True),
+    # The job's entry in a list, ready to send, so that a list is a concatenation. It stands in front because
+    # the database has to walk over what comes before it.
+    Column("summary", Text, nullable=False),
     Column("framework", Text, nullable=False),
     Column("username", Text, nullable=False),
     Column("name", Text, nullable=False),
@@ -74,10 +77,8 @@ jobs = Table(
     Column("attempt", Integer, nullable=False),
     Column("generation", Text, nullable=False),
     Column("stop_requested_ms", BigInteger),
-    # What users search by keyword: name, user and virtual cluster, one to a line.
-    Column("search", Text, nullable=False),
-    # The job's entry in a list, ready to send, so that a list is a concatenation.
-    Column("summary", Text, nullable=False),
+    # A sorted JSON array, the same as in job_tags; here so that rendering a summary needs this row alone.
+    Column("tags", Text, nullable=False),
     sqlite_autoincrement=True,
 )
 c = jobs.c
@@ -93,7 +94,6 @@ Index("jobs_by_tasks", c.total_tasks, c.submission_ms)
 Index("jobs_by_gpus", c.total_gpus, c.submission_ms)
 Index("jobs_by_completion", c.completed_ms.is_(None), c.completed_ms, c.submission_ms)
 Index("jobs_by_priority", c.priority.is_(None), c.priority, c.submission_ms)
-Index("jobs_by_keyword", c.submission_ms, c.search)
 _active = c.sub_state != "Completed"
 Index("jobs_active", c.id, sqlite_where=_active, postgresql_where=_active)
 del c
@@ -126,8 +126,10 @@ job_tags = Table(
     metadata,
     _job_id(nullable=False),
     Column("tag", Text, nullable=False),
+    # The job's; it never changes, and lets the index give a tag's jobs newest first.
+    Column("submission_ms", BigInteger, nullable=False),
     PrimaryKeyConstraint("job_id", "tag"),
-    Index("job_tags_by_tag", "tag", "job_id"),
+    Index("job_tags_by_tag", "tag", "submission_ms", "job_id"),
 )
 
 attempts = Table(
@@ -206,6 +208,7 @@ idempotency = Table(
     Column("body_sha256", Text, nullable=False),
     _job_id(nullable=False),
     Column("created_ms", BigInteger, nullable=False),
-    PrimaryKeyConstraint("username", "key"),
+    # The key first: a batch of keys is looked up in one go, whoever sent them.
+    PrimaryKeyConstraint("key", "username"),
     Index("idempotency_by_age", "created_ms"),
 )

@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from openpaisdk.errors import StoreError
 from paicluster.store import sqlite
 from paicluster.store.feed import ChangeFeed, Notes
+from paicluster.store.prepared import execute
 
 _log = logging.getLogger(__name__)
 
@@ -201,20 +202,20 @@ class Writer:
         conn = self._conn
         units = _units(batch)
         notes = conn.info[_NOTES] = Notes()
-        transaction = conn.begin()
+        sqlite.begin(conn)
         try:
             if len(units) == 1:
                 if not _run_unit(conn, units[0]):
-                    transaction.rollback()
+                    sqlite.rollback(conn)
                     self._undone(units[0])
                     return Notes()
             else:
                 for unit in units:
                     self._run_guarded(unit, notes)
-            transaction.commit()
+            sqlite.commit(conn)
         except BaseException:
             # Whatever went wrong, the connection goes back clean: the next batch must find it usable.
-            transaction.rollback()
+            sqlite.rollback(conn)
             raise
         self.commits += 1
         return notes
@@ -223,15 +224,15 @@ class Writer:
         """Run one unit inside a savepoint, so that its failure takes back only its own changes."""
         conn = self._conn
         its_notes = conn.info[_NOTES] = Notes()
-        conn.exec_driver_sql("SAVEPOINT unit")
+        execute(conn, "SAVEPOINT unit")
         if _run_unit(conn, unit):
-            conn.exec_driver_sql("RELEASE SAVEPOINT unit")
+            execute(conn, "RELEASE SAVEPOINT unit")
             notes.add(its_notes)
             return
         if sqlite.transaction_lost(conn):
             raise unit[0].error or StoreError("The cluster's database gave up a transaction.")
-        conn.exec_driver_sql("ROLLBACK TO SAVEPOINT unit")
-        conn.exec_driver_sql("RELEASE SAVEPOINT unit")
+        execute(conn, "ROLLBACK TO SAVEPOINT unit")
+        execute(conn, "RELEASE SAVEPOINT unit")
         self._undone(unit)
 
     def _undone(self, unit: list[_Op]) -> None:

@@ -8,6 +8,13 @@ from alembic import op
 revision = "0001"
 down_revision = None
 
+SEARCH = (
+    "CREATE VIRTUAL TABLE job_search USING fts5"
+    "(text, content='', columnsize=0, tokenize='trigram case_sensitive 1')",
+    "CREATE TABLE job_search_progress (upto INTEGER NOT NULL)",
+    "INSERT INTO job_search_progress VALUES (0)",
+)
+
 
 def upgrade() -> None:
     op.create_table(
@@ -15,6 +22,7 @@ def upgrade() -> None:
         sa.Column(
             "id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False
         ),
+        sa.Column("summary", sa.Text(), nullable=False),
         sa.Column("framework", sa.Text(), nullable=False),
         sa.Column("username", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
@@ -41,8 +49,7 @@ def upgrade() -> None:
         sa.Column("attempt", sa.Integer(), nullable=False),
         sa.Column("generation", sa.Text(), nullable=False),
         sa.Column("stop_requested_ms", sa.BigInteger(), nullable=True),
-        sa.Column("search", sa.Text(), nullable=False),
-        sa.Column("summary", sa.Text(), nullable=False),
+        sa.Column("tags", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
         sqlite_autoincrement=True,
     )
@@ -55,7 +62,6 @@ def upgrade() -> None:
         postgresql_where=sa.text("sub_state != 'Completed'"),
     )
     op.create_index("jobs_by_gpus", "jobs", ["total_gpus", "submission_ms"], unique=False)
-    op.create_index("jobs_by_keyword", "jobs", ["submission_ms", "search"], unique=False)
     op.create_index("jobs_by_name", "jobs", ["name", "submission_ms"], unique=False)
     op.create_index("jobs_by_retries", "jobs", ["retries", "submission_ms"], unique=False)
     op.create_index("jobs_by_state", "jobs", ["state", "submission_ms"], unique=False)
@@ -120,7 +126,7 @@ def upgrade() -> None:
         sa.Column("job_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("created_ms", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("username", "key"),
+        sa.PrimaryKeyConstraint("key", "username"),
     )
     op.create_index("idempotency_by_age", "idempotency", ["created_ms"], unique=False)
     op.create_table(
@@ -136,10 +142,11 @@ def upgrade() -> None:
         "job_tags",
         sa.Column("job_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("tag", sa.Text(), nullable=False),
+        sa.Column("submission_ms", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("job_id", "tag"),
     )
-    op.create_index("job_tags_by_tag", "job_tags", ["tag", "job_id"], unique=False)
+    op.create_index("job_tags_by_tag", "job_tags", ["tag", "submission_ms", "job_id"], unique=False)
     op.create_table(
         "tasks",
         sa.Column("uid", sa.Text(), nullable=False),
@@ -189,3 +196,7 @@ def upgrade() -> None:
         "jobs_by_completion", "jobs", [sa.text("completed_ms IS NULL"), "completed_ms", "submission_ms"]
     )
     op.create_index("jobs_by_priority", "jobs", [sa.text("priority IS NULL"), "priority", "submission_ms"])
+    # The keyword index is SQLite's own; elsewhere its place is taken by what that database offers.
+    if op.get_bind().dialect.name == "sqlite":
+        for statement in SEARCH:
+            op.execute(statement)
