@@ -1,0 +1,1 @@
+"""HTTP. Routes are thin: who asks, what for, one call inward, the exact words outward. One room a dialect."""

@@ -98,6 +98,9 @@ class Engine(Protocol):
 
     async def observe(self, uids: Sequence[str]) -> dict[str, Observation]: ...
 
+    async def log_tail(self, uid: str, size: int) -> bytes:
+        """The end of what an attempt wrote, to find out why it failed."""
+
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
         """Ask, wait that long, then kill. An attempt that never started never will."""
 

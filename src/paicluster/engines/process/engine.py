@@ -24,6 +24,7 @@ from paicluster.engines.interface import (
 )
 from paicluster.engines.process import cgroups, folder, runtime
 from paicluster.engines.process.zygote import Zygote
+from paicluster.logs.reader import LogReader
 from pairuntime.supervisor import claim, tree
 
 T = TypeVar("T")
@@ -112,6 +113,10 @@ class ProcessEngine:
             else:
                 self._unwatch(uid)
         return seen
+
+    async def log_tail(self, uid: str, size: int) -> bytes:
+        log = LogReader(self.log_folder(uid), "all")
+        return await self._in_files(lambda: log.read(max(0, log.size() - size), size).data)
 
     def _look(self, uids: Sequence[str]) -> dict[str, Observation]:
         return {uid: self._settle(uid, folder.look(folder.path_of(self._tasks, uid))) for uid in uids}

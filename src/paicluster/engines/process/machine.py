@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 from paicluster.engines.interface import Node
+from pairuntime.supervisor import claim
 
 
 def this_machine(
@@ -25,6 +26,12 @@ def this_machine(
         memory_mb=memory_mb if memory_mb is not None else _memory_mb(),
         gpus=tuple(range(gpus)) if gpus is not None else _gpus(),
     )
+
+
+def process_identity() -> dict[str, object]:
+    """What tells this process from any other, also after its number was given to another one."""
+    pid = os.getpid()
+    return {"pid": pid, "boot_id": claim.boot_id(), "start_time": claim.start_time(pid)}
 
 
 def _memory_mb() -> int:

@@ -1,0 +1,3 @@
+from paicluster.cli import main
+
+raise SystemExit(main())

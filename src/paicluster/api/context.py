@@ -1,0 +1,72 @@
+"""What the routes may use, put together once at start-up."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.requests import Request
+
+from openpaisdk.errors import Forbidden, Unauthorized
+from paicluster.auth.sealing import Sealer
+from paicluster.auth.tickets import Tickets
+from paicluster.auth.tokens import GUEST, INVALID, Identity, Tokens
+from paicluster.engines.interface import LogSource, Node
+from paicluster.logs.growth import Growth
+from paicluster.store import Store
+
+APPLICATIONS_REFUSED = "Applications are not allowed to do this operation."
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    store: Store
+    tokens: Tokens
+    tickets: Tickets
+    sealer: Sealer
+    logs: LogSource
+    growth: Growth
+    nodes: Callable[[], Sequence[Node]]
+    # Seconds the controller has been busy with one pass.
+    controller_age: Callable[[], float]
+    sources: Path
+    version: str
+    authority: Callable[[], str]
+
+
+def context(request: Request) -> Context:
+    found: Context = request.app.state.context
+    return found
+
+
+async def identify(request: Request) -> Identity:
+    """Whoever asks, or Unauthorized in the original's words."""
+    header = request.headers.get("authorization")
+    if not header:
+        raise Unauthorized(GUEST, hint="Send the header 'Authorization: Bearer <token>'.")
+    scheme, _, credentials = header.partition(" ")
+    credentials = credentials.strip()
+    tokens = context(request).tokens
+    if scheme.lower() == "bearer":
+        return await tokens.verify(credentials)
+    if scheme.lower() == "basic":
+        # Only for application tokens: the user name, then the token as the password.
+        try:
+            username, _, token = base64.b64decode(credentials, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            raise Unauthorized(INVALID) from None
+        identity = await tokens.verify(token)
+        if identity.application and identity.username == username:
+            return identity
+    raise Unauthorized(INVALID)
+
+
+async def identify_person(request: Request) -> Identity:
+    """As `identify`, but not an application or a job."""
+    identity = await identify(request)
+    if identity.application or identity.job_id is not None:
+        raise Forbidden(APPLICATIONS_REFUSED)
+    return identity

@@ -1,0 +1,229 @@
+"""One connection that carries a job's states, events and log; see docs/contributing/architecture.md."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from openpaisdk.errors import InvalidParameters, NotFound
+from paicluster.api.answers import encode
+from paicluster.api.context import Context, context, identify
+from paicluster.api.v2.jobs import job_row
+from paicluster.logs.growth import SLOW_LOOK_S, Watch
+from paicluster.logs.reader import STREAMS, LogReader
+from paicluster.store import jobs
+from paicluster.store.rows import EventRow, JobRow, TaskRow
+
+MEDIA_TYPE = "application/vnd.openpai.follow"
+CHUNK = 256 << 10
+PING_S = 15.0
+_FROM = re.compile(r"(\d{1,9})\.(\d{1,9}):(\d{1,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What the database says now of the job and of the task being followed."""
+
+    job: JobRow
+    task: TaskRow | None
+    events: tuple[EventRow, ...]
+
+
+async def follow(request: Request) -> Response:
+    await identify(request)
+    ctx = context(request)
+    row = await job_row(request)
+    get = request.query_params.get
+    stream = get("stream") or "all"
+    if stream not in STREAMS:
+        raise InvalidParameters(f'"stream" must be one of {", ".join(STREAMS)}, not {stream!r}.')
+    role, index = await _which(ctx, row, get("role"), get("index"))
+    start = None
+    if text := get("from"):
+        match = _FROM.fullmatch(text)
+        if match is None:
+            raise InvalidParameters('"from" has the form ATTEMPT.TASKATTEMPT:OFFSET.')
+        start = tuple(int(part) for part in match.groups())
+    tail = get("tail")
+    if tail is not None and not tail.isdigit():
+        raise InvalidParameters('"tail" is a number of lines.')
+    follower = _Follower(ctx, row.id, role, index, stream, stay=get("follow") != "false")
+    if start is not None:
+        follower.attempt, follower.task_attempt, follower.offset = start[0], start[1], start[2]
+    else:
+        follower.attempt = row.attempt
+        follower.tail = None if tail is None else int(tail)
+    return StreamingResponse(follower.frames(), media_type=MEDIA_TYPE)
+
+
+async def _which(ctx: Context, row: JobRow, role: str | None, index: str | None) -> tuple[str, int]:
+    """The task meant: by default the first of the first role."""
+    from openpaisdk.protocol import read_job
+
+    spec = await ctx.store.read(lambda conn: jobs.job_spec(conn, row.id))
+    if spec is None:
+        raise NotFound(f"Config of job {row.framework} is not found.", code="NoJobConfigError")
+    roles = {r.name: r.instances for r in read_job(spec.job, stored=True).task_roles}
+    name = role or next(iter(roles))
+    if name not in roles:
+        raise InvalidParameters(f"Job {row.name} has no task role {name!r}; it has {', '.join(roles)}.")
+    if index and not index.isdigit():
+        raise InvalidParameters(f'"index" is a number, not {index!r}.')
+    number = int(index or 0)
+    if number >= roles[name]:
+        raise InvalidParameters(f"Task role {name} has {roles[name]} tasks, numbered from 0.")
+    return name, number
+
+
+class _Follower:
+    def __init__(self, ctx: Context, job_id: int, role: str, index: int, stream: str, *, stay: bool):
+        self._ctx = ctx
+        self._job_id = job_id
+        self._role = role
+        self._index = index
+        self._stream = stream
+        self._stay = stay
+        self.attempt = 0
+        self.task_attempt = 0
+        self.offset = 0
+        self.tail: int | None = None
+        self._last_event = 0
+        self._last_state: tuple[object, ...] = ()
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        feed = self._ctx.store.changes
+        growth: Watch | None = None
+        watched = ""
+        with feed.watch(self._job_id) as watch:
+            changed = asyncio.ensure_future(watch.wait())
+            view = await self._look()
+            try:
+                while view is not None:
+                    if view.task is not None and watched != view.task.uid:
+                        if growth is not None:
+                            growth.close()
+                        growth = self._ctx.growth.watch(self._ctx.logs.log_folder(view.task.uid))
+                        watched = view.task.uid
+                    if growth is not None:
+                        growth.event.clear()
+                    for frame in self._log(view):
+                        yield frame
+                    for frame in self._news(view):
+                        yield frame
+                    if self._advance(view):
+                        view = await self._look()
+                        continue
+                    if not self._stay or view.job.sub_state == "Completed":
+                        if self._stay:
+                            yield _frame(kind="end", state=view.job.state, exitCode=view.job.exit_code)
+                        return
+                    if not await self._wait(changed, growth):
+                        yield _frame(kind="ping")
+                    if changed.done():
+                        changed = asyncio.ensure_future(watch.wait())
+                        view = await self._look()
+            finally:
+                changed.cancel()
+                if growth is not None:
+                    growth.close()
+
+    async def _wait(self, changed: asyncio.Future[None], growth: Watch | None) -> bool:
+        """Until something happens; False when nothing did for long."""
+        began = time.monotonic()
+        waiting: set[asyncio.Future[Any]] = {changed}
+        if growth is not None:
+            waiting.add(asyncio.ensure_future(growth.event.wait()))
+        patience = PING_S if growth is None or growth.seeing else SLOW_LOOK_S
+        done, rest = await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        for future in rest - {changed}:
+            future.cancel()
+        return bool(done) or time.monotonic() - began < PING_S
+
+    async def _look(self) -> _View | None:
+        """None when the job is gone."""
+
+        def read(conn: Connection) -> _View | None:
+            job = jobs.get_job_by_id(conn, self._job_id)
+            if job is None:
+                return None
+            tasks = jobs.task_attempts_of(conn, job.id, self.attempt, self._role, self._index)
+            task = next((t for t in tasks if t.task_attempt == self.task_attempt), None)
+            news = sorted(jobs.events_of(conn, job.id), key=lambda event: event.id)
+            return _View(job, task, tuple(event for event in news if event.id > self._last_event))
+
+        return await self._ctx.store.read(read)
+
+    def _log(self, view: _View) -> list[bytes]:
+        """What the log has more than we sent. Bounded: a chatty task must not fill our memory."""
+        task = view.task
+        if task is None:
+            return []
+        log = LogReader(self._ctx.logs.log_folder(task.uid), self._stream)
+        if self.tail is not None:
+            self.offset, self.tail = log.tail(self.tail), None
+        frames = []
+        chunk = log.read(self.offset, CHUNK)
+        if chunk.data:
+            head = _frame(
+                kind="log",
+                role=self._role,
+                index=self._index,
+                attempt=self.attempt,
+                taskAttempt=self.task_attempt,
+                stream=self._stream,
+                offset=chunk.offset,
+                size=len(chunk.data),
+            )
+            frames.append(head + chunk.data)
+            self.offset = chunk.end
+        self._drained = not chunk.data
+        return frames
+
+    _drained = True
+
+    def _news(self, view: _View) -> list[bytes]:
+        frames = []
+        for event in view.events:
+            self._last_event = max(self._last_event, event.id)
+            frames.append(_frame(kind="event", type=event.type, reason=event.reason, message=event.message))
+        job = view.job
+        # How it ended is told after the last byte of the log.
+        if job.sub_state == "Completed" and not self._drained:
+            return frames
+        state = (job.state, job.sub_state, job.attempt, job.retries, job.exit_code)
+        if state != self._last_state:
+            self._last_state = state
+            frames.append(
+                _frame(
+                    kind="state",
+                    state=job.state,
+                    subState=job.sub_state,
+                    attempt=job.attempt,
+                    retries=job.retries,
+                    exitCode=job.exit_code,
+                    time=job.completed_ms or job.launched_ms or job.created_ms,
+                )
+            )
+        return frames
+
+    def _advance(self, view: _View) -> bool:
+        """Whether there is more to send at once: the rest of this log, or the next attempt's."""
+        if not self._drained:
+            return True
+        over = view.task is None or view.task.sub_state == "Completed"
+        if over and self.attempt < view.job.attempt:
+            self.attempt, self.task_attempt, self.offset = self.attempt + 1, 0, 0
+            return True
+        return False
+
+
+def _frame(**fields: object) -> bytes:
+    return encode(fields) + b"\n"

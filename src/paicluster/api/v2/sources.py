@@ -1,0 +1,69 @@
+"""Source bundles: tars by their hash, stored whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import secrets
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from openpaisdk.errors import InvalidParameters, NotFound, Unavailable
+from paicluster.api.answers import answer
+from paicluster.api.context import context, identify
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+MAX_SOURCES = 4 << 30
+
+
+def _target(request: Request) -> Path:
+    digest = request.path_params["sha256"]
+    if not _SHA256.fullmatch(digest):
+        raise InvalidParameters("Sources are named by their SHA-256: 64 lower-case hexadecimal digits.")
+    return context(request).sources / f"{digest}.tar"
+
+
+async def has_sources(request: Request) -> Response:
+    await identify(request)
+    target = _target(request)
+    if not target.exists():
+        raise NotFound("These sources are not here.", code="NoSourcesError")
+    os.utime(target)
+    return Response(status_code=200)
+
+
+async def put_sources(request: Request) -> Response:
+    await identify(request)
+    target = _target(request)
+    if target.exists():
+        return answer({"message": "These sources were here already."})
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    aside = target.with_suffix(f".{secrets.token_hex(4)}.part")
+    digest = hashlib.sha256()
+    size = 0
+    try:
+        with aside.open("wb") as f:
+            async for part in request.stream():
+                size += len(part)
+                if size > MAX_SOURCES:
+                    raise InvalidParameters(f"Sources may have {MAX_SOURCES >> 30} GB at most.", status=413)
+                digest.update(part)
+                f.write(part)
+            f.flush()
+            await asyncio.to_thread(os.fsync, f.fileno())
+        if digest.hexdigest() + ".tar" != target.name:
+            raise InvalidParameters(
+                "The sources that arrived are not those that were announced: send them again."
+            )
+        aside.rename(target)
+    except OSError as error:
+        raise Unavailable(
+            f"The cluster could not store the sources: {error.strerror}.", status=507
+        ) from error
+    finally:
+        aside.unlink(missing_ok=True)
+    return answer({"message": "Stored."}, 201)

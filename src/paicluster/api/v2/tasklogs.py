@@ -1,0 +1,148 @@
+"""A task's logs: where they are, and the bytes: whole, a range, the tail, or as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from openpaisdk.errors import NotFound, Unauthorized
+from paicluster.api.answers import answer
+from paicluster.api.context import Context, context, identify
+from paicluster.api.v2.jobs import job_row
+from paicluster.auth.tokens import INVALID
+from paicluster.logs.growth import SLOW_LOOK_S
+from paicluster.logs.reader import STREAMS, LogReader
+from paicluster.store import jobs
+from paicluster.store.rows import TaskRow
+
+TAIL = 16384
+CHUNK = 256 << 10
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+
+
+async def locations(request: Request) -> Response:
+    await identify(request)
+    ctx = context(request)
+    row = await job_row(request)
+    p = request.path_params
+    rows = await ctx.store.read(
+        lambda conn: jobs.task_attempts_of(conn, row.id, p["attempt"], p["role"], p["index"])
+    )
+    task = next((task for task in rows if task.task_attempt == p["task_attempt"]), None)
+    if task is None:
+        raise NotFound(
+            f"Log of task {p['role']}[{p['index']}] of {row.framework} is not found.", code="NoTaskLogError"
+        )
+    get = request.query_params.get
+    tail = "true" in (get("tail-mode"), get("tailMode"))
+    return answer({"locations": [_location(ctx, row.username, row.debug_id, task, s, tail) for s in STREAMS]})
+
+
+def _location(
+    ctx: Context, username: str, debug_id: str, task: TaskRow, stream: str, tail: bool
+) -> dict[str, str]:
+    query: dict[str, Any] = {
+        "username": username,
+        "framework-name": debug_id,
+        "taskrole": task.role,
+        "pod-uid": task.uid,
+        "token": ctx.tickets.issue(f"log:{task.uid}"),
+    }
+    if tail:
+        query["tail-mode"] = "true"
+    return {
+        "name": stream,
+        "uri": f"/log-manager/{quote(ctx.authority())}/api/v1/logs/{stream}?{urlencode(query)}",
+    }
+
+
+async def read_log(request: Request) -> Response:
+    """The bytes of one log. ``follow=true&start=N`` keeps the connection until the task is over."""
+    ctx = context(request)
+    get = request.query_params.get
+    uid, stream = get("pod-uid", ""), request.path_params["stream"]
+    ticket = get("token")
+    if ticket is None:
+        await identify(request)
+    elif not ctx.tickets.good(ticket, f"log:{uid}"):
+        raise Unauthorized(INVALID, hint="The address has expired: ask for the log's locations again.")
+    task = await ctx.store.read(lambda conn: jobs.get_task(conn, uid))
+    if task is None or stream not in STREAMS:
+        raise NotFound(f"There is no log {stream!r} of task {uid!r}.", code="NoTaskLogError")
+    log = LogReader(ctx.logs.log_folder(uid), stream)
+    headers = {"Content-Disposition": f'attachment; filename="{stream}"'}
+    if get("follow") == "true":
+        start = int(get("start", "0")) if get("start", "0").isdigit() else 0
+        return StreamingResponse(_follow(ctx, task, log, start), media_type="text/plain", headers=headers)
+    size = await asyncio.to_thread(log.size)
+    start, end, status = 0, size, 200
+    if get("tail-mode") == "true":
+        start, status = max(0, size - TAIL), 206
+    elif wanted := _RANGE.fullmatch(request.headers.get("range", "")):
+        first, last = wanted.groups()
+        if first:
+            start, end = int(first), min(size, int(last) + 1) if last else size
+        elif last:
+            start = max(0, size - int(last))
+        if start >= size and size > 0:
+            return Response(status_code=416, headers={"Content-Range": f"bytes */{size}"})
+        status = 206
+    if status == 206:
+        headers["Content-Range"] = f"bytes {start}-{max(start, end - 1)}/{size}"
+    return StreamingResponse(
+        _span(log, start, end), status, media_type="text/plain; charset=utf-8", headers=headers
+    )
+
+
+async def _span(log: LogReader, start: int, end: int) -> AsyncIterator[bytes]:
+    while start < end:
+        chunk = await asyncio.to_thread(log.read, start, min(CHUNK, end - start))
+        if not chunk.data or chunk.offset >= end:
+            return
+        if chunk.offset > start:
+            yield dropped(chunk.offset - start)
+        yield chunk.data[: end - chunk.offset]
+        start = chunk.end
+
+
+async def _follow(ctx: Context, task: TaskRow, log: LogReader, start: int) -> AsyncIterator[bytes]:
+    watch = ctx.growth.watch(ctx.logs.log_folder(task.uid))
+    try:
+        with ctx.store.changes.watch(task.job_id) as changes:
+            changed = asyncio.ensure_future(changes.wait())
+            over = False
+            while True:
+                watch.event.clear()
+                chunk = log.read(start, CHUNK)
+                if chunk.data:
+                    if chunk.offset > start:
+                        yield dropped(chunk.offset - start)
+                    yield chunk.data
+                    start = chunk.end
+                    continue
+                if over:
+                    changed.cancel()
+                    return
+                grown = asyncio.ensure_future(watch.event.wait())
+                await asyncio.wait(
+                    {changed, grown},
+                    timeout=None if watch.seeing else SLOW_LOOK_S,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                grown.cancel()
+                if changed.done():
+                    changed = asyncio.ensure_future(changes.wait())
+                    now = await ctx.store.read(lambda conn: jobs.get_task(conn, task.uid))
+                    over = now is None or now.sub_state == "Completed"
+    finally:
+        watch.close()
+
+
+def dropped(count: int) -> bytes:
+    return f"[{count} bytes of older output were dropped]\n".encode()

@@ -1,0 +1,34 @@
+"""Short-lived permissions for one thing, to be put into an address: a log to be read by a browser or curl."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from pathlib import Path
+
+from paicluster.auth.keys import load_key
+
+_LIFETIME_S = 120
+
+
+class Tickets:
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    @classmethod
+    def open(cls, keys: Path) -> Tickets:
+        return cls(load_key(keys, "tickets"))
+
+    def issue(self, what: str, lifetime_s: int = _LIFETIME_S) -> str:
+        expires = int(time.time()) + lifetime_s
+        return f"{expires}.{self._sign(what, expires)}"
+
+    def good(self, ticket: str, what: str) -> bool:
+        expires, _, signature = ticket.partition(".")
+        if not expires.isdigit() or int(expires) < time.time():
+            return False
+        return hmac.compare_digest(signature, self._sign(what, int(expires)))
+
+    def _sign(self, what: str, expires: int) -> str:
+        return hmac.digest(self._key, f"{expires}:{what}".encode(), hashlib.sha256).hex()[:32]

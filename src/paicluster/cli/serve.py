@@ -1,0 +1,292 @@
+"""`paicluster serve`: put the parts together, run until told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import getpass
+import ipaddress
+import json
+import logging
+import os
+import pwd
+import re
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
+
+import uvicorn
+import uvloop
+
+from openpaisdk._version import __version__
+from openpaisdk.errors import ConfigError
+from paicluster.api.app import Door, build
+from paicluster.api.context import Context
+from paicluster.auth import accounts
+from paicluster.auth.sealing import Sealer
+from paicluster.auth.tickets import Tickets
+from paicluster.auth.tokens import Tokens, new_token_row
+from paicluster.config.settings import Settings
+from paicluster.controller.launching import LaunchSettings
+from paicluster.controller.loop import Controller
+from paicluster.engines.process.engine import ProcessEngine
+from paicluster.engines.process.machine import process_identity, this_machine
+from paicluster.logs.growth import Growth
+from paicluster.store import Store, users
+
+log = logging.getLogger("paicluster")
+
+_ALLOWED_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_EMBEDDED_TOKEN = "embedded"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    settings = Settings(
+        home=Path(arguments.home).expanduser().absolute(),
+        host=arguments.host,
+        port=arguments.port,
+        tls_cert=arguments.tls_cert,
+        tls_key=arguments.tls_key,
+        allow_plain_http=arguments.allow_plain_http,
+        cpus=arguments.cpus,
+        memory_mb=arguments.memory_mb,
+        gpus=arguments.gpus,
+        grace_s=arguments.grace,
+        embedded=arguments.embedded,
+        idle_exit_s=arguments.idle_exit,
+    ).check()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for chatty in ("alembic", "uvicorn"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    home = settings.home
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"The home {home} cannot be made: {error.strerror}.") from error
+    with _lock(home):
+        listener = _listen(settings)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_Server(settings, listener).run())
+    return 0
+
+
+def _lock(home: Path) -> TextIO:
+    """One server a home: the lock is let go by the kernel, whatever happens to us."""
+    try:
+        lock = (home / "server.lock").open("a")
+    except OSError as error:
+        raise ConfigError(f"The home {home} cannot be used: {error.strerror}.") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(
+            f"Another server is running on {home}.", hint="Stop it first, or choose another --home."
+        ) from None
+    return lock
+
+
+def _listen(settings: Settings) -> socket.socket:
+    if not _is_loopback(settings.host) and not settings.tls_cert and not settings.allow_plain_http:
+        raise ConfigError(
+            f"Listening on {settings.host} without TLS would send passwords in the clear.",
+            hint="Give --tls-cert and --tls-key, or say --allow-plain-http if something in front does TLS.",
+        )
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}.",
+            hint="Choose another --port; 0 takes a free one.",
+        ) from error
+    return listener
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class _Server:
+    def __init__(self, settings: Settings, listener: socket.socket):
+        self._settings = settings
+        self._listener = listener
+        port = listener.getsockname()[1]
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        self._authority = f"{host}:{port}"
+        self._url = f"{'https' if settings.tls_cert else 'http'}://{self._authority}"
+
+    async def run(self) -> None:
+        settings, home = self._settings, self._settings.home
+        handshake = home / "server.json"
+        handshake.unlink(missing_ok=True)
+        # Before any thread is there: finding out how trees are held here forks once.
+        node = this_machine(
+            ip="127.0.0.1" if _is_loopback(settings.host) else _own_address(),
+            cpu=settings.cpus,
+            memory_mb=settings.memory_mb,
+            gpus=settings.gpus,
+        )
+        engine = ProcessEngine(home, node, grace_s=settings.grace_s)
+        store = Store.open(home / "cluster.db")
+        keys = home / "keys"
+        tokens = Tokens.open(store, keys)
+        sealer = Sealer.open_keys(keys)
+        user, token = self._first_user(store, tokens)
+        growth = Growth()
+        sources = home / "sources"
+        launching = LaunchSettings(
+            base_environment=_base_environment(),
+            rest_server_uri=self._url,
+            sources=sources,
+            keep_submitted_environment=settings.embedded,
+            unseal=sealer.unseal,
+        )
+        controller = Controller(store, engine, launching, tokens.render, grace_s=settings.grace_s)
+        door = build(
+            Context(
+                store=store,
+                tokens=tokens,
+                tickets=Tickets.open(keys),
+                sealer=sealer,
+                logs=engine,
+                growth=growth,
+                nodes=engine.nodes,
+                controller_age=controller.pass_age,
+                sources=sources,
+                version=f"v{__version__}",
+                authority=lambda: self._authority,
+            )
+        )
+        await controller.start()
+        try:
+            await self._serve(door, controller, lambda: self._announce(handshake, user, token))
+        finally:
+            handshake.unlink(missing_ok=True)
+            await controller.close()
+            growth.close()
+            store.close()
+
+    async def _serve(self, door: Door, controller: Controller, announce: Callable[[], None]) -> None:
+        settings = self._settings
+        config = uvicorn.Config(
+            door,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            date_header=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
+        )
+        server = _Uvicorn(config, announce)
+        idle = None
+        if settings.idle_exit_s is not None:
+            idle = asyncio.create_task(_leave_when_idle(server, door, controller, settings.idle_exit_s))
+        await server.serve(sockets=[self._listener])
+        if idle is not None:
+            idle.cancel()
+
+    def _first_user(self, store: Store, tokens: Tokens) -> tuple[str, str]:
+        """Who may log in. The embedded cluster knows one person, whose token is in the handshake file."""
+        if not self._settings.embedded:
+            password = accounts.ensure_admin(store, os.environ.get("PAICLUSTER_ADMIN_PASSWORD"))
+            if password is not None:
+                print(f"The user 'admin' was made with the password {password} (shown only now).", flush=True)
+            return "", ""
+        user = re.sub(r"[^\w.-]", "_", getpass.getuser()) or "user"
+        if store.read_sync(lambda conn: users.get_user(conn, user)) is None:
+            # No password: the token is the only way in, and it is readable by this account alone.
+            store.write_sync(lambda conn: users.add_user(conn, user, "!", created_ms=0, admin=True))
+        held = store.read_sync(lambda conn: users.list_tokens(conn, user, 0))
+        row = next((token for token in held if token.name == _EMBEDDED_TOKEN), None)
+        if row is None:
+            row = new_token_row(user, "application", name=_EMBEDDED_TOKEN)
+            store.write_sync(lambda conn: users.add_token(conn, row))
+        return user, tokens.render(row)
+
+    def _announce(self, handshake: Path, user: str, token: str) -> None:
+        """The handshake: written aside and renamed, so that whoever sees it sees it whole."""
+        what = {
+            "url": self._url,
+            **process_identity(),
+            "version": __version__,
+            "user": user,
+            "token": token,
+        }
+        aside = handshake.with_suffix(".aside")
+        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "w") as f:
+            json.dump(what, f)
+        aside.rename(handshake)
+        log.info("ready at %s", self._url)
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn that waits for the signal to stop instead of looking for it ten times a second."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]):
+        super().__init__(config)
+        self._on_ready = on_ready
+        self._stop_asked = asyncio.Event()
+        self._own_loop = asyncio.get_running_loop()
+
+    async def main_loop(self) -> None:
+        self._on_ready()
+        await self._stop_asked.wait()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._own_loop.call_soon_threadsafe(self._stop_asked.set)
+
+
+async def _leave_when_idle(server: _Uvicorn, door: Door, controller: Controller, after_s: float) -> None:
+    """An embedded cluster nobody has used for so long leaves by itself; the next command starts it."""
+    while True:
+        last = max(door.last_request, controller.idle_since)
+        quiet = time.monotonic() - last
+        if quiet >= after_s and not controller.busy and not door.open_requests:
+            log.info("nobody needed this cluster for %.0f s: leaving", quiet)
+            server.stop()
+            return
+        await asyncio.sleep(max(0.1, min(after_s - quiet, 60.0)) if quiet < after_s else 1.0)
+
+
+def _base_environment() -> dict[str, str]:
+    """What a task has from its account: an allow-list, so that nothing of the server's leaks into it."""
+    found = {name: os.environ[name] for name in _ALLOWED_VARIABLES if name in os.environ}
+    account = pwd.getpwuid(os.getuid())
+    found.setdefault("HOME", account.pw_dir)
+    found.setdefault("USER", account.pw_name)
+    found.setdefault("LOGNAME", account.pw_name)
+    found.setdefault("SHELL", account.pw_shell or "/bin/sh")
+    found.setdefault("LANG", "C.UTF-8")
+    found["PATH"] = _DEFAULT_PATH
+    return found
+
+
+def _own_address() -> str:
+    """The address other machines reach this one by. Connecting a datagram socket sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

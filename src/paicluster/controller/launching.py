@@ -1,0 +1,96 @@
+"""From a placed gang to what the engine is told: scripts, environments, secrets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from openpaisdk.protocol import render_secrets, task_script
+from openpaisdk.protocol.environment import GangEnvironment, TaskPlace
+from paicluster.controller.record import Record
+from paicluster.engines.interface import TaskLaunch
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSettings:
+    """What every task is given by this cluster."""
+
+    # The account's own variables (HOME, USER, PATH, LANG, ...): an allow-list, never the server's all.
+    base_environment: Mapping[str, str]
+    rest_server_uri: str
+    sources: Path
+    # On a cluster of this machine the submitting shell's PATH and virtual environment hold.
+    keep_submitted_environment: bool
+    unseal: Callable[[bytes, str], bytes]
+    # The job's own token, computed from its row; None when it has none.
+    job_token: Callable[[int], str | None] = field(default=lambda job_id: None)
+
+
+def gang_of(record: Record, settings: LaunchSettings) -> list[TaskLaunch]:
+    """Everything the engine needs for the tasks of the current attempt that have not been started."""
+    job = record.job
+    places = [
+        TaskPlace(
+            task.role,
+            task.task_index,
+            task.ip or "",
+            {label: tuple(numbers) for label, numbers in json.loads(task.ports or "{}").items()},
+            task.uid,
+            tuple(json.loads(task.gpus or "[]")),
+            task.task_attempt,
+        )
+        for task in record.tasks.values()
+    ]
+    secrets: dict[str, object] = {}
+    if record.sealed is not None:
+        secrets = json.loads(settings.unseal(record.sealed, record.row.framework))
+    extra = {
+        **settings.base_environment,
+        "PYTHONUNBUFFERED": "1",
+        "PAI_REST_SERVER_URI": settings.rest_server_uri,
+    }
+    token = settings.job_token(record.row.id)
+    if token:
+        extra["PAI_USER_TOKEN"] = token
+    if settings.keep_submitted_environment:
+        extra.update(job.additions.environment)
+    gang = GangEnvironment(
+        job, user=record.row.username, places=places, attempt=record.row.attempt, extra=extra
+    )
+    scripts = {role.name: task_script(role, job) for role in job.task_roles}
+    if secrets:
+        scripts = {name: render_secrets(text, secrets) for name, text in scripts.items()}
+    masked = tuple(_secret_texts(secrets))
+    if token:
+        masked += (token,)
+    sources = job.additions.sources
+    bundle = None if sources is None else settings.sources / f"{sources.sha256}.tar"
+    images = {role.name: role.image_uri for role in job.task_roles}
+    return [
+        TaskLaunch(
+            uid=task.uid,
+            node=task.node or "",
+            script=scripts[task.role],
+            environment=gang.for_task(task.role, task.task_index),
+            shared_environment=gang.common,
+            secrets=masked,
+            sources=bundle,
+            image=images[task.role],
+            cpu=int(task.cpu),
+            memory_mb=task.memory_mb,
+            gpus=tuple(json.loads(task.gpus or "[]")),
+        )
+        for task in record.live
+    ]
+
+
+def _secret_texts(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [text for item in value.values() for text in _secret_texts(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in _secret_texts(item)]
+    return []

@@ -1,0 +1,400 @@
+"""The loop: wake, look, decide, write, act."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from openpaisdk.errors import PaiError
+from openpaisdk.protocol import read_job
+from paicluster.controller import exits, steps
+from paicluster.controller.changes import Changes, Event
+from paicluster.controller.launching import LaunchSettings, gang_of
+from paicluster.controller.ledger import Ledger
+from paicluster.controller.record import ATTEMPT_COMPLETED, COMPLETED, PENDING, Record
+from paicluster.engines.interface import Engine, LaunchFailed, Observation, Phase
+from paicluster.scheduler.firstcome import Start, plan
+from paicluster.store import Store, jobs, users
+from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow, TaskRow, TokenRow
+
+log = logging.getLogger("paicluster.controller")
+
+# A hint that was lost is made up for this often, while tasks run.
+_SWEEP_S = 30.0
+_LOG_TAIL = 10 << 20
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 10.0
+
+
+class Controller:
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        settings: LaunchSettings,
+        render_token: Callable[[TokenRow], str],
+        *,
+        grace_s: float = 10.0,
+    ):
+        self._store = store
+        self._engine = engine
+        self._settings = replace(settings, job_token=self._job_token)
+        self._render_token = render_token
+        self._grace_s = grace_s
+        self._records: dict[int, Record] = {}
+        self._job_of: dict[str, int] = {}
+        self._tokens: dict[int, TokenRow] = {}
+        self._waiting: dict[int, None] = {}
+        # Tasks this controller has told the engine to stop; a new controller tells it again.
+        self._stop_sent: set[str] = set()
+        self._ledger = Ledger()
+        self._nodes = {node.name: node for node in engine.nodes()}
+        self._requests: set[int] = set()
+        self._hints: set[str] = set()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self._pass_began: float | None = None
+        self.idle_since = time.monotonic()
+
+    # -- life ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Take up every job that is not over, and go on from there."""
+        await self._engine.start(self._hint)
+        self._unsubscribe = self._store.changes.subscribe_requests(self._request)
+        await self._load_all()
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Let go. Tasks run on; the next controller takes them up."""
+        self._unsubscribe()
+        for timer in (*self._timers.values(), *([self._sweep] if self._sweep else [])):
+            timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        launches = [r.launching for r in self._records.values() if r.launching is not None]
+        await asyncio.gather(*launches, return_exceptions=True)
+        await self._engine.close()
+
+    def pass_age(self) -> float:
+        """Seconds the current pass has been under way: a stuck controller shows here."""
+        began = self._pass_began
+        return 0.0 if began is None else time.monotonic() - began
+
+    @property
+    def busy(self) -> bool:
+        """Whether any job is not over."""
+        return bool(self._records)
+
+    # -- waking --------------------------------------------------------------------------------
+
+    def _request(self, job_id: int) -> None:
+        self._requests.add(job_id)
+        self._wake.set()
+
+    def _hint(self, uid: str) -> None:
+        if uid in self._job_of:
+            self._hints.add(uid)
+            self._wake.set()
+
+    def _sweep_all(self) -> None:
+        self._sweep = None
+        for record in self._records.values():
+            self._hints.update(task.uid for task in record.live)
+        self._wake.set()
+
+    async def _run(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            self._pass_began = time.monotonic()
+            try:
+                await self._pass()
+                pause = _FIRST_PAUSE_S
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                # What is in hand may be ahead of the database now: forget it and begin from the truth.
+                if isinstance(error, PaiError):
+                    log.warning("The controller starts over: %s", error)
+                else:
+                    log.exception("The controller starts over after an unexpected error.")
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+                await self._reload_until_it_works()
+            finally:
+                self._pass_began = None
+
+    async def _reload_until_it_works(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._load_all()
+            except PaiError as error:
+                log.warning("The controller cannot read its jobs: %s", error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+            else:
+                return
+
+    # -- one pass ------------------------------------------------------------------------------
+
+    async def _pass(self) -> None:
+        requests, self._requests = self._requests, set()
+        hints, self._hints = self._hints, set()
+        touched: dict[int, Record] = {}
+        changes = Changes()
+        now_ms = _now_ms()
+        if requests:
+            for record in await self._refresh(requests):
+                touched[record.row.id] = record
+        if hints:
+            await self._observe(hints, touched, changes, now_ms)
+        for record in touched.values():
+            steps.settle(record, changes, now_ms)
+            self._file(record, changes, now_ms)
+        self._start_what_fits(changes, now_ms)
+        if changes:
+            await self._store.write(lambda conn: changes.write(conn, now_ms))
+        for job_id in changes.launch:
+            self._launch(self._records[job_id])
+        if changes.stop:
+            self._stop_sent.update(changes.stop)
+            await self._engine.stop(changes.stop, self._grace_s)
+        self._arm_sweep()
+        if not self._records:
+            self.idle_since = time.monotonic()
+
+    async def _observe(
+        self, uids: Iterable[str], touched: dict[int, Record], changes: Changes, now_ms: int
+    ) -> None:
+        seen = await self._engine.observe([uid for uid in uids if uid in self._job_of])
+        for uid, observation in seen.items():
+            record = self._records.get(self._job_of.get(uid, -1))
+            task = record.tasks.get(uid) if record is not None else None
+            if record is None or task is None or task.sub_state == COMPLETED:
+                continue
+            touched[record.row.id] = record
+            if observation.phase is Phase.ABSENT:
+                # Intended, and never started: a crash came between. Launching again is safe.
+                if record.launching is None and not task.stop_requested:
+                    changes.launch.append(record.row.id)
+                elif task.stop_requested:
+                    changes.stop.append(uid)
+            elif observation.phase is Phase.RUNNING:
+                steps.task_started(record, uid, observation.started_ms or now_ms, changes)
+                if task.stop_requested and uid not in self._stop_sent:
+                    changes.stop.append(uid)
+            else:
+                await self._end_task(record, task, observation, changes, now_ms)
+        changes.launch = list(dict.fromkeys(changes.launch))
+
+    async def _end_task(
+        self, record: Record, task: TaskRow, seen: Observation, changes: Changes, now_ms: int
+    ) -> None:
+        stop_code = steps.stop_code_of(record, task)
+        tail = b""
+        if exits.needs_log(seen, stop_code=stop_code):
+            tail = await self._engine.log_tail(task.uid, _LOG_TAIL)
+        outcome = exits.task_exit(seen, stop_code=stop_code, log_tail=tail)
+        lost = seen.phase is Phase.LOST
+        steps.task_ended(
+            record, task.uid, outcome, seen.started_ms, seen.ended_ms or now_ms, changes, lost=lost
+        )
+        if lost:
+            message = (
+                f"Task {task.role}[{task.task_index}] lost its supervisor; what was left of it was killed."
+            )
+            changes.events.append(Event(record.row.id, "Warning", "TaskLost", message))
+        self._ledger.free(task.uid)
+
+    def _file(self, record: Record, changes: Changes, now_ms: int) -> None:
+        """Put the record where its state belongs: waiting, timed, or forgotten."""
+        job_id = record.row.id
+        state = record.row.sub_state
+        if state == ATTEMPT_COMPLETED:
+            wait_ms = min((record.row.retry_at_ms or 0) - now_ms, int((record.row.retry_delay_s or 0) * 1000))
+            if wait_ms <= 0:
+                self._forget_tasks(record)
+                steps.begin_next_attempt(record, changes)
+                state = PENDING
+            elif job_id not in self._timers:
+                loop = asyncio.get_running_loop()
+                self._timers[job_id] = loop.call_later(wait_ms / 1000, self._retry_due, job_id)
+        if state == PENDING:
+            self._waiting[job_id] = None
+        else:
+            self._waiting.pop(job_id, None)
+        if state == COMPLETED:
+            self._forget_tasks(record)
+            self._tokens.pop(job_id, None)
+            timer = self._timers.pop(job_id, None)
+            if timer is not None:
+                timer.cancel()
+            del self._records[job_id]
+
+    def _retry_due(self, job_id: int) -> None:
+        self._timers.pop(job_id, None)
+        record = self._records.get(job_id)
+        if record is not None:
+            # The wait was measured by the loop's own clock; the wall clock may have jumped.
+            record.row = replace(record.row, retry_at_ms=0)
+            self._request(job_id)
+
+    def _start_what_fits(self, changes: Changes, now_ms: int) -> None:
+        if not self._waiting:
+            return
+        needs = (self._records[job_id].need() for job_id in sorted(self._waiting))
+        for decision in plan(self._ledger.rooms(list(self._nodes.values())), needs):
+            record = self._records[decision.job_id]
+            if not isinstance(decision, Start):
+                steps.say_waiting(record, decision.reason, changes)
+                continue
+            self._tokens[decision.job_id] = steps.place(
+                record, decision.seats, self._nodes, self._ledger, self._engine.ports_free, changes, now_ms
+            )
+            del self._waiting[decision.job_id]
+            for uid in record.tasks:
+                self._job_of[uid] = decision.job_id
+
+    def _forget_tasks(self, record: Record) -> None:
+        for uid in record.tasks:
+            self._job_of.pop(uid, None)
+            self._stop_sent.discard(uid)
+            self._ledger.free(uid)
+
+    def _arm_sweep(self) -> None:
+        if self._job_of and self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep_all)
+
+    # -- acting --------------------------------------------------------------------------------
+
+    def _launch(self, record: Record) -> None:
+        if record.launching is None:
+            record.launching = asyncio.create_task(self._launch_gang(record))
+
+    async def _launch_gang(self, record: Record) -> None:
+        uids = [task.uid for task in record.live]
+        try:
+            await self._engine.launch(gang_of(record, self._settings))
+        except LaunchFailed as error:
+            log.warning("%s could not be launched: %s", record.row.framework, error)
+            await self._abandon(record, uids, error.message)
+        except PaiError as error:
+            await self._abandon(record, uids, error.message)
+        except Exception:
+            log.exception("%s could not be launched", record.row.framework)
+            await self._abandon(record, uids, "The cluster could not prepare the task; its log says why.")
+        finally:
+            record.launching = None
+            for uid in uids:
+                self._hint(uid)
+
+    async def _abandon(self, record: Record, uids: list[str], why: str) -> None:
+        """Nothing of the gang may start any more; its attempt then ends, and is retried by the rules."""
+        await self._engine.stop(uids, 0)
+        event = Event(record.row.id, "Warning", "FailedLaunch", why)
+        changes = Changes(events=[event])
+        try:
+            await self._store.write(lambda conn: changes.write(conn, _now_ms()))
+        except PaiError as error:
+            log.warning("The event %r could not be written: %s", why, error)
+
+    def _job_token(self, job_id: int) -> str | None:
+        row = self._tokens.get(job_id)
+        return None if row is None else self._render_token(row)
+
+    # -- loading -------------------------------------------------------------------------------
+
+    async def _load_all(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        launching = {r.row.id: r.launching for r in self._records.values() if r.launching is not None}
+        await asyncio.gather(*launching.values(), return_exceptions=True)
+        rows = await self._store.read(_read_active)
+        self._records.clear()
+        self._job_of.clear()
+        self._stop_sent.clear()
+        self._waiting.clear()
+        self._timers.clear()
+        self._ledger.clear()
+        for row, tasks, spec, attempt, token in rows:
+            self._adopt(row, tasks, spec, attempt, token)
+        self._requests.update(self._records)
+        self._hints.update(self._job_of)
+        self._wake.set()
+
+    async def _refresh(self, job_ids: Iterable[int]) -> list[Record]:
+        wanted = list(job_ids)
+        unknown = [job_id for job_id in wanted if job_id not in self._records]
+        known = [job_id for job_id in wanted if job_id in self._records]
+        rows, stops = await self._store.read(lambda conn: _read_some(conn, unknown, known))
+        for row, spec in rows:
+            self._adopt(row, [], spec, None, None)
+        for job_id, execution_type in stops.items():
+            record = self._records[job_id]
+            record.row = replace(record.row, execution_type=execution_type)
+        return [self._records[job_id] for job_id in wanted if job_id in self._records]
+
+    def _adopt(
+        self,
+        row: JobRow,
+        tasks: Iterable[TaskRow],
+        spec: JobSpecRow,
+        attempt: AttemptRow | None,
+        token: TokenRow | None,
+    ) -> None:
+        record = Record(row, read_job(spec.job, stored=True), spec.sealed, attempt)
+        record.tasks = {task.uid: task for task in tasks}
+        self._records[row.id] = record
+        if token is not None:
+            self._tokens[row.id] = token
+        for task in record.tasks.values():
+            self._job_of[task.uid] = row.id
+            if task.sub_state != COMPLETED:
+                self._ledger.take(task)
+
+
+_Loaded = tuple[JobRow, tuple[TaskRow, ...], JobSpecRow, AttemptRow | None, TokenRow | None]
+
+
+def _read_active(conn: Connection) -> list[_Loaded]:
+    loaded: list[_Loaded] = []
+    for active in jobs.active_jobs(conn):
+        spec = jobs.job_spec(conn, active.job.id)
+        if spec is None:
+            continue
+        attempts = [a for a in jobs.attempts_of(conn, active.job.id) if a.attempt == active.job.attempt]
+        token = users.token_of_job(conn, active.job.id) if active.job.sub_state != PENDING else None
+        loaded.append((active.job, active.tasks, spec, attempts[0] if attempts else None, token))
+    return loaded
+
+
+def _read_some(
+    conn: Connection, unknown: list[int], known: list[int]
+) -> tuple[list[tuple[JobRow, JobSpecRow]], dict[int, str]]:
+    fresh = []
+    for job_id in unknown:
+        row = jobs.get_job_by_id(conn, job_id)
+        spec = jobs.job_spec(conn, job_id)
+        if row is not None and spec is not None and row.sub_state != COMPLETED:
+            fresh.append((row, spec))
+    return fresh, {
+        job_id: row.execution_type
+        for job_id in known
+        if (row := jobs.get_job_by_id(conn, job_id)) is not None
+    }
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,310 @@
+"""The steps of a job's life, each a change of its record and a note of what to write. No waiting in here."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from openpaisdk.protocol.completion import (
+    STOPPED_BY_USER,
+    STOPPED_TO_COMPLETE,
+    TaskOutcome,
+    Verdict,
+    decide,
+)
+from openpaisdk.protocol.ports import draw_ports
+from openpaisdk.protocol.retries import decide_retry
+from paicluster.auth.tokens import new_token_row
+from paicluster.controller.changes import Changes, Event
+from paicluster.controller.exits import TaskExit
+from paicluster.controller.ledger import Ledger
+from paicluster.controller.record import (
+    ATTEMPT_COMPLETED,
+    COMPLETED,
+    DELETING,
+    PENDING,
+    PREPARING,
+    RUNNING,
+    Record,
+)
+from paicluster.engines.interface import Node
+from paicluster.scheduler.firstcome import TaskSeat
+from paicluster.store.rows import AttemptRow, TaskRow, TokenRow
+
+# An attempt that ran this long did real work: what ended it is not the same trouble again.
+_PROGRESS_MS = 600_000
+_PORT_DRAWS = 50
+
+PortsFree = Callable[[str, Sequence[int]], bool]
+
+
+def set_job(record: Record, changes: Changes, **columns: Any) -> None:
+    record.row = replace(record.row, **columns)
+    changes.job_columns.setdefault(record.row.id, {}).update(columns)
+
+
+def set_task(record: Record, changes: Changes, uid: str, **columns: Any) -> TaskRow:
+    task = record.tasks[uid] = replace(record.tasks[uid], **columns)
+    known = changes.task_columns.setdefault(uid, {"uid": uid, "job_id": record.row.id})
+    known.update(columns)
+    return task
+
+
+def set_attempt(record: Record, changes: Changes, **columns: Any) -> None:
+    if record.attempt is None or record.attempt.attempt != record.row.attempt:
+        record.attempt = AttemptRow(record.row.id, record.row.attempt, PENDING)
+    record.attempt = replace(record.attempt, **columns)
+    changes.attempts[record.row.id, record.row.attempt] = record.attempt
+
+
+# -- starting -------------------------------------------------------------------------------------
+
+
+def place(
+    record: Record,
+    seats: Sequence[TaskSeat],
+    nodes: dict[str, Node],
+    ledger: Ledger,
+    ports_free: PortsFree,
+    changes: Changes,
+    now_ms: int,
+) -> TokenRow:
+    """Write the intent: a row for each task with a fresh uid, ports and GPUs. Gives the job's token."""
+    order = {role.name: number for number, role in enumerate(record.job.task_roles)}
+    resources = {role.name: role.resources for role in record.job.task_roles}
+    record.tasks = {}
+    for seat in seats:
+        need = resources[seat.role]
+        uid, ports = _draw(seat.node, need.ports, ledger, ports_free)
+        task = TaskRow(
+            uid=uid,
+            job_id=record.row.id,
+            attempt=record.row.attempt,
+            role=seat.role,
+            role_order=order[seat.role],
+            task_index=seat.index,
+            task_attempt=0,
+            task_uid=uid,
+            sub_state=PREPARING,
+            node=seat.node,
+            ip=nodes[seat.node].ip,
+            ports=json.dumps(ports),
+            gpus=json.dumps(list(seat.gpus)),
+            cpu=need.cpu,
+            memory_mb=need.memory_mb,
+            created_ms=now_ms,
+        )
+        record.tasks[uid] = task
+        ledger.take(task)
+        changes.new_tasks.append(task)
+    set_attempt(record, changes, sub_state=PREPARING, created_ms=now_ms)
+    set_job(record, changes, sub_state=PREPARING)
+    token = new_token_row(record.row.username, "job", job_id=record.row.id, now_ms=now_ms)
+    changes.tokens.append(token)
+    changes.launch.append(record.row.id)
+    record.waiting_reason = ""
+    return token
+
+
+def _draw(
+    node: str, counts: Any, ledger: Ledger, ports_free: PortsFree
+) -> tuple[str, dict[str, tuple[int, ...]]]:
+    """A uid whose ports are free. They are computed from the uid, so it is the uid that is redrawn."""
+    for _ in range(_PORT_DRAWS):
+        uid = str(uuid.uuid4())
+        ports = draw_ports(uid, counts)
+        numbers = [port for ports_of in ports.values() for port in ports_of]
+        if (
+            len(set(numbers)) == len(numbers)
+            and not ledger.ports_taken(numbers)
+            and ports_free(node, numbers)
+        ):
+            break
+    return uid, ports
+
+
+def say_waiting(record: Record, reason: str, changes: Changes) -> None:
+    if record.waiting_reason != reason:
+        record.waiting_reason = reason
+        changes.events.append(
+            Event(record.row.id, "Warning", "FailedScheduling", reason, "default-scheduler")
+        )
+
+
+# -- what was seen --------------------------------------------------------------------------------
+
+
+def task_started(record: Record, uid: str, started_ms: int, changes: Changes) -> None:
+    if record.tasks[uid].sub_state == PREPARING:
+        set_task(record, changes, uid, sub_state=RUNNING, launched_ms=started_ms)
+    if record.row.sub_state == PREPARING:
+        set_attempt(record, changes, sub_state=RUNNING, launched_ms=started_ms)
+        set_job(record, changes, sub_state=RUNNING, launched_ms=started_ms)
+
+
+def task_ended(
+    record: Record,
+    uid: str,
+    outcome: TaskExit,
+    started_ms: int | None,
+    ended_ms: int,
+    changes: Changes,
+    *,
+    lost: bool,
+) -> None:
+    if started_ms is not None:
+        task_started(record, uid, started_ms, changes)
+    set_task(
+        record,
+        changes,
+        uid,
+        sub_state=COMPLETED,
+        exit_code=outcome.code,
+        completed_ms=max(ended_ms, started_ms or 0),
+        exit_info=outcome.info_json(),
+        lost=lost,
+    )
+
+
+def stop_code_of(record: Record, task: TaskRow) -> int | None:
+    """Why we asked this task to stop; None when we did not."""
+    if not task.stop_requested:
+        return None
+    return STOPPED_BY_USER if record.row.exit_code == STOPPED_BY_USER else STOPPED_TO_COMPLETE
+
+
+# -- what follows ---------------------------------------------------------------------------------
+
+
+def settle(record: Record, changes: Changes, now_ms: int) -> None:
+    """Whatever follows from the tasks as they are now: the attempt's end, a retry, the job's end."""
+    state = record.row.sub_state
+    if state in (PENDING, ATTEMPT_COMPLETED) and record.stop_wanted:
+        _finish_attempt(record, _stopped(record), changes, now_ms)
+        _finish_job(record, changes, now_ms)
+        return
+    if state in (PREPARING, RUNNING):
+        verdict = _verdict(record)
+        if verdict is None:
+            return
+        _finish_attempt(record, verdict, changes, now_ms)
+        for task in record.live:
+            if not task.stop_requested:
+                set_task(record, changes, task.uid, stop_requested=True)
+                changes.stop.append(task.uid)
+        set_job(record, changes, sub_state=DELETING, exit_code=verdict.exit_code)
+        state = DELETING
+    if state == DELETING and not record.live:
+        _attempt_over(record, changes, now_ms)
+
+
+def _verdict(record: Record) -> Verdict | None:
+    policies = record.job.role_policies()
+    outcomes = [
+        TaskOutcome(task.role, task.task_index, task.exit_code or 0, task.completed_ms or 0)
+        for task in record.tasks.values()
+        if task.sub_state == COMPLETED
+    ]
+    verdict = decide(policies, outcomes, stop_requested=False)
+    if verdict is None and record.stop_wanted:
+        verdict = _stopped(record)
+    return verdict
+
+
+def _stopped(record: Record) -> Verdict:
+    verdict = decide(record.job.role_policies(), (), stop_requested=True)
+    assert verdict is not None
+    return verdict
+
+
+def _finish_attempt(record: Record, verdict: Verdict, changes: Changes, now_ms: int) -> None:
+    trigger = next(
+        (
+            task
+            for task in record.tasks.values()
+            if (task.role, task.task_index) == (verdict.trigger_role, verdict.trigger_index)
+        ),
+        None,
+    )
+    set_attempt(
+        record,
+        changes,
+        sub_state=DELETING,
+        exit_code=verdict.exit_code,
+        exit_type="Succeeded" if verdict.exit_code == 0 else "Failed",
+        trigger_message=verdict.trigger_message,
+        trigger_role=verdict.trigger_role,
+        trigger_index=verdict.trigger_index,
+        diagnostics=verdict.diagnostics,
+        runtime_exit=trigger.exit_info if trigger is not None and verdict.exit_code != 0 else None,
+    )
+    set_job(record, changes, exit_code=verdict.exit_code)
+
+
+def _attempt_over(record: Record, changes: Changes, now_ms: int) -> None:
+    completed_ms = max((task.completed_ms or now_ms for task in record.tasks.values()), default=now_ms)
+    set_attempt(record, changes, sub_state=COMPLETED, completed_ms=completed_ms)
+    code = record.row.exit_code or 0
+    if record.stop_wanted and code != 0:
+        _finish_job(record, changes, completed_ms)
+        return
+    counts = record.retry_counts()
+    started = record.attempt.launched_ms if record.attempt is not None else None
+    if started is not None and completed_ms - started >= _PROGRESS_MS:
+        counts = counts.after_progress()
+    decision = decide_retry(record.job.retry_policy(), counts, code, jitter=random.random())
+    if not decision.retry:
+        if counts.total or record.job.job_retry_count:
+            changes.events.append(Event(record.row.id, "Normal", "NotRetried", _sentence(decision.reason)))
+        _finish_job(record, changes, completed_ms)
+        return
+    after = decision.counts
+    changes.events.append(
+        Event(
+            record.row.id,
+            "Warning",
+            "Retrying",
+            f"Attempt {record.row.attempt} ended with exit code {code}: {decision.reason}.",
+        )
+    )
+    set_job(
+        record,
+        changes,
+        sub_state=ATTEMPT_COMPLETED,
+        retries=after.total,
+        retries_user=after.accountable,
+        retries_platform=after.platform,
+        platform_streak=after.platform_streak,
+        retry_delay_s=decision.delay_s,
+        retry_at_ms=now_ms + int(decision.delay_s * 1000),
+    )
+
+
+def begin_next_attempt(record: Record, changes: Changes) -> None:
+    record.tasks = {}
+    record.waiting_reason = ""
+    set_job(
+        record,
+        changes,
+        sub_state=PENDING,
+        attempt=record.row.retries,
+        exit_code=None,
+        launched_ms=None,
+        completed_ms=None,
+        retry_at_ms=None,
+        retry_delay_s=None,
+    )
+
+
+def _finish_job(record: Record, changes: Changes, completed_ms: int) -> None:
+    set_attempt(record, changes, sub_state=COMPLETED, completed_ms=completed_ms)
+    set_job(record, changes, sub_state=COMPLETED, completed_ms=completed_ms, retry_at_ms=None)
+    changes.ended_tokens_of.append(record.row.id)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
