@@ -51,8 +51,9 @@ def _word(command: str) -> str:
     for piece in command.replace("'", " ").replace('"', " ").split():
         if piece.startswith("-") or "=" in piece:
             continue
-        stem = os.path.basename(piece).split(".")[0]
+        stem, _, kind = os.path.basename(piece).partition(".")
         kept = "".join(c for c in stem if c in ALLOWED).strip("_-")[:40]
-        if kept and kept.rstrip("0123456789") not in WRAPPERS:
+        wraps = kept.rstrip("0123456789") in WRAPPERS and not kind.isalpha()  # python3.11, but not run.sh
+        if kept and not wraps:
             return kept
     return "job"

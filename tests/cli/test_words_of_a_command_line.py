@@ -1,0 +1,84 @@
+"""Where our options end and the command begins."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openpaisdk.cli.older import translated
+from openpaisdk.cli.parser import Parser, whole_number
+from openpaisdk.errors import UsageError
+
+
+@pytest.fixture
+def parser() -> Parser:
+    p = Parser("sub", "pai sub true")
+    p.add_argument("-f", "--follow", action="store_true")
+    p.add_argument("--wait", action="store_true")
+    p.add_argument("-j", "--job-name")
+    p.add_argument("--cpu", type=whole_number(1))
+    p.add_argument("--sources", "--src", action="append")
+    return p
+
+
+@pytest.mark.parametrize(
+    ("words", "ours", "theirs"),
+    [
+        ("python train.py", "", "python train.py"),
+        ("-- python train.py", "", "python train.py"),
+        ("-f -j name python x -f", "-f -j name", "python x -f"),
+        ("--follow --job-name=n ls --wait -- x", "--follow --job-name=n", "ls --wait -- x"),
+        ("-fj n cmd", "-fj n", "cmd"),
+        ("-jn cmd", "-jn", "cmd"),
+        ("--job n cmd", "--job n", "cmd"),
+        ("--src a --src b -- -weird", "--src a --src b", "-weird"),
+        ("--cpu 2 -- -- x", "--cpu 2", "-- x"),
+        ("-f - x", "-f", "- x"),
+        ("-f", "-f", ""),
+    ],
+)
+def test_the_command_begins_at_the_first_word_that_is_no_option(
+    parser, words: str, ours: str, theirs: str
+) -> None:
+    assert parser.split_command(words.split()) == (ours.split(), theirs.split())
+
+
+@given(st.lists(st.text(min_size=0, max_size=5), max_size=6))
+def test_everything_after_the_dashes_belongs_to_the_command(words: list[str]) -> None:
+    p = Parser("sub", "pai sub true")
+    p.add_argument("-f", "--follow", action="store_true")
+    assert p.split_command(["-f", "--", *words]) == (["-f"], words)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--folow", "x"], "Did you mean --follow"),
+        (["-z", "x"], "no option -z"),
+        (["--", "x"], ""),
+    ],
+)
+def test_an_unknown_option_is_named_with_a_suggestion(parser, words: list[str], says: str) -> None:
+    if not says:
+        parser.split_command(words)
+        return
+    with pytest.raises(UsageError, match=says):
+        parser.split_command(words)
+
+
+def test_an_ambiguous_beginning_is_a_question() -> None:
+    p = Parser("sub", "pai sub true")
+    p.add_argument("--memory")
+    p.add_argument("--memoryMB")
+    with pytest.raises(UsageError, match="could be any of --memory, --memoryMB"):
+        p.split_command(["--mem", "1", "x"])
+
+
+def test_a_wrong_value_is_one_sentence(parser) -> None:
+    with pytest.raises(UsageError, match="'zero' is not a whole number of at least 1"):
+        parser.parse(["--cpu", "zero"])
+
+
+def test_the_older_command_line_is_understood() -> None:
+    assert translated(["job", "list", "-a", "x"]) == ["list-jobs", "-a", "x"]
+    assert translated(["cluster", "select", "-g", "x"]) == ["select-cluster", "-g", "x"]
+    assert translated(["set", "image=x"]) == ["set", "image=x"]

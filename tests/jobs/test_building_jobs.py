@@ -1,0 +1,144 @@
+"""From a command line to a job."""
+
+import json
+import shlex
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openpaisdk.errors import UsageError
+from openpaisdk.jobs.build import (
+    HERE,
+    HOST_IMAGE,
+    Resources,
+    callers_environment,
+    memory_mb,
+    one_liner,
+    port_counts,
+)
+from openpaisdk.jobs.command import shell_line
+from openpaisdk.jobs.names import filled_in, made_up
+
+WORDS = st.lists(
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), min_size=2, max_size=6
+)
+
+
+@given(WORDS.filter(lambda words: any(w.strip() for w in words)))
+def test_several_words_arrive_exactly(words: list[str]) -> None:
+    assert shlex.split(shell_line(words)) == words
+
+
+def test_a_shell_gives_each_word_to_the_program_as_typed() -> None:
+    words = [
+        sys.executable,
+        "-c",
+        "import sys; print(sys.argv[1:])",
+        "a b",
+        "$HOME",
+        "it's",
+        '"',
+        "\\",
+        "*",
+        "\n",
+        "",
+    ]
+    out = subprocess.run(["bash", "-c", shell_line(words)], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == repr(words[3:])
+
+
+def test_one_word_is_a_shell_line_as_typed() -> None:
+    assert shell_line(["make && ./run $X"]) == "make && ./run $X"
+
+
+@pytest.mark.parametrize("words", [[], [""], ["  "], ["", " "]])
+def test_an_empty_command_is_refused(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="no command to run"):
+        shell_line(words)
+
+
+def test_the_job_is_one_the_protocol_accepts() -> None:
+    from openpaisdk.protocol import read_job
+
+    job = one_liner(
+        "j",
+        "echo hi",
+        image=HOST_IMAGE,
+        resources=Resources(1, 0, 64, {"http": 2}),
+        virtual_cluster="default",
+        environment={"PATH": "/bin"},
+        sources={"sha256": "0" * 64, "size": 10},
+    )
+    assert read_job(json.dumps(job)).name == "j"
+
+
+def test_a_plain_job_fits_every_machine() -> None:
+    assert (HERE.cpu, HERE.gpu) == (1, 0) and HERE.memory_mb <= 512
+
+
+def test_the_callers_shell_travels_and_a_python_is_always_found(monkeypatch) -> None:
+    monkeypatch.setenv("PATH", "/x:/y")
+    monkeypatch.setenv("VIRTUAL_ENV", "/venv")
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    monkeypatch.setenv("SECRET", "no")
+    kept = callers_environment()
+    assert kept["PATH"].startswith("/x:/y:") and kept["VIRTUAL_ENV"] == "/venv"
+    assert "CONDA_PREFIX" not in kept and "SECRET" not in kept
+
+
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [
+        ("python train.py --lr 1", "train"),
+        ("python3.11 -u src/fit_model.py", "fit_model"),
+        ("bash -c 'echo hello'", "echo"),
+        ("FOO=1 ./run.sh", "run"),
+        ("true", "true"),
+        ("'', &&", "job"),
+        ("nvidia-smi", "nvidia-smi"),
+    ],
+)
+def test_a_made_up_name_says_what_runs(command: str, word: str) -> None:
+    name = made_up(command)
+    assert name.rpartition("_")[0] == word
+    assert filled_in(name) == name
+
+
+@given(st.text())
+def test_a_made_up_name_is_always_a_name(command: str) -> None:
+    assert filled_in(made_up(command))
+
+
+def test_a_dollar_becomes_something_unique() -> None:
+    first, second = filled_in("train_$"), filled_in("train_$")
+    assert first != second and first.startswith("train_") and "$" not in first
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "ü", "x" * 256, "a~b"])
+def test_what_cannot_be_a_name_is_refused(name: str) -> None:
+    with pytest.raises(UsageError):
+        filled_in(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "mb"), [("512", 512), ("4g", 4096), ("4GB", 4096), ("1.5g", 1536), ("300m", 300)]
+)
+def test_memory_is_read_as_people_write_it(text: str, mb: int) -> None:
+    assert memory_mb(text) == mb
+
+
+@pytest.mark.parametrize("text", ["", "g", "-1", "lots", "0"])
+def test_memory_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="not an amount of memory"):
+        memory_mb(text)
+
+
+def test_ports_are_counted_and_a_chosen_port_is_explained() -> None:
+    assert port_counts(["http=1", "ssh=2"]) == {"http": 1, "ssh": 2}
+    with pytest.raises(UsageError, match="how many ports"):
+        port_counts(["http=8080"])
+    with pytest.raises(UsageError, match="names no ports"):
+        port_counts(["http"])

@@ -1,0 +1,236 @@
+"""The folder that travels with a job: what goes along, what stays behind, always the same tar."""
+
+import io
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from openpaisdk.errors import PaiError, UsageError
+from openpaisdk.jobs.sources import Sources, collect
+
+
+def unpacked(sources: Sources) -> tarfile.TarFile:
+    data = b"".join(sources.chunks())
+    assert len(data) == sources.size
+    return tarfile.open(fileobj=io.BytesIO(data))
+
+
+def names(sources: Sources | None) -> list[str]:
+    return [] if sources is None else unpacked(sources).getnames()
+
+
+def fill(root: Path, *paths: str) -> None:
+    for path in paths:
+        full = root / path
+        full.parent.mkdir(parents=True, exist_ok=True)
+        full.write_text(f"content of {path}\n")
+
+
+def test_files_folders_and_modes_arrive(tmp_path) -> None:
+    fill(tmp_path, "train.py", "data/a.csv", "empty_file")
+    (tmp_path / "empty_file").write_bytes(b"")
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "run.sh").chmod(0o755)
+    (tmp_path / "empty").mkdir()
+    os.utime(tmp_path / "train.py", (1_000_000_000, 1_000_000_000))
+    tar = unpacked(collect(str(tmp_path)))
+    assert tar.getnames() == ["data", "data/a.csv", "empty", "empty_file", "run.sh", "train.py"]
+    assert tar.extractfile("data/a.csv").read() == b"content of data/a.csv\n"
+    assert tar.getmember("run.sh").mode == 0o755
+    assert tar.getmember("train.py").mtime == 1_000_000_000
+    assert {(m.uid, m.gid, m.uname, m.gname) for m in tar} == {(0, 0, "", "")}
+
+
+def test_the_same_folder_has_the_same_hash_and_a_changed_one_another(tmp_path) -> None:
+    for name in ("one", "two"):
+        fill(tmp_path / name, "b", "a", "c/d")
+        for path in (tmp_path / name).rglob("*"):
+            os.utime(path, (5, 5))
+    one, two = collect(str(tmp_path / "one")), collect(str(tmp_path / "two"))
+    # the contents name their path, which is the same in both
+    assert one.sha256 == two.sha256
+    (tmp_path / "two/a").write_text("else\n")
+    assert collect(str(tmp_path / "two")).sha256 != one.sha256
+
+
+def test_an_empty_folder_sends_nothing(tmp_path) -> None:
+    assert collect(str(tmp_path)) is None
+
+
+def test_what_nobody_needs_stays_behind(tmp_path) -> None:
+    fill(
+        tmp_path,
+        "a.py",
+        ".git/config",
+        "__pycache__/a.pyc",
+        ".openpai/clusters.yaml",
+        "p/__pycache__/x.pyc",
+        "p/b",
+    )
+    fill(tmp_path, "env/pyvenv.cfg", "env/bin/python", "conda/conda-meta/history", "conda/bin/python")
+    assert names(collect(str(tmp_path))) == ["a.py", "p", "p/b"]
+
+
+def test_paiignore_wins_over_gitignore(tmp_path) -> None:
+    fill(tmp_path, "data/x", "out/y", "a.py")
+    (tmp_path / ".gitignore").write_text("data/\n")
+    found = collect(str(tmp_path))
+    assert "data/x" not in names(found) and found.left_out == ["data/"]
+    (tmp_path / ".paiignore").write_text("out\n")
+    found = collect(str(tmp_path))
+    assert "data/x" in names(found) and "out/y" not in names(found)
+
+
+def test_rules_above_count_up_to_the_root_of_the_repository(tmp_path) -> None:
+    (tmp_path / ".gitignore").write_text("everything.py\n")
+    repo = tmp_path / "repo"
+    fill(repo, "sub/a.log", "sub/keep.py", "sub/deep/big.bin", "sub/everything.py")
+    (repo / ".git").mkdir()
+    (repo / ".gitignore").write_text("*.log\n/sub/deep\n")
+    assert names(collect(str(repo / "sub"))) == ["everything.py", "keep.py"]
+
+
+LINES = (
+    "a| b/|/a|*.x|a/b|**/c|a/**|a/**/c|!a|!*.x|?.y|[ab].x|[!a].y|#c|\\#c|"
+    "|  |c  |!/b|b/*|*|!b/|**|a*|\\!d|d/|b/"
+).split("|")
+PATTERNS = st.lists(st.sampled_from(LINES), max_size=5)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(top=PATTERNS, inner=PATTERNS)
+def test_ignore_files_mean_what_git_says_they_mean(tmp_path_factory, top, inner) -> None:
+    root = tmp_path_factory.mktemp("repo")
+    fill(root, "a/b/c/d.x", "a/c", "b/a/a.x", "b/b.y", "c/d", "a.x", "b.y", "d/#c", "d/!d", "#c")
+    (root / ".gitignore").write_text("\n".join(top) + "\n")
+    (root / "b/.gitignore").write_text("\n".join(inner) + "\n")
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "-o", "--exclude-per-directory=.gitignore"],
+        cwd=root,
+        check=True,
+        capture_output=True,
+    )
+    expected = sorted(p.decode() for p in listed.stdout.split(b"\0") if p)
+    found = collect(str(root))
+    ours = sorted(m.name for m in found.members if not m.name.endswith("/")) if found else []
+    assert ours == expected
+
+
+def test_named_paths_travel_alone_and_keep_their_place(tmp_path) -> None:
+    fill(tmp_path, "a.py", "b.py", "lib/x/y.py", "lib/z.py")
+    assert names(collect(str(tmp_path), ["a.py", "lib/x"])) == ["a.py", "lib", "lib/x", "lib/x/y.py"]
+    assert names(collect(str(tmp_path), ["lib/"])) == ["lib", "lib/x", "lib/x/y.py", "lib/z.py"]
+    assert names(collect(str(tmp_path), [str(tmp_path / "b.py")])) == ["b.py"]
+    assert len(names(collect(str(tmp_path), ["."]))) == 6
+
+
+def test_a_named_file_travels_even_if_it_is_ignored(tmp_path) -> None:
+    fill(tmp_path, "model.bin", "a.py")
+    (tmp_path / ".gitignore").write_text("*.bin\n")
+    assert names(collect(str(tmp_path), ["model.bin"])) == ["model.bin"]
+
+
+@pytest.mark.parametrize(
+    ("path", "says"), [("../x", "outside"), ("nothing", "no such file"), ("/etc/passwd", "outside")]
+)
+def test_a_path_that_cannot_travel_is_refused(tmp_path, path: str, says: str) -> None:
+    fill(tmp_path, "x", "in/a")
+    with pytest.raises(UsageError, match=says):
+        collect(str(tmp_path / "in"), [path])
+
+
+def test_links_arrive_and_still_lead_where_they_led(tmp_path) -> None:
+    root = tmp_path / "root"
+    fill(root, "a/file", "b/other")
+    fill(tmp_path, "outside")
+    (root / "inside").symlink_to("a/file")
+    (root / "absolute").symlink_to(root / "a/file")
+    (root / "out").symlink_to("../outside")
+    (root / "b/up").symlink_to("../a/file")
+    (root / "broken").symlink_to("nowhere")
+    tar = unpacked(collect(str(root)))
+    assert tar.getmember("inside").linkname == "a/file"
+    assert tar.getmember("absolute").linkname == "a/file"
+    assert tar.getmember("out").linkname == str(tmp_path / "outside")
+    assert tar.getmember("b/up").linkname == "../a/file"
+    assert tar.getmember("broken").issym()
+
+
+def test_sockets_and_pipes_are_passed_over(tmp_path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    fill(tmp_path, "a")
+    assert names(collect(str(tmp_path))) == ["a"]
+
+
+def test_too_much_is_refused_with_the_largest_files_named(tmp_path) -> None:
+    for i in range(20):
+        (tmp_path / f"f{i:02}").write_bytes(b"x" * (i + 1) * 1000)
+    with pytest.raises(PaiError, match=r"f\d\d \(") as caught:
+        collect(str(tmp_path), cap=50_000)
+    assert caught.value.hint and ".paiignore" in caught.value.hint
+    assert str(caught.value).count("kB)") <= 10
+
+
+def test_long_and_strange_names_survive(tmp_path) -> None:
+    deep = "/".join(["d" * 60] * 4)
+    fill(tmp_path, f"{deep}/train.py", "ünï/文件.py", "with space\nand newline")
+    odd = os.fsdecode(b"latin-\xe9")
+    (tmp_path / odd).write_text("x")
+    (tmp_path / "link").symlink_to("x" * 150)
+    tar = unpacked(collect(str(tmp_path)))
+    assert f"{deep}/train.py" in tar.getnames() and "ünï/文件.py" in tar.getnames()
+    assert odd in tar.getnames() and "with space\nand newline" in tar.getnames()
+    assert tar.getmember("link").linkname == "x" * 150
+
+
+def test_a_large_folder_is_packed_twice_the_same(tmp_path) -> None:
+    (tmp_path / "big").write_bytes(os.urandom(9 << 20))
+    sources = collect(str(tmp_path))
+    assert sources.whole is None
+    import hashlib
+
+    assert hashlib.sha256(b"".join(sources.chunks())).hexdigest() == sources.sha256
+
+
+def test_a_file_that_shrinks_meanwhile_does_not_break_the_tar(tmp_path) -> None:
+    big = tmp_path / "big"
+    big.write_bytes(b"x" * (9 << 20))
+    sources = collect(str(tmp_path))
+    big.write_bytes(b"y" * 10)
+    assert len(b"".join(sources.chunks())) == sources.size
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_that_cannot_be_read_is_named(tmp_path) -> None:
+    fill(tmp_path, "secret")
+    (tmp_path / "secret").chmod(0)
+    with pytest.raises(PaiError, match="secret cannot be read"):
+        collect(str(tmp_path))
+
+
+@settings(max_examples=60)
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=120),
+        st.binary(max_size=2000),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_whatever_the_names_and_contents_the_standard_library_reads_our_tar(files) -> None:
+    from openpaisdk.jobs import tar
+
+    parts = []
+    for name in sorted(files):
+        parts.append(tar.header(name, kind=tar.FILE, mode=0o640, size=len(files[name]), mtime=7))
+        parts.append(tar.padded(files[name]))
+    with tarfile.open(fileobj=io.BytesIO(b"".join(parts) + tar.END)) as archive:
+        read = {m.name: archive.extractfile(m).read() for m in archive}
+    # tarfile takes a slash at the end for a folder and strips it; names here hold none
+    assert read == files

@@ -1,0 +1,162 @@
+"""The embedded cluster's folder and its handshake."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from openpaisdk.errors import ConfigError, Unavailable
+from openpaisdk.local import handshake, home, start
+from openpaisdk.local.ready import again, running
+from openpaisdk.local.versions import is_older
+
+MOUNTS = """\
+29 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+30 29 0:50 / /home rw,relatime shared:1 - nfs4 server:/home rw
+31 30 0:51 / /home/with\\040space rw - ext4 /dev/vdb rw
+32 29 0:52 / /mnt/s rw - fuse.sshfs me@host:/ rw
+33 29 0:53 / /mnt/n rw - fuseblk /dev/sdc rw
+34 29 0:54 / /data rw - xfs /dev/sdd rw
+35 34 0:55 / /data rw - cifs //server/data rw
+"""
+
+
+@pytest.fixture(autouse=True)
+def at_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/root", ""),
+        ("/home/me", "nfs4"),
+        ("/home/with space/x", ""),
+        ("/homes", ""),
+        ("/mnt/s/x", "fuse.sshfs"),
+        ("/mnt/n", ""),
+        ("/data/x", "cifs"),
+    ],
+)
+def test_a_network_file_system_is_recognised(path: str, kind: str) -> None:
+    assert home.network_type(path, MOUNTS) == kind
+
+
+def test_each_machine_has_its_own_folder(at_home) -> None:
+    assert home.find_home() == str(at_home / ".openpai/local" / home.machine())
+    made = home.make_home()
+    assert Path(made).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_home_on_a_network_file_system_keeps_its_state_on_a_local_disk(
+    at_home, tmp_path, monkeypatch
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    monkeypatch.setattr(home, "LOCAL_DISKS", (str(disk),))
+    monkeypatch.setattr(home, "network_type", lambda path: "" if path.startswith(str(disk)) else "nfs4")
+    made = home.make_home()
+    assert made.startswith(str(disk / f"openpai-{os.getuid()}"))
+    assert home.find_home() == made
+    assert (at_home / ".openpai/local" / home.machine() / "location").read_text().strip() == made
+    assert (disk / f"openpai-{os.getuid()}").stat().st_mode & 0o777 == 0o700
+
+
+def test_two_home_folders_of_one_user_do_not_share_a_local_disk_folder(tmp_path, monkeypatch) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    monkeypatch.setattr(home, "LOCAL_DISKS", (str(disk),))
+    monkeypatch.setattr(home, "network_type", lambda path: "" if path.startswith(str(disk)) else "nfs4")
+    made = []
+    for name in ("one", "two"):
+        monkeypatch.setenv("HOME", str(tmp_path / name))
+        made.append(home.make_home())
+    assert made[0] != made[1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to give a folder away")
+def test_a_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch) -> None:
+    disk = tmp_path / "disk"
+    (disk / f"openpai-{os.getuid()}").mkdir(parents=True)
+    os.chown(disk / f"openpai-{os.getuid()}", 12345, 12345)
+    monkeypatch.setattr(home, "LOCAL_DISKS", (str(disk),))
+    monkeypatch.setattr(home, "network_type", lambda path: "" if path.startswith(str(disk)) else "nfs4")
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        home.make_home()
+
+
+def test_a_home_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch) -> None:
+    (tmp_path / "flat").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path / "flat"))
+    with pytest.raises(ConfigError, match="cannot be"):
+        home.make_home()
+
+
+def write(folder: str, **changes: object) -> None:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    mine = {
+        "url": "http://127.0.0.1:1",
+        "pid": os.getpid(),
+        "boot_id": handshake.boot_id(),
+        "start_time": handshake.start_time(os.getpid()),
+        "version": "1",
+        "user": "u",
+        "token": "t",
+    }
+    (Path(folder) / "server.json").write_text(json.dumps({**mine, **changes}))
+
+
+def test_a_process_is_known_by_boot_pid_and_start_time() -> None:
+    folder = home.find_home()
+    write(folder)
+    found = running()
+    assert found and found.url == "http://127.0.0.1:1" and found.token == "t"
+    for stale in ({"boot_id": "other"}, {"start_time": 1}, {"pid": 2**22 - 1}):
+        write(folder, **stale)
+        assert running() is None
+
+
+def test_a_process_that_ended_and_waits_to_be_reaped_is_dead() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    started = handshake.start_time(child.pid)
+    assert started is not None
+    child.stdin.close()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert handshake.start_time(child.pid) is None
+    child.wait()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"url": 1}', "null"])
+def test_half_a_handshake_is_none(content: str) -> None:
+    folder = home.make_home()
+    (Path(folder) / "server.json").write_text(content)
+    assert handshake.read_handshake(folder) is None
+
+
+def test_a_follower_does_not_start_what_was_stopped_on_purpose() -> None:
+    assert again() is None
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [("0.4.9", "0.5.0"), ("0.9", "0.10"), ("0.5.0.dev1", "0.5.0"), ("0.5.0rc1", "0.5.0"), ("0.5", "0.5.1")],
+)
+def test_versions_are_compared_as_numbers(older: str, newer: str) -> None:
+    assert is_older(older, newer) and not is_older(newer, older)
+
+
+def test_trailing_zeros_and_local_parts_make_no_difference() -> None:
+    assert not is_older("0.5", "0.5.0") and not is_older("0.5.0", "0.5")
+    assert not is_older("0.5.0+abc", "0.5.0") and not is_older("0.5.0", "0.5.0+abc")
+
+
+@pytest.mark.parametrize(("platform", "name"), [("darwin", "macOS"), ("win32", "Windows")])
+def test_where_it_cannot_run_it_says_so_and_what_to_do(monkeypatch, platform: str, name: str) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    with pytest.raises(Unavailable, match=f"not on {name}") as caught:
+        start.refuse_where_it_cannot_run()
+    assert "pai add-cluster" in caught.value.hint
