@@ -90,10 +90,7 @@ async def list_jobs(request: Request) -> Response:
         with_total=get("withTotalCount", "").lower() == "true",
     )
     page = await context(request).store.read(lambda conn: jobs.list_jobs(conn, query))
-    body = f"[{page.json}]"
-    if page.total is not None:
-        body = f'{{"totalCount":{page.total},"data":{body}}}'
-    return Response(body, media_type="application/json")
+    return Response(page.body(), media_type="application/json")
 
 
 def _names(value: str | None) -> tuple[str, ...]:
