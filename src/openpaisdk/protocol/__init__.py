@@ -9,16 +9,22 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from openpaisdk.errors import ProtocolError as ProtocolError
+    from openpaisdk.protocol.build import JobBuilder as JobBuilder
     from openpaisdk.protocol.completion import RolePolicy as RolePolicy
     from openpaisdk.protocol.completion import TaskOutcome as TaskOutcome
     from openpaisdk.protocol.completion import Verdict as Verdict
     from openpaisdk.protocol.completion import decide as decide
+    from openpaisdk.protocol.completion import role_policy as role_policy
+    from openpaisdk.protocol.convert import Conversion as Conversion
+    from openpaisdk.protocol.convert import convert_v1 as convert_v1
+    from openpaisdk.protocol.dump import dump_yaml as dump_yaml
     from openpaisdk.protocol.environment import GangEnvironment as GangEnvironment
     from openpaisdk.protocol.environment import TaskPlace as TaskPlace
     from openpaisdk.protocol.environment import task_environment as task_environment
     from openpaisdk.protocol.exitcodes import ExitMatch as ExitMatch
     from openpaisdk.protocol.exitcodes import ExitSpec as ExitSpec
     from openpaisdk.protocol.exitcodes import exit_spec as exit_spec
+    from openpaisdk.protocol.exitcodes import exit_specs as exit_specs
     from openpaisdk.protocol.exitcodes import match_exit as match_exit
     from openpaisdk.protocol.extras import Additions as Additions
     from openpaisdk.protocol.extras import Sources as Sources
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
     from openpaisdk.protocol.job import read_job as read_job
     from openpaisdk.protocol.job import render_secrets as render_secrets
     from openpaisdk.protocol.job import task_script as task_script
+    from openpaisdk.protocol.json_schema import job_schema as job_schema
     from openpaisdk.protocol.model import Job as Job
     from openpaisdk.protocol.model import Resources as Resources
     from openpaisdk.protocol.model import Secrets as Secrets
@@ -43,18 +50,31 @@ if TYPE_CHECKING:
     from openpaisdk.protocol.states import framework_name as framework_name
     from openpaisdk.protocol.states import job_state as job_state
     from openpaisdk.protocol.states import split_framework as split_framework
+    from openpaisdk.protocol.updates import apply_updates as apply_updates
+    from openpaisdk.protocol.v1 import JobV1 as JobV1
+    from openpaisdk.protocol.v1 import read_job_v1 as read_job_v1
+    from openpaisdk.protocol.versions import check_job as check_job
+    from openpaisdk.protocol.versions import job_version as job_version
+    from openpaisdk.protocol.versions import read_any_job as read_any_job
 
 _ROOMS = {
+    "build": "JobBuilder",
     "completion": "RolePolicy TaskOutcome Verdict decide role_policy",
+    "convert": "Conversion convert_v1",
+    "dump": "dump_yaml",
     "environment": "GangEnvironment TaskPlace task_environment",
     "exitcodes": "ExitMatch ExitSpec exit_spec exit_specs match_exit",
     "extras": "Additions Sources",
     "job": "mask_secrets read_job render_secrets task_script",
+    "json_schema": "job_schema",
     "model": "Job Resources Secrets TaskRole",
     "ports": "draw_port draw_ports",
     "problems": "Problem",
     "retries": "RetryCounts RetryDecision RetryPolicy decide_retry",
     "states": "SubState attempt_state debug_id framework_name job_state split_framework",
+    "updates": "apply_updates",
+    "v1": "JobV1 read_job_v1",
+    "versions": "check_job job_version read_any_job",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from openpaisdk.errors import ProtocolError
 from openpaisdk.protocol.extras import additions
 from openpaisdk.protocol.model import MASK, Deployment, Job, Prerequisite, Resources, Secrets, TaskRole
 from openpaisdk.protocol.problems import Problem, protocol_error
@@ -31,7 +32,11 @@ def read_job(
     otherwise that is in ``job.warnings``. ``stored`` reads a job that was accepted before: its secrets may be
     masked, and it may carry the unlimited retries (-1, -2) that only a version 1 job can ask for.
     """
-    document = read(source, file)
+    return job_v2(read(source, file), strict=strict, stored=stored)
+
+
+def job_v2(document: Document, *, strict: bool = False, stored: bool = False) -> Job:
+    """The version 2 job in a document that has been read already."""
     data = document.data
     checked = _as_submitted(data) if stored else data
     problems = check(data)
@@ -219,4 +224,8 @@ def _cut_secrets(text: str) -> str | None:
         return None
     tail = "\n" if block.endswith("\n") else ""
     masked = f'{text[:start]}secrets: "{MASK}"{tail}{text[end:]}'
-    return masked if read(masked).data == {**read(text).data, "secrets": MASK} else None
+    try:
+        same = read(masked).data == {**read(text).data, "secrets": MASK}
+    except ProtocolError:
+        same = False
+    return masked if same else None

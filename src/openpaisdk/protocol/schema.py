@@ -155,11 +155,13 @@ class Choice(Node):
     def __init__(self, *choices: Any, doc: str = ""):
         super().__init__(doc)
         self.choices = choices
+        self._pairs = frozenset((type(choice), choice) for choice in choices)
         shown = [f'"{c}"' if isinstance(c, str) else str(c) for c in choices]
         self.expected = shown[0] if len(shown) == 1 else f"one of {', '.join(shown)}"
 
     def accepts(self, value: Any) -> bool:
-        return any(value == choice and type(value) is type(choice) for choice in self.choices)
+        kind = type(value)
+        return (kind is str or kind is int) and (kind, value) in self._pairs
 
     def advice(self, value: Any) -> str:
         words = [choice for choice in self.choices if isinstance(choice, str)]
@@ -305,6 +307,7 @@ class Fields(Node):
         if type(value) is not dict:
             return super().explain(value, path, problems)
         missing = [name for name in self.required if name not in value]
+        meant: set[str] = set()
         for key, item in value.items():
             node = self.fields.get(key)
             if node is not None:
@@ -312,11 +315,11 @@ class Fields(Node):
             elif not self.open:
                 unused = [name for name in self.fields if name not in value]
                 hint = did_you_mean(key, unused)
+                meant.update(name for name in missing if hint == f'did you mean "{name}"?')
                 problems.append(Problem((*path, key), "unknown key", suggestion=hint, at_key=True))
         for name in missing:
-            problems.append(
-                Problem(path, f'the key "{name}" is missing', expected=self.fields[name].expected)
-            )
+            if name not in meant:
+                problems.append(_missing(path, name, self.fields[name].expected))
         return None
 
     def json_schema(self) -> dict[str, Any]:
@@ -354,8 +357,12 @@ class Variant(Node):
             return self.variants[kind].explain(value, path, problems)
         if self.key in value:
             return self._choice.explain(kind, (*path, self.key), problems)
-        problems.append(Problem(path, f'the key "{self.key}" is missing', expected=self._choice.expected))
+        problems.append(_missing(path, self.key, self._choice.expected))
         return None
 
     def json_schema(self) -> dict[str, Any]:
         return {**super().json_schema(), "oneOf": [node.json_schema() for node in self.variants.values()]}
+
+
+def _missing(path: Path, name: str, expected: str) -> Problem:
+    return Problem(path, f'the key "{name}" is missing', expected=expected, at_key=True)

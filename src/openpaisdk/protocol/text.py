@@ -7,7 +7,6 @@ are read as YAML 1.2 has it, so ``yes`` and ``2019-01-01`` and ``007`` stay the 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
@@ -139,13 +138,12 @@ def _constant(name: str) -> NoReturn:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_number, parse_constant=_constant)
-_CLOSERS = re.compile(r"[\[{]")
 
 
 def parse_json(text: str) -> Any:
     """JSON as plain data. ValueError for anything else, for duplicate keys, and for nesting too deep."""
     data = _DECODER.decode(text)
-    if len(_CLOSERS.findall(text)) > MAX_DEPTH and _deeper(data, MAX_DEPTH):
+    if text.count("{") + text.count("[") > MAX_DEPTH and _deeper(data, MAX_DEPTH):
         raise ValueError("nested too deep")
     return data
 
@@ -185,18 +183,24 @@ def _plain(value: Any, depth: int, budget: list[int]) -> Any:
     budget[0] -= 1
     if budget[0] < 0:
         raise _NotPlainError(f"a job may have {MAX_VALUES} values, this has more")
-    if isinstance(value, Mapping):
+    if kind is dict or isinstance(value, Mapping):
         if depth == 0:
             raise _NotPlainError(f"nested deeper than {MAX_DEPTH} levels")
         mapping = {}
         for key, item in value.items():
             try:
-                mapping[_key(key)] = _plain(item, depth - 1, budget)
+                if type(key) is not str or not key.isascii() or "\0" in key:
+                    _check_key(key)
+                mapping[key] = (
+                    item
+                    if type(item) is str and item.isascii() and "\0" not in item
+                    else _plain(item, depth - 1, budget)
+                )
             except _NotPlainError as error:
                 error.path.append(str(key))
                 raise
         return mapping
-    if isinstance(value, list | tuple):
+    if kind is list or isinstance(value, list | tuple):
         if depth == 0:
             raise _NotPlainError(f"nested deeper than {MAX_DEPTH} levels")
         budget[0] -= len(value)
@@ -224,10 +228,10 @@ def _scalar(value: Any) -> Any:
     raise _NotPlainError(f"a {type(value).__name__} is no value for a job")
 
 
-def _key(key: Any) -> str:
+def _check_key(key: Any) -> None:
     if type(key) is not str:
         raise _NotPlainError(f"a key must be text, this is a {type(key).__name__}")
-    return _plain(key, 0, [1]) if not key.isascii() or "\0" in key else key
+    _plain(key, 0, [1])
 
 
 def _encodable(text: str) -> bool:

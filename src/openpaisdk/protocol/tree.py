@@ -36,7 +36,7 @@ _STR, _INT, _FLOAT, _BOOL, _NULL, _MAP, _SEQ = (
     _PREFIX + name for name in ("str", "int", "float", "bool", "null", "map", "seq")
 )
 _MAYBE_SPECIAL = frozenset("0123456789-+.tTfFnN~")
-_INT_TEXT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,99})|0x[0-9a-fA-F]{1,64}|0o[0-7]{1,64}|0b[01]{1,128}")
+_INT_TEXT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,4000})|0x[0-9a-fA-F]{1,64}|0o[0-7]{1,64}|0b[01]{1,128}")
 _FLOAT_TEXT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _ODD_FLOAT_TEXT = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -78,6 +78,20 @@ def _plain_tag(value: str) -> str:
     if len(value) <= 64 and (_FLOAT_TEXT.fullmatch(value) or _ODD_FLOAT_TEXT.fullmatch(value)):
         return _FLOAT
     return _STR
+
+
+def plain_scalar(text: str) -> Any:
+    """A single value as YAML reads it when it stands without quotes."""
+    text = text.strip()
+    node = ScalarNode(_plain_tag(text) if text else _STR, text)
+    builder = _Builder("")
+    value = builder.value(node, MAX_DEPTH)
+    return text if builder.problems else value
+
+
+def reads_as_text(text: str) -> bool:
+    """Whether these characters, without quotes, are text to this reader."""
+    return _plain_tag(text) == _STR
 
 
 def compose(text: str, file: str) -> Node:

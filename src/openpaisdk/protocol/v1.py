@@ -1,0 +1,294 @@
+"""Version 1 jobs: JSON as people have it, with comments and trailing commas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from openpaisdk.protocol.problems import Problem, protocol_error, shorten
+from openpaisdk.protocol.schema import Anything, Fields, Int, Items, Keyed, Nullable, Text
+from openpaisdk.protocol.text import Document, decode, read
+
+PATH_FIELDS = ("authFile", "dataDir", "outputDir", "codeDir")
+"""Fields in which path variables such as ``$PAI_USER_NAME`` are replaced."""
+
+_LABEL = Text(pattern=r"[A-Za-z0-9._~-]+", form="letters, digits and . _ ~ -", max_length=255)
+
+TASK_ROLE_V1 = Fields(
+    {
+        "name": Text(
+            "Name of the role.",
+            pattern=r"[A-Za-z0-9._~-]+",
+            form="letters, digits and . _ ~ -",
+            max_length=255,
+        ),
+        "taskNumber": Int("How many tasks of this role run.", minimum=1, default=1),
+        "cpuNumber": Int("CPU cores of each task.", minimum=0, default=1),
+        "memoryMB": Int("Memory of each task in MB.", minimum=0, default=100),
+        "shmMB": Int("Size of /dev/shm in MB; not more than memoryMB.", minimum=0, default=64),
+        "gpuNumber": Int("GPUs of each task.", minimum=0, default=0),
+        "portList": Items(
+            Fields(
+                {
+                    "label": _LABEL,
+                    "beginAt": Int(
+                        "First port; 0 lets the cluster choose.", minimum=0, maximum=65535, default=0
+                    ),
+                    "portNumber": Int("How many ports.", minimum=1, maximum=25_000, default=1),
+                },
+                required=("label",),
+            ),
+            "Ports; http and ssh have one each if nothing else is said.",
+        ),
+        "command": Text("One shell command."),
+        "minFailedTaskCount": Nullable(
+            Int("So many failed tasks fail the job; null: none does.", minimum=1, default=1)
+        ),
+        "minSucceededTaskCount": Nullable(
+            Int("So many succeeded tasks complete the job; null: only all tasks do.", minimum=1)
+        ),
+    },
+    "A kind of task.",
+    required=("name", "command"),
+)
+
+JOB_V1 = Fields(
+    {
+        "jobName": Text(
+            "Name of the job.",
+            pattern=r"[A-Za-z0-9._~-]+",
+            form="letters, digits and . _ ~ -",
+            max_length=255,
+        ),
+        "image": Text("The docker image of all tasks."),
+        "authFile": Text("A file of three lines: registry, user, password."),
+        "dataDir": Text("Where the data is; PAI_DATA_DIR in the task."),
+        "outputDir": Text("Where output goes; PAI_OUTPUT_DIR in the task."),
+        "codeDir": Text("A folder that is copied into the task; PAI_CODE_DIR there."),
+        "virtualCluster": Text("The virtual cluster the job goes to."),
+        "gpuType": Text("The kind of GPU; any by default."),
+        "retryCount": Int(
+            "Retries of a failed job; -1: without limit, -2: without limit and also after success.",
+            minimum=-2,
+            default=0,
+        ),
+        "taskRoles": Items(TASK_ROLE_V1, "The roles.", at_least=1),
+        "killAllOnCompletedTaskNumber": Nullable(Int("Obsolete and without effect.")),
+        "jobEnvs": Keyed(Anything(), "Variables for all tasks."),
+        "extras": Keyed(Anything(), "Anything else."),
+    },
+    "A job in version 1 of OpenPAI's format.",
+    required=("jobName", "image", "taskRoles"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRoleV1:
+    """A role of a version 1 job with its defaults filled in. ``ports``: label, first port or 0, count."""
+
+    name: str
+    task_number: int
+    cpu_number: int
+    memory_mb: int
+    shm_mb: int
+    gpu_number: int
+    ports: tuple[tuple[str, int, int], ...]
+    command: str
+    min_failed: int | None
+    min_succeeded: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobV1:
+    """A checked version 1 job. ``raw`` is what was submitted, with ``codedir`` spelt ``codeDir``."""
+
+    job_name: str
+    image: str
+    auth_file: str
+    data_dir: str
+    output_dir: str
+    code_dir: str
+    virtual_cluster: str
+    gpu_type: str
+    retry_count: int
+    task_roles: tuple[TaskRoleV1, ...]
+    job_envs: Mapping[str, Any]
+    extras: Mapping[str, Any]
+    warnings: tuple[Problem, ...] = ()
+    raw: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def path(self, name: str, *, user: str, default_fs_uri: str = "") -> str:
+        """A path field (``dataDir`` ...) with its variables replaced."""
+        variables = {
+            "$PAI_DEFAULT_FS_URI": default_fs_uri,
+            "$PAI_JOB_NAME": self.job_name,
+            "$PAI_USER_NAME": user,
+            "$PAI_USERNAME": user,
+        }
+        text = {
+            "authFile": self.auth_file,
+            "dataDir": self.data_dir,
+            "outputDir": self.output_dir or f"$PAI_DEFAULT_FS_URI/Output/{user}/{self.job_name}",
+            "codeDir": self.code_dir,
+        }[name]
+        return re.sub(
+            r"\$PAI_(?:DEFAULT_FS_URI|JOB_NAME|USER_NAME|USERNAME)\b", lambda m: variables[m.group()], text
+        )
+
+
+def read_job_v1(
+    source: str | bytes | Mapping[str, Any], *, file: str | None = None, strict: bool = False
+) -> JobV1:
+    """The version 1 job in a text or in plain data. All problems come in one ProtocolError.
+
+    What is odd but harmless (an obsolete key, text after the job) is in ``job.warnings``; ``strict`` refuses
+    what the original lets pass.
+    """
+    document, notes = read_relaxed(source, file)
+    return job_v1(document, notes, strict=strict)
+
+
+def job_v1(document: Document, notes: list[Problem], *, strict: bool = False) -> JobV1:
+    """The version 1 job in a document that has been read already."""
+    data, problems = document.data, list(notes)
+    if isinstance(data, dict) and "codedir" in data and "codeDir" not in data:
+        problems.append(Problem(("codedir",), "is spelt codeDir", level="note", at_key=True))
+        data = {"codeDir" if key == "codedir" else key: value for key, value in data.items()}
+    if not JOB_V1.accepts(data):
+        JOB_V1.explain(data, (), problems)
+    problems += _rules(data)
+    located = [problem if problem.line else document.locate(problem) for problem in problems]
+    refused = ("error", "soft") if strict else ("error",)
+    if any(problem.level in refused for problem in located):
+        raise protocol_error(
+            sorted((p for p in located if p.level in refused), key=lambda p: (p.line, p.column))
+        )
+    return _build(data, tuple(located))
+
+
+def read_relaxed(source: str | bytes | Mapping[str, Any], file: str | None) -> tuple[Document, list[Problem]]:
+    """A document from JSON with comments, trailing commas, text after its end; and what to say about it."""
+    if not isinstance(source, str | bytes):
+        return read(source, file), []
+    text = decode(source, file or "")
+    if text.lstrip()[:1] not in ("{", "/"):
+        return read(text, file), []
+    text, notes = _without_tail(strip_comments(text), file or "")
+    return read(text, file), notes
+
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)', re.DOTALL)
+_COMMA = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|,(?=\s*+[}\]])', re.DOTALL)
+_NOT_BREAK = re.compile(r"[^\r\n]")
+
+
+def strip_comments(text: str) -> str:
+    """JSON with ``//`` and ``/* */`` comments and trailing commas blanked: every place stays the same."""
+    if "//" in text or "/*" in text:
+        text = _TOKEN.sub(
+            lambda m: m.group() if m.group()[0] == '"' else _NOT_BREAK.sub(" ", m.group()), text
+        )
+    return _COMMA.sub(lambda m: " " if m.group() == "," else m.group(), text)
+
+
+def _without_tail(text: str, file: str) -> tuple[str, list[Problem]]:
+    """Cuts what follows the one object; people keep notes there."""
+    depth, end = 0, 0
+    for token in re.finditer(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[{}]', text, re.DOTALL):
+        if token.group() == "{":
+            depth += 1
+        elif token.group() == "}":
+            depth -= 1
+            if depth == 0:
+                end = token.end()
+                break
+    tail = text[end:].strip() if end else ""
+    if not tail:
+        return text, []
+    place = end + len(text[end:]) - len(text[end:].lstrip())
+    line, column = text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
+    note = Problem((), "the text after the job is ignored", file=file, line=line, column=column, level="note")
+    return text[:end], [note]
+
+
+def _rules(data: Any) -> list[Problem]:
+    """What the shape alone does not say."""
+    problems: list[Problem] = []
+    if not isinstance(data, dict):
+        return problems
+    if "killAllOnCompletedTaskNumber" in data:
+        message = "is obsolete and has no effect; use minSucceededTaskCount"
+        problems.append(Problem(("killAllOnCompletedTaskNumber",), message, level="note", at_key=True))
+    roles = data.get("taskRoles")
+    names: set[str] = set()
+    for index, role in enumerate(roles if isinstance(roles, list) else []):
+        if not isinstance(role, dict):
+            continue
+        name = role.get("name")
+        if isinstance(name, str):
+            if name in names:
+                message = f'there is already a role "{shorten(name)}"'
+                problems.append(Problem(("taskRoles", index, "name"), message))
+            names.add(name)
+        tasks = role.get("taskNumber", 1)
+        for key in ("minFailedTaskCount", "minSucceededTaskCount"):
+            count = role.get(key)
+            if _number(count) and _number(tasks) and count > tasks:
+                message = f"{count} is more than taskNumber, which is {tasks}"
+                problems.append(Problem(("taskRoles", index, key), message))
+        shm, memory = role.get("shmMB", 0), role.get("memoryMB", 100)
+        if _number(shm) and _number(memory) and shm > memory:
+            message = f"{shm} is more than memoryMB, which is {memory}"
+            problems.append(Problem(("taskRoles", index, "shmMB"), message))
+    for key, value in (data.get("jobEnvs") if isinstance(data.get("jobEnvs"), dict) else {}).items():  # type: ignore[union-attr]
+        if isinstance(value, dict | list):
+            problems.append(
+                Problem(("jobEnvs", key), "a variable is text or a number, not a list or a mapping")
+            )
+    return problems
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _build(data: dict[str, Any], warnings: tuple[Problem, ...]) -> JobV1:
+    return JobV1(
+        job_name=data["jobName"],
+        image=data["image"],
+        auth_file=data.get("authFile", ""),
+        data_dir=data.get("dataDir", ""),
+        output_dir=data.get("outputDir", ""),
+        code_dir=data.get("codeDir", ""),
+        virtual_cluster=data.get("virtualCluster") or "default",
+        gpu_type=data.get("gpuType", ""),
+        retry_count=int(data.get("retryCount", 0)),
+        task_roles=tuple(map(_build_role, data["taskRoles"])),
+        job_envs=data.get("jobEnvs", {}),
+        extras=data.get("extras", {}),
+        warnings=warnings,
+        raw=data,
+    )
+
+
+def _build_role(role: dict[str, Any]) -> TaskRoleV1:
+    def count(key: str) -> int | None:
+        return None if role.get(key) is None else int(role[key])
+
+    return TaskRoleV1(
+        name=role["name"],
+        task_number=int(role.get("taskNumber", 1)),
+        cpu_number=int(role.get("cpuNumber", 1)),
+        memory_mb=int(role.get("memoryMB", 100)),
+        shm_mb=int(role.get("shmMB", min(64, int(role.get("memoryMB", 100))))),
+        gpu_number=int(role.get("gpuNumber", 0)),
+        ports=tuple(
+            (item["label"], int(item.get("beginAt", 0)), int(item.get("portNumber", 1)))
+            for item in role.get("portList", ())
+        ),
+        command=role["command"],
+        min_failed=count("minFailedTaskCount") if "minFailedTaskCount" in role else 1,
+        min_succeeded=count("minSucceededTaskCount"),
+    )

@@ -1,0 +1,48 @@
+"""Jobs of either version: telling them apart, reading them, listing what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from openpaisdk.errors import ProtocolError
+from openpaisdk.protocol.job import job_v2
+from openpaisdk.protocol.model import Job
+from openpaisdk.protocol.problems import Problem
+from openpaisdk.protocol.text import decode, read
+from openpaisdk.protocol.v1 import JobV1, job_v1, read_relaxed
+
+
+def job_version(data: Any) -> Literal[1, 2]:
+    """Which version plain data is in. What is neither counts as 2, whose errors then say what is missing."""
+    if not isinstance(data, Mapping) or "protocolVersion" in data:
+        return 2
+    return 1 if "jobName" in data or isinstance(data.get("taskRoles"), list) else 2
+
+
+def read_any_job(
+    source: str | bytes | Mapping[str, Any], *, file: str | None = None, strict: bool = False
+) -> Job | JobV1:
+    """The job in a text or in plain data, whichever version it is in."""
+    if isinstance(source, str | bytes):
+        source = decode(source, file or "")
+        if source.lstrip()[:1] in ("{", "/"):
+            # Only version 1 takes comments and trailing commas; version 2 is read again, exactly.
+            document, notes = read_relaxed(source, file)
+            if job_version(document.data) == 1:
+                return job_v1(document, notes, strict=strict)
+    document = read(source, file)
+    if job_version(document.data) == 1:
+        return job_v1(document, [], strict=strict)
+    return job_v2(document, strict=strict)
+
+
+def check_job(source: str | bytes | Mapping[str, Any], *, file: str | None = None) -> tuple[Problem, ...]:
+    """Everything there is to say about a job, as strictly as can be; empty for a job without a flaw.
+
+    Problems of level "note" are remarks: a job with nothing else is good.
+    """
+    try:
+        return read_any_job(source, file=file, strict=True).warnings
+    except ProtocolError as error:
+        return tuple(problem for problem in error.problems if isinstance(problem, Problem))
