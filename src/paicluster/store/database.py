@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from openpaisdk.errors import StoreError
 from paicluster.store import schema, sqlite
 from paicluster.store.feed import ChangeFeed
+from paicluster.store.readers import Readers
 from paicluster.store.writer import BatchOp, Writer
 
 T = TypeVar("T")
@@ -36,9 +33,7 @@ class Store:
         self._engine = engine
         self._write_connection = writer
         self._writer = Writer(writer, path, self.changes)
-        self._read_connections: list[Connection] = []
-        self._local = threading.local()
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
+        self._readers = Readers(engine, path, _READERS)
         self._closed = False
 
     @classmethod
@@ -81,11 +76,13 @@ class Store:
 
     async def read(self, fn: Callable[[Connection], T]) -> T:
         """Run ``fn`` on a reader's thread; all its queries see one moment of the database."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, fn)
+        result: T = await self._readers.ask(fn)
+        return result
 
     def read_sync(self, fn: Callable[[Connection], T]) -> T:
         """For command lines and start-up; the thread waits."""
-        return self._readers.submit(self._read, fn).result()
+        result: T = self._readers.ask_and_wait(fn)
+        return result
 
     def queue_age(self) -> float:
         """Seconds the oldest write has been waiting; 0 when there is none."""
@@ -102,25 +99,7 @@ class Store:
             return
         self._closed = True
         self._writer.close()
-        self._readers.shutdown(wait=True)
-        # The writer closes last: the last connection out moves the log into the database and removes it.
-        for conn in (*self._read_connections, self._write_connection):
-            conn.close()
+        self._readers.close()
+        # The writer's connection closes last, moves the log into the database and removes it.
+        self._write_connection.close()
         self._engine.dispose()
-
-    def _read(self, fn: Callable[[Connection], T]) -> T:
-        try:
-            conn: Connection | None = getattr(self._local, "conn", None)
-            if conn is None:
-                conn = self._local.conn = sqlite.open_reader(self._engine)
-                self._read_connections.append(conn)
-            sqlite.begin(conn)
-            try:
-                return fn(conn)
-            finally:
-                sqlite.rollback(conn)
-        except Exception as error:
-            failure = sqlite.as_store_error(error, self.path)
-            if failure is None or isinstance(error, StoreError):
-                raise
-            raise failure from error

@@ -19,6 +19,9 @@ from openpaisdk.errors import StoreError
 # How long another program (a backup, someone's sqlite3 shell) may hold the lock before we speak of it.
 BUSY_SECONDS = 30.0
 
+# As much of the database as a reader looks at in place; beyond it pages are read one by one.
+_MAPPED = 1 << 30
+
 _WRITER = "paicluster_writer"
 
 
@@ -70,6 +73,8 @@ def open_writer(engine: Engine) -> Connection:
     raw.execute("PRAGMA journal_mode=WAL")
     raw.execute("PRAGMA synchronous=FULL")
     raw.execute("PRAGMA foreign_keys=ON")
+    # A page that changes often is copied out of the log once in so many pages, not each time.
+    raw.execute("PRAGMA wal_autocheckpoint=4000")
     # After a burst the log file is cut back to this, so that it does not keep its largest size for ever.
     raw.execute("PRAGMA journal_size_limit=16777216")
     return conn
@@ -79,6 +84,18 @@ def open_reader(engine: Engine) -> Connection:
     conn = engine.connect()
     raw_connection(conn).execute("PRAGMA query_only=ON")
     return conn
+
+
+def wake(conn: Connection) -> None:
+    """Let a reader look at the file in place: a page of a list is spread over thousands of its pages."""
+    raw_connection(conn).execute(f"PRAGMA mmap_size={_MAPPED}")
+
+
+def rest(conn: Connection) -> None:
+    """Give back what a reader has mapped and cached."""
+    raw = raw_connection(conn)
+    raw.execute("PRAGMA mmap_size=0")
+    raw.execute("PRAGMA shrink_memory")
 
 
 def raw_connection(conn: Connection) -> sqlite3.Connection:

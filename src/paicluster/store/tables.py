@@ -20,6 +20,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    func,
 )
 from sqlalchemy.types import TypeEngine
 
@@ -92,8 +93,9 @@ Index("jobs_by_name", c.name, c.submission_ms)
 Index("jobs_by_retries", c.retries, c.submission_ms)
 Index("jobs_by_tasks", c.total_tasks, c.submission_ms)
 Index("jobs_by_gpus", c.total_gpus, c.submission_ms)
-Index("jobs_by_completion", c.completed_ms.is_(None), c.completed_ms, c.submission_ms)
-Index("jobs_by_priority", c.priority.is_(None), c.priority, c.submission_ms)
+# Jobs without a value come last going up. The queries must have the very same expressions.
+Index("jobs_by_completion", func.coalesce(c.completed_ms, 9223372036854775807), c.submission_ms)
+Index("jobs_by_priority", func.coalesce(c.priority, "~"), c.submission_ms)
 _active = c.sub_state != "Completed"
 Index("jobs_active", c.id, sqlite_where=_active, postgresql_where=_active)
 del c

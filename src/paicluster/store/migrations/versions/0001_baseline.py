@@ -193,9 +193,11 @@ def upgrade() -> None:
     op.create_index("tokens_of_job", "tokens", ["job_id"], unique=False)
     op.create_index("tokens_of_user", "tokens", ["username", "created_ms"], unique=False)
     op.create_index(
-        "jobs_by_completion", "jobs", [sa.text("completed_ms IS NULL"), "completed_ms", "submission_ms"]
+        "jobs_by_completion",
+        "jobs",
+        [sa.text("coalesce(completed_ms, 9223372036854775807)"), "submission_ms"],
     )
-    op.create_index("jobs_by_priority", "jobs", [sa.text("priority IS NULL"), "priority", "submission_ms"])
+    op.create_index("jobs_by_priority", "jobs", [sa.text("coalesce(priority, '~')"), "submission_ms"])
     # The keyword index is SQLite's own; elsewhere its place is taken by what that database offers.
     if op.get_bind().dialect.name == "sqlite":
         for statement in SEARCH:
