@@ -95,7 +95,7 @@ def test_rules_above_count_up_to_the_root_of_the_repository(tmp_path) -> None:
     assert names(collect(str(repo / "sub"))) == ["everything.py", "keep.py"]
 
 
-LINES = (
+LINES = (  # noqa: SIM905
     "a| b/|/a|*.x|a/b|**/c|a/**|a/**/c|!a|!*.x|?.y|[ab].x|[!a].y|#c|\\#c|"
     "|  |c  |!/b|b/*|*|!b/|**|a*|\\!d|d/|b/"
 ).split("|")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 from openpaisdk.client.failures import NO_API
-from openpaisdk.client.following import Frame, Wanted, follow
-from openpaisdk.client.values import number, text
+from openpaisdk.client.following import NO_LOG, Frame, Wanted, follow
+from openpaisdk.client.values import text
+from openpaisdk.config.folders import shown
 from openpaisdk.errors import NotFound
 from openpaisdk.output import duration, palette, say
 
@@ -87,13 +88,24 @@ def _remark(frame: Frame, wanted: Wanted, told: set[str]) -> None:
 
 
 def tell_end(cluster: Cluster, wanted: Wanted, state: str) -> int:
-    """Say how a job ended; the exit status of the command that waited for it."""
+    """Say how a job ended and where its files are; the exit status of the command that waited for it."""
     job = cluster.job(wanted.name, wanted.user)
     colours = palette(sys.stderr)
-    line = f"{job.name} {colours.state(state)} after {duration(job.launched_ms, job.completed_ms)}"
     why = reason(job)
-    say(line + (f": {why}" if why and state != "SUCCEEDED" else ""))
+    line = f"{job.name} {colours.state(state)} after {duration(job.launched_ms, job.completed_ms)}"
+    say(line + (f": {why}" if why else ""))
+    for folder in files_of(cluster, job)[:1]:
+        say(f"Its files are in {shown(folder)}")
     return STATUSES.get(state, 1)
+
+
+def files_of(cluster: Cluster, job: Job) -> list[str]:
+    """The folders in which the tasks of a job ran, where they can be seen from here."""
+    if not cluster.is_embedded:
+        return []
+    from openpaisdk.local.home import work_folder
+
+    return [folder for task in job.tasks if (folder := work_folder(task.container_id))]
 
 
 def reason(job: Job) -> str:
@@ -115,17 +127,17 @@ def follow_to_end(cluster: Cluster, wanted: Wanted, *, log: BinaryIO | None = No
     return tell_end(cluster, wanted, state)
 
 
-def wait_to_end(cluster: Cluster, wanted: Wanted, on_state: Callable[[str], None] | None = None) -> str:
+def wait_to_end(
+    cluster: Cluster, name: str, user: str = "", on_state: Callable[[str], None] | None = None
+) -> str:
     """No log, only the end: what ``--wait`` does. The state it ended in."""
     state = ""
-    for frame in frames(cluster, wanted):
+    for frame in frames(cluster, Wanted(name, user, stream=NO_LOG)):
         if frame.kind in ("state", "end"):
             now = text(frame.head, "state")
             if now != state and on_state:
                 on_state(now)
             state = now
-        if frame.kind == "end":
-            number(frame.head, "exitCode")
     return state
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from openpaisdk.cli.following import files_of, reason
 from openpaisdk.cli.parser import command_parser, whole_number
+from openpaisdk.config.folders import shown
 from openpaisdk.jobs.target import open_cluster
 from openpaisdk.output import duration, moment, palette, say, show, table
 
@@ -122,13 +124,11 @@ def job_status(argv: list[str]) -> int:
         )
         return 0
     job = cluster.job(args.job, args.user)
-    show(job.raw, args.output, lambda: _detail(job))
+    show(job.raw, args.output, lambda: _detail(job, files_of(cluster, job)))
     return 0
 
 
-def _detail(job: Job) -> str:
-    from openpaisdk.cli.following import reason
-
+def _detail(job: Job, files: list[str]) -> str:
     colours = palette(sys.stdout)
     why = reason(job)
     lines = [
@@ -141,6 +141,7 @@ def _detail(job: Job) -> str:
         f"  duration   {duration(job.launched_ms, job.completed_ms)}",
         f"  retries    {job.retries}",
     ]
+    lines += [f"  files      {shown(folder)}" for folder in files]
     if job.tasks:
         rows = [
             [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from openpaisdk.cli.commands import summary_of
@@ -12,6 +13,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """argparse makes one for every option, and each would import shutil to learn the terminal's width."""
+    try:
+        columns = os.get_terminal_size(1).columns
+    except OSError:
+        columns = 100
+    return argparse.RawDescriptionHelpFormatter(prog, width=max(60, min(columns, 120)) - 2)
 
 
 class Parser(argparse.ArgumentParser):
@@ -26,7 +36,7 @@ class Parser(argparse.ArgumentParser):
             prog=f"pai {name}",
             description=about,
             epilog=f"example:\n{shown}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_formatter,
         )
 
     def error(self, message: str) -> NoReturn:

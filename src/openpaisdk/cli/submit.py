@@ -221,7 +221,7 @@ def _hand_in(
         if args.follow:
             status = follow_to_end(cluster, wanted, log=sys.stderr.buffer if for_programs else None)
         else:
-            status = tell_end(cluster, wanted, wait_to_end(cluster, wanted))
+            status = tell_end(cluster, wanted, wait_to_end(cluster, name))
         result["state"] = next((state for state, code in STATUSES.items() if code == status), "UNKNOWN")
         if for_programs:
             show(result, args.output, str)

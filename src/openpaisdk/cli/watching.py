@@ -60,7 +60,7 @@ def connect_job(argv: list[str]) -> int:
         sys.stdout.flush()
 
     try:
-        state = wait_to_end(cluster, Wanted(args.job, args.user), tell)
+        state = wait_to_end(cluster, args.job, args.user, tell)
     except KeyboardInterrupt:
         say(f"\nStopped watching; the job goes on. Come back with: pai connect-job {args.job}")
         raise
@@ -80,7 +80,7 @@ def wait(argv: list[str]) -> int:
     try:
         with _Alarm(args.timeout):
             for name in args.jobs:
-                ends[name] = wait_to_end(cluster, Wanted(name, args.user))
+                ends[name] = wait_to_end(cluster, name, args.user)
                 if args.output == "table":
                     status = tell_end(cluster, Wanted(name, args.user), ends[name]) or status
                 else:

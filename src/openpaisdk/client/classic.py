@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 
-from openpaisdk.client.following import PATIENCE, Frame, Wanted
+from openpaisdk.client.following import NO_LOG, PATIENCE, Frame, Wanted
 from openpaisdk.client.values import Job, Task
 from openpaisdk.errors import ConnectionFailed, NotFound, Unavailable
 
@@ -49,7 +49,7 @@ def follow_classic(cluster: Cluster, wanted: Wanted, *, patience: float = PATIEN
         if job.state != state:
             state, quiet = job.state, 0
             yield Frame("state", {"state": state, "attempt": job.attempt, "exitCode": job.exit_code})
-        task = _task(job, wanted)
+        task = _task(job, wanted) if wanted.stream != NO_LOG else None
         for frame in _new_bytes(cluster, job, task, wanted, reader) if task else ():
             quiet = 0
             yield frame

@@ -26,6 +26,7 @@ PATIENCE = 600.0
 """How long a follower waits for a cluster that went away."""
 QUIET = 1.0
 """A gap shorter than this is nobody's business."""
+NO_LOG = "none"
 PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5)
 
 
@@ -41,7 +42,7 @@ class Frame:
 
 
 class Wanted:
-    """What to follow: which job, which of its tasks, which stream, from where."""
+    """What to follow: which job, which of its tasks, which stream (``NO_LOG``: states only), from where."""
 
     __slots__ = ("index", "keep", "name", "role", "stream", "tail", "user")
 
@@ -82,7 +83,7 @@ def follow(cluster: Cluster, wanted: Wanted, *, patience: float = PATIENCE) -> I
                 lost_at, told = 0.0, False
                 if frame.kind == "log":
                     position = _after(frame)
-                if frame.kind != "ping":
+                if frame.kind != "ping" and (frame.kind != "log" or wanted.stream != NO_LOG):
                     yield frame
                 if frame.kind == "end":
                     return
@@ -115,9 +116,9 @@ def _open(cluster: Cluster, wanted: Wanted, position: str, tries: int) -> Answer
         values={
             "role": wanted.role,
             "index": wanted.index,
-            "stream": wanted.stream,
+            "stream": "all" if wanted.stream == NO_LOG else wanted.stream,
             "from": position,
-            "tail": None if position else wanted.tail,
+            "tail": None if position else 0 if wanted.stream == NO_LOG else wanted.tail,
             "follow": "true" if wanted.keep else "false",
         },
         timeout=SILENCE,

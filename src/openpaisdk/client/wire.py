@@ -78,8 +78,7 @@ class PlainConnection:
             self.close()  # somebody stopped reading half way: what is left is not the next answer
         sock = self.sock
         if sock is None:
-            sock = self.sock = socket.create_connection((self.host, self.port), self.connect_timeout)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock = self.sock = _connected(self.host, self.port, self.connect_timeout)
             self.buffer = b""
         sock.settimeout(timeout)
         lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
@@ -148,6 +147,22 @@ class PlainConnection:
             self.buffer = self.more()
         data, self.buffer = self.buffer[:size], self.buffer[size:]
         return data
+
+
+def _connected(host: str, port: int, timeout: float) -> socket.socket:
+    if host.startswith("127.") and host.replace(".", "").isdecimal():
+        # No name to look up: the resolver would load the codec of international names first.
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(timeout)
+            sock.connect((host, port))
+        except BaseException:
+            sock.close()
+            raise
+    else:
+        sock = socket.create_connection((host, port), timeout)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
 
 
 def _send(sock: socket.socket, body: Body) -> bool:

@@ -85,6 +85,12 @@ def make_home() -> str:
     return home
 
 
+def work_folder(uid: str) -> str:
+    """Where a task of this machine's cluster ran and left its files; empty when that is gone."""
+    folder = os.path.join(find_home(), "tasks", uid[:2], uid, "work")
+    return folder if uid and os.sep not in uid and os.path.isdir(folder) else ""
+
+
 def network_type(path: str, mounts: str = "") -> str:
     """The type of the network file system a path lies on; empty when it lies on this machine."""
     if not mounts:
