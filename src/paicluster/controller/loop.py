@@ -285,8 +285,11 @@ class Controller:
 
     async def _launch_gang(self, record: Record) -> None:
         uids = [task.uid for task in record.live]
+        abandoned = True
         try:
             await self._engine.launch(gang_of(record, self._settings))
+            # From here on the engine hints by itself: at the start, at the end, when a supervisor dies.
+            abandoned = False
         except LaunchFailed as error:
             log.warning("%s could not be launched: %s", record.row.framework, error)
             await self._abandon(record, uids, error.message)
@@ -297,7 +300,7 @@ class Controller:
             await self._abandon(record, uids, "The cluster could not prepare the task; its log says why.")
         finally:
             record.launching = None
-            for uid in uids:
+            for uid in uids if abandoned else ():
                 self._hint(uid)
 
     async def _abandon(self, record: Record, uids: list[str], why: str) -> None:

@@ -110,7 +110,7 @@ class _Attempt:
         out_r, out_w = os.pipe()
         err_r, err_w = os.pipe()
         told_r, told_w = os.pipe()
-        pid = os.fork()
+        pid = self._cgroup.fork()
         if pid == 0:
             self._become_program(out_w, err_w, told_w)
         for fd in (out_w, err_w, told_w):
