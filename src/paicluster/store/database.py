@@ -41,10 +41,8 @@ class Store:
         """Open, create or upgrade the database; a StoreError says in one sentence what is wrong with it."""
         engine = sqlite.make_engine(path)
         try:
-            existed = path.exists()
+            sqlite.make_file(path)
             conn = sqlite.open_writer(engine)
-            if not existed:
-                path.chmod(0o600)
             sqlite.probe_writable(conn)
             schema.bring_up_to_date(conn, path)
         except Exception as error:

@@ -32,7 +32,7 @@ from paicluster.store.history import (
 from paicluster.store.listing import JobQuery, ListPage, list_jobs
 from paicluster.store.prepared import Prepared, execute
 from paicluster.store.rows import ActiveJob, AttemptRow, EventRow, JobRow, JobSpecRow, TaskRow
-from paicluster.store.submissions import INSERT_JOB, Inserted, InsertResult, NewJob, insert_jobs
+from paicluster.store.submissions import INSERT_JOB, Inserted, InsertResult, NewJob, forget_keys, insert_jobs
 from paicluster.store.summary import decode_tags, encode_tags, render_summary
 from paicluster.store.tables import job_specs, jobs, tasks
 from paicluster.store.writer import request_all, touch
@@ -56,6 +56,7 @@ __all__ = [
     "all_tasks_of",
     "attempts_of",
     "events_of",
+    "forget_keys",
     "get_job",
     "get_job_by_id",
     "get_task",

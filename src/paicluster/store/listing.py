@@ -10,6 +10,7 @@ from openpaisdk.errors import InvalidParameters
 from paicluster.store import selection
 from paicluster.store.prepared import execute
 from paicluster.store.selection import JobQuery
+from paicluster.store.sqlite import CONCATENATED
 
 __all__ = ["DEFAULT_LIMIT", "LARGEST_LIMIT", "JobQuery", "ListPage", "list_jobs"]
 
@@ -46,11 +47,11 @@ def _page(conn: Connection, query: JobQuery) -> bytes:
     # The ids come from indexes alone; then the join goes through them in their order (CROSS keeps SQLite from
     # turning it around) and concatenates.
     text = (
-        "SELECT group_concat(summary, ',') FROM (SELECT jobs.summary FROM"
+        f"SELECT {CONCATENATED} FROM (SELECT jobs.summary FROM"
         f" ({ids.text} LIMIT ? OFFSET ?) AS page CROSS JOIN jobs WHERE jobs.id = page.id)"
     )
     row = execute(conn, text, (*ids.values, query.limit, query.offset)).fetchone()
-    return b"" if row is None or row[0] is None else str(row[0]).encode()
+    return b"" if row is None or row[0] is None else bytes(row[0])
 
 
 def _total(conn: Connection, query: JobQuery) -> int:

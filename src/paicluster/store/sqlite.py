@@ -5,6 +5,7 @@ With PostgreSQL this file is replaced; the others stay.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from pathlib import Path
@@ -22,11 +23,21 @@ BUSY_SECONDS = 30.0
 # As much of the database as a reader looks at in place; beyond it pages are read one by one.
 _MAPPED = 1 << 30
 
+# The column "summary" of all rows as one array of bytes; as text it would be copied twice more on its way.
+CONCATENATED = "CAST(group_concat(summary, ',') AS BLOB)"
+
+_OLDEST = (3, 35)
+
 _WRITER = "paicluster_writer"
 
 
 def make_engine(path: Path) -> Engine:
     """An engine whose transactions we begin ourselves: the driver's own idea of BEGIN is off."""
+
+    if sqlite3.sqlite_version_info < _OLDEST:
+        raise StoreError(
+            f"SQLite {'.'.join(map(str, _OLDEST))} or newer is needed; this is {sqlite3.sqlite_version}."
+        )
 
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(
@@ -65,6 +76,16 @@ def rollback(conn: Connection) -> None:
     if conn.in_transaction():
         conn.rollback()
     raw_connection(conn).rollback()
+
+
+def make_file(path: Path) -> None:
+    """Make the file when it is not there: readable by us alone, and with it what SQLite puts beside it."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise _full(path) from None
+        raise _cannot_open(path) from None
 
 
 def open_writer(engine: Engine) -> Connection:
@@ -154,11 +175,7 @@ def as_store_error(error: BaseException, path: Path) -> StoreError | None:
         return None
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _disk_full(path)):
-        return StoreError(
-            f"The disk that holds the cluster's database {path} is full.",
-            status=503,
-            hint="Free some space on it; the cluster goes on by itself.",
-        )
+        return _full(path)
     if code == sqlite3.SQLITE_NOTADB:
         return StoreError(
             f"{path} is not a database.",
@@ -189,6 +206,14 @@ def as_store_error(error: BaseException, path: Path) -> StoreError | None:
     return None
 
 
+def _full(path: Path) -> StoreError:
+    return StoreError(
+        f"The disk that holds the cluster's database {path} is full.",
+        status=503,
+        hint="Free some space on it; the cluster goes on by itself.",
+    )
+
+
 def _cannot_open(path: Path) -> StoreError:
     folder = path.parent
     if not folder.is_dir():
@@ -196,7 +221,7 @@ def _cannot_open(path: Path) -> StoreError:
     if path.is_dir():
         return StoreError(f"The cluster's database {path} cannot be opened: it is a folder.")
     if _disk_full(path):
-        return StoreError(f"The disk that holds the cluster's database {path} is full.", status=503)
+        return _full(path)
     return StoreError(
         f"The cluster's database {path} cannot be opened: file, folder or disk is read-only.",
         hint="Give the account that runs the cluster the right to write there.",

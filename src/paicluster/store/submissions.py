@@ -230,3 +230,8 @@ def _keys_text(size: int) -> str:
 @lru_cache
 def _names_text(size: int) -> str:
     return f"SELECT framework FROM jobs WHERE framework IN ({', '.join('?' * size)})"
+
+
+def forget_keys(conn: Connection, before_ms: int) -> int:
+    """Drop idempotency keys older than that; a repetition after so long is a new request."""
+    return execute(conn, "DELETE FROM idempotency WHERE created_ms < ?", (before_ms,)).rowcount
