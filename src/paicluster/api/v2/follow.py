@@ -14,9 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from openpaisdk.errors import InvalidParameters, NotFound
+from openpaisdk.protocol import read_job
 from paicluster.api.answers import encode
 from paicluster.api.context import Context, context, identify
-from paicluster.api.v2.jobs import job_row
+from paicluster.api.v2.jobs import no_job
 from paicluster.logs.growth import SLOW_LOOK_S, Watch
 from paicluster.logs.reader import STREAMS, LogReader
 from paicluster.store import jobs
@@ -40,12 +41,13 @@ class _View:
 async def follow(request: Request) -> Response:
     await identify(request)
     ctx = context(request)
-    row = await job_row(request)
+    framework = request.path_params["framework"]
+    row, roles = await ctx.store.read(lambda conn: _job_and_roles(conn, framework))
     get = request.query_params.get
     stream = get("stream") or "all"
     if stream not in STREAMS:
         raise InvalidParameters(f'"stream" must be one of {", ".join(STREAMS)}, not {stream!r}.')
-    role, index = await _which(ctx, row, get("role"), get("index"))
+    role, index = _which(row, roles, get("role"), get("index"))
     start = None
     if text := get("from"):
         match = _FROM.fullmatch(text)
@@ -64,14 +66,19 @@ async def follow(request: Request) -> Response:
     return StreamingResponse(follower.frames(), media_type=MEDIA_TYPE)
 
 
-async def _which(ctx: Context, row: JobRow, role: str | None, index: str | None) -> tuple[str, int]:
-    """The task meant: by default the first of the first role."""
-    from openpaisdk.protocol import read_job
-
-    spec = await ctx.store.read(lambda conn: jobs.job_spec(conn, row.id))
+def _job_and_roles(conn: Connection, framework: str) -> tuple[JobRow, dict[str, int]]:
+    """The job, and how many tasks each of its roles has."""
+    row = jobs.get_job(conn, framework)
+    if row is None:
+        raise no_job(framework)
+    spec = jobs.job_spec(conn, row.id)
     if spec is None:
-        raise NotFound(f"Config of job {row.framework} is not found.", code="NoJobConfigError")
-    roles = {r.name: r.instances for r in read_job(spec.job, stored=True).task_roles}
+        raise NotFound(f"Config of job {framework} is not found.", code="NoJobConfigError")
+    return row, {role.name: role.instances for role in read_job(spec.job, stored=True).task_roles}
+
+
+def _which(row: JobRow, roles: dict[str, int], role: str | None, index: str | None) -> tuple[str, int]:
+    """The task meant: by default the first of the first role."""
     name = role or next(iter(roles))
     if name not in roles:
         raise InvalidParameters(f"Job {row.name} has no task role {name!r}; it has {', '.join(roles)}.")

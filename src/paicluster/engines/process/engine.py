@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 # While a dead supervisor's tree is being killed, look again this soon.
 _RECHECK_S = 0.05
+_START_PATIENCE_S = 0.01
 
 
 class ProcessEngine:
@@ -209,8 +210,15 @@ class ProcessEngine:
         except BlockingIOError:
             return
         *lines, self._events_pending = (self._events_pending + data).split(b"\n")
+        loop = asyncio.get_running_loop()
         for line in lines:
-            self._hint(line.rpartition(b" ")[2].decode("ascii", "replace"))
+            what, _, name = line.partition(b" ")
+            uid = name.decode("ascii", "replace")
+            if what == b"started":
+                # Most tasks that end at once say so within this time: one look then tells both.
+                loop.call_later(_START_PATIENCE_S, self._hint, uid)
+            else:
+                self._hint(uid)
 
     def _watch(self, uid: str, pid: int | None = None) -> None:
         """Be told when the supervisor dies. A wrong or missing pidfd costs a hint, never the truth."""
