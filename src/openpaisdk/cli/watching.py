@@ -101,27 +101,44 @@ class _TooLate(PaiError):
 
 
 class _Alarm:
-    """Interrupts the main thread after some seconds; None never does."""
+    """Ends what the main thread waits for after some seconds; None never does."""
 
     def __init__(self, seconds: int | None):
         self.seconds = seconds
-        self.over = False
 
     def __enter__(self) -> None:
-        if self.seconds is not None:
-            import _thread
+        if self.seconds is None:
+            return
+        if sys.platform == "win32":
             import threading
 
-            def ring() -> None:
-                self.over = True
-                _thread.interrupt_main()
-
-            self.timer = threading.Timer(self.seconds, ring)
+            self.timer = threading.Timer(self.seconds, self._interrupt)
             self.timer.daemon = True
             self.timer.start()
+        else:
+            import signal
+
+            signal.signal(signal.SIGALRM, self._ring)
+            signal.setitimer(signal.ITIMER_REAL, max(self.seconds, 0.001))
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self.seconds is not None:
+        if self.seconds is None:
+            return
+        if sys.platform == "win32":
             self.timer.cancel()
-            if self.over and kind is KeyboardInterrupt:
+            if kind is KeyboardInterrupt and self.timer.finished.is_set():
                 raise _TooLate("Time is up.")
+        else:
+            import signal
+
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    @staticmethod
+    def _interrupt() -> None:
+        import _thread
+
+        _thread.interrupt_main()
+
+    @staticmethod
+    def _ring(*_: object) -> None:
+        raise _TooLate("Time is up.")

@@ -6,6 +6,7 @@ import os
 import sys
 
 from openpaisdk.errors import UsageError
+from openpaisdk.jobs.command import as_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def one_liner(
 
 def callers_environment() -> dict[str, str]:
     """The variables by which the caller's shell finds its programs, for a job on the same machine."""
-    kept = {name: os.environ[name] for name in KEPT_VARIABLES if os.environ.get(name)}
+    kept = {name: as_text(os.environ[name]) for name in KEPT_VARIABLES if os.environ.get(name)}
     # Last on the PATH, so that it changes nothing the caller has: where pai lies there is a Python, and in an
     # environment that was never activated it is the only one called "python".
     ours = os.path.dirname(os.path.abspath(sys.executable)) if sys.executable else ""

@@ -16,7 +16,21 @@ def shell_line(words: Sequence[str]) -> str:
     if any("\0" in word for word in words):
         raise UsageError("A command cannot hold a NUL character.")
     if len(words) == 1:
-        return words[0]
+        return as_text(words[0])
     import shlex
 
-    return shlex.join(words)
+    return shlex.join(as_text(word) for word in words)
+
+
+def as_text(word: str) -> str:
+    """A word as text: where the locale knows only ASCII, Python hands its bytes on in disguise."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        import os
+
+        try:
+            return os.fsencode(word).decode()
+        except UnicodeDecodeError:
+            raise UsageError(f"{word!r} is not text in UTF-8, and a job is text.") from None
+    return word

@@ -121,7 +121,20 @@ def _last_line(log: str, said_before: int) -> str:
             lines = [line for line in f.read().decode("utf-8", "replace").splitlines() if line.strip()]
     except OSError:
         lines = []
-    return lines[-1].strip() if lines else "it ended without a word."
+    if lines:
+        return lines[-1].strip()
+    if _is_full(os.path.dirname(log)):
+        return "there is no space left on its disk."
+    return "it ended without a word."
+
+
+def _is_full(folder: str) -> bool:
+    """A full disk takes the words, too: then nobody else can say it."""
+    free = 1 << 30
+    if sys.platform != "win32":
+        disk = os.statvfs(folder)
+        free = disk.f_bavail * disk.f_frsize
+    return free < 1 << 16
 
 
 class _StartLock:

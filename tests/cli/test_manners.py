@@ -1,0 +1,180 @@
+"""Help, mistakes, colours, pipes: how pai behaves."""
+
+import json
+import os
+import pty
+import select
+import socket
+import subprocess
+
+import pytest
+
+from openpaisdk.cli.commands import ALIASES, PLACES
+
+
+def test_pai_alone_tells_a_newcomer_what_to_type(newcomer) -> None:
+    done = newcomer.pai()
+    assert done.status == 0 and "pai sub --follow -- echo hello" in done.out
+    for name in PLACES:
+        assert f"  {name} " in done.out
+    assert newcomer.pai("--help").out == done.out
+    assert not (newcomer.home / ".openpai").exists()
+
+
+def test_the_version_is_said(newcomer) -> None:
+    from openpaisdk import __version__
+
+    assert newcomer.pai("--version").out == f"pai {__version__}\n"
+
+
+@pytest.mark.parametrize("name", [*PLACES, *ALIASES])
+def test_every_commands_help_has_an_example(newcomer, name: str) -> None:
+    done = newcomer.pai(name, "--help")
+    assert done.status == 0 and f"example:\n  pai {ALIASES.get(name, name)}" in done.out, done
+    assert not (newcomer.home / ".openpai").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (["sbu", "x"], 2, "Did you mean pai sub"),
+        (["--verion"], 2, "no option --verion"),
+        (["list-jobs", "--stat", "x", "--nope"], 2, "no option --nope"),
+        (["list-jobs", "-o", "xml"], 2, "xml"),
+        (["list-jobs", "a", "b"], 2, "does not know what to do with 'b'"),
+        (["sub", "--folow", "true"], 2, "Did you mean --follow"),
+        (["sub"], 2, "no command to run"),
+        (["sub", "--", ""], 2, "no command to run"),
+        (["sub", "--cpu", "0", "true"], 2, "--cpu"),
+        (["sub", "-j", "not a name", "true"], 2, "cannot be a job's name"),
+        (["sub", "--ports", "http=8080", "true"], 2, "how many ports"),
+        (["sub", "-a", "nowhere", "true"], 2, "no cluster called 'nowhere'"),
+        (["submit", "none.yaml"], 2, "none.yaml cannot be read: No such file"),
+        (["select-cluster", "nowhere"], 2, "no cluster called 'nowhere'"),
+        (["delete-cluster", "nowhere"], 2, "no cluster called 'nowhere'"),
+        (["set", "imaeg=x"], 2, "Did you mean image"),
+        (["unset", "image"], 2, "image is not set"),
+        (["logs"], 2, "job"),
+        (["add-cluster", "-a", "x"], 2, "--pai-uri"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_starts_nothing(
+    newcomer, words: list[str], status: int, says: str
+) -> None:
+    done = newcomer.pai(*words)
+    assert done.status == status and says in done.err and done.out == "", done
+    assert done.err.startswith("pai: ") and len(done.err.splitlines()) <= 2, done
+    assert not (newcomer.home / ".openpai/local").exists()
+
+
+@pytest.mark.parametrize("command", ["logs", "job-status", "stop-job", "connect-job", "wait"])
+def test_an_unknown_job_is_one_sentence(person, command: str) -> None:
+    done = person.pai(command, "nosuchjob")
+    assert done.status == 1 and "There is no job 'nosuchjob' on the cluster local" in done.err, done
+    assert done.out == ""
+
+
+def test_a_settings_file_that_is_not_yaml_is_named(newcomer) -> None:
+    (newcomer.home / ".openpai").mkdir()
+    (newcomer.home / ".openpai/clusters.yaml").write_text("- a: [\n")
+    done = newcomer.pai("list-jobs")
+    assert done.status == 1 and "~/.openpai/clusters.yaml" in done.err and "not valid YAML" in done.err, done
+
+
+def test_a_cluster_that_does_not_answer_is_one_sentence(newcomer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+    (newcomer.home / ".openpai").mkdir()
+    entry = f"- {{cluster_alias: gone, pai_uri: 'http://127.0.0.1:{port}', user: me, token: t}}\n"
+    (newcomer.home / ".openpai/clusters.yaml").write_text(entry)
+    for words in (["list-jobs"], ["sub", "-i", "x", "true"], ["cluster-resources"]):
+        done = newcomer.pai(*words)
+        assert done.status == 1 and f"gone at http://127.0.0.1:{port} does not answer" in done.err, done
+        assert done.out == "" and "Traceback" not in done.err
+
+
+def test_a_home_that_cannot_be_written_is_one_sentence(newcomer) -> None:
+    done = newcomer.pai("sub", "true", env={"HOME": "/proc/nowhere"})
+    assert done.status == 1 and done.err.startswith("pai: ") and "Traceback" not in done.err, done
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to mount")
+def test_a_full_disk_is_one_sentence(newcomer) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(newcomer.home)], check=True)
+    try:
+        (newcomer.home / "filler").write_bytes(b"x" * (48 << 10))
+        done = newcomer.pai("sub", "true")
+        assert done.status == 1 and done.err.splitlines()[-2 if "log is" in done.err else -1].startswith(
+            "pai: "
+        ), done
+        assert "Traceback" not in done.err and "space" in done.err.lower(), done
+    finally:
+        subprocess.run(["umount", "-l", str(newcomer.home)], check=True)
+
+
+def test_debug_shows_where_it_happened_and_only_then(newcomer) -> None:
+    assert "Traceback" not in newcomer.pai("sub").err
+    assert "Traceback" in newcomer.pai("--debug", "sub").err
+
+
+def test_nobody_reads_any_more(person) -> None:
+    person.pai("sub", "true")
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        ["pai", "list-jobs"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        env=person.env(),
+        cwd=person.project,
+        text=True,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+    assert person.sh("pai --help | head -1; echo ${PIPESTATUS[1]}").err == ""
+
+
+def on_terminal(command: list[str], **how) -> str:
+    """What a command prints when it sits at a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, **how)
+    os.close(theirs)
+    out = b""
+    while True:
+        ready, _, _ = select.select([ours], [], [], 30)
+        try:
+            data = os.read(ours, 65536) if ready else b""
+        except OSError:
+            break
+        if not data:
+            break
+        out += data
+    process.wait(30)
+    os.close(ours)
+    return out.decode()
+
+
+def test_colours_are_for_terminals_only(person) -> None:
+    person.pai("sub", "--wait", "true")
+    assert "\x1b[" not in person.pai("list-jobs").out
+    how = {"cwd": person.project}
+    assert "\x1b[32mSUCCEEDED\x1b[0m" in on_terminal(["pai", "list-jobs"], env=person.env(), **how)
+    assert "\x1b[" not in on_terminal(["pai", "list-jobs"], env=person.env(NO_COLOR="1"), **how)
+
+
+def test_strange_names_print_where_the_terminal_knows_only_ascii(person) -> None:
+    done = person.pai(
+        "sub", "-f", "echo 'grün'", env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    )
+    assert done.status == 0 and done.out == "grün\n", done
+
+
+def test_options_may_be_shortened_while_they_are_unambiguous(person) -> None:
+    assert person.pai("list-jobs", "--lim", "1").status == 0
+    assert person.pai("sub", "--fol", "echo", "x").out == "x\n"
+
+
+def test_the_older_command_line_still_works(person) -> None:
+    done = person.run(["opai", "job", "list", "-o", "json"])
+    assert done.status == 0 and isinstance(json.loads(done.out), list)
+    assert person.run(["opai", "job", "nonsense"]).status == 2
