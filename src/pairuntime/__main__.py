@@ -9,9 +9,9 @@ def main(argv: "list[str]") -> "int":
 
         return zygote.serve(int(argv[1]))
     if len(argv) == 2 and argv[0] == "supervise":
-        from pairuntime.supervisor import supervise
+        from pairuntime.supervisor import supervise, tree
 
-        return supervise.supervise(argv[1])
+        return supervise.supervise(argv[1], tree.Cgroup(tree.PROC, ""))
     sys.stderr.write("usage: pairuntime zygote FD | pairuntime supervise FOLDER\n")
     return 2
 

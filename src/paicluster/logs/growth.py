@@ -69,8 +69,11 @@ class Growth:
         while at < len(data):
             wd, _, _, length = _EVENT.unpack_from(data, at)
             at += _EVENT.size + length
-            for event in self._waiters.get(wd, ()):
-                event.set()
+            # -1: more happened than the kernel could note. Then it may concern anybody.
+            waiters = [self._waiters.get(wd, set())] if wd >= 0 else list(self._waiters.values())
+            for events in waiters:
+                for event in events:
+                    event.set()
 
 
 class Watch:

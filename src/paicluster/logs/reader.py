@@ -68,33 +68,41 @@ class LogReader:
             else:
                 return Chunk(offset, b"")
 
+    def last(self, size: int) -> bytes:
+        """The last bytes that are kept, at most so many."""
+        end = self.size()
+        return b"".join(chunk.data for chunk in self._between(max(0, end - size), end))
+
+    def _between(self, begin: int, end: int) -> list[Chunk]:
+        """Everything kept of this range, in order."""
+        found = []
+        while begin < end:
+            chunk = self.read(begin, end - begin)
+            if chunk.offset >= end or not chunk.data:
+                break
+            # A chunk that begins past the offset asked for may reach past the end.
+            found.append(Chunk(chunk.offset, chunk.data[: end - chunk.offset]))
+            begin = found[-1].end
+        return found
+
     def tail(self, lines: int) -> int:
         """The offset at which the last so many lines begin."""
         end = self.size()
         if lines <= 0:
             return end
-        wanted = lines
+        first = end
         position = end
         # The newline that ends the last line does not begin another.
-        last = True
+        ignored = end - 1
         while position > 0:
             begin = max(0, position - _TAIL_BLOCK)
-            chunk = self.read(begin, position - begin)
-            if chunk.offset >= position or not chunk.data:
-                return position
-            data = chunk.data
-            if last and data.endswith(b"\n"):
-                data = data[:-1]
-            last = False
-            at = len(data)
-            while wanted:
-                at = data.rfind(b"\n", 0, at)
-                if at < 0:
-                    break
-                wanted -= 1
-            if not wanted:
-                return chunk.offset + at + 1
-            if chunk.offset > begin:
-                return chunk.offset
+            for chunk in reversed(self._between(begin, position)):
+                at = len(chunk.data)
+                while (at := chunk.data.rfind(b"\n", 0, at)) >= 0:
+                    if chunk.offset + at != ignored:
+                        lines -= 1
+                        if not lines:
+                            return chunk.offset + at + 1
+                first = chunk.offset
             position = begin
-        return 0
+        return first

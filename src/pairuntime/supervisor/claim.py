@@ -78,13 +78,14 @@ def bury(folder: "str", attempt: "str") -> "bool":
 
 
 def read(folder: "str") -> "dict[str, object] | None":
-    """What the owner wrote, or None when the attempt is unclaimed."""
+    """What the owner wrote, or None when the attempt is unclaimed. Empty: claimed, nobody knows by whom."""
     try:
         with open(os.path.join(folder, NAME), "rb") as f:
-            owner = json.loads(f.read().decode())
+            return dict(json.loads(f.read().decode()))
     except FileNotFoundError:
         return None
-    return dict(owner)
+    except ValueError:  # the machine lost its power before the words were on disk
+        return {}
 
 
 def held(folder: "str") -> "bool":

@@ -4,33 +4,65 @@ MASK = b"******"
 
 
 class Masker:
-    """With no secrets this passes every byte through at once."""
+    """Every byte that belongs to a secret is covered; secrets that overlap share one mask.
+
+    What comes out does not depend on how the stream was cut into reads. With no secrets every byte
+    passes at once.
+    """
 
     def __init__(self, secrets: "list[bytes]") -> "None":
-        # Longest first, so that a secret containing another is replaced whole. Very short
-        # values would mask ordinary text, and cannot be kept secret anyway.
-        self._secrets = sorted((s for s in set(secrets) if len(s) >= 4), key=len, reverse=True)
+        # Very short values would mask ordinary text, and cannot be kept secret anyway.
+        self._secrets = sorted(s for s in set(secrets) if len(s) >= 4)
         self._held = b""
+        # So many bytes at the front of what is held lie under a mask that was already written: they
+        # are kept because another secret may begin among them.
+        self._covered = 0
 
     def feed(self, data: "bytes") -> "bytes":
         if not self._secrets:
             return data
         data = self._held + data
-        for secret in self._secrets:
-            data = data.replace(secret, MASK)
-        cut = len(data) - self._longest_prefix_at_end(data)
-        self._held = data[cut:]
-        return data[:cut]
+        return self._emit(data, self._undecided(data))
 
     def flush(self) -> "bytes":
-        held, self._held = self._held, b""
-        return held
+        return self._emit(self._held, len(self._held))
 
-    def _longest_prefix_at_end(self, data: "bytes") -> "int":
-        best = 0
+    def _undecided(self, data: "bytes") -> "int":
+        """Where the tail begins that may yet turn out to be the front of a secret."""
+        first = len(data)
         for secret in self._secrets:
-            for size in range(min(len(secret) - 1, len(data)), best, -1):
-                if data.endswith(secret[:size]):
-                    best = size
+            at = data.find(secret[:1], max(0, len(data) - len(secret) + 1), first)
+            while at >= 0:
+                if secret.startswith(data[at:]):
+                    first = at
                     break
-        return best
+                at = data.find(secret[:1], at + 1, first)
+        return first
+
+    def _emit(self, data: "bytes", upto: "int") -> "bytes":
+        """What stands before ``upto``, masked; the rest is held."""
+        out = []
+        # Where the masked run under way ends, and up to where everything is written or masked.
+        end = done = self._covered
+        for start, stop in self._found(data):
+            if start >= end:
+                if start >= upto:
+                    break
+                out.append(data[done:start])
+                out.append(MASK)
+            end = done = max(end, stop)
+        if done < upto:
+            out.append(data[done:upto])
+        self._held = data[upto:]
+        self._covered = max(0, end - upto)
+        return b"".join(out)
+
+    def _found(self, data: "bytes") -> "list[tuple[int, int]]":
+        found = []
+        for secret in self._secrets:
+            at = data.find(secret)
+            while at >= 0:
+                found.append((at, at + len(secret)))
+                at = data.find(secret, at + 1)
+        found.sort()
+        return found

@@ -14,7 +14,11 @@ class Merged:
     def __init__(self, log: "Log") -> "None":
         self._log = log
         self._pending = {}  # type: dict[str, bytes]
+        self._ended = set()  # type: set[str]
+        # Whose long line is being written.
         self._owner = None  # type: str | None
+        # The log ends in a line that nobody will go on with: whoever writes next ends it first.
+        self._dangling = False
 
     def feed(self, stream: "str", data: "bytes") -> "None":
         pending = self._pending.get(stream)
@@ -24,37 +28,53 @@ class Merged:
             if len(data) <= _PATIENCE:
                 self._pending[stream] = data
                 return
-            self._log.write(b"\n")
             self._owner = None
-        cut = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+            self._dangling = True
+        cut = _end_of_lines(data)
         if len(data) - cut > _LONG_LINE:
             self._owner = stream
-            cut = len(data)
-        elif cut and self._owner == stream:
-            self._owner = None
-        if cut:
-            self._log.write(data[:cut] if cut < len(data) else data)
+            self._pending[stream] = b""
+            self._write(data)
+            return
         self._pending[stream] = data[cut:]
-        if cut and self._owner is None:
-            self._release(stream)
+        if cut:
+            self._owner = None
+            self._write(data[:cut] if cut < len(data) else data)
+            self._release()
 
     def end(self, stream: "str") -> "None":
         """The stream is over: its last line may have no end."""
-        rest = self._pending.pop(stream, b"")
-        if self._owner is not None and self._owner != stream:
-            self._log.write(b"\n")
-        self._owner = None
-        if rest:
-            self._log.write(rest)
-        for other in list(self._pending):
-            if rest and self._pending[other]:
-                self._log.write(b"\n")
-            self._release(other)
+        self._ended.add(stream)
+        if self._owner is not None:
+            if self._owner != stream:
+                return  # what is pending follows when the long line of the other ends
+            rest = self._pending.pop(stream, b"")
+            if rest:
+                self._write(rest)
+            self._owner = None
+            self._dangling = True
+        self._release()
 
-    def _release(self, finished: "str") -> "None":
-        """Lines of the other stream that waited for a long line to end."""
+    def _release(self) -> "None":
+        """Nobody is within a line: write the lines that waited, and the last one of a stream that is over."""
         for stream, data in list(self._pending.items()):
-            cut = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+            cut = _end_of_lines(data)
             if cut:
-                self._log.write(data[:cut])
+                self._write(data[:cut])
+            if stream in self._ended:
+                del self._pending[stream]
+                if data[cut:]:
+                    self._write(data[cut:])
+                    self._dangling = True
+            elif cut:
                 self._pending[stream] = data[cut:]
+
+    def _write(self, data: "bytes") -> "None":
+        if self._dangling:
+            self._log.write(b"\n")
+            self._dangling = False
+        self._log.write(data)
+
+
+def _end_of_lines(data: "bytes") -> "int":
+    return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1

@@ -35,9 +35,8 @@ class Log:
             try:
                 done = os.write(self._fd, view[:room] if len(view) > room else view)
             except OSError as e:
-                if e.errno not in _NO_ROOM:
-                    raise
-                if not self._drop_oldest(keep=1):
+                # Room can be made; nothing else that befalls a log may end the task that writes it.
+                if e.errno not in _NO_ROOM or not self._drop_oldest(keep=1):
                     self._lose(len(view))
                     return
                 continue
@@ -53,9 +52,8 @@ class Log:
         if self._fd >= 0:
             try:
                 os.fdatasync(self._fd)
-            except OSError as e:
-                if e.errno not in _NO_ROOM:
-                    raise
+            except OSError:
+                pass
 
     def drop_all_but_newest(self) -> "bool":
         """Make room on a full disk. False when there was nothing to drop."""
@@ -67,13 +65,12 @@ class Log:
     def _open(self) -> "bool":
         while True:
             try:
+                # A file of this name can only be what a crash of the machine left of an earlier start.
                 self._fd = os.open(
-                    self._prefix + str(self._offset), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
+                    self._prefix + str(self._offset), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600
                 )
             except OSError as e:
-                if e.errno not in _NO_ROOM:
-                    raise
-                if not self._drop_oldest(keep=0):
+                if e.errno not in _NO_ROOM or not self._drop_oldest(keep=0):
                     return False
                 continue
             self._starts.append(self._offset)
@@ -82,13 +79,19 @@ class Log:
 
     def _close(self) -> "None":
         self.sync()
-        os.close(self._fd)
+        try:
+            os.close(self._fd)
+        except OSError:
+            pass
         self._fd = -1
 
     def _drop_oldest(self, keep: "int") -> "bool":
         if len(self._starts) <= keep:
             return False
-        os.unlink(self._prefix + str(self._starts.pop(0)))
+        try:
+            os.unlink(self._prefix + str(self._starts.pop(0)))
+        except OSError:
+            pass
         return True
 
     def _lose(self, count: "int") -> "None":

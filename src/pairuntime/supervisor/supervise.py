@@ -1,7 +1,7 @@
 """The life of one supervisor: claim, start, carry the output, end the tree, write the record.
 
 It is single-threaded and small: it is forked from the zygote, and what it touches becomes private
-memory. Anything large (the environment) is read in the child that becomes the user's program.
+memory. What a large gang has in common comes to the task through its script, not through here.
 """
 
 import errno
@@ -20,6 +20,8 @@ SPEC = "spec.json"
 STOP = "stop"
 
 _READ = 65536
+# What the end of an attempt waits out rather than be lost to.
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
@@ -27,8 +29,11 @@ def _ignore(signum: "int", frame: "object") -> "None":
     """Signals only wake the loop; what happened is looked up, not remembered."""
 
 
-def supervise(folder: "str") -> "int":
-    """Run the attempt in this folder, unless someone else has it. Gives this process's exit status."""
+def supervise(folder: "str", cgroup: "tree.Cgroup") -> "int":
+    """Run the attempt in this folder, unless someone else has it. Gives this process's exit status.
+
+    This process is in the cgroup already, if there is one.
+    """
     with open(os.path.join(folder, SPEC), "rb") as f:
         spec = json.loads(f.read().decode())
     wake_r, wake_w = os.pipe()
@@ -40,12 +45,20 @@ def supervise(folder: "str") -> "int":
     lock = claim.take(folder, spec["attempt"])
     if lock < 0:
         return 3
-    _Attempt(folder, spec, wake_r).run()
+    attempt = _Attempt(folder, spec, cgroup, wake_r)
+    try:
+        attempt.run()
+    except BaseException:
+        # Nothing of a task may outlive the only one who can end it.
+        attempt.abandon()
+        raise
     return 0
 
 
 class _Attempt:
-    def __init__(self, folder: "str", spec: "dict[str, object]", wake: "int") -> "None":
+    def __init__(
+        self, folder: "str", spec: "dict[str, object]", cgroup: "tree.Cgroup", wake: "int"
+    ) -> "None":
         self._folder = folder
         self._attempt = str(spec["attempt"])
         self._argv = spec["argv"]  # type: list[str] # type: ignore[assignment]
@@ -54,8 +67,8 @@ class _Attempt:
         self._grace_s = float(spec.get("grace_s", 10))  # type: ignore[arg-type]
         self._linger_s = float(spec.get("linger_s", 0.5))  # type: ignore[arg-type]
         self._wake = wake
-        group = spec.get("tree") or {}  # type: dict[str, str] # type: ignore[assignment]
-        self._cgroup = tree.Cgroup(group.get("mode", tree.PROC), group.get("path", ""))
+        self._cgroup = cgroup
+        self._environment = spec["env"]  # type: dict[str, str] # type: ignore[assignment]
         limit = int(spec.get("log_limit", 512 << 20))  # type: ignore[call-overload]
         segment = int(spec.get("log_segment", 64 << 20))  # type: ignore[call-overload]
         secrets = [str(s).encode() for s in spec.get("mask", ())]  # type: ignore[attr-defined]
@@ -71,7 +84,7 @@ class _Attempt:
         self._signals_sent = []  # type: list[int]
 
     def run(self) -> "None":
-        reserved = record.reserve(self._folder)
+        reserved = self._reserve()
         started_ms = int(time.time() * 1000)
         started = time.monotonic()
         tree.become_subreaper()
@@ -80,6 +93,8 @@ class _Attempt:
         self._tell("started")
         if self._main:
             self._carry()
+        for fd in list(self._reads):
+            self._close(fd)
         elapsed_ms = int((time.monotonic() - started) * 1000)
         code, signum = _decode(self._status)
         self._write_record(
@@ -99,75 +114,111 @@ class _Attempt:
                 "log_dropped": sum(log.dropped for log in self._logs.values()),
             },
         )
-        self._cgroup.remove()
         self._tell("ended")
+
+    def abandon(self) -> "None":
+        """We cannot go on: end the tree and leave. Claimed, unlocked and without a record means lost."""
+        while self._main:
+            self._kill_all()
+            self._reap()
+            if self._childless:
+                return
+            time.sleep(0.01)
+
+    def _reserve(self) -> "int":
+        pause = 0.05
+        while True:
+            try:
+                return record.reserve(self._folder)
+            except OSError as e:
+                if e.errno not in _PASSING:
+                    raise
+                time.sleep(pause)
+                pause = min(pause * 2, 5.0)
 
     # -- starting ------------------------------------------------------------------------------
 
     def _start(self) -> "str":
         """Start the user's program. Gives the reason when it could not be started."""
-        self._cgroup.make()
         out_r, out_w = os.pipe()
         err_r, err_w = os.pipe()
-        told_r, told_w = os.pipe()
-        pid = self._cgroup.fork()
-        if pid == 0:
-            self._become_program(out_w, err_w, told_w)
-        for fd in (out_w, err_w, told_w):
-            os.close(fd)
-        problem = b""
-        while True:  # ends at once when the child becomes the program: the descriptor closes on exec
-            part = os.read(told_r, 4096)
-            if not part:
-                break
-            problem += part
-        os.close(told_r)
-        self._main = pid
+        what = "enter the folder %s" % self._cwd
+        problem = ""
+        try:
+            os.chdir(self._cwd)
+            os.umask(0o022)
+            what = "start %s" % self._argv[0]
+            self._main = self._spawn(out_w, err_w)
+        except OSError as e:
+            problem = "cannot %s: %s" % (what, os.strerror(e.errno or 0))
+        os.close(out_w)
+        os.close(err_w)
         for fd, name in ((out_r, "stdout"), (err_r, "stderr")):
             os.set_blocking(fd, False)
             self._reads[fd] = name
             self._poll.register(fd, select.POLLIN | select.POLLHUP)
-        return problem.decode("utf-8", "replace")
+        return problem
 
-    def _become_program(self, out: "int", err: "int", told: "int") -> "None":
-        """In the child: never returns."""
-        what = "prepare"
-        try:
-            tree.die_with_parent()
-            os.setsid()
-            signal.set_wakeup_fd(-1)
-            for signum in _HANDLED + (signal.SIGPIPE,):
-                signal.signal(signum, signal.SIG_DFL)
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(nothing, 0)
-            os.dup2(out, 1)
-            os.dup2(err, 2)
-            what = "join the task's cgroup"
-            self._cgroup.join()
-            what = "read its environment"
-            environment = {}  # type: dict[str, str]
-            for name in ("env.shared.json", "env.json"):
-                try:
-                    with open(os.path.join(self._folder, name), "rb") as f:
-                        environment.update(json.loads(f.read().decode()))
-                except FileNotFoundError:
-                    pass
-            what = "enter the folder %s" % self._cwd
-            os.chdir(self._cwd)
-            os.umask(0o022)
-            what = "start %s" % self._argv[0]
-            os.execvpe(self._argv[0], self._argv, environment)
-        except OSError as e:
-            os.write(told, ("cannot %s: %s" % (what, os.strerror(e.errno or 0))).encode())
-        except BaseException as e:
-            os.write(told, ("cannot %s: %r" % (what, e)).encode())
-        os._exit(127)
+    def _spawn(self, out: "int", err: "int") -> "int":
+        """The program in a session of its own. Spawned, not forked: our memory need not be copied."""
+        program, argv = self._argv[0], self._argv
+        spawn = getattr(os, "posix_spawn", None)  # since Python 3.8
+        if spawn is not None:
+            actions = [
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, out, 1),
+                (os.POSIX_SPAWN_DUP2, err, 2),
+            ]
+            try:
+                return int(
+                    spawn(
+                        program,
+                        argv,
+                        self._environment,
+                        file_actions=actions,
+                        setsid=True,
+                        setsigmask=(),
+                        setsigdef=(*_HANDLED, signal.SIGPIPE),
+                    )
+                )
+            except NotImplementedError:  # a C library that cannot begin a session when it spawns
+                pass
+        return self._fork_program(program, argv, out, err)
+
+    def _fork_program(self, program: "str", argv: "list[str]", out: "int", err: "int") -> "int":
+        told_r, told_w = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                os.setsid()
+                signal.set_wakeup_fd(-1)
+                for signum in (*_HANDLED, signal.SIGPIPE):
+                    signal.signal(signum, signal.SIG_DFL)
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                os.dup2(out, 1)
+                os.dup2(err, 2)
+                os.execve(program, argv, self._environment)
+            except OSError as e:
+                code = e.errno or 1
+            finally:
+                os.write(told_w, b"%d" % code)
+                os._exit(127)
+        os.close(told_w)
+        # Ends at once when the child becomes the program: its end of the pipe closes then.
+        problem = os.read(told_r, 16)
+        os.close(told_r)
+        if problem:
+            os.waitpid(pid, 0)
+            raise OSError(int(problem), os.strerror(int(problem)))
+        return pid
 
     # -- carrying ------------------------------------------------------------------------------
 
     def _carry(self) -> "None":
         """Until the main process has ended, the rest of its tree is gone, and the pipes are empty."""
         deadline = None  # type: float | None
+        stopping = False
         asked = False
         while not (self._status is not None and self._childless and not self._reads):
             timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -186,8 +237,8 @@ class _Attempt:
                         self._close(fd)
                 continue
             now = time.monotonic()
-            if not asked and self._stop_requested():
-                asked = True
+            if not stopping and self._stop_requested():
+                stopping = asked = True
                 self._signal_all(signal.SIGTERM)
                 deadline = now + self._grace_s
             elif self._status is not None and deadline is None:
@@ -195,7 +246,8 @@ class _Attempt:
                 # empties its pipe), then is asked, then killed.
                 deadline = now + self._linger_s
             elif deadline is not None and now >= deadline:
-                if not asked and signal.SIGTERM not in self._signals_sent:
+                if not asked:
+                    asked = True
                     self._signal_all(signal.SIGTERM)
                     deadline = now + self._linger_s
                 else:
@@ -257,20 +309,24 @@ class _Attempt:
         return True
 
     def _everyone(self) -> "list[int]":
-        return sorted(set(self._cgroup.members()).union(tree.descendants(os.getpid())))
+        own = os.getpid()
+        return sorted(set(self._cgroup.members()).union(tree.descendants(own)).difference((own,)))
 
     def _signal_all(self, signum: "int") -> "None":
         for pid in self._everyone():
             tree.send(pid, signum)
             tree.send(pid, signal.SIGCONT)
-        self._signals_sent.append(int(signum))
+        self._note_sent(signum)
 
     def _kill_all(self) -> "None":
-        self._cgroup.kill()
-        for pid in tree.descendants(os.getpid()):
-            tree.send(pid, signal.SIGKILL)
-        if int(signal.SIGKILL) not in self._signals_sent:
-            self._signals_sent.append(int(signal.SIGKILL))
+        self._cgroup.kill_others()
+        tree.kill_below(os.getpid())
+        self._note_sent(signal.SIGKILL)
+
+    def _note_sent(self, signum: "int") -> "None":
+        """What the main process may have died of; what only its leftovers were sent is not told."""
+        if self._status is None and int(signum) not in self._signals_sent:
+            self._signals_sent.append(int(signum))
 
     def _write_record(self, reserved: "int", what: "dict[str, object]") -> "None":
         for log in self._logs.values():
@@ -281,7 +337,7 @@ class _Attempt:
                 record.write(self._folder, reserved, what)
                 return
             except OSError as e:
-                if e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):
+                if e.errno not in _PASSING:
                     raise
                 # Until the end can be told the attempt counts as running: nothing is lost by waiting.
                 for log in self._logs.values():
@@ -304,6 +360,17 @@ class _Attempt:
             pass
         finally:
             os.close(fd)
+
+
+def _restore_signals() -> "None":
+    """As a program expects them: Python, the zygote, or a shell's ``&`` may have had some ignored."""
+    for signum in range(1, signal.NSIG):
+        try:
+            if signum in _HANDLED or signal.getsignal(signum) == signal.SIG_IGN:
+                signal.signal(signum, signal.SIG_DFL)
+        except (OSError, ValueError):
+            pass  # a number that is no signal here
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _drain(fd: "int") -> "None":

@@ -16,7 +16,6 @@ V2 = "v2"
 V1 = "v1"
 PROC = "proc"
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -67,11 +66,6 @@ except (ImportError, OSError):  # a Python without ctypes: the tree is then foun
 def become_subreaper() -> "bool":
     """Orphans of the tree become our children instead of init's, so none can slip away."""
     return _prctl is not None and _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-
-
-def die_with_parent() -> "None":
-    if _prctl is not None:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def send(pid: "int", signum: "int") -> "None":
@@ -132,6 +126,20 @@ def descendants(pid: "int") -> "list[int]":
     return found
 
 
+def kill_below(pid: "int") -> "None":
+    """Kill all descendants. They are stopped first, so that nothing forks away from under us."""
+    seen = set()  # type: set[int]
+    while True:
+        fresh = [child for child in descendants(pid) if child not in seen]
+        if not fresh:
+            break
+        for child in fresh:
+            send(child, signal.SIGSTOP)
+        seen.update(fresh)
+    for child in seen:
+        send(child, signal.SIGKILL)
+
+
 def marked(marker: "bytes") -> "list[int]":
     """Processes of ours whose environment carries this ``NAME=value``."""
     found = []
@@ -147,7 +155,10 @@ def marked(marker: "bytes") -> "list[int]":
 
 
 class Cgroup:
-    """One cgroup directory for one task; ``path`` empty means that there is none."""
+    """One cgroup directory for one task; ``path`` empty means that there is none.
+
+    The supervisor is in it too: what it starts is then there from the first moment.
+    """
 
     def __init__(self, mode: "str", path: "str") -> "None":
         self.mode = mode
@@ -157,25 +168,25 @@ class Cgroup:
     def make(self) -> "None":
         if self.path:
             try:
-                os.mkdir(self.path)
+                os.makedirs(self.path)
             except FileExistsError:
                 pass
 
     def fork(self) -> "int":
-        """A fork whose child is in the group, or can be: it must still call `join`."""
+        """A fork whose child is born in the group where that can be; else it must still `join`."""
         if self.mode == V2 and self.path and _clone3 is not None:
             fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             pid = _clone3(fd)
             if pid == 0:
                 self._joined = True
-                return 0
-            os.close(fd)
-            if pid > 0:
+            else:
+                os.close(fd)
+            if pid >= 0:
                 return pid
         return os.fork()
 
     def join(self) -> "None":
-        """Called by the child before it becomes the user's program."""
+        """Put this process into the group, unless it was born there."""
         if self.path and not self._joined:
             fd = os.open(self.path + "/cgroup.procs", os.O_WRONLY)
             os.write(fd, b"0")
@@ -191,6 +202,7 @@ class Cgroup:
             return []
 
     def kill(self) -> "None":
+        """Everyone in it, the supervisor as well: for when that one is dead already."""
         if not self.path:
             return
         if self.mode == V2:
@@ -209,6 +221,16 @@ class Cgroup:
         for pid in self.members():
             send(pid, signal.SIGKILL)
 
+    def kill_others(self) -> "None":
+        """Everyone in it but the supervisor that calls."""
+        own = os.getpid()
+        others = [pid for pid in self.members() if pid != own]
+        # Stopped first, so that nothing forks away while the rest is being killed.
+        for pid in others:
+            send(pid, signal.SIGSTOP)
+        for pid in others:
+            send(pid, signal.SIGKILL)
+
     def remove(self) -> "None":
         if self.path:
             try:
@@ -220,17 +242,16 @@ class Cgroup:
 def kill_orphaned(cgroup: "Cgroup", marker: "bytes") -> "int":
     """Kill what a dead supervisor left behind. Gives how many were still there: call until it is 0.
 
-    Without a cgroup the tree is known by the mark in its environment, and by descent from there.
+    The tree is known by its cgroup, by the mark in its environment, and by descent from there.
     """
-    left = cgroup.members()
+    left = set(cgroup.members())
     if left:
         cgroup.kill()
-    if not cgroup.path:
-        roots = marked(marker)
-        left = sorted(set(roots).union(*(descendants(pid) for pid in roots)))
-        # Stopped first, so that nothing forks away while the rest is being killed.
-        for pid in left:
-            send(pid, signal.SIGSTOP)
-        for pid in left:
-            send(pid, signal.SIGKILL)
+    roots = marked(marker)
+    left.update(roots, *(descendants(pid) for pid in roots))
+    # Stopped first, so that nothing forks away while the rest is being killed.
+    for pid in left:
+        send(pid, signal.SIGSTOP)
+    for pid in left:
+        send(pid, signal.SIGKILL)
     return len(left)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
 import shutil
 import signal
@@ -56,6 +55,7 @@ class ProcessEngine:
         self._hint: Hint = lambda uid: None
         self._events_fd = -1
         self._events_pending = b""
+        self._boot_id = claim.boot_id()
         self._zygote: Zygote | None = None
         self._pidfds: dict[str, int] = {}
 
@@ -111,22 +111,28 @@ class ProcessEngine:
         for uid, observation in seen.items():
             if observation.phase is Phase.RUNNING:
                 self._watch(uid)
-            else:
-                self._unwatch(uid)
         return seen
 
     async def log_tail(self, uid: str, size: int) -> bytes:
         log = LogReader(self.log_folder(uid), "all")
-        return await self._in_files(lambda: log.read(max(0, log.size() - size), size).data)
+        return await self._in_files(lambda: log.last(size))
 
     def _look(self, uids: Sequence[str]) -> dict[str, Observation]:
         return {uid: self._settle(uid, folder.look(folder.path_of(self._tasks, uid))) for uid in uids}
 
     def _settle(self, uid: str, seen: Observation) -> Observation:
         """A lost attempt is reported as lost only when nothing of it is left."""
+        if seen.phase is Phase.ENDED and uid not in self._pidfds:
+            # Its supervisor ended while nobody watched; else the cgroup goes when it has left it.
+            self._hold.cgroup(uid).remove()
         if seen.phase is not Phase.LOST:
             return seen
-        group = self._hold.cgroup(uid)
+        path = folder.path_of(self._tasks, uid)
+        owner = folder.owner_of(path) or {}
+        if owner.get("boot_id", self._boot_id) != self._boot_id:
+            return seen  # the machine was started anew meanwhile: nothing can be left
+        # As it was started, which need not be how trees are held now.
+        group = folder.cgroup_of(path) or self._hold.cgroup(uid)
         if tree.kill_orphaned(group, folder.marker(uid).encode()):
             return Observation(Phase.RUNNING, started_ms=seen.started_ms)
         group.remove()
@@ -136,34 +142,43 @@ class ProcessEngine:
 
     async def launch(self, gang: Sequence[TaskLaunch]) -> None:
         folders = await self._in_files(lambda: self._prepare_all(gang))
+        if not folders:
+            return
         assert self._zygote is not None
-        pids = await self._zygote.launch(folders)
-        failed = [-pid for pid in pids if pid < 0]
-        if failed:
+        try:
+            groups = [self._hold.cgroup(task.uid) for task in gang]
+            pids = await self._zygote.launch(list(zip(folders, groups, strict=True)))
+        except LaunchFailed:
+            # It died before it could tell whether they had started.
             await self.stop([task.uid for task in gang], 0)
-            raise LaunchFailed(f"The machine could not start another process: {os.strerror(failed[0])}.")
+            raise
+        if pids[0] < 0:
+            raise LaunchFailed(f"The machine could not start another process: {os.strerror(-pids[0])}.")
         for task, pid in zip(gang, pids, strict=True):
             self._watch(task.uid, pid)
 
     def _prepare_all(self, gang: Sequence[TaskLaunch]) -> list[Path]:
         """All folders, or none: nothing is started before the last one is complete."""
+        paths: list[Path] = []
         made: list[Path] = []
         shared: dict[int, Path] = {}
         try:
             for task in gang:
                 path = folder.path_of(self._tasks, task.uid)
+                paths.append(path)
+                if folder.complete(path, self._boot_id):
+                    continue
                 made.append(path)
                 shared_file = None
-                if task.shared_environment:
+                if len(gang) > 1:
                     key = id(task.shared_environment)
                     if key not in shared:
                         shared[key] = self._run / f"env.{task.uid}"
-                        text = json.dumps(dict(task.shared_environment))
-                        shared[key].write_text(text)
-                        shared[key].chmod(0o600)
+                        folder.write_exports(shared[key], task)
                     shared_file = shared[key]
                 spec: dict[str, object] = {
                     **self._limits,
+                    "boot_id": self._boot_id,
                     "events": str(self._run / "events"),
                     "tree": self._hold.as_spec(task.uid),
                 }
@@ -178,7 +193,7 @@ class ProcessEngine:
         finally:
             for path in shared.values():
                 path.unlink(missing_ok=True)
-        return made
+        return paths
 
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
         await self._in_files(lambda: self._stop_all(uids, grace_s))
@@ -243,6 +258,7 @@ class ProcessEngine:
 
     def _supervisor_ended(self, uid: str) -> None:
         self._unwatch(uid)
+        self._hold.cgroup(uid).remove()
         self._hint(uid)
 
     def _unwatch(self, uid: str) -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shlex
 import shutil
+from functools import cache
 from pathlib import Path
 
 from paicluster.engines.interface import ABSENT, Observation, Phase, TaskLaunch
-from pairuntime.supervisor import claim, record, supervise
+from pairuntime.supervisor import claim, record, supervise, tree
 
 SCRIPT = "task.sh"
 WORK = "work"
+EXPORTS = "env.sh"
+
+# A shell needs these before it can read anything.
+_START_VARIABLES = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH")
 
 _BASH_HEADER = "set -o errexit -o nounset -o pipefail\n"
 _SH_HEADER = "set -o errexit -o nounset\n"
@@ -26,14 +33,34 @@ def marker(uid: str) -> str:
     return f"PAI_ATTEMPT_UID={uid}"
 
 
+@cache
 def shell() -> str:
     return shutil.which("bash") or shutil.which("sh") or "/bin/sh"
 
 
+def complete(folder: Path, boot_id: str) -> bool:
+    """Whether everything is there that a supervisor needs, or the time for that is over."""
+    spec = _spec(folder)
+    # The files are not forced to disk one by one. What was written before the machine was last started
+    # may be cut short, and nobody can be reading it: it is written again.
+    return (spec is not None and spec.get("boot_id") == boot_id) or (folder / claim.NAME).exists()
+
+
+def cgroup_of(folder: Path) -> tree.Cgroup | None:
+    """How the attempt's tree was told to be held; None when that cannot be read."""
+    held = (_spec(folder) or {}).get("tree")
+    return tree.Cgroup(str(held["mode"]), str(held["path"])) if isinstance(held, dict) else None
+
+
+def _spec(folder: Path) -> dict[str, object] | None:
+    try:
+        return dict(json.loads((folder / supervise.SPEC).read_bytes()))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
 def prepare(folder: Path, task: TaskLaunch, spec: dict[str, object], shared_file: Path | None) -> None:
     """Write everything a supervisor needs. `spec.json` comes last: with it the folder is complete."""
-    if (folder / supervise.SPEC).exists():
-        return
     # The folder is closed to others: script and environment may carry secrets.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     work = folder / WORK
@@ -42,19 +69,29 @@ def prepare(folder: Path, task: TaskLaunch, spec: dict[str, object], shared_file
     header = _BASH_HEADER if program.endswith("bash") else _SH_HEADER
     unpack = ""
     if task.sources is not None:
-        unpack = (
-            f"tar -xpf '{task.sources}' || {{ echo 'The sources could not be unpacked.' >&2; exit 127; }}\n"
-        )
-    _write(folder / SCRIPT, unpack + header + task.script + "\n")
+        bundle = shlex.quote(str(task.sources))
+        unpack = f"tar -xpf {bundle} || {{ echo 'The sources could not be unpacked.' >&2; exit 127; }}\n"
     key, _, value = marker(task.uid).partition("=")
-    _write(folder / "env.json", json.dumps({**task.environment, key: value, "PAI_WORK_DIR": str(work)}))
-    if shared_file is not None:
-        os.link(shared_file, folder / "env.shared.json")
+    environment = {**task.environment, key: value, "PAI_WORK_DIR": str(work)}
+    source = ""
+    if shared_file is None:
+        environment = {**task.shared_environment, **environment}
+    else:
+        # What a gang has in common grows with the gang: one file for all, read by the tasks' shells.
+        common = folder / EXPORTS
+        common.unlink(missing_ok=True)
+        os.link(shared_file, common)
+        source = f". {shlex.quote(str(common))}\n"
+        for name, value in task.shared_environment.items():
+            if name in _START_VARIABLES or not name.isidentifier():
+                environment.setdefault(name, value)
+    _write(folder / SCRIPT, source + unpack + header + task.script + "\n")
     spec = {
         **spec,
         "attempt": task.uid,
         "argv": [program, str(folder / SCRIPT)],
         "cwd": str(work),
+        "env": environment,
         "mask": list(task.secrets),
     }
     aside = folder / "spec.aside"
@@ -62,14 +99,43 @@ def prepare(folder: Path, task: TaskLaunch, spec: dict[str, object], shared_file
     aside.rename(folder / supervise.SPEC)
 
 
+def write_exports(path: Path, task: TaskLaunch) -> None:
+    """What this task's gang has in common, but for what each has of its own, in words of the shell."""
+    _write(
+        path,
+        "".join(
+            f"export {name}={shlex.quote(value)}\n"
+            for name, value in task.shared_environment.items()
+            if name.isidentifier() and name not in task.environment
+        ),
+    )
+
+
 def request_stop(folder: Path, uid: str, grace_s: float) -> bool:
     """Leave the request to stop. True: the attempt had not started, and now never will."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not (folder / record.NAME).exists():
         aside = folder / "stop.aside"
-        _write(aside, json.dumps({"grace_s": grace_s}))
-        aside.rename(folder / supervise.STOP)
-    return claim.bury(str(folder), uid)
+        try:
+            _write(aside, json.dumps({"grace_s": grace_s}))
+            aside.rename(folder / supervise.STOP)
+        except OSError as e:
+            _without_room(e, folder, supervise.STOP)
+    try:
+        return claim.bury(str(folder), uid)
+    except OSError as e:
+        return _without_room(e, folder, claim.NAME)
+
+
+def _without_room(error: OSError, folder: Path, name: str) -> bool:
+    """On a full disk another name for a file still fits: the spec has the usual grace, and no owner."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        raise error
+    try:
+        os.link(folder / supervise.SPEC, folder / name)
+    except FileExistsError:
+        return False
+    return True
 
 
 def owner_of(folder: Path) -> dict[str, object] | None:
@@ -82,8 +148,8 @@ def look(folder: Path) -> Observation:
     if owner is None:
         return ABSENT
     claimed_ms = _int(owner.get("claimed_ms"))
-    if owner.get("tombstone"):
-        return Observation(Phase.ENDED, ended_ms=claimed_ms, stopped=True, killed_by_us=True)
+    if owner and "pid" not in owner:  # a tombstone
+        return Observation(Phase.ENDED, ended_ms=claimed_ms or None, stopped=True, killed_by_us=True)
     # The lock is asked first: had it been free and the record absent at different moments, a task
     # that ended in between would look lost.
     alive = claim.held(str(folder))
@@ -117,6 +183,8 @@ def _int(value: object) -> int:
 def _write(path: Path, text: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        os.write(fd, text.encode())
+        data = text.encode()
+        while data:  # a disk that is nearly full takes a part and says nothing
+            data = data[os.write(fd, data) :]
     finally:
         os.close(fd)

@@ -7,10 +7,12 @@ import os
 import socket
 import subprocess
 import sys
-from collections import defaultdict, deque
+from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 from paicluster.engines.interface import LaunchFailed
+from pairuntime.supervisor.tree import Cgroup
 
 
 class Zygote:
@@ -18,7 +20,8 @@ class Zygote:
         self._runtime = runtime
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._answers: dict[str, deque[asyncio.Future[int]]] = defaultdict(deque)
+        # One for each gang asked for; answers come in the order of the questions.
+        self._answers: deque[asyncio.Future[list[int]]] = deque()
         self._reader: asyncio.Task[None] | None = None
         self._sending = asyncio.Lock()
 
@@ -41,30 +44,35 @@ class Zygote:
         self._reader = asyncio.create_task(self._read_answers(ours))
 
     async def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
         if self._reader is not None:
             self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._fail_all()
         if self._process is not None:
             await asyncio.to_thread(self._process.wait)
 
-    async def launch(self, folders: list[Path]) -> list[int]:
-        """Fork a supervisor for each folder. Gives pids, or negative error numbers."""
-        if self._socket is None:
-            await self.start()
+    async def launch(self, members: Sequence[tuple[Path, Cgroup]]) -> list[int]:
+        """Fork a supervisor for each attempt folder, born in its cgroup, and give their pids.
+
+        All or none: when one cannot be forked, the only number given is a negative error number.
+        """
+        question = b"\0".join(os.fsencode(f"{folder}\t{g.mode}\t{g.path}") for folder, g in members) + b"\n"
         loop = asyncio.get_running_loop()
-        futures = []
-        for folder in folders:
-            future: asyncio.Future[int] = loop.create_future()
-            self._answers[str(folder)].append(future)
-            futures.append(future)
+        answer: asyncio.Future[list[int]] = loop.create_future()
         async with self._sending:
-            if self._socket is not None:
-                try:
-                    await loop.sock_sendall(self._socket, b"".join(os.fsencode(f) + b"\n" for f in folders))
-                except OSError:
-                    self._fail_all()
-        return await asyncio.gather(*futures)
+            if self._socket is None:
+                await self.start()
+            assert self._socket is not None
+            # Noted before it is sent: the answer may be there before the sending returns.
+            self._answers.append(answer)
+            try:
+                await loop.sock_sendall(self._socket, question)
+            except OSError:
+                self._fail_all()
+        return await answer
 
     async def _read_answers(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -78,29 +86,20 @@ class Zygote:
                 break
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
-                number, _, folder = line.partition(b" ")
-                self._answer(os.fsdecode(folder), int(number))
-        # The zygote is gone. Whoever waits tries again; the next launch starts a new one.
+                answer = self._answers.popleft()
+                if not answer.done():
+                    answer.set_result([int(number) for number in line.split()])
+        # The zygote is gone. Whoever waits tries again; the next launch starts a new one, and nothing
+        # of what follows may touch that one.
+        gone = self._process
         self._socket = None
         sock.close()
-        if self._process is not None:
-            await asyncio.to_thread(self._process.wait)
         self._fail_all()
-
-    def _answer(self, folder: str, number: int) -> None:
-        waiting = self._answers.get(folder)
-        if waiting:
-            future = waiting.popleft()
-            if not waiting:
-                del self._answers[folder]
-            if not future.done():
-                future.set_result(number)
+        if gone is not None:
+            await asyncio.to_thread(gone.wait)
 
     def _fail_all(self) -> None:
-        for waiting in self._answers.values():
-            for future in waiting:
-                if not future.done():
-                    future.set_exception(
-                        LaunchFailed("The process that starts tasks died; it is started again.")
-                    )
-        self._answers.clear()
+        while self._answers:
+            answer = self._answers.popleft()
+            if not answer.done():
+                answer.set_exception(LaunchFailed("The process that starts tasks died; it is started again."))

@@ -1,0 +1,83 @@
+"""A load of small POSTs from a process of its own, lean enough that the server is what is measured.
+
+`python -m bench.load HOST PORT PATH CONNECTIONS SECONDS < bodies` sends the bodies (one a line) over that many
+connections and prints how many were answered and in how many seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+import uvloop
+
+
+class Client(asyncio.Protocol):
+    def __init__(self, requests: list[bytes], until: float, done: asyncio.Future[None]):
+        self._requests = requests
+        self._until = until
+        self._done = done
+        self._pending = b""
+        self.answered = 0
+        self.refused = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._next()
+
+    def _next(self) -> None:
+        if not self._requests or time.perf_counter() >= self._until:
+            self._transport.close()
+            if not self._done.done():
+                self._done.set_result(None)
+            return
+        self._transport.write(self._requests.pop())  # type: ignore[attr-defined]
+
+    def data_received(self, data: bytes) -> None:
+        self._pending += data
+        head, end, rest = self._pending.partition(b"\r\n\r\n")
+        if not end:
+            return
+        at = head.lower().find(b"content-length: ")
+        size = int(head[at + 16 :].split(b"\r\n", 1)[0])
+        if len(rest) < size:
+            return
+        self.answered += 1
+        if not head.startswith(b"HTTP/1.1 2"):
+            self.refused += 1
+        self._pending = b""
+        self._next()
+
+
+async def main(host: str, port: int, path: str, connections: int, seconds: float, token: str) -> None:
+    bodies = sys.stdin.buffer.read().splitlines()
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Type: text/yaml\r\n"
+    requests = [head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body for body in reversed(bodies)]
+    loop = asyncio.get_running_loop()
+    began = time.perf_counter()
+    clients, waits = [], []
+    for _ in range(connections):
+        done: asyncio.Future[None] = loop.create_future()
+        client = Client(requests, began + seconds, done)
+        await loop.create_connection(lambda client=client: client, host, port)  # type: ignore[misc]
+        clients.append(client)
+        waits.append(done)
+    await asyncio.gather(*waits)
+    took = time.perf_counter() - began
+    answered, refused = sum(c.answered for c in clients), sum(c.refused for c in clients)
+    print(answered, refused, took)
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    uvloop.run(
+        main(
+            arguments[0],
+            int(arguments[1]),
+            arguments[2],
+            int(arguments[3]),
+            float(arguments[4]),
+            arguments[5],
+        )
+    )

@@ -1,0 +1,146 @@
+"""A real server for the measurements, and the smallest possible client to it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+
+class Server:
+    """`with Server() as s:` a cluster in a home of its own, gone afterwards."""
+
+    def __init__(self, *options: str, home: Path | None = None):
+        self._options = options
+        self._own_home = home is None
+        self.home = home or Path(tempfile.mkdtemp(prefix="pai-bench-"))
+        self.url = self.token = self.user = ""
+        self.ready_s = 0.0
+
+    def start(self) -> None:
+        handshake = self.home / "server.json"
+        handshake.unlink(missing_ok=True)
+        with (self.home / "server.log").open("ab") as log:
+            began = time.perf_counter()
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "paicluster", "serve", "--home", str(self.home), "--port", "0"]
+                + ["--embedded", *self._options],
+                stdout=log,
+                stderr=log,
+            )
+        while not handshake.exists():
+            if self.process.poll() is not None or time.perf_counter() - began > 30:
+                raise RuntimeError((self.home / "server.log").read_text())
+            time.sleep(0.002)
+        self.ready_s = time.perf_counter() - began
+        told = json.loads(handshake.read_text())
+        self.url, self.token, self.user = told["url"], told["token"], told["user"]
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(30)
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop_all_jobs()
+        self.stop()
+        if self._own_home:
+            shutil.rmtree(self.home, ignore_errors=True)
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        connection = self.connect()
+        data = None if body is None else json.dumps(body)
+        connection.request(method, path, data, self.headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        if answer.status >= 400:
+            raise RuntimeError(f"{method} {path}: {answer.status} {text!r}")
+        return json.loads(text) if text else None
+
+    def stop_all_jobs(self) -> None:
+        page = self.call(
+            "GET", "/api/v2/jobs?state=WAITING,RUNNING,STOPPING&limit=50000&order=submissionTime,ASC"
+        )
+        running = [job for job in page if job["state"] != "WAITING"]
+        for job in running:
+            name = f"{job['username']}~{job['name']}"
+            self.call("PUT", f"/api/v2/jobs/{name}/executionType", {"value": "STOP"})
+
+    def pids(self) -> list[int]:
+        """The server and what it started for itself."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [self.process.pid, *map(int, children)]
+
+
+def job(name: str, command: str, *, cpu: int = 1, memory_mb: int = 64, pad: int = 0) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "protocolVersion": 2,
+        "name": name,
+        "type": "job",
+        "prerequisites": [{"name": "image", "type": "dockerimage", "uri": "none"}],
+        "taskRoles": {
+            "main": {
+                "instances": 1,
+                "dockerImage": "image",
+                "resourcePerInstance": {"cpu": cpu, "memoryMB": memory_mb, "gpu": 0},
+                "commands": [command],
+            }
+        },
+    }
+    if pad:
+        described["description"] = "x" * max(0, pad - len(json.dumps(described)) - 20)
+    return described
+
+
+def follow_to_end(server: Server, name: str) -> str:
+    """The state a follower sees last."""
+    connection = server.connect()
+    connection.request("GET", f"/api/v2/jobs/{server.user}~{name}/follow", headers=server.headers)
+    answer = connection.getresponse()
+    while True:
+        frame = json.loads(answer.readline())
+        if frame.get("size"):
+            answer.read(frame["size"])
+        if frame["kind"] == "end":
+            connection.close()
+            return str(frame["state"])
+
+
+def pss_kb(pids: list[int]) -> int:
+    total = 0
+    for pid in pids:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                total += int(line.split()[1])
+    return total
+
+
+def cpu_s(pids: list[int]) -> float:
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
