@@ -1,0 +1,169 @@
+"""At most one owner, ever; alive exactly as long as its lock is held."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pairuntime.supervisor import claim
+
+
+def _child(work: Callable[[], int]) -> int:
+    """Run this in a process of its own; gives its pid. The work's number is its exit status."""
+    pid = os.fork()
+    if pid == 0:
+        status = 99
+        try:
+            status = work()
+        finally:
+            os._exit(status)
+    return pid
+
+
+def _wait() -> int:
+    signal.pause()
+    return 0
+
+
+def _status(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _race(folder: Path, contenders: list[Callable[[], bool]]) -> list[bool]:
+    """Let go all at once; who won."""
+    gate_r, gate_w = os.pipe()
+
+    def enter(contend: Callable[[], bool]) -> Callable[[], int]:
+        def work() -> int:
+            os.close(gate_w)
+            os.read(gate_r, 1)
+            return 0 if contend() else 3
+
+        return work
+
+    pids = [_child(enter(contend)) for contend in contenders]
+    os.close(gate_r)
+    os.close(gate_w)
+    return [_status(pid) == 0 for pid in pids]
+
+
+def test_of_many_who_claim_at_once_exactly_one_wins(tmp_path: Path) -> None:
+    for number in range(40):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        won = _race(folder, [lambda f=folder: claim.take(str(f), "uid") >= 0] * 4)  # type: ignore[misc]
+        assert won.count(True) == 1
+        assert [path.name for path in folder.iterdir()] == [claim.NAME]
+
+
+def test_a_tombstone_and_a_claim_exclude_each_other(tmp_path: Path) -> None:
+    outcomes = set()
+    for number in range(40):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        contenders: list[Callable[[], bool]] = [
+            lambda f=folder: claim.take(str(f), "uid") >= 0,  # type: ignore[misc]
+            lambda f=folder: claim.bury(str(f), "uid"),  # type: ignore[misc]
+        ]
+        won = _race(folder, contenders)
+        assert won.count(True) == 1
+        owner = claim.read(str(folder))
+        assert owner is not None
+        assert bool(owner.get("tombstone")) == won[1]
+        outcomes.add(won[0])
+    assert outcomes  # either may win; neither may both win
+
+
+def test_a_claim_is_held_while_its_owner_lives_and_free_after_a_kill(tmp_path: Path) -> None:
+    ready_r, ready_w = os.pipe()
+
+    def own() -> int:
+        claim.take(str(tmp_path), "uid")
+        os.write(ready_w, b"1")
+        signal.pause()
+        return 0
+
+    pid = _child(own)
+    os.read(ready_r, 1)
+    assert claim.held(str(tmp_path))
+    owner = claim.read(str(tmp_path))
+    assert owner is not None
+    assert owner["pid"] == pid
+    assert owner["start_time"] == claim.start_time(pid)
+    assert owner["boot_id"] == claim.boot_id()
+    os.kill(pid, signal.SIGKILL)
+    _status(pid)
+    assert not claim.held(str(tmp_path))
+    for fd in (ready_r, ready_w):
+        os.close(fd)
+
+
+def test_a_child_of_the_owner_does_not_keep_the_claim_held(tmp_path: Path) -> None:
+    told_r, told_w = os.pipe()
+
+    def own() -> int:
+        claim.take(str(tmp_path), "uid")
+        os.write(told_w, b"%d" % _child(_wait))
+        return 0
+
+    assert _status(_child(own)) == 0
+    orphan = int(os.read(told_r, 16))
+    try:
+        assert not claim.held(str(tmp_path))
+    finally:
+        os.kill(orphan, signal.SIGKILL)
+        os.close(told_r)
+        os.close(told_w)
+
+
+def test_asking_whether_a_claim_is_held_never_takes_it(tmp_path: Path) -> None:
+    """Looked at without pause, the claim must still be had by its owner at once."""
+    stop = time.monotonic() + 0.3
+    watcher = _child(lambda: _look_until(tmp_path, stop))
+    rounds = 0
+    while time.monotonic() < stop:
+        folder = tmp_path / "attempt"
+        folder.mkdir()
+        assert _status(_child(lambda f=folder: 0 if claim.take(str(f), "uid") >= 0 else 3)) == 0  # type: ignore[misc]
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+        rounds += 1
+    assert _status(watcher) == 0
+    assert rounds > 3
+
+
+def _look_until(folder: Path, stop: float) -> int:
+    while time.monotonic() < stop:
+        try:
+            claim.held(str(folder / "attempt"))
+        except OSError:
+            return 1
+    return 0
+
+
+def test_an_unclaimed_attempt_has_no_owner(tmp_path: Path) -> None:
+    assert claim.read(str(tmp_path)) is None
+    assert not claim.held(str(tmp_path))
+
+
+@pytest.mark.parametrize("left", [b"", b"\0\0\0\0", b'{"attempt": "u'])
+def test_a_claim_whose_words_were_lost_with_the_power_is_still_a_claim(tmp_path: Path, left: bytes) -> None:
+    (tmp_path / claim.NAME).write_bytes(left)
+    assert claim.read(str(tmp_path)) == {}
+    assert not claim.held(str(tmp_path))
+    assert claim.take(str(tmp_path), "uid") == -1
+
+
+def test_the_start_time_of_a_process_whose_name_is_awkward_is_read(tmp_path: Path) -> None:
+    def renamed() -> int:
+        Path("/proc/self/comm").write_text(") R 1 (")
+        return 0 if claim.start_time(os.getpid()) > 0 else 1
+
+    assert _status(_child(renamed)) == 0
+    assert claim.start_time(2**22 + 1) == 0
