@@ -1,0 +1,85 @@
+"""Keys are private and made once; sealed secrets open for their own job alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from openpaisdk.errors import ConfigError, StoreError
+from paicluster.auth.keys import load_key
+from paicluster.auth.sealing import Sealer
+
+
+def test_a_key_is_made_once_and_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        key = load_key(tmp_path / "keys", "tokens")
+    finally:
+        os.umask(before)
+    assert len(key) == 32
+    assert load_key(tmp_path / "keys", "tokens") == key
+    assert load_key(tmp_path / "keys", "sealing") != key
+    assert (tmp_path / "keys").stat().st_mode & 0o777 == 0o700
+    assert {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "keys").iterdir()} == {
+        "tokens": 0o600,
+        "sealing": 0o600,
+    }
+
+
+def test_those_who_make_a_key_at_once_get_the_same_one(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        keys = set(pool.map(lambda _: load_key(tmp_path / "keys", "tokens"), range(64)))
+    assert len(keys) == 1
+
+
+def test_a_key_that_others_could_read_is_closed(tmp_path: Path) -> None:
+    load_key(tmp_path, "tokens")
+    (tmp_path / "tokens").chmod(0o644)
+    load_key(tmp_path, "tokens")
+    assert (tmp_path / "tokens").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_damaged_key_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_bytes(b"short")
+    with pytest.raises(ConfigError, match="is damaged: it has 5 bytes"):
+        load_key(tmp_path, "tokens")
+
+
+def test_a_key_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("a file where the folder should be")
+    with pytest.raises(ConfigError, match="tokens"):
+        load_key(tmp_path / "keys", "tokens")
+
+
+def test_sealed_secrets_open_for_their_job_alone(tmp_path: Path) -> None:
+    sealer = Sealer.open_keys(tmp_path)
+    sealed = sealer.seal(b"the password", "alice~job")
+    assert b"password" not in sealed
+    assert sealer.seal(b"the password", "alice~job") != sealed
+    assert Sealer.open_keys(tmp_path).unseal(sealed, "alice~job") == b"the password"
+    changed = sealed[:-1] + bytes([sealed[-1] ^ 1])
+    for data, uid in (
+        (sealed, "bob~job"),
+        (changed, "alice~job"),
+        (b"", "alice~job"),
+        (sealed[:11], "alice~job"),
+    ):
+        with pytest.raises(StoreError, match="cannot be opened"):
+            sealer.unseal(data, uid)
+    with pytest.raises(StoreError):
+        Sealer(bytes(32)).unseal(sealed, "alice~job")
+
+
+def test_the_library_is_loaded_only_for_secrets(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "import paicluster.auth.accounts, paicluster.auth.sealing, paicluster.auth.tokens\n"
+        "print('cryptography' in sys.modules)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"

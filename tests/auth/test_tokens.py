@@ -1,0 +1,252 @@
+"""Tokens: what they say, how long they hold, how they are taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from openpaisdk.errors import Unauthorized
+from paicluster.auth.tokens import SESSION_SECONDS, Tokens, new_token_row
+from paicluster.store import Store, users
+from paicluster.store.jobs import NewJob, insert_jobs
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(tmp_path / "cluster.db")
+    opened.write_sync(lambda conn: users.add_user(conn, "alice", "hash", created_ms=0))
+    opened.write_sync(lambda conn: users.add_user(conn, "root", "hash", created_ms=0, admin=True))
+    opened.write_sync(lambda conn: insert_jobs(conn, [NewJob("alice", "job", "default", "", "{}", 0)]))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def tokens(store: Store, tmp_path: Path) -> Tokens:
+    return Tokens.open(store, tmp_path / "keys")
+
+
+def payload_of(token: str) -> dict[str, object]:
+    part = token.split(".")[1]
+    decoded = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    assert isinstance(decoded, dict)
+    return decoded
+
+
+def signed(key: bytes, payload: dict[str, object]) -> str:
+    def encode(data: bytes) -> bytes:
+        return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+    text = encode(b'{"alg":"HS256","typ":"JWT"}') + b"." + encode(json.dumps(payload).encode())
+    return (text + b"." + encode(hmac.digest(key, text, hashlib.sha256))).decode()
+
+
+async def refused(tokens: Tokens, token: str) -> Unauthorized:
+    with pytest.raises(Unauthorized) as raised:
+        await tokens.verify(token)
+    error = raised.value
+    assert (error.status, error.code, str(error)) == (401, "UnauthorizedUserError", "Your token is invalid.")
+    return error
+
+
+def test_a_token_says_who_and_how_long_as_openpai_has_it(tokens: Tokens) -> None:
+    async def main() -> None:
+        session = payload_of(await tokens.issue("alice", "session"))
+        assert session["username"] == "alice"
+        assert (session["application"], session["jobSpecific"]) == (False, False)
+        assert session["exp"] == session["iat"] + SESSION_SECONDS  # type: ignore[operator]
+        assert abs(float(session["iat"]) - time.time()) < 60  # type: ignore[arg-type]
+        application = payload_of(await tokens.issue("alice", "application"))
+        assert application["application"] is True
+        assert "exp" not in application
+        assert payload_of(await tokens.issue("alice", "job", job_id=1))["jobSpecific"] is True
+
+    asyncio.run(main())
+
+
+def test_a_token_is_good_for_its_user(tokens: Tokens) -> None:
+    async def main() -> None:
+        identity = await tokens.verify(await tokens.issue("alice", "session"))
+        assert (identity.username, identity.admin, identity.application, identity.job_id) == (
+            "alice",
+            False,
+            False,
+            None,
+        )
+        assert (await tokens.verify(await tokens.issue("root", "application"))).admin is True
+        assert (await tokens.verify(await tokens.issue("root", "application"))).application is True
+
+    asyncio.run(main())
+
+
+def test_a_job_speaks_for_its_user_but_never_as_administrator(tokens: Tokens) -> None:
+    async def main() -> None:
+        identity = await tokens.verify(await tokens.issue("root", "job", job_id=1))
+        assert (identity.username, identity.admin, identity.job_id) == ("root", False, 1)
+
+    asyncio.run(main())
+
+
+def test_a_token_can_be_computed_again_from_its_row(tokens: Tokens, store: Store) -> None:
+    async def main() -> None:
+        issued = [
+            await tokens.issue("alice", "session"),
+            await tokens.issue("alice", "application", name="ci"),
+        ]
+        await tokens.issue("alice", "job", job_id=1)
+        await tokens.issue("root", "session")
+        assert sorted(await tokens.list("alice")) == sorted(issued)
+
+    asyncio.run(main())
+
+
+def test_what_we_did_not_sign_is_refused(tokens: Tokens) -> None:
+    async def main() -> None:
+        good = await tokens.issue("alice", "session")
+        header, payload, signature = good.split(".")
+        forged = base64.urlsafe_b64encode(
+            json.dumps({**payload_of(good), "username": "root"}).encode()
+        ).decode()
+        for token in (
+            "",
+            "x",
+            "a.b.c",
+            "ä.ö.ü",
+            good + "x",
+            good[:-2],
+            f"{header}.{payload}.",
+            f"{header}.{forged.rstrip('=')}.{signature}",
+            signed(b"another key", payload_of(good)),
+        ):
+            await refused(tokens, token)
+        assert (await tokens.verify(good)).username == "alice"
+
+    asyncio.run(main())
+
+
+def test_a_signature_alone_is_not_enough_without_a_row(tokens: Tokens) -> None:
+    async def main() -> None:
+        row = new_token_row("alice", "application")
+        await refused(tokens, tokens.render(row))
+
+    asyncio.run(main())
+
+
+def test_a_revoked_token_is_refused_at_once(tokens: Tokens) -> None:
+    async def main() -> None:
+        token, other = await tokens.issue("alice", "session"), await tokens.issue("alice", "session")
+        await tokens.verify(token)
+        await tokens.verify(other)
+        assert await tokens.revoke(token) is True
+        await refused(tokens, token)
+        assert await tokens.revoke(token) is False
+        assert await tokens.revoke("nonsense") is False
+        assert (await tokens.verify(other)).username == "alice"
+
+    asyncio.run(main())
+
+
+def test_a_look_up_under_way_does_not_remember_what_is_revoked_meanwhile(
+    tokens: Tokens, store: Store
+) -> None:
+    async def main() -> None:
+        token = await tokens.issue("alice", "session")
+        go_on = threading.Event()
+        # All readers are busy, so the look-up waits in their queue while the token is revoked... and one that
+        # has already seen the row must not put it into the cache afterwards.
+        loop = asyncio.get_running_loop()
+        seen = asyncio.Event()
+        original = users.get_token
+
+        def slow(conn: Connection, token_id: str) -> users.TokenRow | None:
+            row = original(conn, token_id)
+            loop.call_soon_threadsafe(seen.set)
+            go_on.wait(10)
+            return row
+
+        users.get_token = slow  # type: ignore[assignment]
+        try:
+            verifying = asyncio.ensure_future(tokens.verify(token))
+            await seen.wait()
+            await tokens.revoke(token)
+            go_on.set()
+            await verifying  # it was good when it was looked up
+        finally:
+            users.get_token = original
+        await refused(tokens, token)
+
+    asyncio.run(main())
+
+
+def test_a_job_that_is_over_takes_its_token_along(tokens: Tokens, store: Store) -> None:
+    async def main() -> None:
+        token = await tokens.issue("alice", "job", job_id=1)
+        await tokens.verify(token)
+        await store.write(lambda conn: users.delete_tokens_of_job(conn, 1))
+        await refused(tokens, token)
+
+    asyncio.run(main())
+
+
+def test_a_user_who_is_gone_or_changed_is_seen_so_at_once(tokens: Tokens, store: Store) -> None:
+    async def main() -> None:
+        token = await tokens.issue("root", "application")
+        assert (await tokens.verify(token)).admin is True
+        await store.write(lambda conn: users.update_user(conn, "root", admin=False))
+        assert (await tokens.verify(token)).admin is False
+        await store.write(lambda conn: users.delete_user(conn, "root"))
+        await refused(tokens, token)
+
+    asyncio.run(main())
+
+
+def test_an_expired_token_is_refused_and_says_so(tokens: Tokens, store: Store) -> None:
+    async def main() -> None:
+        long_ago = new_token_row(
+            "alice", "session", now_ms=int(time.time() * 1000) - SESSION_SECONDS * 1000 - 1
+        )
+        soon = new_token_row(
+            "alice", "session", now_ms=int(time.time() * 1000) - SESSION_SECONDS * 1000 + 300
+        )
+        for row in (long_ago, soon):
+            await store.write(lambda conn, row=row: users.add_token(conn, row))  # type: ignore[misc]
+        assert "log in again" in (await refused(tokens, tokens.render(long_ago))).hint
+        assert await tokens.list("alice") in ([tokens.render(soon)], [])
+        deadline = time.monotonic() + 10
+        while True:  # also from the cache
+            try:
+                await tokens.verify(tokens.render(soon))
+            except Unauthorized:
+                break
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+        removed = await store.write(lambda conn: users.delete_expired(conn, int(time.time() * 1000)))
+        assert removed == 2
+
+    asyncio.run(main())
+
+
+def test_tokens_hold_over_a_restart(store: Store, tmp_path: Path) -> None:
+    async def main() -> None:
+        token = await Tokens.open(store, tmp_path / "keys").issue("alice", "session")
+        assert (await Tokens.open(store, tmp_path / "keys").verify(token)).username == "alice"
+        await refused(Tokens.open(store, tmp_path / "other-keys"), token)
+
+    asyncio.run(main())
+
+
+def test_the_database_holds_no_token(tokens: Tokens, store: Store, tmp_path: Path) -> None:
+    token = asyncio.run(tokens.issue("alice", "application"))
+    signature = token.rpartition(".")[2].encode()
+    for file in tmp_path.glob("cluster.db*"):
+        assert signature not in file.read_bytes()

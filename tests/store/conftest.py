@@ -1,0 +1,33 @@
+"""A store on a real file, and jobs to put into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from paicluster.store import Store
+from paicluster.store.jobs import NewJob
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(tmp_path / "cluster.db")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def new_job() -> Callable[..., NewJob]:
+    def make(name: str = "job", username: str = "alice", **fields: object) -> NewJob:
+        values: dict[str, object] = {
+            "vc": "default",
+            "config": "protocolVersion: 2",
+            "job": "{}",
+            "submission_ms": 1_700_000_000_123,
+            **fields,
+        }
+        return NewJob(username, name, **values)  # type: ignore[arg-type]
+
+    return make

@@ -1,0 +1,244 @@
+"""The list of jobs against a plain model of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Connection
+
+from openpaisdk.errors import InvalidParameters
+from paicluster.store import Store, jobs, search
+from paicluster.store.jobs import Inserted, JobQuery, JobRow, NewJob
+
+USERS = ("alice", "bob", "x")
+VCS = ("default", "vision", "ali")
+PRIORITIES = (None, "oppo", "test", "prod")
+TAGS = ("red", "green", "blue")
+STATES = ("WAITING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED")
+ENDS = {"SUCCEEDED": 0, "FAILED": 255, "STOPPED": -210}
+FIELDS = {
+    "jobName": lambda job: job.name,
+    "submissionTime": lambda job: (),
+    "username": lambda job: job.username,
+    "vc": lambda job: job.vc,
+    "retries": lambda job: job.retries,
+    "totalTaskNumber": lambda job: job.total_tasks,
+    "totalGpuNumber": lambda job: job.total_gpus,
+    "state": lambda job: job.state,
+    "completionTime": lambda job: (job.completed_ms is None, job.completed_ms or 0),
+    "jobPriority": lambda job: (job.priority is None, job.priority or ""),
+}
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list[JobRow]]]:
+    """A store with 700 jobs of all kinds: more than are taken into the keyword index at a time."""
+    import random
+
+    dice = random.Random(7)
+    store = Store.open(tmp_path_factory.mktemp("listing") / "cluster.db")
+    new = [
+        NewJob(
+            dice.choice(USERS),
+            f"{dice.choice(('train', 'eval', 'Träin', 'a'))}_{n % 350}_{dice.choice('xyz')}",
+            dice.choice(VCS),
+            "",
+            "{}",
+            # Not in the order of the ids, and often the same.
+            1_700_000_000_000 + dice.randrange(50) * 1000 + dice.randrange(1000),
+            total_gpus=dice.randrange(3),
+            total_tasks=dice.randrange(1, 4),
+            priority=dice.choice(PRIORITIES),
+            tags=tuple(tag for tag in TAGS if dice.random() < 0.3),
+        )
+        for n in range(700)
+    ]
+
+    def fill(conn: Connection) -> None:
+        for start in range(0, len(new), 50):
+            for result in jobs.insert_jobs(conn, new[start : start + 50]):
+                if isinstance(result, Inserted):
+                    change(conn, result.id)
+
+    def change(conn: Connection, job_id: int) -> None:
+        state = dice.choice(STATES)
+        columns: dict[str, Any] = {"retries": dice.randrange(3)}
+        if state == "RUNNING":
+            columns["sub_state"] = "AttemptRunning"
+        elif state in ENDS:
+            columns |= {"sub_state": "Completed", "exit_code": ENDS[state], "completed_ms": dice.randrange(9)}
+        jobs.update_job(conn, job_id, **columns)
+
+    store.write_sync(fill)
+    rows = store.read_sync(lambda conn: [jobs.get_job_by_id(conn, n) for n in range(1, len(new) + 1)])
+    yield store, [row for row in rows if row is not None]
+    store.close()
+
+
+def model(rows: list[JobRow], query: JobQuery) -> tuple[list[str], int]:
+    def passes(job: JobRow) -> bool:
+        tags = set(json.loads(job.tags))
+        return (
+            (not query.username or job.username in query.username)
+            and (not query.vc or job.vc in query.vc)
+            and (not query.state or job.state in query.state)
+            and (not query.keyword or any(query.keyword in text for text in (job.name, job.username, job.vc)))
+            and (not query.tags_contain or bool(tags & set(query.tags_contain)))
+            and (not query.tags_not_contain or not tags & set(query.tags_not_contain))
+            and (not query.priorities or (job.priority or "default") in query.priorities)
+        )
+
+    field, _, direction = query.order.partition(",")
+    if field not in FIELDS or direction not in ("ASC", "DESC"):
+        field, direction = "submissionTime", "DESC"
+    found = [job for job in rows if passes(job)]
+    found.sort(key=lambda job: (FIELDS[field](job), job.submission_ms, job.id), reverse=direction == "DESC")
+    page = found[query.offset : query.offset + query.limit]
+    return [f"{job.username}~{job.name}" for job in page], len(found)
+
+
+def listed(store: Store, query: JobQuery) -> tuple[list[str], int]:
+    body = json.loads(store.read_sync(lambda conn: jobs.list_jobs(conn, query)).body())
+    return [f"{entry['username']}~{entry['name']}" for entry in body["data"]], body["totalCount"]
+
+
+def some(values: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.one_of(st.just(()), st.lists(st.sampled_from(values), max_size=4).map(tuple))
+
+
+QUERIES = st.builds(
+    JobQuery,
+    username=some((*USERS, "nobody")),
+    vc=some(VCS),
+    state=some((*STATES, "UNKNOWN")),
+    keyword=st.one_of(
+        st.none(),
+        st.sampled_from(
+            ["a", "al", "ali", "train_1", "Tr", "Trä", "TRAIN", "_x", "vision", "nothing", 'a"b', "a\nb", "*"]
+        ),
+        st.text(max_size=4),
+    ),
+    tags_contain=some((*TAGS, "none")),
+    tags_not_contain=some(TAGS),
+    priorities=some(("default", "oppo", "test", "prod", "crit")),
+    order=st.one_of(
+        st.builds("{},{}".format, st.sampled_from(sorted(FIELDS)), st.sampled_from(["ASC", "DESC"])),
+        st.sampled_from(
+            ["", "jobName", "jobName,asc", "id,ASC", "submissionTime,ASC", "name;DROP TABLE jobs,ASC"]
+        ),
+    ),
+    offset=st.sampled_from([0, 0, 1, 10, 650, 10_000]),
+    limit=st.sampled_from([0, 1, 7, 5000, 50_000]),
+    with_total=st.just(True),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(query=QUERIES)
+def test_every_query_gives_what_the_model_gives(many: tuple[Store, list[JobRow]], query: JobQuery) -> None:
+    store, rows = many
+    assert listed(store, query) == model(rows, query)
+
+
+def test_each_order_and_each_single_filter_gives_what_the_model_gives(
+    many: tuple[Store, list[JobRow]],
+) -> None:
+    store, rows = many
+    queries = [
+        JobQuery(order=f"{field},{way}", with_total=True) for field in FIELDS for way in ("ASC", "DESC")
+    ]
+    for name, values in (
+        ("username", USERS),
+        ("vc", VCS),
+        ("state", STATES),
+        ("priorities", ("default", "oppo", "prod")),
+        ("tags_contain", TAGS),
+        ("tags_not_contain", TAGS),
+    ):
+        for count in range(1, len(values) + 1):
+            queries.append(JobQuery(**{name: values[:count]}, with_total=True, limit=40, offset=3))  # type: ignore[arg-type]
+    for query in queries:
+        assert listed(store, query) == model(rows, query), query
+
+
+def test_pages_put_together_are_the_whole_list(many: tuple[Store, list[JobRow]]) -> None:
+    store, rows = many
+    for order in ("submissionTime,DESC", "state,ASC", "jobPriority,DESC", "completionTime,ASC"):
+        names: list[str] = []
+        for offset in range(0, 800, 90):
+            names += listed(store, JobQuery(order=order, offset=offset, limit=90, with_total=True))[0]
+        assert sorted(names) == sorted(f"{job.username}~{job.name}" for job in rows)
+
+
+def test_keywords_find_jobs_both_in_the_index_and_not_yet_in_it(many: tuple[Store, list[JobRow]]) -> None:
+    store, rows = many
+    indexed = store.read_sync(
+        lambda conn: conn.exec_driver_sql("SELECT upto FROM job_search_progress").scalar()
+    )
+    assert indexed is not None
+    assert search.STRIDE <= indexed < rows[-1].id
+    names, total = listed(store, JobQuery(keyword="train", with_total=True))
+    expected = model(rows, JobQuery(keyword="train"))
+    assert (names, total) == expected
+    assert total > 100
+
+
+def test_without_a_total_the_answer_is_an_array(many: tuple[Store, list[JobRow]]) -> None:
+    store, rows = many
+    page = store.read_sync(lambda conn: jobs.list_jobs(conn, JobQuery()))
+    assert page.total is None
+    assert len(json.loads(page.body())) == len(rows)
+    empty = store.read_sync(lambda conn: jobs.list_jobs(conn, JobQuery(limit=0, with_total=True)))
+    assert json.loads(empty.body()) == {"totalCount": len(rows), "data": []}
+
+
+@pytest.mark.parametrize("query", [JobQuery(limit=-1), JobQuery(limit=50_001), JobQuery(offset=-1)])
+def test_impossible_pages_are_refused(many: tuple[Store, list[JobRow]], query: JobQuery) -> None:
+    store, _ = many
+    with pytest.raises(InvalidParameters):
+        store.read_sync(lambda conn: jobs.list_jobs(conn, query))
+
+
+def test_no_order_and_no_single_filter_needs_a_sort(many: tuple[Store, list[JobRow]]) -> None:
+    """A list of 100 000 jobs is quick because every one of these comes out of an index in order."""
+    from paicluster.store.selection import page_ids
+
+    store, _ = many
+    queries = [JobQuery(order=f"{field},{way}") for field in FIELDS for way in ("ASC", "DESC")]
+    queries += [
+        JobQuery(username=("alice",)),
+        JobQuery(vc=("vision", "default")),
+        JobQuery(state=("RUNNING", "WAITING", "FAILED")),
+        JobQuery(priorities=("default", "prod")),
+        JobQuery(tags_contain=("red", "blue")),
+        JobQuery(tags_not_contain=("red",)),
+    ]
+
+    def check(conn: Connection) -> None:
+        for query in queries:
+            ids = page_ids(query)
+            plan = conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {ids.text} LIMIT 10", ids.values).fetchall()
+            steps = [str(row[3]) for row in plan]
+            assert not any("ORDER BY" in step and "TEMP" in step for step in steps), (query, steps)
+
+    store.read_sync(check)
+
+
+def test_the_store_can_be_opened_where_others_have_been(tmp_path: Path) -> None:
+    """Ids go on after a restart, and so does the keyword index."""
+    for start in (0, 600):
+        store = Store.open(tmp_path / "cluster.db")
+        new = [
+            NewJob("alice", f"job_{n:04}", "default", "", "{}", n * 1000) for n in range(start, start + 600)
+        ]
+        store.write_sync(lambda conn, new=new: jobs.insert_jobs(conn, new))
+        names, total = listed(store, JobQuery(keyword="job_0", with_total=True, limit=3))
+        assert total == min(start + 600, 1000)
+        assert names[0] == f"alice~job_{min(start + 599, 999):04}"
+        store.close()

@@ -1,0 +1,176 @@
+"""The schema on disk is the one the code speaks, and getting there loses nothing."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine
+
+from openpaisdk.errors import StoreError
+from paicluster.store import Store, schema
+from paicluster.store.migrations import upgrade
+from paicluster.store.tables import metadata
+from paicluster.store.users import add_user, get_user
+
+OURS_OF_SQLITE = ("job_search", "alembic_version", "sqlite_")
+
+
+def schema_of(path: Path) -> dict[str, list[str]]:
+    """Every table and index as the words of its definition, whatever their order and spelling."""
+    conn = sqlite3.connect(path)
+    found = {}
+    for name, text in conn.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"):
+        if not name.startswith(OURS_OF_SQLITE):
+            found[name] = sorted(re.findall(r"[\w~']+", text))
+    conn.close()
+    return found
+
+
+def test_the_migrated_schema_is_the_one_in_the_tables(tmp_path: Path) -> None:
+    Store.open(tmp_path / "migrated.db").close()
+    engine = create_engine(f"sqlite:///{tmp_path / 'made.db'}")
+    metadata.create_all(engine)
+    engine.dispose()
+    assert schema_of(tmp_path / "migrated.db") == schema_of(tmp_path / "made.db")
+
+
+def test_the_revisions_in_the_code_are_those_on_disk() -> None:
+    scripts = ScriptDirectory.from_config(upgrade.alembic_config())
+    assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == schema.REVISIONS
+    assert scripts.get_heads() == [schema.HEAD]
+
+
+def test_alembic_is_loaded_only_when_the_schema_differs(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "import paicluster.store, paicluster.store.jobs, paicluster.store.users\n"
+        "paicluster.store.Store.open(Path(sys.argv[1])).close()\n"
+        "print([name for name in ('alembic', 'sqlalchemy.orm') if name in sys.modules])\n"
+    )
+
+    def run() -> str:
+        path = tmp_path / "cluster.db"
+        return subprocess.run(
+            [sys.executable, "-c", program, path], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    assert "alembic" in run()
+    assert run() == "[]"
+
+
+@pytest.fixture
+def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The code as a later version will be: one revision more, whose step goes into the returned file."""
+    versions = tmp_path / "versions"
+    versions.mkdir()
+    ours = Path(upgrade.__file__).parent / "versions"
+    make = upgrade.alembic_config
+
+    def config(conn: Connection | None = None) -> Config:
+        made = make(conn)
+        made.set_main_option("version_locations", f"{ours};{versions}")
+        made.set_main_option("path_separator", ";")
+        made.set_main_option("version_path_separator", ";")
+        return made
+
+    monkeypatch.setattr(upgrade, "alembic_config", config)
+    monkeypatch.setattr(schema, "REVISIONS", (*schema.REVISIONS, "next"))
+    monkeypatch.setattr(schema, "HEAD", "next")
+    return versions / "next.py"
+
+
+STEP = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "next"
+down_revision = "{before}"
+
+def upgrade():
+    with op.batch_alter_table("users", recreate="always") as table:
+        table.add_column(sa.Column("quota", sa.Integer(), nullable=True))
+    {more}
+"""
+
+
+def old_home(path: Path) -> None:
+    store = Store.open(path)
+    store.write_sync(lambda conn: add_user(conn, "alice", "hash", created_ms=1))
+    store.write_sync(
+        lambda conn: conn.exec_driver_sql(
+            "INSERT INTO tokens VALUES ('t', 'alice', 'session', '', 1, NULL, NULL)"
+        )
+    )
+    store.close()
+
+
+def columns(path: Path, table: str) -> list[str]:
+    conn = sqlite3.connect(path)
+    names = [row[1] for row in conn.execute(f"PRAGMA table_info({table})")]
+    conn.close()
+    return names
+
+
+def test_an_upgrade_keeps_every_row_and_leaves_a_backup(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    path = tmp_path / "cluster.db"
+    old_home(path)
+    before = schema.HEAD
+    step: Path = request.getfixturevalue("next_version")
+    step.write_text(STEP.format(before=before, more=""))
+    store = Store.open(path)
+    count = store.read_sync(lambda conn: conn.exec_driver_sql("SELECT count(*) FROM tokens").scalar())
+    store.close()
+    assert count == 1  # rebuilding the users did not take their tokens along
+    assert "quota" in columns(path, "users")
+    backup = tmp_path / "cluster.db.before-next"
+    assert backup.stat().st_mode & 0o777 == 0o600
+    assert "quota" not in columns(backup, "users")
+    assert not list(tmp_path.glob("*.partial"))
+    # The backup is a database of its own, ready to be put back.
+    backup.replace(path)
+    again = Store.open(path)
+    assert again.read_sync(lambda conn: get_user(conn, "alice")) is not None
+    again.close()
+
+
+def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    path = tmp_path / "cluster.db"
+    old_home(path)
+    before = schema.HEAD
+    step: Path = request.getfixturevalue("next_version")
+    step.write_text(STEP.format(before=before, more="raise RuntimeError('on purpose')"))
+    with pytest.raises(RuntimeError):
+        Store.open(path)
+    assert "quota" not in columns(path, "users")
+    request.getfixturevalue("monkeypatch").undo()
+    store = Store.open(path)
+    assert store.read_sync(lambda conn: get_user(conn, "alice")) is not None
+    store.close()
+
+
+def test_an_upgrade_that_would_leave_rows_without_their_parents_changes_nothing(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    path = tmp_path / "cluster.db"
+    old_home(path)
+    before = schema.HEAD
+    step: Path = request.getfixturevalue("next_version")
+    step.write_text(STEP.format(before=before, more="op.execute('DELETE FROM users')"))
+    with pytest.raises(StoreError, match="nothing was changed"):
+        Store.open(path)
+    assert "quota" not in columns(path, "users")
+
+
+def test_a_fresh_database_needs_no_backup(tmp_path: Path) -> None:
+    Store.open(tmp_path / "cluster.db").close()
+    assert [file.name for file in tmp_path.iterdir()] == ["cluster.db"]

@@ -1,0 +1,249 @@
+"""Opening a database that is not as it should be says what is wrong, in one sentence."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from openpaisdk.errors import StoreError
+from paicluster.store import Store, jobs
+from paicluster.store.jobs import NewJob
+from paicluster.store.users import add_user, list_users
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(StoreError) as raised:
+        Store.open(path).close()
+    sentence = str(raised.value)
+    assert "\n" not in sentence
+    assert "locked" not in sentence
+    assert str(path) in sentence
+    return sentence
+
+
+def add_users(store: Store, count: int) -> None:
+    def add(conn: object) -> None:
+        for n in range(count):
+            add_user(conn, f"user{n}", "x" * 200, created_ms=n)  # type: ignore[arg-type]
+
+    store.write_sync(add)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], check=True)
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_fresh_database_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.db"
+    before = os.umask(0o022)
+    try:
+        store = Store.open(path)
+        add_users(store, 1)
+        assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
+        store.close()
+    finally:
+        os.umask(before)
+
+
+def test_a_commit_is_on_disk_before_it_is_acknowledged(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "cluster.db")
+    settings = store.write_sync(
+        lambda conn: [
+            conn.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys")
+        ]
+    )
+    assert settings == ["wal", 2, 1]
+    store.close()
+
+
+def test_a_file_that_is_no_database_is_named_so(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.db"
+    path.write_text("this is a diary, not a database\n" * 100)
+    assert "is not a database" in refusal(path)
+    assert path.read_text().startswith("this is a diary")
+
+
+def test_a_damaged_database_is_named_so(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.db"
+    store = Store.open(path)
+    add_users(store, 500)
+    store.close()
+    content = bytearray(path.read_bytes())
+    content[100:4096] = os.urandom(3996)
+    path.write_bytes(bytes(content))
+    assert "damaged" in refusal(path)
+
+
+def test_damage_found_while_reading_is_told_in_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.db"
+    store = Store.open(path)
+    add_users(store, 2000)
+    store.close()
+    content = bytearray(path.read_bytes())
+    for page in range(40, len(content) // 4096):
+        content[page * 4096 : (page + 1) * 4096] = os.urandom(4096)
+    path.write_bytes(bytes(content))
+    store = Store.open(path)
+    with pytest.raises(StoreError, match="damaged"):
+        store.read_sync(list_users)
+    store.close()
+
+
+def test_a_truncated_database_is_named_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.db"
+    store = Store.open(path)
+    add_users(store, 2000)
+    store.close()
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    with pytest.raises(StoreError, match="damaged"):
+        store = Store.open(path)
+        try:
+            store.read_sync(list_users)
+        finally:
+            store.close()
+
+
+def test_a_database_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.db"
+    Store.open(path).close()
+    with sqlite3.connect(path) as conn:
+        conn.execute("UPDATE alembic_version SET version_num = '9999'")
+    conn.close()
+    before = path.read_bytes()
+    assert "newer version" in refusal(path)
+    assert path.read_bytes() == before
+
+
+def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.db"
+    with sqlite3.connect(path) as conn:
+        conn.execute("CREATE TABLE cookies (name TEXT)")
+    conn.close()
+    assert "not one of a cluster" in refusal(path)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    assert "there is no folder" in refusal(tmp_path / "nowhere" / "cluster.db")
+
+
+def test_a_folder_in_its_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cluster.db").mkdir()
+    assert "it is a folder" in refusal(tmp_path / "cluster.db")
+
+
+def test_a_read_only_file_or_folder_is_named(tmp_path: Path) -> None:
+    """Root may write everywhere, so an ordinary user opens it, in a process of its own."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    path = folder / "cluster.db"
+    Store.open(path).close()
+    program = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from openpaisdk.errors import StoreError\n"
+        "from paicluster.store import Store\n"
+        "if os.geteuid() == 0: os.setuid(65534)\n"
+        "try: Store.open(Path(sys.argv[1]))\n"
+        "except StoreError as error: print(error)\n"
+    )
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.stat().st_uid == os.geteuid():
+            parent.chmod(parent.stat().st_mode | 0o755)
+    for file_mode, folder_mode in ((0o444, 0o755), (0o666, 0o555)):
+        path.chmod(file_mode)
+        folder.chmod(folder_mode)
+        result = subprocess.run(
+            [sys.executable, "-c", program, path], capture_output=True, text=True, check=False
+        )
+        folder.chmod(0o755)
+        assert "read-only" in result.stdout, result.stderr
+        assert len(result.stdout.splitlines()) == 1
+
+
+@as_root
+def test_a_read_only_disk_is_named(small_disk: Path) -> None:
+    path = small_disk / "cluster.db"
+    Store.open(path).close()
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    assert "read-only" in refusal(path)
+
+
+@as_root
+def test_a_full_disk_is_named_at_the_start(small_disk: Path) -> None:
+    fill(small_disk)
+    sentence = refusal(small_disk / "cluster.db")
+    assert "is full" in sentence
+
+
+@as_root
+def test_a_disk_that_fills_up_fails_writes_and_nothing_else(small_disk: Path) -> None:
+    store = Store.open(small_disk / "cluster.db")
+    add_users(store, 10)
+    filler = fill(small_disk)
+    big = [NewJob("alice", f"job{n}", "default", "x" * 100_000, "{}", n) for n in range(10)]
+    with pytest.raises(StoreError, match="is full"):
+        store.write_sync(lambda conn: jobs.insert_jobs(conn, big))
+    assert len(store.read_sync(list_users)) == 10
+    filler.unlink()
+    inserted = store.write_sync(lambda conn: jobs.insert_jobs(conn, big[:2]))
+    assert len(inserted) == 2
+    assert store.read_sync(lambda conn: jobs.get_job(conn, "alice~job1")) is not None
+    store.close()
+    again = Store.open(small_disk / "cluster.db")
+    assert len(again.read_sync(list_users)) == 10
+    again.close()
+
+
+@as_root
+def test_everyone_in_a_batch_hears_that_the_disk_is_full(small_disk: Path) -> None:
+    import asyncio
+
+    store = Store.open(small_disk / "cluster.db")
+    fill(small_disk)
+    seen: list[int] = []
+    store.changes.subscribe(seen.append)
+
+    async def main() -> list[object]:
+        submissions = [
+            store.write_batched(jobs.INSERT_JOB, NewJob("alice", f"job{n}", "default", "x" * 50_000, "{}", n))
+            for n in range(30)
+        ]
+        writes = [store.write(lambda conn: add_user(conn, "bob", "hash", created_ms=0))]
+        return await asyncio.gather(*submissions, *writes, return_exceptions=True)
+
+    results = asyncio.run(main())
+    failed = [result for result in results if isinstance(result, Exception)]
+    assert failed
+    assert {type(error) for error in failed} == {StoreError}
+    accepted = sum(isinstance(result, jobs.Inserted) for result in results)
+    listed = store.read_sync(lambda conn: jobs.list_jobs(conn, jobs.JobQuery(with_total=True)))
+    assert listed.total == accepted == len(seen)
+    store.close()
+
+
+def fill(disk: Path) -> Path:
+    """Leave no room at all."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (65536, 4096, 512):
+            try:
+                while True:
+                    file.write(b"\0" * size)
+            except OSError:
+                pass
+    return filler

@@ -1,0 +1,345 @@
+"""The one writer: what shares a commit, what a failure undoes, what waits."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, insert, select
+
+from openpaisdk.errors import Conflict, NotFound, StoreError
+from paicluster.store import BatchOp, Store, sqlite, touch
+from paicluster.store.jobs import INSERT_JOB, NewJob, get_job, insert_jobs, update_job
+from paicluster.store.tables import users
+from paicluster.store.users import add_user, get_user, list_users
+
+MakeJob = Callable[..., NewJob]
+
+
+def add(name: str) -> Callable[[Connection], object]:
+    return lambda conn: add_user(conn, name, "hash", created_ms=0)
+
+
+def names(store: Store) -> list[str]:
+    return [user.username for user in store.read_sync(list_users)]
+
+
+@contextmanager
+def writer_held_up(store: Store) -> Iterator[None]:
+    """Everything written inside queues up behind a write that does not end before the block does."""
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold(conn: Connection) -> None:
+        held.set()
+        go_on.wait(10)
+
+    thread = threading.Thread(target=store.write_sync, args=(hold,))
+    thread.start()
+    held.wait(10)
+    try:
+        yield
+    finally:
+        go_on.set()
+        thread.join()
+
+
+async def queued(store: Store, *writes: Callable[[Connection], object]) -> list[object]:
+    """Run the writes so that they all wait in the queue at the same time."""
+    with writer_held_up(store):
+        tasks = [asyncio.ensure_future(store.write(write)) for write in writes]
+        await asyncio.sleep(0)
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_a_write_answers_with_what_its_function_returns(store: Store) -> None:
+    async def main() -> None:
+        user = await store.write(lambda conn: add_user(conn, "alice", "hash", created_ms=7))
+        assert await store.read(lambda conn: get_user(conn, "alice")) == user
+
+    asyncio.run(main())
+
+
+def test_writes_that_queue_up_share_one_commit(store: Store) -> None:
+    before = store.commits
+    asyncio.run(queued(store, *(add(f"user{n}") for n in range(100))))
+    assert len(names(store)) == 100
+    assert store.commits - before == 2  # the write that held the others up, and all of them
+
+
+def test_a_write_that_raises_takes_back_only_its_own_changes(store: Store) -> None:
+    def half(conn: Connection) -> None:
+        add_user(conn, "half", "hash", created_ms=0)
+        raise LookupError("on purpose")
+
+    async def main() -> None:
+        first, failed, last = await queued(store, add("first"), half, add("last"))
+        assert isinstance(failed, LookupError)
+        assert not isinstance(first, Exception)
+        assert not isinstance(last, Exception)
+
+    asyncio.run(main())
+    assert names(store) == ["first", "last"]
+
+
+def test_a_lone_write_that_raises_leaves_nothing(store: Store) -> None:
+    def half(conn: Connection) -> None:
+        add_user(conn, "half", "hash", created_ms=0)
+        raise LookupError("on purpose")
+
+    with pytest.raises(LookupError):
+        store.write_sync(half)
+    assert names(store) == []
+    store.write_sync(add("next"))
+    assert names(store) == ["next"]
+
+
+def test_functions_may_use_sqlalchemy_in_a_write_and_in_a_read(store: Store) -> None:
+    row = {
+        "username": "a",
+        "password_hash": "h",
+        "email": "",
+        "admin": True,
+        "extension": "{}",
+        "created_ms": 0,
+    }
+    store.write_sync(lambda conn: conn.execute(insert(users).values(row)))
+    assert store.read_sync(lambda conn: conn.execute(select(users.c.admin)).scalar()) is True
+    store.write_sync(add("b"))
+    assert names(store) == ["a", "b"]
+
+
+def test_items_of_one_kind_are_handed_over_together(store: Store) -> None:
+    sizes: list[int] = []
+
+    def run(conn: Connection, items: list[int]) -> list[int | Exception]:
+        sizes.append(len(items))
+        return [ValueError("odd") if item % 2 else item * 10 for item in items]
+
+    kind = BatchOp("tens", run)
+
+    async def main() -> None:
+        with writer_held_up(store):
+            tasks = [asyncio.ensure_future(store.write_batched(kind, n)) for n in range(4)]
+            tasks.append(asyncio.ensure_future(store.write(add("between"))))
+            tasks += [asyncio.ensure_future(store.write_batched(kind, n)) for n in range(4, 6)]
+            await asyncio.sleep(0)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [r for n, r in enumerate(results) if n != 4 and not isinstance(r, Exception)] == [0, 20, 40]
+        assert sum(isinstance(r, ValueError) for r in results) == 3
+
+    asyncio.run(main())
+    assert sizes == [6]
+    assert names(store) == ["between"]
+
+
+def test_a_kind_that_raises_fails_its_items_and_nobody_else(store: Store) -> None:
+    def run(conn: Connection, items: list[str]) -> list[str | Exception]:
+        add_user(conn, items[0], "hash", created_ms=0)
+        raise LookupError("on purpose")
+
+    kind = BatchOp("broken", run)
+
+    async def main() -> None:
+        with writer_held_up(store):
+            tasks = [asyncio.ensure_future(store.write_batched(kind, name)) for name in "ab"]
+            tasks.append(asyncio.ensure_future(store.write(add("other"))))  # type: ignore[arg-type]
+            await asyncio.sleep(0)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(result) for result in results[:2]] == [LookupError, LookupError]
+
+    asyncio.run(main())
+    assert names(store) == ["other"]
+
+
+def test_an_integrity_error_of_one_does_not_harm_the_others(store: Store, new_job: MakeJob) -> None:
+    store.write_sync(lambda conn: insert_jobs(conn, [new_job("taken")]))
+
+    async def main() -> None:
+        jobs = [new_job("a"), new_job("taken"), new_job("b"), new_job("a")]
+        with writer_held_up(store):
+            tasks = [asyncio.ensure_future(store.write_batched(INSERT_JOB, job)) for job in jobs]
+            await asyncio.sleep(0)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [isinstance(result, Conflict) for result in results] == [False, True, False, True]
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_caller_does_not_take_its_write_back(store: Store) -> None:
+    async def main() -> None:
+        with writer_held_up(store):
+            task = asyncio.ensure_future(store.write(add("alice")))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        await store.write(lambda conn: None)
+
+    asyncio.run(main())
+    assert names(store) == ["alice"]
+
+
+def test_the_age_of_the_queue_grows_while_the_writer_is_held_up(store: Store) -> None:
+    assert store.queue_age() == 0
+    with writer_held_up(store):
+        deadline = time.monotonic() + 5
+        while store.queue_age() < 0.02:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+    store.write_sync(lambda conn: None)
+    assert store.queue_age() < 0.02
+
+
+def test_close_finishes_what_is_queued_and_refuses_the_rest(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "cluster.db")
+
+    async def main() -> list[object]:
+        tasks = [asyncio.ensure_future(store.write(add(f"user{n}"))) for n in range(50)]
+        await asyncio.sleep(0)
+        await asyncio.get_running_loop().run_in_executor(None, store.close)
+        with pytest.raises(StoreError):
+            await store.write(add("late"))
+        with pytest.raises(StoreError):
+            await store.read(list_users)
+        return await asyncio.gather(*tasks)
+
+    assert len(asyncio.run(main())) == 50
+    store.close()  # once more changes nothing
+    again = Store.open(tmp_path / "cluster.db")
+    assert len(names(again)) == 50
+    again.close()
+    assert not (tmp_path / "cluster.db-wal").exists()
+
+
+def test_one_store_serves_one_loop_after_another(store: Store) -> None:
+    for n in range(3):
+        asyncio.run(store.write(add(f"user{n}")))
+    assert len(names(store)) == 3
+
+
+def test_a_reader_cannot_write(store: Store) -> None:
+    with pytest.raises(StoreError):
+        store.read_sync(lambda conn: sqlite.raw_connection(conn).execute("DELETE FROM users"))
+    assert names(store) == []
+
+
+def test_a_read_sees_one_moment_while_writes_go_on(store: Store) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        started, written = asyncio.Event(), threading.Event()
+
+        def twice(conn: Connection) -> tuple[int, int]:
+            first = len(list_users(conn))
+            loop.call_soon_threadsafe(started.set)
+            written.wait(10)
+            return first, len(list_users(conn))
+
+        reading = asyncio.ensure_future(store.read(twice))
+        await started.wait()
+        await store.write(add("alice"))
+        written.set()
+        assert await reading == (0, 0)
+        assert len(await store.read(list_users)) == 1
+
+    asyncio.run(main())
+
+
+def test_what_a_read_raises_reaches_the_caller(store: Store) -> None:
+    def fail(conn: Connection) -> None:
+        raise NotFound("nothing here")
+
+    with pytest.raises(NotFound):
+        store.read_sync(fail)
+    with pytest.raises(NotFound):
+        asyncio.run(store.read(fail))
+
+
+def test_thousands_of_concurrent_writes_and_reads_all_come_through(store: Store, new_job: MakeJob) -> None:
+    async def one(n: int) -> None:
+        inserted = await store.write_batched(INSERT_JOB, new_job(f"job{n}"))
+        await store.write(lambda conn: update_job(conn, inserted.id, sub_state="AttemptRunning"))
+        job = await store.read(lambda conn: get_job(conn, f"alice~job{n}"))
+        assert job is not None
+        assert (job.id, job.state) == (inserted.id, "RUNNING")
+
+    async def main() -> None:
+        await asyncio.gather(*(one(n) for n in range(1000)))
+
+    before = store.commits
+    asyncio.run(main())
+    assert store.commits - before < 1000
+
+
+def test_a_touched_job_is_published_only_when_its_write_stands(store: Store) -> None:
+    seen: list[int] = []
+    store.changes.subscribe(seen.append)
+
+    def fails(conn: Connection) -> None:
+        touch(conn, 2)
+        raise LookupError
+
+    async def main() -> None:
+        await queued(store, lambda conn: touch(conn, 1), fails, lambda conn: touch(conn, 3))
+
+    asyncio.run(main())
+    assert sorted(seen) == [1, 3]
+    with pytest.raises(LookupError):
+        store.write_sync(fails)
+    store.write_sync(lambda conn: touch(conn, 4))
+    assert sorted(seen) == [1, 3, 4]
+
+
+def _hold_lock(path: Path, locked: multiprocessing.synchronize.Event, release: object) -> None:
+    conn = sqlite3.connect(path, isolation_level=None)
+    conn.execute("BEGIN IMMEDIATE")
+    locked.set()
+    release.wait(30)  # type: ignore[attr-defined]
+    conn.execute("ROLLBACK")
+
+
+@pytest.fixture
+def locked_by_another(store: Store) -> Iterator[Callable[[], None]]:
+    """Another program holds the write lock; calling the fixture's value makes it let go."""
+    context = multiprocessing.get_context("spawn")
+    locked, release = context.Event(), context.Event()
+    process = context.Process(target=_hold_lock, args=(store.path, locked, release))
+    process.start()
+    assert locked.wait(20)
+    yield release.set
+    release.set()
+    process.join()
+
+
+def test_a_write_waits_while_another_program_holds_the_lock(
+    store: Store, locked_by_another: Callable[[], None]
+) -> None:
+    async def main() -> None:
+        task = asyncio.ensure_future(store.write(add("alice")))
+        done, _ = await asyncio.wait([task], timeout=0.2)
+        assert not done
+        locked_by_another()
+        await asyncio.wait_for(task, 20)
+
+    asyncio.run(main())
+    assert names(store) == ["alice"]
+
+
+def test_a_lock_held_too_long_is_told_in_one_sentence(
+    store: Store, locked_by_another: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sqlite.raw_connection(store._write_connection).execute("PRAGMA busy_timeout=50")
+    with pytest.raises(StoreError) as raised:
+        store.write_sync(add("alice"))
+    assert "Another program" in str(raised.value)
+    assert "locked" not in str(raised.value)
+    locked_by_another()
+    sqlite.raw_connection(store._write_connection).execute("PRAGMA busy_timeout=20000")
+    store.write_sync(add("alice"))
+    assert names(store) == ["alice"]
