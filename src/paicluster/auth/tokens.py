@@ -1,7 +1,8 @@
 """Tokens: signed statements (JWT, HS256) that can be taken back.
 
 A token is computed from its row and the key, so the database holds no token. It is valid while its signature
-is ours, its row is there and its time is not over.
+is ours, its row is there and its time is not over. A job's own token needs no row: the job is the row, and
+the token holds while that attempt of the job lasts.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import binascii
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import time
 from dataclasses import dataclass
@@ -21,10 +23,11 @@ from sqlalchemy import Connection
 
 from openpaisdk.errors import Unauthorized
 from paicluster.auth.keys import load_key
-from paicluster.store import Store, users
-from paicluster.store.users import TokenRow
+from paicluster.store import Store, jobs, users
+from paicluster.store.rows import JobRow, TokenRow
+from paicluster.store.writer import job_token_id
 
-Kind = Literal["session", "application", "job"]
+Kind = Literal["session", "application"]
 
 SESSION_SECONDS = 7 * 24 * 3600
 
@@ -63,9 +66,9 @@ class Tokens:
         """With the key in the ``keys`` folder, made at the first use."""
         return cls(store, load_key(keys, "tokens"))
 
-    async def issue(self, username: str, kind: Kind, *, name: str = "", job_id: int | None = None) -> str:
-        """A new token. Sessions last a week; applications until revoked; a job's until the job is over."""
-        row = new_token_row(username, kind, name=name, job_id=job_id)
+    async def issue(self, username: str, kind: Kind, *, name: str = "") -> str:
+        """A new token. Sessions last a week, applications until revoked."""
+        row = new_token_row(username, kind, name=name)
         await self._store.write(lambda conn: users.add_token(conn, row))
         return self.render(row)
 
@@ -80,10 +83,10 @@ class Tokens:
         return identity
 
     async def list(self, username: str) -> list[str]:
-        """A user's valid tokens, but for those of jobs."""
+        """A user's valid tokens."""
         now_ms = int(time.time() * 1000)
         rows = await self._store.read(lambda conn: users.list_tokens(conn, username, now_ms))
-        return [self.render(row) for row in rows if row.kind != "job"]
+        return [self.render(row) for row in rows]
 
     async def revoke(self, token: str) -> bool:
         """Take a token back, at once; False when it was not good any more."""
@@ -97,12 +100,27 @@ class Tokens:
         payload: dict[str, object] = {
             "username": row.username,
             "application": row.kind == "application",
-            "jobSpecific": row.kind == "job",
+            "jobSpecific": False,
             "jti": row.id,
             "iat": row.created_ms // 1000,
         }
         if row.expires_ms is not None:
             payload["exp"] = row.expires_ms // 1000
+        return self._render(payload)
+
+    def of_job(self, job: JobRow) -> str:
+        """The token that the tasks of a job's current attempt carry."""
+        return self._render(
+            {
+                "username": job.username,
+                "application": False,
+                "jobSpecific": True,
+                "jti": job_token_id(job.id, job.attempt),
+                "iat": job.created_ms // 1000,
+            }
+        )
+
+    def _render(self, payload: dict[str, object]) -> str:
         signed = _HEADER + b"." + _encode(json.dumps(payload, separators=(",", ":")).encode())
         return (signed + b"." + self._sign(signed)).decode()
 
@@ -147,24 +165,29 @@ class Tokens:
         return _encode(hmac.digest(self._key, signed, hashlib.sha256))
 
 
-def new_token_row(
-    username: str, kind: Kind, *, name: str = "", job_id: int | None = None, now_ms: int | None = None
-) -> TokenRow:
-    """A fresh row, for those who write it in a transaction of their own (the token of a job)."""
-    created_ms = int(time.time() * 1000) if now_ms is None else now_ms
+def new_token_row(username: str, kind: Kind, *, name: str = "") -> TokenRow:
+    """A fresh row, for those who write it in a transaction of their own."""
+    created_ms = int(time.time() * 1000)
     expires_ms = created_ms + SESSION_SECONDS * 1000 if kind == "session" else None
-    return TokenRow(secrets.token_urlsafe(18), username, kind, name, created_ms, expires_ms, job_id)
+    return TokenRow(secrets.token_urlsafe(18), username, kind, name, created_ms, expires_ms)
+
+
+_JOB_TOKEN = re.compile(r"job-(\d+)-(\d+)")
 
 
 def _identity(conn: Connection, token_id: str) -> tuple[Identity, float] | None:
+    if of_job := _JOB_TOKEN.fullmatch(token_id):
+        job = jobs.get_job_by_id(conn, int(of_job[1]))
+        if job is None or job.attempt != int(of_job[2]) or job.sub_state in ("AttemptCompleted", "Completed"):
+            return None
+        # A job acts for its user, but never as an administrator.
+        return Identity(job.username, False, False, job.id, token_id), float("inf")
     row = users.get_token(conn, token_id)
     user = None if row is None else users.get_user(conn, row.username)
     if row is None or user is None:
         return None
     expires = float("inf") if row.expires_ms is None else row.expires_ms / 1000
-    # A job acts for its user, but never as an administrator.
-    admin = user.admin and row.kind != "job"
-    return Identity(row.username, admin, row.kind == "application", row.job_id, row.id), expires
+    return Identity(row.username, user.admin, row.kind == "application", None, row.id), expires
 
 
 def _encode(data: bytes) -> bytes:

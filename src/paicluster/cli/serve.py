@@ -152,8 +152,9 @@ class _Server:
             sources=sources,
             keep_submitted_environment=settings.embedded,
             unseal=sealer.unseal,
+            job_token=tokens.of_job,
         )
-        controller = Controller(store, engine, launching, tokens.render, grace_s=settings.grace_s)
+        controller = Controller(store, engine, launching, grace_s=settings.grace_s)
         door = build(
             Context(
                 store=store,

@@ -7,8 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from paicluster.store import jobs, users
-from paicluster.store.rows import AttemptRow, TaskRow, TokenRow
+from paicluster.store import jobs
+from paicluster.store.rows import AttemptRow, TaskRow
+from paicluster.store.writer import touch_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ class Changes:
     task_columns: dict[str, dict[str, Any]] = field(default_factory=dict)
     attempts: dict[tuple[int, int], AttemptRow] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
-    tokens: list[TokenRow] = field(default_factory=list)
-    ended_tokens_of: list[int] = field(default_factory=list)
+    # Tokens of attempts that are over.
+    ended_tokens: list[str] = field(default_factory=list)
     # Done after the commit: jobs to launch, and tasks to stop.
     launch: list[int] = field(default_factory=list)
     stop: list[str] = field(default_factory=list)
@@ -55,7 +56,5 @@ class Changes:
                 now_ms=now_ms,
                 source=event.source,
             )
-        for token in self.tokens:
-            users.add_token(conn, token)
-        for job_id in self.ended_tokens_of:
-            users.delete_tokens_of_job(conn, job_id)
+        if self.ended_tokens:
+            touch_tokens(conn, self.ended_tokens)

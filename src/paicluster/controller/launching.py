@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from openpaisdk.protocol import render_secrets, task_script
 from openpaisdk.protocol.environment import GangEnvironment, TaskPlace
 from paicluster.controller.record import Record
 from paicluster.engines.interface import TaskLaunch
+from paicluster.store.rows import JobRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,8 @@ class LaunchSettings:
     # On a cluster of this machine the submitting shell's PATH and virtual environment hold.
     keep_submitted_environment: bool
     unseal: Callable[[bytes, str], bytes]
-    # The job's own token, computed from its row; None when it has none.
-    job_token: Callable[[int], str | None] = field(default=lambda job_id: None)
+    # The token a job's current attempt carries.
+    job_token: Callable[[JobRow], str]
 
 
 def gang_of(record: Record, settings: LaunchSettings) -> list[TaskLaunch]:
@@ -46,14 +47,13 @@ def gang_of(record: Record, settings: LaunchSettings) -> list[TaskLaunch]:
     secrets: dict[str, object] = {}
     if record.sealed is not None:
         secrets = json.loads(settings.unseal(record.sealed, record.row.framework))
+    token = settings.job_token(record.row)
     extra = {
         **settings.base_environment,
         "PYTHONUNBUFFERED": "1",
         "PAI_REST_SERVER_URI": settings.rest_server_uri,
+        "PAI_USER_TOKEN": token,
     }
-    token = settings.job_token(record.row.id)
-    if token:
-        extra["PAI_USER_TOKEN"] = token
     if settings.keep_submitted_environment:
         extra.update(job.additions.environment)
     gang = GangEnvironment(
@@ -62,9 +62,7 @@ def gang_of(record: Record, settings: LaunchSettings) -> list[TaskLaunch]:
     scripts = {role.name: task_script(role, job) for role in job.task_roles}
     if secrets:
         scripts = {name: render_secrets(text, secrets) for name, text in scripts.items()}
-    masked = tuple(_secret_texts(secrets))
-    if token:
-        masked += (token,)
+    masked = (*_secret_texts(secrets), token)
     sources = job.additions.sources
     bundle = None if sources is None else settings.sources / f"{sources.sha256}.tar"
     images = {role.name: role.image_uri for role in job.task_roles}

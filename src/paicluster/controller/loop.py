@@ -19,8 +19,8 @@ from paicluster.controller.ledger import Ledger
 from paicluster.controller.record import ATTEMPT_COMPLETED, COMPLETED, PENDING, Record
 from paicluster.engines.interface import Engine, LaunchFailed, Observation, Phase
 from paicluster.scheduler.firstcome import Start, plan
-from paicluster.store import Store, jobs, users
-from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow, TaskRow, TokenRow
+from paicluster.store import Store, jobs
+from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow, TaskRow
 
 log = logging.getLogger("paicluster.controller")
 
@@ -37,18 +37,15 @@ class Controller:
         store: Store,
         engine: Engine,
         settings: LaunchSettings,
-        render_token: Callable[[TokenRow], str],
         *,
         grace_s: float = 10.0,
     ):
         self._store = store
         self._engine = engine
-        self._settings = replace(settings, job_token=self._job_token)
-        self._render_token = render_token
+        self._settings = settings
         self._grace_s = grace_s
         self._records: dict[int, Record] = {}
         self._job_of: dict[str, int] = {}
-        self._tokens: dict[int, TokenRow] = {}
         self._waiting: dict[int, None] = {}
         # Tasks this controller has told the engine to stop; a new controller tells it again.
         self._stop_sent: set[str] = set()
@@ -237,7 +234,6 @@ class Controller:
             self._waiting.pop(job_id, None)
         if state == COMPLETED:
             self._forget_tasks(record)
-            self._tokens.pop(job_id, None)
             timer = self._timers.pop(job_id, None)
             if timer is not None:
                 timer.cancel()
@@ -260,7 +256,7 @@ class Controller:
             if not isinstance(decision, Start):
                 steps.say_waiting(record, decision.reason, changes)
                 continue
-            self._tokens[decision.job_id] = steps.place(
+            steps.place(
                 record, decision.seats, self._nodes, self._ledger, self._engine.ports_free, changes, now_ms
             )
             del self._waiting[decision.job_id]
@@ -313,10 +309,6 @@ class Controller:
         except PaiError as error:
             log.warning("The event %r could not be written: %s", why, error)
 
-    def _job_token(self, job_id: int) -> str | None:
-        row = self._tokens.get(job_id)
-        return None if row is None else self._render_token(row)
-
     # -- loading -------------------------------------------------------------------------------
 
     async def _load_all(self) -> None:
@@ -331,8 +323,8 @@ class Controller:
         self._waiting.clear()
         self._timers.clear()
         self._ledger.clear()
-        for row, tasks, spec, attempt, token in rows:
-            self._adopt(row, tasks, spec, attempt, token)
+        for row, tasks, spec, attempt in rows:
+            self._adopt(row, tasks, spec, attempt)
         self._requests.update(self._records)
         self._hints.update(self._job_of)
         self._wake.set()
@@ -343,7 +335,7 @@ class Controller:
         known = [job_id for job_id in wanted if job_id in self._records]
         rows, stops = await self._store.read(lambda conn: _read_some(conn, unknown, known))
         for row, spec in rows:
-            self._adopt(row, [], spec, None, None)
+            self._adopt(row, [], spec, None)
         for job_id, execution_type in stops.items():
             record = self._records[job_id]
             record.row = replace(record.row, execution_type=execution_type)
@@ -355,20 +347,17 @@ class Controller:
         tasks: Iterable[TaskRow],
         spec: JobSpecRow,
         attempt: AttemptRow | None,
-        token: TokenRow | None,
     ) -> None:
         record = Record(row, read_job(spec.job, stored=True), spec.sealed, attempt)
         record.tasks = {task.uid: task for task in tasks}
         self._records[row.id] = record
-        if token is not None:
-            self._tokens[row.id] = token
         for task in record.tasks.values():
             self._job_of[task.uid] = row.id
             if task.sub_state != COMPLETED:
                 self._ledger.take(task)
 
 
-_Loaded = tuple[JobRow, tuple[TaskRow, ...], JobSpecRow, AttemptRow | None, TokenRow | None]
+_Loaded = tuple[JobRow, tuple[TaskRow, ...], JobSpecRow, AttemptRow | None]
 
 
 def _read_active(conn: Connection) -> list[_Loaded]:
@@ -378,8 +367,7 @@ def _read_active(conn: Connection) -> list[_Loaded]:
         if spec is None:
             continue
         attempts = [a for a in jobs.attempts_of(conn, active.job.id) if a.attempt == active.job.attempt]
-        token = users.token_of_job(conn, active.job.id) if active.job.sub_state != PENDING else None
-        loaded.append((active.job, active.tasks, spec, attempts[0] if attempts else None, token))
+        loaded.append((active.job, active.tasks, spec, attempts[0] if attempts else None))
     return loaded
 
 

@@ -18,7 +18,6 @@ from openpaisdk.protocol.completion import (
 )
 from openpaisdk.protocol.ports import draw_ports
 from openpaisdk.protocol.retries import decide_retry
-from paicluster.auth.tokens import new_token_row
 from paicluster.controller.changes import Changes, Event
 from paicluster.controller.exits import TaskExit
 from paicluster.controller.ledger import Ledger
@@ -33,7 +32,8 @@ from paicluster.controller.record import (
 )
 from paicluster.engines.interface import Node
 from paicluster.scheduler.firstcome import TaskSeat
-from paicluster.store.rows import AttemptRow, TaskRow, TokenRow
+from paicluster.store.rows import AttemptRow, TaskRow
+from paicluster.store.writer import job_token_id
 
 # An attempt that ran this long did real work: what ended it is not the same trouble again.
 _PROGRESS_MS = 600_000
@@ -72,8 +72,8 @@ def place(
     ports_free: PortsFree,
     changes: Changes,
     now_ms: int,
-) -> TokenRow:
-    """Write the intent: a row for each task with a fresh uid, ports and GPUs. Gives the job's token."""
+) -> None:
+    """Write the intent: a row for each task with a fresh uid, ports and GPUs."""
     order = {role.name: number for number, role in enumerate(record.job.task_roles)}
     resources = {role.name: role.resources for role in record.job.task_roles}
     record.tasks = {}
@@ -103,11 +103,8 @@ def place(
         changes.new_tasks.append(task)
     set_attempt(record, changes, sub_state=PREPARING, created_ms=now_ms)
     set_job(record, changes, sub_state=PREPARING)
-    token = new_token_row(record.row.username, "job", job_id=record.row.id, now_ms=now_ms)
-    changes.tokens.append(token)
     changes.launch.append(record.row.id)
     record.waiting_reason = ""
-    return token
 
 
 def _draw(
@@ -246,6 +243,7 @@ def _finish_attempt(record: Record, verdict: Verdict, changes: Changes, now_ms: 
 
 
 def _attempt_over(record: Record, changes: Changes, now_ms: int) -> None:
+    changes.ended_tokens.append(job_token_id(record.row.id, record.row.attempt))
     completed_ms = max((task.completed_ms or now_ms for task in record.tasks.values()), default=now_ms)
     set_attempt(record, changes, sub_state=COMPLETED, completed_ms=completed_ms)
     code = record.row.exit_code or 0
@@ -303,7 +301,6 @@ def begin_next_attempt(record: Record, changes: Changes) -> None:
 def _finish_job(record: Record, changes: Changes, completed_ms: int) -> None:
     set_attempt(record, changes, sub_state=COMPLETED, completed_ms=completed_ms)
     set_job(record, changes, sub_state=COMPLETED, completed_ms=completed_ms, retry_at_ms=None)
-    changes.ended_tokens_of.append(record.row.id)
 
 
 def _sentence(text: str) -> str:

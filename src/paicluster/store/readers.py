@@ -94,6 +94,7 @@ class Readers:
                 rested = True
                 if conn is not None:
                     sqlite.rest(conn)
+                    _trim()
                 continue
             if question is None:
                 break
@@ -118,3 +119,13 @@ class Readers:
             return fn(conn)
         finally:
             sqlite.rollback(conn)
+
+
+def _trim() -> None:
+    """Let the C library give freed memory back to the system: a page of a list is megabytes."""
+    import ctypes
+
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError):
+        pass  # not glibc: nothing to be done

@@ -137,7 +137,7 @@ class UserRow:
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """``kind`` is session, application or job."""
+    """``kind`` is session or application."""
 
     id: str
     username: str
@@ -145,4 +145,3 @@ class TokenRow:
     name: str
     created_ms: int
     expires_ms: int | None
-    job_id: int | None

@@ -109,9 +109,7 @@ tokens = Table(
     Column("name", Text, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger),
-    _job_id(),
     Index("tokens_of_user", "username", "created_ms"),
-    Index("tokens_of_job", "job_id"),
 )
 
 job_specs = Table(

@@ -18,7 +18,6 @@ __all__ = [
     "add_user",
     "delete_expired",
     "delete_token",
-    "delete_tokens_of_job",
     "delete_tokens_of_user",
     "delete_user",
     "get_token",
@@ -84,19 +83,8 @@ def list_tokens(conn: Connection, username: str, now_ms: int) -> list[TokenRow]:
     return [TokenRow(*row) for row in conn.execute(query.order_by(tokens.c.created_ms, tokens.c.id))]
 
 
-def token_of_job(conn: Connection, job_id: int) -> TokenRow | None:
-    """The newest token of a job."""
-    query = select(tokens).where(tokens.c.job_id == job_id).order_by(tokens.c.created_ms.desc()).limit(1)
-    row = conn.execute(query).fetchone()
-    return None if row is None else TokenRow(*row)
-
-
 def delete_token(conn: Connection, token_id: str) -> bool:
     return _delete_tokens(conn, tokens.c.id == token_id) > 0
-
-
-def delete_tokens_of_job(conn: Connection, job_id: int) -> int:
-    return _delete_tokens(conn, tokens.c.job_id == job_id)
 
 
 def delete_tokens_of_user(conn: Connection, username: str, kind: str) -> int:

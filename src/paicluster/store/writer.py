@@ -61,6 +61,11 @@ def touch_tokens(conn: Connection, token_ids: Iterable[str]) -> None:
     notes_of(conn).tokens.update(dict.fromkeys(token_ids))
 
 
+def job_token_id(job_id: int, attempt: int) -> str:
+    """The id of the token that one attempt of a job carries; it has no row of its own."""
+    return f"job-{job_id}-{attempt}"
+
+
 def notes_of(conn: Connection) -> Notes:
     """What the transaction on this connection has changed so far."""
     notes = conn.info.get(_NOTES)

@@ -31,6 +31,8 @@ T = TypeVar("T")
 # While a dead supervisor's tree is being killed, look again this soon.
 _RECHECK_S = 0.05
 _START_PATIENCE_S = 0.01
+# So many attempts are looked at or prepared in less time than a thread takes to wake.
+_INLINE = 4
 
 
 class ProcessEngine:
@@ -107,7 +109,7 @@ class ProcessEngine:
         return True
 
     async def observe(self, uids: Sequence[str]) -> dict[str, Observation]:
-        seen = await self._in_files(lambda: self._look(uids))
+        seen = await self._in_files(lambda: self._look(uids), len(uids))
         for uid, observation in seen.items():
             if observation.phase is Phase.RUNNING:
                 self._watch(uid)
@@ -141,7 +143,7 @@ class ProcessEngine:
     # -- writing -------------------------------------------------------------------------------
 
     async def launch(self, gang: Sequence[TaskLaunch]) -> None:
-        folders = await self._in_files(lambda: self._prepare_all(gang))
+        folders = await self._in_files(lambda: self._prepare_all(gang), len(gang))
         if not folders:
             return
         assert self._zygote is not None
@@ -196,7 +198,7 @@ class ProcessEngine:
         return paths
 
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
-        await self._in_files(lambda: self._stop_all(uids, grace_s))
+        await self._in_files(lambda: self._stop_all(uids, grace_s), len(uids))
         for uid in uids:
             self._hint(uid)
 
@@ -267,7 +269,10 @@ class ProcessEngine:
             asyncio.get_running_loop().remove_reader(fd)
             os.close(fd)
 
-    async def _in_files(self, work: Callable[[], T]) -> T:
+    async def _in_files(self, work: Callable[[], T], count: int = _INLINE + 1) -> T:
+        """Off the loop, unless it is so little that handing it over would take longer."""
+        if count <= _INLINE:
+            return work()
         return await asyncio.get_running_loop().run_in_executor(self._files, work)
 
 
