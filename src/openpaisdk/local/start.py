@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LOG = "server.log"
+SAYS = "paicluster: "
 LOG_LIMIT = 4 << 20
 START_LOCK = "start.lock"
 PATIENCE = 60.0
@@ -96,9 +97,10 @@ def _await(process: subprocess.Popen[bytes], home: str, log: str, said_before: i
             process.returncode = 0  # it is meant to outlive us: nobody waits for it
             return found
         if process.poll() is not None:
+            message, hint = _last_words(log, said_before)
             raise Unavailable(
-                f"The cluster on this machine could not start: {_last_line(log, said_before)}",
-                hint=f"Its log is {shown(log)}",
+                f"The cluster on this machine could not start: {message}",
+                hint=hint or f"Its log is {shown(log)}",
             )
         time.sleep(LOOK)
     process.terminate()
@@ -114,18 +116,24 @@ def _wait_until_gone(found: Handshake, patience: float) -> None:
         time.sleep(LOOK)
 
 
-def _last_line(log: str, said_before: int) -> str:
+def _last_words(log: str, said_before: int) -> tuple[str, str]:
+    """What the cluster said before it ended: its sentence, and what to do."""
     try:
         with open(log, "rb") as f:
             f.seek(said_before)
-            lines = [line for line in f.read().decode("utf-8", "replace").splitlines() if line.strip()]
+            lines = [
+                line.strip() for line in f.read().decode("utf-8", "replace").splitlines() if line.strip()
+            ]
     except OSError:
         lines = []
+    for i in range(len(lines) - 1, -1, -1):
+        if lines[i].startswith(SAYS):
+            return lines[i].removeprefix(SAYS), " ".join(lines[i + 1 :])
     if lines:
-        return lines[-1].strip()
+        return lines[-1], ""
     if _is_full(os.path.dirname(log)):
-        return "there is no space left on its disk."
-    return "it ended without a word."
+        return "there is no space left on its disk.", ""
+    return "it ended without a word.", ""
 
 
 def _is_full(folder: str) -> bool:

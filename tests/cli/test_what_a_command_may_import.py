@@ -1,0 +1,100 @@
+"""A budget: what a command imports is time a person waits, every time.
+
+Each of these modules costs a good part of what a bare interpreter takes to start. Whoever needs one on the way
+of a command must load it where it is used, or find another way.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {
+    "asyncio",
+    "concurrent.futures",
+    "dataclasses",
+    "email",
+    "http",
+    "importlib.metadata",
+    "inspect",
+    "logging",
+    "msgspec",
+    "pathlib",
+    "shutil",
+    "sqlalchemy",
+    "ssl",
+    "starlette",
+    "subprocess",
+    "tarfile",
+    "tempfile",
+    "threading",
+    "typing",
+    "urllib",
+    "uuid",
+    "yaml",
+}
+NOT_EVEN = {"argparse", "json", "socket", "hashlib", "difflib"}
+OTHER_ROOMS = {"openpaisdk.protocol", "openpaisdk.jobs.sources", "paicluster", "pairuntime"}
+
+RUN = """
+import sys
+before = set(sys.modules)
+from openpaisdk.cli.main import run
+status = run(sys.argv[1:])
+sys.stdout.flush()
+sys.stderr.write("\\nIMPORTED " + " ".join(sorted(set(sys.modules) - before)) + "\\n")
+sys.exit(status)
+"""
+
+
+def imported(person, *words: str) -> set[str]:
+    done = person.run([sys.executable, "-c", RUN, *words])
+    assert done.status == 0, done
+    return set(done.err.rpartition("IMPORTED ")[2].split())
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], []])
+def test_version_and_help_import_next_to_nothing(person, words: list[str]) -> None:
+    assert not imported(person, *words) & (HEAVY | NOT_EVEN | OTHER_ROOMS)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list-jobs"],
+        ["list-jobs", "-o", "json"],
+        ["job-status", "{job}"],
+        ["logs", "{job}"],
+        ["wait", "{job}"],
+        ["connect-job", "{job}"],
+        ["stop-job", "{job}"],
+        ["cluster-resources"],
+        ["cluster-status"],
+        ["list-clusters"],
+        ["set"],
+    ],
+)
+def test_a_command_that_looks_imports_little(person, words: list[str]) -> None:
+    job = person.pai("sub", "--wait", "-o", "json", "-j", "looked_$", "true")
+    assert job.status == 0
+    name = __import__("json").loads(job.out)["jobName"]
+    got = imported(person, *(word.format(job=name) for word in words))
+    assert not got & (HEAVY | OTHER_ROOMS | {"hashlib", "difflib"})
+
+
+def test_a_followed_job_imports_little(person) -> None:
+    person.write(train__py="print(1)")
+    got = imported(person, "sub", "--follow", "python", "train.py")
+    assert not got & (HEAVY | (OTHER_ROOMS - {"openpaisdk.jobs.sources"}))
+
+
+def test_a_command_imports_only_its_own_family(person) -> None:
+    got = imported(person, "list-jobs")
+    ours = {m for m in got if m.startswith("openpaisdk.cli.")}
+    assert ours == {f"openpaisdk.cli.{m}" for m in ("main", "commands", "parser", "listing", "following")}
+
+
+def test_importing_the_package_costs_nothing() -> None:
+    code = "import sys; before = set(sys.modules); import openpaisdk; print(*(set(sys.modules) - before))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert set(out.split()) == {"openpaisdk", "openpaisdk._version"}

@@ -1,0 +1,280 @@
+"""The cluster on this machine: begun by the first command, found by the next, stopped, killed, replaced."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+from at_a_terminal import until
+
+from openpaisdk import __version__
+from openpaisdk.local.handshake import start_time
+
+
+def starts(person) -> int:
+    return (person.cluster_home / "server.log").read_text().count("ready at ")
+
+
+def test_the_first_command_starts_the_cluster_and_registers_it(newcomer) -> None:
+    began = time.monotonic()
+    done = newcomer.sh("pai sub --follow -- echo first | cat")
+    assert done.out == "first\n", done
+    assert time.monotonic() - began < 20
+    entries = yaml.safe_load((newcomer.home / ".openpai/clusters.yaml").read_text())
+    assert [e["cluster_alias"] for e in entries] == ["local"]
+    assert "token" not in entries[0]
+    assert newcomer.pai("sub", "-f", "echo", "second").out == "second\n"
+    assert starts(newcomer) == 1
+
+
+def test_it_listens_on_loopback_and_wants_a_token(newcomer) -> None:
+    newcomer.pai("start-cluster")
+    found = newcomer.handshake()
+    assert found["url"].startswith("http://127.0.0.1:")
+    for name in ("server.json", "server.log"):
+        assert (newcomer.cluster_home / name).stat().st_mode & 0o077 == 0
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"{found['url']}/api/v2/jobs")
+    assert caught.value.code == 401
+
+
+def test_first_commands_at_once_start_one_cluster(newcomer) -> None:
+    processes = [newcomer.begin("list-jobs", "-o", "json") for _ in range(4)]
+    for process in processes:
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, json.loads(out)) == (0, []), err
+    assert starts(newcomer) == 1
+    entries = yaml.safe_load((newcomer.home / ".openpai/clusters.yaml").read_text())
+    assert len(entries) == 1
+
+
+def test_two_homes_have_two_clusters_that_do_not_trust_each_other(newcomer, neighbour) -> None:
+    a = newcomer.pai("sub", "--wait", "-o", "json", "true")
+    b = neighbour.pai("list-jobs", "-o", "json")
+    assert json.loads(a.out)["state"] == "SUCCEEDED" and json.loads(b.out) == []
+    mine, theirs = newcomer.handshake(), neighbour.handshake()
+    assert mine["url"] != theirs["url"]
+    request = urllib.request.Request(
+        f"{theirs['url']}/api/v2/jobs", headers={"Authorization": f"Bearer {mine['token']}"}
+    )
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request)
+    assert caught.value.code == 401
+
+
+def test_stopping_leaves_jobs_running_and_the_next_cluster_takes_them_over(newcomer) -> None:
+    job = newcomer.pai("sub", "echo begun; sleep 2; echo done").out.strip()
+    until(lambda: newcomer.state(job) == "RUNNING")
+    assert "Running jobs go on" in newcomer.pai("stop-cluster").err
+    assert "does not run" in newcomer.pai("cluster-status").out
+    assert not (newcomer.cluster_home / "server.json").exists()
+    done = newcomer.pai("logs", "-f", job)
+    assert (done.status, done.out) == (0, "begun\ndone\n"), done
+    assert newcomer.pai("stop-cluster").status == 0
+    assert "does not run" in newcomer.pai("stop-cluster").err
+
+
+def test_stopping_now_ends_the_jobs_first(newcomer) -> None:
+    newcomer.pai("sub", "echo $$ > pid; exec sleep 300")
+    until(lambda: list(newcomer.cluster_home.glob("tasks/*/*/work/pid")))
+    pid_file = next(iter(newcomer.cluster_home.glob("tasks/*/*/work/pid")))
+    until(lambda: pid_file.read_text().strip())
+    pid = int(pid_file.read_text())
+    assert start_time(pid) is not None
+    done = newcomer.pai("stop-cluster", "--now")
+    assert done.status == 0, done
+    assert start_time(pid) is None
+    assert "does not run" in newcomer.pai("cluster-status").out
+
+
+def test_stopping_now_ends_jobs_whose_cluster_was_stopped_before(newcomer) -> None:
+    job = newcomer.pai("sub", "sleep", "300").out.strip()
+    until(lambda: newcomer.state(job) == "RUNNING")
+    newcomer.pai("stop-cluster")
+    assert newcomer.pai("stop-cluster", "--now").status == 0
+    assert newcomer.state(job) == "STOPPED"
+
+
+def test_a_killed_cluster_is_started_anew_and_nothing_is_lost(newcomer) -> None:
+    job = newcomer.pai("sub", "sleep 1; echo survived").out.strip()
+    os.kill(newcomer.handshake()["pid"], signal.SIGKILL)
+    done = newcomer.pai("logs", "-f", job)
+    assert (done.status, done.out) == (0, "survived\n"), done
+    assert starts(newcomer) == 2
+
+
+@pytest.mark.parametrize("stale", [{"pid": 1}, {"start_time": 1}, {"boot_id": "another"}])
+def test_a_stale_handshake_never_sends_the_token_to_a_stranger(newcomer, stale: dict[str, object]) -> None:
+    newcomer.pai("start-cluster")
+    os.kill(newcomer.handshake()["pid"], signal.SIGKILL)
+    visits = []
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+
+        def listen() -> None:
+            try:
+                while True:
+                    visits.append(stranger.accept())
+            except OSError:
+                pass
+
+        threading.Thread(target=listen, daemon=True).start()
+        newcomer.change_handshake(url=f"http://127.0.0.1:{stranger.getsockname()[1]}", **stale)
+        done = newcomer.pai("list-jobs", "-o", "json")
+        assert (done.status, json.loads(done.out)) == (0, []), done
+        stranger.shutdown(socket.SHUT_RDWR)
+    assert visits == []
+
+
+def test_half_a_handshake_does_no_harm(newcomer) -> None:
+    newcomer.pai("start-cluster")
+    os.kill(newcomer.handshake()["pid"], signal.SIGKILL)
+    (newcomer.cluster_home / "server.json").write_text('{"url": "http')
+    assert newcomer.pai("list-jobs").status == 0
+
+
+def test_a_port_in_use_is_one_sentence(newcomer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = newcomer.pai("start-cluster", "--port", str(port))
+    assert done.status == 1 and str(port) in done.err and "Traceback" not in done.err, done
+    assert newcomer.pai("start-cluster").status == 0
+
+
+def test_starting_twice_says_so(newcomer) -> None:
+    assert "runs now" in newcomer.pai("start-cluster").out
+    assert "already runs" in newcomer.pai("start-cluster").out
+
+
+def test_a_newer_command_line_replaces_an_older_cluster_and_jobs_go_on(newcomer) -> None:
+    job = newcomer.pai("sub", "echo before; sleep 2; echo after").out.strip()
+    until(lambda: newcomer.state(job) == "RUNNING")
+    before = newcomer.handshake()["pid"]
+    newcomer.change_handshake(version="0.0.1")
+    done = newcomer.pai("logs", "-f", job)
+    assert done.out == "before\nafter\n" and "Replacing the cluster of version 0.0.1" in done.err, done
+    assert newcomer.handshake()["pid"] != before and newcomer.handshake()["version"] == __version__
+    assert start_time(before) is None
+    copies = list((newcomer.cluster_home / "backups").glob("*-0.0.1/cluster.db"))
+    assert len(copies) == 1 and copies[0].stat().st_size > 0
+
+
+def test_an_older_command_line_leaves_a_newer_cluster_alone(newcomer) -> None:
+    newcomer.pai("start-cluster")
+    before = newcomer.handshake()["pid"]
+    newcomer.change_handshake(version="99.0")
+    assert newcomer.pai("sub", "-f", "echo", "fine").out == "fine\n"
+    assert newcomer.handshake()["pid"] == before
+
+
+def test_a_log_is_followed_over_restarts_without_losing_or_repeating_a_byte(newcomer) -> None:
+    code = "import time\nfor i in range(300): print(f'line {i}', flush=True); time.sleep(0.01)"
+    newcomer.write(count__py=code)
+    follower = newcomer.begin("sub", "--follow", "python", "count.py")
+    assert follower.stdout.readline() == "line 0\n"
+    os.kill(newcomer.handshake()["pid"], signal.SIGKILL)
+    for i in range(1, 60):
+        assert follower.stdout.readline() == f"line {i}\n"
+    newcomer.pai("stop-cluster")
+    newcomer.pai("start-cluster")
+    out, err = follower.stdout.read(), follower.stderr.read()
+    assert out == "".join(f"line {i}\n" for i in range(60, 300)), err
+    assert follower.wait(60) == 0, err
+
+
+def test_a_follower_waits_for_a_cluster_that_was_stopped_on_purpose(newcomer) -> None:
+    follower = newcomer.begin("sub", "--follow", "sleep 3; echo done")
+    until(lambda: "RUNNING" in newcomer.pai("list-jobs").out)
+    newcomer.pai("stop-cluster")
+    while "went away" not in (line := follower.stderr.readline()):
+        assert line, "it left"
+    assert "does not run" in newcomer.pai("cluster-status").out
+    newcomer.pai("start-cluster")
+    out, err = follower.stdout.read(), follower.stderr.read()
+    assert out == "done\n" and "is back" in err
+
+
+ELSEWHERE = """
+import sys
+from openpaisdk.local import home
+home.LOCAL_DISKS = ({disk!r},)
+home.network_type = lambda path, mounts="": "" if path.startswith({disk!r}) else "nfs4"
+from openpaisdk.cli.main import run
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+def test_with_home_on_a_network_file_system_the_state_lies_on_a_local_disk(newcomer, tmp_path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    first = newcomer.run([sys.executable, "-c", ELSEWHERE.format(disk=str(disk)), "sub", "-f", "echo", "hi"])
+    assert first.out == "hi\n", first
+    assert list(disk.glob("openpai-*/*/cluster.db")) and not list(newcomer.home.rglob("cluster.db"))
+    # the pointer is enough: an unchanged pai finds the same cluster
+    assert len(json.loads(newcomer.pai("list-jobs", "-o", "json").out)) == 1
+
+
+PRETENDING = """
+import sys
+sys.platform = {platform!r}
+from openpaisdk.cli.main import run
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("platform", "name"), [("darwin", "macOS"), ("win32", "Windows")])
+def test_where_it_cannot_run_pai_asks_for_add_cluster(newcomer, platform: str, name: str) -> None:
+    done = newcomer.run([sys.executable, "-c", PRETENDING.format(platform=platform), "list-jobs"])
+    assert done.status == 1 and f"not on {name}" in done.err and "pai add-cluster" in done.err, done
+
+
+def test_a_server_that_cannot_start_says_why_in_one_sentence(newcomer) -> None:
+    newcomer.pai("start-cluster")
+    newcomer.pai("stop-cluster")
+    (newcomer.cluster_home / "cluster.db").write_bytes(b"this is no database" * 1000)
+    for left in newcomer.cluster_home.glob("cluster.db-*"):
+        left.unlink()
+    done = newcomer.pai("list-jobs")
+    assert done.status == 1 and "could not start" in done.err and "Traceback" not in done.err, done
+    (newcomer.cluster_home / "cluster.db").unlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second account")
+def test_another_users_home_is_not_used(newcomer) -> None:
+    newcomer.pai("start-cluster")
+    newcomer.pai("stop-cluster")
+    os.chown(newcomer.cluster_home, 12345, 12345)
+    done = newcomer.pai("list-jobs")
+    os.chown(newcomer.cluster_home, 0, 0)
+    assert done.status == 1 and "belongs to another user" in done.err, done
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second account")
+def test_an_ordinary_user_has_a_cluster_too(tmp_path) -> None:
+    folder = tmp_path / "nobody"
+    folder.mkdir()
+    for path in (tmp_path, *tmp_path.parents[:3]):
+        path.chmod(path.stat().st_mode | 0o055)
+    os.chown(folder, 65534, 65534)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "HOME": str(folder), "PATH": path}
+    how = {"env": env, "cwd": folder, "user": 65534, "group": 65534, "extra_groups": []}
+    try:
+        subprocess.run(["pai", "--version"], capture_output=True, check=True, **how)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("the interpreter cannot be run by other users here")
+
+    def pai(*words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(["pai", *words], capture_output=True, text=True, timeout=60, **how)
+
+    done = pai("sub", "--follow", "id", "-u")
+    assert done.stdout == "65534\n", done
+    assert pai("stop-cluster", "--now").returncode == 0
