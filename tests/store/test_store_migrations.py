@@ -105,9 +105,7 @@ def old_home(path: Path) -> None:
     store = Store.open(path)
     store.write_sync(lambda conn: add_user(conn, "alice", "hash", created_ms=1))
     store.write_sync(
-        lambda conn: conn.exec_driver_sql(
-            "INSERT INTO tokens VALUES ('t', 'alice', 'session', '', 1, NULL)"
-        )
+        lambda conn: conn.exec_driver_sql("INSERT INTO tokens VALUES ('t', 'alice', 'session', '', 1, NULL)")
     )
     store.close()
 

@@ -16,7 +16,16 @@ from sqlalchemy import Connection, insert, select
 
 from openpaisdk.errors import Conflict, NotFound, StoreError
 from paicluster.store import BatchOp, Store, sqlite, touch
-from paicluster.store.jobs import INSERT_JOB, NewJob, get_job, insert_jobs, update_job
+from paicluster.store.jobs import (
+    INSERT_JOB,
+    Inserted,
+    JobQuery,
+    NewJob,
+    get_job,
+    insert_jobs,
+    list_jobs,
+    update_job,
+)
 from paicluster.store.tables import users
 from paicluster.store.users import add_user, get_user, list_users
 
@@ -156,6 +165,32 @@ def test_a_kind_that_raises_fails_its_items_and_nobody_else(store: Store) -> Non
 
     asyncio.run(main())
     assert names(store) == ["other"]
+
+
+def test_one_item_that_makes_its_kind_raise_does_not_take_the_others_along(
+    store: Store, new_job: MakeJob
+) -> None:
+    async def main(*beside: Callable[[Connection], object]) -> None:
+        number = next(numbers)
+        jobs = [new_job(f"a{number}"), new_job(f"b{number}", config="\ud800"), new_job(f"c{number}")]
+        with writer_held_up(store):
+            tasks = [asyncio.ensure_future(store.write_batched(INSERT_JOB, job)) for job in jobs]
+            others = [asyncio.ensure_future(store.write(write)) for write in beside]
+            await asyncio.sleep(0)
+        first, bad, last = await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*others)
+        assert isinstance(bad, UnicodeEncodeError)
+        assert isinstance(first, Inserted)
+        assert isinstance(last, Inserted)
+        assert seen[-2:] == [first.id, last.id]
+
+    numbers = iter(range(9))
+    seen: list[int] = []
+    store.changes.subscribe(seen.append)
+    asyncio.run(main())
+    asyncio.run(main(add("beside")))
+    assert names(store) == ["beside"]
+    assert store.read_sync(lambda conn: list_jobs(conn, JobQuery(limit=0, with_total=True))).total == 4
 
 
 def test_an_integrity_error_of_one_does_not_harm_the_others(store: Store, new_job: MakeJob) -> None:

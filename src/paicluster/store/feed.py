@@ -19,15 +19,16 @@ T = TypeVar("T")
 class Notes:
     """What a transaction changed, to be told once it is on disk: jobs, and tokens that no longer hold.
 
-    ``requests`` are the jobs of which somebody wants something: submitted, or to be stopped. The
-    controller acts on these, and does not wake itself by its own writing.
+    ``requests`` are the jobs of which somebody wants something: False, that it be run; True, that it be
+    looked at again, for it is to be stopped. The controller acts on these, and does not wake itself by its
+    own writing.
     """
 
     __slots__ = ("jobs", "requests", "tokens")
 
     def __init__(self) -> None:
         self.jobs: dict[int, None] = {}
-        self.requests: dict[int, None] = {}
+        self.requests: dict[int, bool] = {}
         self.tokens: dict[str, None] = {}
 
     def add(self, other: Notes) -> None:
@@ -82,7 +83,7 @@ class ChangeFeed:
 
     def __init__(self) -> None:
         self._callbacks: dict[object, Callable[[int], None]] = {}
-        self._request_callbacks: dict[object, Callable[[int], None]] = {}
+        self._request_callbacks: dict[object, Callable[[dict[int, bool]], None]] = {}
         self._token_callbacks: dict[object, Callable[[str], None]] = {}
         self._watches: dict[int, set[Watch]] = {}
 
@@ -96,8 +97,8 @@ class ChangeFeed:
         """Tell all that a commit changed; tokens first, so that nobody acts on one that is gone."""
         for token_id in notes.tokens:
             _call(self._token_callbacks, token_id)
-        for job_id in notes.requests:
-            _call(self._request_callbacks, job_id)
+        if notes.requests:
+            _call(self._request_callbacks, notes.requests)
         for job_id in notes.jobs:
             self.publish(job_id)
 
@@ -105,8 +106,8 @@ class ChangeFeed:
         """Call ``callback(job_id)`` for every changed job; the returned function ends it."""
         return _register(self._callbacks, callback)
 
-    def subscribe_requests(self, callback: Callable[[int], None]) -> Callable[[], None]:
-        """Call ``callback(job_id)`` for every job of which somebody wants something done."""
+    def subscribe_requests(self, callback: Callable[[dict[int, bool]], None]) -> Callable[[], None]:
+        """Call ``callback(requests)`` when somebody wants something done, with `Notes.requests`."""
         return _register(self._request_callbacks, callback)
 
     def subscribe_tokens(self, callback: Callable[[str], None]) -> Callable[[], None]:

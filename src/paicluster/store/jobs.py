@@ -146,7 +146,7 @@ def _update(names: tuple[str, ...]) -> Prepared:
 
 def set_execution_type(conn: Connection, job_id: int, value: str) -> JobRow:
     """Note what the user wants of the job: START or STOP."""
-    request_all(conn, (job_id,))
+    request_all(conn, (job_id,), again=True)
     return update_job(conn, job_id, execution_type=value)
 
 

@@ -26,6 +26,9 @@ _MAPPED = 1 << 30
 # The column "summary" of all rows as one array of bytes; as text it would be copied twice more on its way.
 CONCATENATED = "CAST(group_concat(summary, ',') AS BLOB)"
 
+# The largest id a job ever had, also when that job is gone.
+LAST_JOB_ID = "SELECT seq FROM sqlite_sequence WHERE name = 'jobs'"
+
 _OLDEST = (3, 35)
 
 _WRITER = "paicluster_writer"

@@ -15,6 +15,7 @@ from openpaisdk.protocol.states import debug_id as make_debug_id
 from paicluster.store.bulk import insert_rows
 from paicluster.store.prepared import execute
 from paicluster.store.search import STRIDE, index_jobs
+from paicluster.store.sqlite import LAST_JOB_ID
 from paicluster.store.summary import encode_tags, render_summary
 from paicluster.store.writer import BatchOp, request_all, touch_all
 
@@ -100,7 +101,7 @@ def insert_jobs(conn: Connection, items: Sequence[NewJob]) -> list[InsertResult]
     if new:
         _insert(conn, new)
         touch_all(conn, range(first_id, next_id))
-        request_all(conn, range(first_id, next_id))
+        request_all(conn, range(first_id, next_id), again=False)
     return [result for result in results if result is not None]
 
 
@@ -203,7 +204,7 @@ def _taken_names(conn: Connection, items: Sequence[NewJob]) -> set[str]:
 
 def _next_id(conn: Connection) -> int:
     # Ours is the only writer, so the ids can be given here: no statement has to hand them back.
-    row = execute(conn, "SELECT seq FROM sqlite_sequence WHERE name = 'jobs'").fetchone()
+    row = execute(conn, LAST_JOB_ID).fetchone()
     return 1 if row is None else int(row[0]) + 1
 
 

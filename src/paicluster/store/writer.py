@@ -51,9 +51,9 @@ def touch_all(conn: Connection, job_ids: Iterable[int]) -> None:
     notes_of(conn).jobs.update(dict.fromkeys(job_ids))
 
 
-def request_all(conn: Connection, job_ids: Iterable[int]) -> None:
-    """Say that this transaction asks something of the controller."""
-    notes_of(conn).requests.update(dict.fromkeys(job_ids))
+def request_all(conn: Connection, job_ids: Iterable[int], *, again: bool) -> None:
+    """Say that this transaction asks the controller to take jobs up, or to look at them ``again``."""
+    notes_of(conn).requests.update(dict.fromkeys(job_ids, again))
 
 
 def touch_tokens(conn: Connection, token_ids: Iterable[str]) -> None:
@@ -209,14 +209,18 @@ class Writer:
         notes = conn.info[_NOTES] = Notes()
         sqlite.begin(conn)
         try:
-            if len(units) == 1:
-                if not _run_unit(conn, units[0]):
-                    sqlite.rollback(conn)
-                    self._undone(units[0])
-                    return Notes()
-            else:
+            if len(units) > 1:
                 for unit in units:
                     self._run_guarded(unit, notes)
+            elif not _run_unit(conn, units[0]):
+                # Alone, it needs no savepoint: taking everything back is the same.
+                sqlite.rollback(conn)
+                notes = Notes()
+                if not self._divisible(units[0]):
+                    self._undone(units[0])
+                    return notes
+                sqlite.begin(conn)
+                self._run_apart(units[0], notes)
             sqlite.commit(conn)
         except BaseException:
             # Whatever went wrong, the connection goes back clean: the next batch must find it usable.
@@ -238,7 +242,21 @@ class Writer:
             raise unit[0].error or StoreError("The cluster's database gave up a transaction.")
         execute(conn, "ROLLBACK TO SAVEPOINT unit")
         execute(conn, "RELEASE SAVEPOINT unit")
-        self._undone(unit)
+        if self._divisible(unit):
+            self._run_apart(unit, notes)
+        else:
+            self._undone(unit)
+
+    def _divisible(self, unit: list[_Op]) -> bool:
+        """Whether running the items one by one could help: one of them was bad, not the disk."""
+        error = unit[0].error
+        return len(unit) > 1 and error is not None and sqlite.as_store_error(error, self._path) is None
+
+    def _run_apart(self, unit: list[_Op], notes: Notes) -> None:
+        """Run each item by itself, so that only the one that makes the function raise is refused."""
+        for op in unit:
+            op.error = None
+            self._run_guarded([op], notes)
 
     def _undone(self, unit: list[_Op]) -> None:
         for op in unit:

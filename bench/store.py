@@ -1,0 +1,167 @@
+"""The store's figures: list queries over 100 000 jobs, and durable submissions without HTTP around them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from sqlalchemy import Connection
+
+from bench.table import Row, limit_row, ms
+from paicluster.store import Store
+from paicluster.store.jobs import INSERT_JOB, Inserted, JobQuery, NewJob, insert_jobs, list_jobs, update_job
+
+JOBS = 100_000
+ROUNDS = 5
+QUERIES_A_ROUND = 20
+
+_USERS = [f"user{n:02}" for n in range(40)]
+_VCS = ("default", "vision", "speech", "nlp", "batch")
+_WORDS = ("resnet", "bert", "train", "eval", "sweep", "mnist", "gpt", "dqn", "finetune", "debug")
+_ENDS = (("Completed", 0),) * 60 + (("Completed", 255),) * 20 + (("Completed", -210),) * 10
+_STATES = (*_ENDS, *((("AttemptRunning", None),) * 5), *((("AttemptCreationPending", None),) * 5))
+_ORDERS = (
+    "jobName submissionTime username vc retries totalTaskNumber totalGpuNumber state"
+    " completionTime jobPriority"
+)
+
+_SINGLE_FILTERS = (
+    JobQuery(username=("user07",)),
+    JobQuery(username=("user30", "user31")),
+    JobQuery(vc=("nlp",)),
+    JobQuery(vc=("nlp", "batch")),
+    JobQuery(state=("SUCCEEDED",)),
+    JobQuery(state=("RUNNING",)),
+    JobQuery(state=("RUNNING", "WAITING")),
+    JobQuery(priorities=("prod",)),
+    JobQuery(priorities=("default", "oppo")),
+    JobQuery(tags_contain=("a",)),
+    JobQuery(tags_contain=("a", "b")),
+    JobQuery(tags_not_contain=("a",)),
+)
+_DEEP = tuple(JobQuery(offset=JOBS - 6000, order=order) for order in ("submissionTime,DESC", "jobName,ASC"))
+_KEYWORDS = tuple(
+    JobQuery(keyword=word) for word in ("resnet", "bert_train", "user07", "_00f", "vision", "nothing")
+)
+_COUNTS = (
+    JobQuery(limit=0, with_total=True),
+    JobQuery(limit=0, with_total=True, state=("SUCCEEDED",)),
+    JobQuery(limit=20, with_total=True, vc=("nlp", "batch")),
+)
+
+
+def rows() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        return [*list_queries(Path(folder) / "list.db"), submissions(Path(folder) / "submissions.db")]
+
+
+def list_queries(path: Path) -> list[Row]:
+    """p95 of the whole function, of the slowest query of each group."""
+    store = Store.open(path)
+    fill(store, JOBS)
+    each_order = [JobQuery(order=f"{field},{way}") for field in _ORDERS.split() for way in ("ASC", "DESC")]
+    groups: list[tuple[str, Iterable[JobQuery], float]] = [
+        ("default page", [JobQuery()], 0.010),
+        ("each single filter", _SINGLE_FILTERS, 0.010),
+        ("each order", each_order, 0.010),
+        ("deep offset", _DEEP, 0.010),
+        ("total count", _COUNTS, 0.010),
+        ("keyword", _KEYWORDS, 0.015),
+    ]
+    found = []
+    for name, queries, goal in groups:
+        slowest = max((p95_of_rounds(store, query) for query in queries), key=statistics.median)
+        found.append(
+            limit_row(f"list at {JOBS} jobs, p95: {name}, the slowest", slowest, at_most=goal, show=ms)
+        )
+    store.close()
+    return found
+
+
+def p95_of_rounds(store: Store, query: JobQuery) -> list[float]:
+    def measure(conn: Connection) -> list[float]:
+        list_jobs(conn, query)
+        rounds = []
+        for _ in range(ROUNDS):
+            took = []
+            for _ in range(QUERIES_A_ROUND):
+                began = time.perf_counter()
+                list_jobs(conn, query)
+                took.append(time.perf_counter() - began)
+            rounds.append(statistics.quantiles(took, n=20)[-1])
+        return rounds
+
+    return store.read_sync(measure)
+
+
+def submissions(path: Path, clients: int = 16, each_round: int = 4000) -> Row:
+    """Jobs of 2 kB, each acknowledged after it is on disk; the whole process on its threads, no HTTP."""
+    store = Store.open(path)
+    body = "x" * 2000
+
+    async def round_(number: int) -> float:
+        left = iter(range(each_round))
+
+        async def client(own: int) -> None:
+            for n in left:
+                name = f"job_{number}_{n}"
+                now_ms = int(time.time() * 1000)
+                new = NewJob(
+                    f"user{own}",
+                    name,
+                    "default",
+                    body,
+                    body,
+                    now_ms,
+                    idempotency_key=name,
+                    body_sha256="0" * 64,
+                )
+                await store.write_batched(INSERT_JOB, new)
+
+        began = time.perf_counter()
+        await asyncio.gather(*(client(own) for own in range(clients)))
+        return each_round / (time.perf_counter() - began)
+
+    rates = [asyncio.run(round_(number)) for number in range(ROUNDS + 1)][1:]
+    store.close()
+    what = f"durable submissions into the store, {clients} at a time, 2 kB"
+    return limit_row(what, rates, at_least=2500, show=lambda rate: f"{rate:.0f}/s")
+
+
+def fill(store: Store, count: int) -> None:
+    """Jobs of many users and kinds, most of them over, as a cluster has them after a year."""
+    dice = random.Random(1)
+
+    def make(n: int) -> NewJob:
+        return NewJob(
+            dice.choices(_USERS, weights=range(1, len(_USERS) + 1))[0],
+            f"{dice.choice(_WORDS)}_{dice.choice(_WORDS)}_{dice.getrandbits(32):08x}",
+            dice.choice(_VCS),
+            "x" * 2000,
+            "{}",
+            1_700_000_000_000 + n * 20_000 + dice.randrange(1000),
+            total_gpus=dice.choice((0, 1, 2, 4, 8)),
+            total_tasks=dice.choice((1, 1, 2, 4, 8)),
+            priority=dice.choice((None, None, "oppo", "test", "prod")),
+            tags=(dice.choice("abcd"),) if dice.random() < 0.2 else (),
+        )
+
+    def write(conn: Connection, new: list[NewJob]) -> None:
+        for result, job in zip(insert_jobs(conn, new), new, strict=True):
+            sub_state, exit_code = dice.choice(_STATES)
+            if not isinstance(result, Inserted) or sub_state == "AttemptCreationPending":
+                continue
+            columns: dict[str, object] = {"sub_state": sub_state, "retries": dice.choice((0, 0, 0, 1, 2, 3))}
+            if sub_state == "Completed":
+                ended = job.submission_ms + dice.randrange(10**7)
+                columns |= {"launched_ms": job.submission_ms, "completed_ms": ended, "exit_code": exit_code}
+            update_job(conn, result.id, **columns)
+
+    for start in range(0, count, 1000):
+        new = [make(n) for n in range(start, min(count, start + 1000))]
+        store.write_sync(lambda conn, new=new: write(conn, new))  # type: ignore[misc]
