@@ -29,7 +29,7 @@ $(VENV)/.dev: $(VENV)/.run
 setup: $(VENV)/.dev ## make the virtual environment with everything a developer needs
 
 quickstart: $(VENV)/.run ## set up and run a first training job on the embedded cluster
-	@$(BIN)/pai sub --follow --sources examples/quickstart -- python examples/quickstart/train.py
+	@cd examples/quickstart && PATH="$(CURDIR)/$(BIN):$$PATH" pai sub -a local --follow -- python train.py
 
 lint: $(VENV)/.dev ## format check, lint, types (Linux, macOS, Windows), walls, Python 3.6 check of the runtime
 	@$(BIN)/ruff format --check src tests bench
