@@ -54,7 +54,13 @@ async def body_of(request: Request, limit: int = MAX_BODY) -> bytes:
         raise _too_large(limit)
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part: bytes = message.get("body", b"")
+        more = message.get("more_body", False)
         size += len(part)
         if size > limit:
             raise _too_large(limit)

@@ -187,6 +187,7 @@ class _Server:
             ws="none",
             lifespan="off",
             access_log=False,
+            proxy_headers=False,
             log_config=None,
             date_header=False,
             server_header=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -27,6 +28,7 @@ log = logging.getLogger("paicluster.controller")
 # A hint that was lost is made up for this often, while tasks run.
 _SWEEP_S = 30.0
 _LOG_TAIL = 10 << 20
+_FRONT = 8
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 
@@ -46,7 +48,10 @@ class Controller:
         self._grace_s = grace_s
         self._records: dict[int, Record] = {}
         self._job_of: dict[str, int] = {}
-        self._waiting: dict[int, None] = {}
+        # Jobs that wait, oldest first. Only those near the front are in hand; the others are a number.
+        self._queue: list[int] = []
+        # Those that can never fit stand aside: the cluster's size does not change while it runs.
+        self._never: set[int] = set()
         # Tasks this controller has told the engine to stop; a new controller tells it again.
         self._stop_sent: set[str] = set()
         self._ledger = Ledger()
@@ -90,13 +95,31 @@ class Controller:
     @property
     def busy(self) -> bool:
         """Whether any job is not over."""
-        return bool(self._records)
+        return bool(self._records or self._queue)
 
     # -- waking --------------------------------------------------------------------------------
 
-    def _request(self, job_id: int) -> None:
-        self._requests.add(job_id)
+    def _request(self, requests: dict[int, bool]) -> None:
+        for job_id, again in requests.items():
+            if again or job_id in self._records:
+                self._requests.add(job_id)
+            else:
+                self._enqueue(job_id)
         self._wake.set()
+
+    def _enqueue(self, job_id: int) -> None:
+        if not self._queue or self._queue[-1] < job_id:
+            self._queue.append(job_id)
+            return
+        at = bisect_left(self._queue, job_id)
+        if self._queue[at] != job_id:
+            self._queue.insert(at, job_id)
+
+    def _dequeue(self, job_id: int) -> None:
+        self._never.discard(job_id)
+        at = bisect_left(self._queue, job_id)
+        if at < len(self._queue) and self._queue[at] == job_id:
+            del self._queue[at]
 
     def _hint(self, uid: str) -> None:
         if uid in self._job_of:
@@ -160,7 +183,7 @@ class Controller:
         for record in touched.values():
             steps.settle(record, changes, now_ms)
             self._file(record, changes, now_ms)
-        self._start_what_fits(changes, now_ms)
+        await self._start_what_fits(changes, now_ms)
         if changes:
             await self._store.write(lambda conn: changes.write(conn, now_ms))
         for job_id in changes.launch:
@@ -169,7 +192,7 @@ class Controller:
             self._stop_sent.update(changes.stop)
             await self._engine.stop(changes.stop, self._grace_s)
         self._arm_sweep()
-        if not self._records:
+        if not self.busy:
             self.idle_since = time.monotonic()
 
     async def _observe(
@@ -229,9 +252,10 @@ class Controller:
                 loop = asyncio.get_running_loop()
                 self._timers[job_id] = loop.call_later(wait_ms / 1000, self._retry_due, job_id)
         if state == PENDING:
-            self._waiting[job_id] = None
+            if job_id not in self._never:
+                self._enqueue(job_id)
         else:
-            self._waiting.pop(job_id, None)
+            self._dequeue(job_id)
         if state == COMPLETED:
             self._forget_tasks(record)
             timer = self._timers.pop(job_id, None)
@@ -245,23 +269,50 @@ class Controller:
         if record is not None:
             # The wait was measured by the loop's own clock; the wall clock may have jumped.
             record.row = replace(record.row, retry_at_ms=0)
-            self._request(job_id)
+            self._requests.add(job_id)
+            self._wake.set()
 
-    def _start_what_fits(self, changes: Changes, now_ms: int) -> None:
-        if not self._waiting:
-            return
-        needs = (self._records[job_id].need() for job_id in sorted(self._waiting))
-        for decision in plan(self._ledger.rooms(list(self._nodes.values())), needs):
+    async def _start_what_fits(self, changes: Changes, now_ms: int) -> None:
+        """Start jobs from the front of the queue, a few in hand at a time, until one must wait."""
+        more = True
+        while more and self._queue:
+            front = self._queue[:_FRONT]
+            unknown = [job_id for job_id in front if job_id not in self._records]
+            if unknown:
+                await self._refresh(unknown)
+            records = []
+            for job_id in front:
+                record = self._records.get(job_id)
+                if record is None:
+                    self._dequeue(job_id)
+                    continue
+                steps.settle(record, changes, now_ms)
+                if record.row.sub_state == PENDING:
+                    records.append(record)
+                else:  # stopped before it was taken up
+                    self._file(record, changes, now_ms)
+            more = self._start(records, changes, now_ms)
+
+    def _start(self, records: list[Record], changes: Changes, now_ms: int) -> bool:
+        """Whether all of them got what they needed, so that those behind them may be looked at."""
+        rooms = self._ledger.rooms(list(self._nodes.values()))
+        decided = plan(rooms, (record.need() for record in records))
+        for decision in decided:
             record = self._records[decision.job_id]
             if not isinstance(decision, Start):
                 steps.say_waiting(record, decision.reason, changes)
+                if not decision.never:
+                    return False
+                self._dequeue(decision.job_id)
+                self._never.add(decision.job_id)
                 continue
             steps.place(
                 record, decision.seats, self._nodes, self._ledger, self._engine.ports_free, changes, now_ms
             )
-            del self._waiting[decision.job_id]
+            self._dequeue(decision.job_id)
             for uid in record.tasks:
                 self._job_of[uid] = decision.job_id
+        return True
 
     def _forget_tasks(self, record: Record) -> None:
         for uid in record.tasks:
@@ -316,15 +367,18 @@ class Controller:
             timer.cancel()
         launching = {r.row.id: r.launching for r in self._records.values() if r.launching is not None}
         await asyncio.gather(*launching.values(), return_exceptions=True)
-        rows = await self._store.read(_read_active)
-        self._records.clear()
-        self._job_of.clear()
+        # Emptied before reading: what is submitted meanwhile is then queued on top of what is read.
+        for kept in (self._records, self._job_of, self._timers):
+            kept.clear()
         self._stop_sent.clear()
-        self._waiting.clear()
-        self._timers.clear()
+        self._queue.clear()
+        self._never.clear()
         self._ledger.clear()
-        for row, tasks, spec, attempt in rows:
+        waiting, loaded = await self._store.read(_read_active)
+        for row, tasks, spec, attempt in loaded:
             self._adopt(row, tasks, spec, attempt)
+        for job_id in waiting:
+            self._enqueue(job_id)
         self._requests.update(self._records)
         self._hints.update(self._job_of)
         self._wake.set()
@@ -360,15 +414,20 @@ class Controller:
 _Loaded = tuple[JobRow, tuple[TaskRow, ...], JobSpecRow, AttemptRow | None]
 
 
-def _read_active(conn: Connection) -> list[_Loaded]:
+def _read_active(conn: Connection) -> tuple[list[int], list[_Loaded]]:
+    """The jobs that merely wait, by number; and all others that are not over, whole."""
+    waiting: list[int] = []
     loaded: list[_Loaded] = []
     for active in jobs.active_jobs(conn):
-        spec = jobs.job_spec(conn, active.job.id)
-        if spec is None:
+        job = active.job
+        if job.sub_state == PENDING and job.execution_type == "START":
+            waiting.append(job.id)
             continue
-        attempts = [a for a in jobs.attempts_of(conn, active.job.id) if a.attempt == active.job.attempt]
-        loaded.append((active.job, active.tasks, spec, attempts[0] if attempts else None))
-    return loaded
+        spec = jobs.job_spec(conn, job.id)
+        if spec is not None:
+            attempt = next((a for a in jobs.attempts_of(conn, job.id) if a.attempt == job.attempt), None)
+            loaded.append((job, active.tasks, spec, attempt))
+    return waiting, loaded
 
 
 def _read_some(
