@@ -25,6 +25,21 @@ _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
+def _ignored() -> "list[int]":
+    found = []
+    for signum in range(1, signal.NSIG):
+        try:
+            if signal.getsignal(signum) == signal.SIG_IGN:
+                found.append(signum)
+        except (OSError, ValueError):
+            pass  # a number that is no signal here
+    return found
+
+
+# What a program is to find as usual, though Python or the server's shell (`nohup`, `&`) has it ignored.
+_RESTORED = tuple(set(_HANDLED).union(_ignored()))
+
+
 def _ignore(signum: "int", frame: "object") -> "None":
     """Signals only wake the loop; what happened is looked up, not remembered."""
 
@@ -151,6 +166,8 @@ class _Attempt:
             self._main = self._spawn(out_w, err_w)
         except OSError as e:
             problem = "cannot %s: %s" % (what, os.strerror(e.errno or 0))
+        except ValueError as e:  # an environment that no program can have
+            problem = "cannot %s: %s" % (what, e)
         os.close(out_w)
         os.close(err_w)
         for fd, name in ((out_r, "stdout"), (err_r, "stderr")):
@@ -178,7 +195,7 @@ class _Attempt:
                         file_actions=actions,
                         setsid=True,
                         setsigmask=(),
-                        setsigdef=(*_HANDLED, signal.SIGPIPE),
+                        setsigdef=_RESTORED,
                     )
                 )
             except NotImplementedError:  # a C library that cannot begin a session when it spawns
@@ -193,8 +210,9 @@ class _Attempt:
             try:
                 os.setsid()
                 signal.set_wakeup_fd(-1)
-                for signum in (*_HANDLED, signal.SIGPIPE):
+                for signum in _RESTORED:
                     signal.signal(signum, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_SETMASK, ())
                 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
                 os.dup2(out, 1)
                 os.dup2(err, 2)
@@ -360,17 +378,6 @@ class _Attempt:
             pass
         finally:
             os.close(fd)
-
-
-def _restore_signals() -> "None":
-    """As a program expects them: Python, the zygote, or a shell's ``&`` may have had some ignored."""
-    for signum in range(1, signal.NSIG):
-        try:
-            if signum in _HANDLED or signal.getsignal(signum) == signal.SIG_IGN:
-                signal.signal(signum, signal.SIG_DFL)
-        except (OSError, ValueError):
-            pass  # a number that is no signal here
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _drain(fd: "int") -> "None":

@@ -1,0 +1,452 @@
+"""What every engine must do, whatever runs its tasks.
+
+An engine's test module makes a fixture ``rig`` (see `driving.Rig`) and a class that inherits these
+tests. Nothing here may know how an engine does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from driving import Driven, Rig, appears, lines_of, mark, nothing_left, task
+
+from paicluster.engines.interface import LaunchFailed, Phase
+from paicluster.logs.reader import STREAMS
+
+# A process in a session of its own that will not be asked: only killed. It says when it is deaf.
+_DEAF_CHILD = "setsid bash -c 'trap \"\" TERM HUP INT; echo deaf; while :; do sleep 0.05; done' &\n"
+# Twice forked and in a session of its own, its output its parent's: what daemons do.
+_DAEMON = "(setsid bash -c 'echo daemon up; exec sleep 600' &)\n"
+
+
+class EngineContract:
+    # -- launching -----------------------------------------------------------------------------
+
+    async def test_a_gang_runs_each_task_in_its_own_environment(self, rig: Rig) -> None:
+        shared = {"TOGETHER": 'it\'s "quoted" $HOME\n\\n', "BOTH": "shared", "EMPTY": ""}
+        gang = [
+            task(
+                rig,
+                'printf "%s|%s|%s|%s" "$TOGETHER" "$BOTH" "$EMPTY" "$PORTS"',
+                environment={"BOTH": f"own {number}", "PORTS": f"{9000 + number},{9100 + number}"},
+                shared_environment=shared,
+            )
+            for number in range(3)
+        ]
+        async with Driven(rig) as driven:
+            seen = await driven.run(*gang)
+            for number, (one, outcome) in enumerate(zip(gang, seen, strict=True)):
+                assert (outcome.exit_code, outcome.signal, outcome.start_error) == (0, None, "")
+                assert outcome.started_ms and outcome.ended_ms and outcome.started_ms <= outcome.ended_ms
+                said = driven.log(one.uid).decode()
+                assert said == f"{shared['TOGETHER']}|own {number}||{9000 + number},{9100 + number}"
+
+    async def test_a_task_alone_has_the_shared_environment_too(self, rig: Rig) -> None:
+        alone = task(rig, 'printf "%s" "$TOGETHER"', shared_environment={"TOGETHER": "it's\n$HOME"})
+        async with Driven(rig) as driven:
+            await driven.run(alone)
+            assert driven.log(alone.uid) == b"it's\n$HOME"
+
+    async def test_nothing_of_the_servers_environment_reaches_a_task(
+        self, rig: Rig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PLANTED_IN_THE_SERVER", "leaked")
+        one = task(rig, "env; cat /proc/self/environ")
+        async with Driven(rig) as driven:
+            await driven.run(one)
+            assert b"PLANTED" not in driven.log(one.uid)
+
+    async def test_a_program_begins_with_ordinary_signals_and_no_foreign_descriptors(self, rig: Rig) -> None:
+        # Read by grep itself: what its status says is what any program finds.
+        one = task(rig, "grep -E '^Sig(Ign|Blk)' /proc/self/status; ls /proc/self/fd | wc -l; cat")
+        async with Driven(rig) as driven:
+            (seen,) = await driven.run(one)
+            said = driven.log(one.uid).decode()
+        assert seen.exit_code == 0  # `cat` found the end of its input at once
+        masks = [int(mask, 16) for mask in re.findall(r"Sig\w+:\s+(\w+)", said)]
+        # The C library keeps 32 and 33 to itself and may leave them ignored.
+        assert [mask & ~(3 << 31) for mask in masks] == [0, 0]
+        assert said.split()[-1] == "4"  # the three of every program, and the folder that ls reads
+
+    async def test_when_one_cannot_be_launched_nothing_of_the_gang_ever_runs(
+        self, rig: Rig, tmp_path: Path
+    ) -> None:
+        ran = tmp_path / "ran"
+        gang = [task(rig, f"echo $$ >> {ran}") for _ in range(4)]
+        async with Driven(rig) as driven:
+            rig.make_unlaunchable(gang[-1].uid)
+            with pytest.raises(LaunchFailed) as refused:
+                await driven.launch(*gang)
+            assert refused.value.message
+            for one in gang[:-1]:
+                seen = await driven.look(one.uid)
+                assert seen.phase is Phase.ABSENT or seen.started_ms is None
+            # The engine is none the worse for it, and what follows comes after what must not have run.
+            (seen,) = await driven.run(task(rig, "exit 4"))
+            assert seen.exit_code == 4
+        assert not ran.exists()
+
+    async def test_launching_twice_runs_once(self, rig: Rig, tmp_path: Path) -> None:
+        ran = tmp_path / "ran"
+        gang = [task(rig, f"echo $$ >> {ran}; sleep 0.2; exit 5") for _ in range(3)]
+        async with Driven(rig) as driven:
+            await asyncio.gather(*(driven.launch(*gang) for _ in range(3)))
+            seen = await driven.run(*gang)
+            assert [outcome.exit_code for outcome in seen] == [5, 5, 5]
+            await driven.launch(*gang)
+            assert await driven.run(*gang) == seen
+        assert len(lines_of(ran)) == 3
+
+    async def test_a_hundred_tasks_at_once(self, rig: Rig) -> None:
+        gang = [task(rig, f"echo line of {n}; echo error of {n} >&2; exit {n}") for n in range(100)]
+        async with Driven(rig) as driven:
+            seen = await driven.run(*gang)
+            for number, (one, outcome) in enumerate(zip(gang, seen, strict=True)):
+                assert outcome.exit_code == number
+                assert driven.log(one.uid, "stdout") == b"line of %d\n" % number
+                assert driven.log(one.uid, "stderr") == b"error of %d\n" % number
+
+    async def test_ports_in_use_are_not_free(self, rig: Rig) -> None:
+        async with Driven(rig) as driven:
+            with socket.socket() as taken:
+                taken.bind(("", 0))
+                taken.listen()
+                port = taken.getsockname()[1]
+                assert not driven.engine.ports_free(rig.node, [port])
+            assert driven.engine.ports_free(rig.node, [port])
+            assert driven.engine.ports_free(rig.node, [])
+
+    async def test_the_node_a_task_runs_on_is_known(self, rig: Rig) -> None:
+        async with Driven(rig) as driven:
+            assert rig.node in [node.name for node in driven.engine.nodes()]
+
+    async def test_what_was_never_launched_is_absent(self, rig: Rig) -> None:
+        async with Driven(rig) as driven:
+            assert (await driven.look("00000000-never")).phase is Phase.ABSENT
+
+    # -- ends ----------------------------------------------------------------------------------
+
+    async def test_exit_codes_are_told_as_they_were(self, rig: Rig) -> None:
+        gang = [task(rig, f"exit {code}") for code in (0, 1, 2, 127, 128, 255)]
+        async with Driven(rig) as driven:
+            seen = await driven.run(*gang)
+        assert [outcome.exit_code for outcome in seen] == [0, 1, 2, 127, 128, 255]
+        assert {(outcome.signal, outcome.stopped, outcome.killed_by_us) for outcome in seen} == {
+            (None, False, False)
+        }
+
+    async def test_a_signal_from_elsewhere_is_told_and_is_not_ours(self, rig: Rig) -> None:
+        signals = [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGPIPE, signal.SIGXFSZ]
+        gang = [task(rig, f"kill -{number.value} $$") for number in signals]
+        async with Driven(rig) as driven:
+            seen = await driven.run(*gang)
+        assert [outcome.signal for outcome in seen] == signals
+        assert all(outcome.exit_code is None and not outcome.killed_by_us for outcome in seen)
+
+    async def test_killing_what_a_dead_program_left_does_not_make_its_death_ours(self, rig: Rig) -> None:
+        one = task(rig, _DEAF_CHILD + "sleep 0.2; kill -KILL $$")
+        async with Driven(rig) as driven:
+            (seen,) = await driven.run(one)
+        assert seen.signal == signal.SIGKILL
+        assert not seen.killed_by_us
+
+    async def test_a_failing_command_ends_the_script(self, rig: Rig) -> None:
+        one = task(rig, "false\necho not reached")
+        async with Driven(rig) as driven:
+            (seen,) = await driven.run(one)
+            assert seen.exit_code == 1
+            assert driven.log(one.uid) == b""
+
+    async def test_a_program_that_cannot_be_started_says_why(self, rig: Rig) -> None:
+        bad = rig.unstartable(task(rig, "echo never"))
+        async with Driven(rig) as driven:
+            (seen,) = await driven.run(bad)
+            assert seen.start_error
+            assert driven.log(bad.uid) == b""
+
+    # -- stopping ------------------------------------------------------------------------------
+
+    async def test_a_task_that_is_asked_to_stop_may_end_in_its_own_way(self, rig: Rig) -> None:
+        one = task(rig, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done")
+        async with Driven(rig) as driven:
+            await driven.launch(one)
+            await driven.said(one.uid, b"up")
+            await driven.engine.stop([one.uid], 60)
+            seen = await driven.ended(one.uid)
+            assert (seen.exit_code, seen.stopped, seen.killed_by_us) == (7, True, False)
+            assert driven.log(one.uid, "stdout") == b"up\nbye\n"
+
+    async def test_after_the_grace_everything_is_killed_also_sessions_that_ignore_the_request(
+        self, rig: Rig
+    ) -> None:
+        word = mark()
+        one = task(
+            rig,
+            "trap '' TERM\n" + _DEAF_CHILD + _DAEMON + "while :; do sleep 0.05; done",
+            environment={"MARK": word},
+        )
+        async with Driven(rig) as driven:
+            await driven.launch(one)
+            await driven.said(one.uid, b"deaf")
+            await driven.said(one.uid, b"daemon up")
+            assert rig.leftovers(word)
+            await driven.engine.stop([one.uid], 0.2)
+            seen = await driven.ended(one.uid)
+            assert (seen.signal, seen.stopped, seen.killed_by_us) == (signal.SIGKILL, True, True)
+            assert rig.leftovers(word) == []
+
+    async def test_a_stopped_process_is_stopped_for_good(self, rig: Rig) -> None:
+        one = task(rig, "trap 'exit 9' TERM; echo up; kill -STOP $$; sleep 60")
+        async with Driven(rig) as driven:
+            await driven.launch(one)
+            await driven.said(one.uid, b"up")
+            await driven.engine.stop([one.uid], 20)
+            assert (await driven.ended(one.uid)).exit_code == 9
+
+    async def test_processes_that_fork_without_end_are_killed_too(self, rig: Rig) -> None:
+        word = mark()
+        # Each lives only long enough to leave a successor, deaf and in a session of its own.
+        again = 'trap "" TERM; sleep 0.01; setsid bash -c "$AGAIN" & exit 0'
+        one = task(
+            rig,
+            'for n in 1 2 3; do bash -c "$AGAIN"; done; echo up; sleep 60',
+            environment={"MARK": word, "AGAIN": again},
+        )
+        async with Driven(rig) as driven:
+            await driven.launch(one)
+            await driven.said(one.uid, b"up")
+            await driven.engine.stop([one.uid], 0.1)
+            await driven.ended(one.uid)
+            assert rig.leftovers(word) == []
+
+    async def test_a_task_stopped_before_it_started_never_starts(self, rig: Rig, tmp_path: Path) -> None:
+        ran = tmp_path / "ran"
+        one, other = task(rig, f"echo $$ >> {ran}"), task(rig, "exit 3")
+        async with Driven(rig) as driven:
+            await driven.engine.stop([one.uid], 5)
+            await driven.launch(one)
+            await driven.launch(other)
+            await driven.ended(other.uid)
+            seen = await driven.ended(one.uid)
+            assert (seen.started_ms, seen.stopped, seen.exit_code) == (None, True, None)
+            await driven.launch(one)
+            assert await driven.look(one.uid) == seen
+        assert not ran.exists()
+
+    async def test_stopping_while_it_starts_either_runs_and_stops_it_or_never_starts_it(
+        self, rig: Rig
+    ) -> None:
+        words = [mark() for _ in range(10)]
+        gang = [task(rig, "exec sleep 600", environment={"MARK": word}) for word in words]
+        async with Driven(rig) as driven:
+            for one in gang:
+                await asyncio.gather(driven.launch(one), driven.engine.stop([one.uid], 5))
+            for one in gang:
+                seen = await driven.ended(one.uid)
+                assert seen.stopped
+        for word in words:
+            assert rig.leftovers(word) == []
+
+    async def test_stopping_again_or_after_the_end_changes_nothing(self, rig: Rig) -> None:
+        one = task(rig, "trap 'exit 6' TERM; echo up; while :; do sleep 0.05; done")
+        over = task(rig, "exit 2")
+        async with Driven(rig) as driven:
+            (done,) = await driven.run(over)
+            await driven.launch(one)
+            await driven.said(one.uid, b"up")
+            for _ in range(3):
+                await driven.engine.stop([one.uid, over.uid], 60)
+            assert (await driven.ended(one.uid)).exit_code == 6
+            assert await driven.look(over.uid) == done
+
+    # -- logs ----------------------------------------------------------------------------------
+
+    async def test_megabytes_of_both_streams_are_whole_from_any_offset(self, rig: Rig) -> None:
+        one = task(
+            rig,
+            "seq -f 'out %.0f xxxxxxxxxxxxxxxxxxxxxxxxx' 80000 & "
+            "seq -f 'err %.0f yyyyyyyyyyyyyyyyyyyyyyyyy' 60000 >&2; wait",
+        )
+        out = b"".join(b"out %d xxxxxxxxxxxxxxxxxxxxxxxxx\n" % n for n in range(1, 80001))
+        err = b"".join(b"err %d yyyyyyyyyyyyyyyyyyyyyyyyy\n" % n for n in range(1, 60001))
+        async with Driven(rig) as driven:
+            (seen,) = await driven.run(one)
+            assert seen.exit_code == 0
+            assert driven.log(one.uid, "stdout") == out
+            assert driven.log(one.uid, "stderr") == err
+            for offset in (1, 4096, 65537, len(out) - 1, len(out)):
+                assert driven.log(one.uid, "stdout", offset) == out[offset:]
+            merged = driven.log(one.uid)
+            assert len(merged) == len(out) + len(err)
+            lines = merged.splitlines(keepends=True)
+            assert b"".join(line for line in lines if line.startswith(b"out ")) == out
+            assert b"".join(line for line in lines if line.startswith(b"err ")) == err
+
+    async def test_lines_written_in_pieces_are_not_split_in_the_merged_log(self, rig: Rig) -> None:
+        half = "for n in $(seq 150); do printf %s A$n-; printf %s B$n-; echo C$n; done"
+        one = task(rig, f"{{ {half}; }} & {{ {half.replace('A$n', 'a$n')}; }} >&2; wait")
+        async with Driven(rig) as driven:
+            await driven.run(one)
+            lines = driven.log(one.uid).decode().splitlines()
+        for letter in "Aa":
+            assert [line for line in lines if line[0] == letter] == [
+                f"{letter}{n}-B{n}-C{n}" for n in range(1, 151)
+            ]
+
+    async def test_bytes_that_are_no_text_pass_unchanged(self, rig: Rig, tmp_path: Path) -> None:
+        data = bytes(range(256)) * 512 + os.urandom(100_000)
+        (tmp_path / "data").write_bytes(data)
+        one = task(rig, f"cat {tmp_path / 'data'}")
+        async with Driven(rig) as driven:
+            await driven.run(one)
+            assert driven.log(one.uid, "stdout") == data
+            assert driven.log(one.uid) == data
+            assert driven.log(one.uid, "stderr") == b""
+
+    async def test_a_last_line_without_an_end_is_kept_as_it_is(self, rig: Rig) -> None:
+        one = task(rig, "printf 'no end'")
+        async with Driven(rig) as driven:
+            await driven.run(one)
+            assert [driven.log(one.uid, stream) for stream in STREAMS] == [b"no end", b"no end", b""]
+
+    async def test_a_line_can_be_read_while_the_task_runs(self, rig: Rig) -> None:
+        one = task(rig, "echo now; sleep 60")
+        async with Driven(rig) as driven:
+            await driven.launch(one)
+            for stream in ("stdout", "all"):
+                await driven.said(one.uid, b"now\n", stream)
+            assert (await driven.look(one.uid)).phase is Phase.RUNNING
+            await driven.engine.stop([one.uid], 0)
+            await driven.ended(one.uid)
+
+    async def test_what_passes_through_tee_is_not_lost(self, rig: Rig) -> None:
+        one = task(rig, "exec > >(tee copy.txt) 2>&1\nseq 20000\necho last")
+        async with Driven(rig) as driven:
+            await driven.run(one)
+            expected = b"".join(b"%d\n" % n for n in range(1, 20001)) + b"last\n"
+            assert driven.log(one.uid, "stdout") == expected
+
+    async def test_the_end_of_the_log_can_be_asked_for(self, rig: Rig) -> None:
+        one = task(rig, "seq 1000")
+        async with Driven(rig, log_segment=512, log_limit=1 << 20) as driven:
+            await driven.run(one)
+            whole = driven.log(one.uid)
+            for size in (1, 100, 2000, 1 << 20):
+                assert await driven.engine.log_tail(one.uid, size) == whole[-size:]
+
+    async def test_past_the_limit_the_oldest_of_the_log_goes_and_offsets_stay(self, rig: Rig) -> None:
+        one = task(rig, "seq -w 100000")  # 700 000 bytes
+        async with Driven(rig, log_limit=64 << 10, log_segment=16 << 10) as driven:
+            (seen,) = await driven.run(one)
+            assert seen.exit_code == 0
+            for stream in ("stdout", "all"):
+                first = driven.reader(one.uid, stream).read(0, 7)
+                assert 700_000 - (96 << 10) <= first.offset < 700_000
+                rest = driven.log(one.uid, stream, first.offset)
+                assert first.offset + len(rest) == 700_000
+                expected = b"".join(b"%06d\n" % n for n in range(1, 100001))
+                assert rest == expected[first.offset :]
+
+    async def test_secrets_are_masked_also_when_written_in_two_pieces(self, rig: Rig) -> None:
+        one = task(
+            rig,
+            "printf 'a:hunter2-secret;'; printf hunter2-; sleep 0.2; printf 'secret;\\n'; "
+            "echo hunter2-secret >&2; printf hunter2-",
+            secrets=("hunter2-secret",),
+        )
+        async with Driven(rig) as driven:
+            await driven.run(one)
+            assert driven.log(one.uid, "stdout") == b"a:******;******;\nhunter2-"
+            assert driven.log(one.uid, "stderr") == b"******\n"
+            assert b"hunter2-secret" not in driven.log(one.uid)
+
+    # -- the tree ------------------------------------------------------------------------------
+
+    async def test_a_daemonised_grandchild_does_not_keep_a_job_alive_and_is_gone_after(
+        self, rig: Rig
+    ) -> None:
+        word = mark()
+        one = task(rig, _DAEMON + "sleep 0.1; exit 11", environment={"MARK": word})
+        async with Driven(rig) as driven:
+            (seen,) = await driven.run(one)
+            assert (seen.exit_code, seen.signal, seen.stopped) == (11, None, False)
+            assert rig.leftovers(word) == []
+
+    async def test_when_the_holder_is_killed_the_attempt_is_lost_and_nothing_of_it_is_left(
+        self, rig: Rig
+    ) -> None:
+        word = mark()
+        one = task(rig, _DEAF_CHILD + _DAEMON + "trap '' TERM; echo up; wait", environment={"MARK": word})
+        async with Driven(rig) as driven:
+            await driven.launch(one)
+            for sign in (b"deaf", b"daemon up", b"up"):
+                await driven.said(one.uid, sign)
+            await driven.until(one.uid, Phase.RUNNING)
+            rig.kill_holder(one.uid)
+            seen = await driven.until(one.uid, Phase.LOST, Phase.ENDED)
+            assert seen.phase is Phase.LOST
+            assert rig.leftovers(word) == []
+            assert seen.exit_code is None
+            # It stays lost: launching it again must not run it a second time.
+            await driven.launch(one)
+            assert (await driven.until(one.uid, Phase.LOST)).phase is Phase.LOST
+            await nothing_left(rig, word)
+
+    # -- adoption ------------------------------------------------------------------------------
+
+    async def test_a_new_server_adopts_what_a_killed_one_left_running(self, rig: Rig, tmp_path: Path) -> None:
+        go = tmp_path / "go"
+        waiting = f"echo before; until [ -e {go} ]; do sleep 0.02; done; echo after"
+        short = task(rig, "echo done; exit 21")
+        long, stoppable = task(rig, waiting + "; exit 22"), task(rig, "echo up; exec sleep 600")
+        server = rig.launch_elsewhere([short, long, stoppable])
+        os.kill(server, signal.SIGKILL)
+        os.waitpid(server, 0)
+        async with Driven(rig) as driven:
+            await driven.until(long.uid, Phase.RUNNING)
+            go.touch()
+            assert (await driven.ended(long.uid)).exit_code == 22
+            assert driven.log(long.uid) == b"before\nafter\n"
+            assert (await driven.ended(short.uid)).exit_code == 21
+            assert driven.log(short.uid) == b"done\n"
+            await driven.said(stoppable.uid, b"up")
+            await driven.engine.stop([stoppable.uid], 10)
+            seen = await driven.ended(stoppable.uid)
+            assert (seen.signal, seen.killed_by_us) == (signal.SIGTERM, True)
+
+    async def test_what_ended_while_no_server_ran_is_told_to_the_next(self, rig: Rig, tmp_path: Path) -> None:
+        go, gone = tmp_path / "go", tmp_path / "gone"
+        one = task(rig, f"until [ -e {go} ]; do sleep 0.02; done; echo said meanwhile; touch {gone}; exit 23")
+        server = rig.launch_elsewhere([one])
+        os.kill(server, signal.SIGKILL)
+        os.waitpid(server, 0)
+        go.touch()
+        await appears(gone.exists, "the task's end")
+        async with Driven(rig) as driven:
+            assert (await driven.ended(one.uid)).exit_code == 23
+            assert driven.log(one.uid) == b"said meanwhile\n"
+
+    async def test_a_server_that_closes_leaves_its_tasks_running(self, rig: Rig, tmp_path: Path) -> None:
+        go = tmp_path / "go"
+        one = task(rig, f"until [ -e {go} ]; do sleep 0.02; done; exit 24")
+        async with Driven(rig) as driven:
+            await driven.launch(one)
+            await driven.until(one.uid, Phase.RUNNING)
+        go.touch()
+        async with Driven(rig) as driven:
+            assert (await driven.ended(one.uid)).exit_code == 24
+
+    async def test_what_is_removed_is_forgotten_with_its_log(self, rig: Rig) -> None:
+        one = task(rig, "echo something")
+        async with Driven(rig) as driven:
+            await driven.run(one)
+            await driven.engine.remove([one.uid])
+            assert (await driven.look(one.uid)).phase is Phase.ABSENT
+            assert driven.log(one.uid) == b""
+            await driven.engine.remove([one.uid])

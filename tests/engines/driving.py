@@ -1,0 +1,151 @@
+"""Drives an engine the way the controller does: hints say when to look, looking says what is true."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import pytest
+
+from paicluster.engines.interface import Engine, LogSource, Observation, Phase, TaskLaunch
+from paicluster.logs.reader import LogReader
+
+DEADLINE_S = 30.0
+# A hint may get lost; then the controller's sweep looks. Ours comes sooner.
+_SWEEP_S = 1.0
+
+
+class ReadableEngine(Engine, LogSource, Protocol):
+    """What the contract is about: both sides of an engine."""
+
+
+class Rig(Protocol):
+    """One engine under test, and what the contract must be able to do to it from outside."""
+
+    node: str
+
+    def engine(self, **limits: Any) -> ReadableEngine:
+        """A fresh engine object over the same state, as a restarted server makes it.
+
+        ``log_limit`` and ``log_segment`` are sizes in bytes.
+        """
+
+    def launch_elsewhere(self, gang: Sequence[TaskLaunch]) -> int:
+        """Launch from another process, by an engine of its own. Gives that process's id."""
+
+    def make_unlaunchable(self, uid: str) -> None:
+        """See to it that launching this one is refused."""
+
+    def unstartable(self, task: TaskLaunch) -> TaskLaunch:
+        """The same task, changed so that it can be launched but its program cannot be started."""
+
+    def kill_holder(self, uid: str) -> None:
+        """``kill -9`` of what holds the running task and would tell how it ended."""
+
+    def leftovers(self, mark: str) -> list[str]:
+        """What still runs with this text in its environment or on its command line."""
+
+
+def missing(what: str) -> None:
+    """A part of the machine that a test needs is not there: a skip here, a failure in CI."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{what} is missing, and CI must have it")
+    pytest.skip(f"{what} is missing")
+
+
+def mark() -> str:
+    """A word by which everything a test starts can be found."""
+    return f"mark{uuid.uuid4().hex}"
+
+
+def task(rig: Rig, script: str, **fields: Any) -> TaskLaunch:
+    environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **fields.pop("environment", {})}
+    return TaskLaunch(uid=str(uuid.uuid4()), node=rig.node, script=script, environment=environment, **fields)
+
+
+class Driven:
+    def __init__(self, rig: Rig, **limits: Any):
+        self.engine = rig.engine(**limits)
+        self._changed: dict[str, asyncio.Event] = {}
+
+    async def __aenter__(self) -> Self:
+        await self.engine.start(lambda uid: self._event(uid).set())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.engine.close()
+
+    def _event(self, uid: str) -> asyncio.Event:
+        return self._changed.setdefault(uid, asyncio.Event())
+
+    async def launch(self, *gang: TaskLaunch) -> None:
+        await self.engine.launch(gang)
+
+    async def look(self, uid: str) -> Observation:
+        return (await self.engine.observe([uid]))[uid]
+
+    async def until(self, uid: str, *phases: Phase) -> Observation:
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            self._event(uid).clear()
+            seen = await self.look(uid)
+            if seen.phase in phases:
+                return seen
+            assert time.monotonic() < deadline, f"{uid} is still {seen.phase.value}"
+            try:
+                await asyncio.wait_for(self._event(uid).wait(), _SWEEP_S)
+            except TimeoutError:
+                pass
+
+    async def ended(self, uid: str) -> Observation:
+        seen = await self.until(uid, Phase.ENDED, Phase.LOST)
+        assert seen.phase is Phase.ENDED
+        return seen
+
+    async def all_ended(self, uids: Iterable[str]) -> dict[str, Observation]:
+        return {uid: await self.ended(uid) for uid in uids}
+
+    async def run(self, *gang: TaskLaunch) -> list[Observation]:
+        """Launch a gang and wait for its end."""
+        await self.launch(*gang)
+        return [await self.ended(task.uid) for task in gang]
+
+    def reader(self, uid: str, stream: str = "all") -> LogReader:
+        return LogReader(self.engine.log_folder(uid), stream)
+
+    def log(self, uid: str, stream: str = "all", offset: int = 0) -> bytes:
+        """Everything from this offset on; a gap is a failure."""
+        reader, data = self.reader(uid, stream), bytearray()
+        while chunk := self.reader(uid, stream).read(offset, 1 << 20).data:
+            assert reader.read(offset, 1).offset == offset, "a part of the log is missing"
+            data += chunk
+            offset += len(chunk)
+        return bytes(data)
+
+    async def said(self, uid: str, text: bytes, stream: str = "all") -> None:
+        """Wait until the task has written this."""
+        await appears(lambda: text in self.log(uid, stream), f"{text!r} in the log")
+
+
+async def appears(true: Any, what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        await asyncio.sleep(0.01)
+
+
+async def nothing_left(rig: Rig, word: str) -> None:
+    """Processes that were killed may be seen for a moment; not longer."""
+    deadline = time.monotonic() + 2
+    while left := rig.leftovers(word):
+        assert time.monotonic() < deadline, f"still running: {left}"
+        await asyncio.sleep(0.01)
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []

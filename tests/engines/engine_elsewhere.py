@@ -1,0 +1,34 @@
+"""A server's engine in a process of its own, so that it can be killed. Run by `process_rig`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from process_rig import NODE
+
+from paicluster.engines.interface import TaskLaunch
+from paicluster.engines.process.cgroups import TreeHold
+from paicluster.engines.process.engine import ProcessEngine
+
+
+async def main() -> None:
+    told = json.loads(sys.stdin.readline())
+    hold = TreeHold(told["mode"], Path(told["root"]) if told["root"] else None)
+    engine = ProcessEngine(Path(told["home"]), NODE, hold=hold)
+    await engine.start(lambda uid: None)
+    gang = [
+        TaskLaunch(**{**one, "gpus": tuple(one["gpus"]), "secrets": tuple(one["secrets"])})
+        for one in told["gang"]
+    ]
+    await engine.launch(gang)
+    print("launched", flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,132 @@
+"""The process engine as the contract wants to see it, in each of the ways it can hold a tree."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from driving import missing
+
+from paicluster.engines.interface import Node, TaskLaunch
+from paicluster.engines.process import cgroups
+from paicluster.engines.process.engine import ProcessEngine
+from paicluster.engines.process.folder import path_of
+from pairuntime.supervisor import claim
+
+NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)
+
+
+class ProcessRig:
+    node = NODE.name
+
+    def __init__(self, home: Path, mode: str):
+        self.home = home
+        self.mode = mode
+        self.hold = cgroups.choose(f"pai-test-{os.getpid()}-{time.monotonic_ns()}", (mode,))
+        if self.hold.mode != mode:
+            missing(f"a writable cgroup {mode} hierarchy")
+        self._elsewhere: list[subprocess.Popen[str]] = []
+
+    def engine(self, **limits: Any) -> ProcessEngine:
+        return ProcessEngine(self.home, NODE, hold=self.hold, **limits)
+
+    def folder(self, uid: str) -> Path:
+        return path_of(self.home / "tasks", uid)
+
+    def launch_elsewhere(self, gang: Sequence[TaskLaunch]) -> int:
+        told = {
+            "home": str(self.home),
+            "mode": self.hold.mode,
+            "root": str(self.hold.root) if self.hold.root else None,
+            "gang": [dataclasses.asdict(task) for task in gang],
+        }
+        server = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("engine_elsewhere.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._elsewhere.append(server)
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write(json.dumps(told) + "\n")
+        server.stdin.flush()
+        assert server.stdout.readline() == "launched\n"
+        return server.pid
+
+    def make_unlaunchable(self, uid: str) -> None:
+        # A file stands where the folder should be: not even root can make it.
+        self.folder(uid).parent.mkdir(parents=True, exist_ok=True)
+        self.folder(uid).touch()
+
+    def unstartable(self, task: TaskLaunch) -> TaskLaunch:
+        # The kernel takes no single word this long.
+        return dataclasses.replace(task, environment={**task.environment, "HUGE": "x" * 200_000})
+
+    def supervisor(self, uid: str) -> int:
+        owner = claim.read(str(self.folder(uid)))
+        assert owner is not None
+        pid = owner["pid"]
+        assert isinstance(pid, int)
+        return pid
+
+    def kill_holder(self, uid: str) -> None:
+        os.kill(self.supervisor(uid), signal.SIGKILL)
+
+    def leftovers(self, mark: str) -> list[str]:
+        found = []
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) != os.getpid():
+                try:
+                    words = Path(f"/proc/{name}/cmdline").read_bytes()
+                    if mark.encode() in words + Path(f"/proc/{name}/environ").read_bytes():
+                        found.append(f"{name} {words.decode(errors='replace')}")
+                except OSError:
+                    continue
+        return found
+
+    def cgroups_left(self) -> list[str]:
+        return [path.name for path in self.hold.root.iterdir() if path.is_dir()] if self.hold.root else []
+
+    def close(self) -> None:
+        for server in self._elsewhere:
+            server.kill()
+            server.wait()
+            for pipe in (server.stdin, server.stdout):
+                if pipe is not None:
+                    pipe.close()
+        # What a failed test left must not disturb the next one.
+        for path in (self.home / "tasks").glob("*/*/claim"):
+            owner = claim.read(str(path.parent)) or {}
+            pid = owner.get("pid")
+            if isinstance(pid, int) and claim.held(str(path.parent)):
+                os.kill(pid, signal.SIGKILL)
+        root = self.hold.root
+        if root is not None and root.exists():
+            for child in [*root.iterdir(), root]:
+                if child.is_dir():
+                    _remove_cgroup(child)
+
+
+def _remove_cgroup(path: Path) -> None:
+    deadline = time.monotonic() + 2
+    while True:
+        try:
+            path.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            for pid in (path / "cgroup.procs").read_text().split():
+                os.kill(int(pid), signal.SIGKILL)
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.01)
+        else:
+            return

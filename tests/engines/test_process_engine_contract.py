@@ -1,0 +1,23 @@
+"""The process engine keeps the contract, however it holds its trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from contract import EngineContract
+from process_rig import ProcessRig
+
+from pairuntime.supervisor import tree
+
+
+@pytest.fixture(params=[tree.V2, tree.V1, tree.PROC])
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ProcessRig]:
+    made = ProcessRig(tmp_path / "home", request.param)
+    yield made
+    made.close()
+
+
+class TestProcessEngine(EngineContract):
+    pass
