@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from openpaisdk.protocol.job import read_job
@@ -24,7 +24,7 @@ _DIRECTORIES = (
 class Conversion:
     """A version 1 job in version 2: as plain data, as a typed job, and what changed on the way."""
 
-    data: dict[str, Any]
+    data: dict[str, Any] = field(repr=False)
     job: Job
     warnings: tuple[Problem, ...]
 
@@ -68,7 +68,7 @@ def convert_v1(
         names[role.name]: _role(role, job, index, notes) for index, role in enumerate(job.task_roles)
     }
     for role in data["taskRoles"].values():
-        role.update({kind: "default" for field, kind, _ in _DIRECTORIES if paths[field]})
+        role.update({kind: "default" for name, kind, _ in _DIRECTORIES if paths[name]})
     exports = _exports(job, paths)
     if exports:
         around = {name: {"preCommands": list(exports)} for name in data["taskRoles"]}
@@ -126,10 +126,10 @@ def _paths(job: JobV1, user: str, default_fs_uri: str) -> dict[str, str]:
 
 def _prerequisites(job: JobV1, paths: dict[str, str]) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = [{"name": "default", "type": "dockerimage", "uri": job.image}]
-    for field, kind, _ in _DIRECTORIES:
-        if paths[field]:
+    for name, kind, _ in _DIRECTORIES:
+        if paths[name]:
             items.append(
-                {"name": "default", "type": kind, "uri": [paths[field]] if kind == "data" else paths[field]}
+                {"name": "default", "type": kind, "uri": [paths[name]] if kind == "data" else paths[name]}
             )
     return items
 
@@ -172,9 +172,9 @@ def _role(role: TaskRoleV1, job: JobV1, index: int, notes: list[Problem]) -> dic
 
 def _exports(job: JobV1, paths: dict[str, str]) -> list[str]:
     lines = [
-        f"export {variable}={_double_quoted(paths[field])}"
-        for field, _, variable in _DIRECTORIES
-        if paths[field]
+        f"export {variable}={_double_quoted(paths[name])}"
+        for name, _, variable in _DIRECTORIES
+        if paths[name]
     ]
     for name, value in job.job_envs.items():
         if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):

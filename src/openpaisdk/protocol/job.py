@@ -9,7 +9,7 @@ from typing import Any
 from openpaisdk.errors import ProtocolError
 from openpaisdk.protocol.extras import additions
 from openpaisdk.protocol.model import MASK, Deployment, Job, Prerequisite, Resources, Secrets, TaskRole
-from openpaisdk.protocol.problems import Problem, protocol_error
+from openpaisdk.protocol.problems import Problem, judge
 from openpaisdk.protocol.references import check
 from openpaisdk.protocol.template import render
 from openpaisdk.protocol.text import Document, plain, read
@@ -46,17 +46,7 @@ def job_v2(document: Document, *, strict: bool = False, stored: bool = False) ->
             problems = [hint]
         else:
             JOB_V2.explain(checked, (), problems)
-    return _judged(document, problems, strict) if problems else build_job(data)
-
-
-def _judged(document: Document, problems: list[Problem], strict: bool) -> Job:
-    refused = ("error", "soft") if strict else ("error",)
-    located = [document.locate(problem) for problem in problems]
-    if any(problem.level in refused for problem in located):
-        raise protocol_error(
-            sorted((p for p in located if p.level in refused), key=lambda p: (p.line, p.column))
-        )
-    return build_job(document.data, warnings=located)
+    return build_job(data, judge(problems, strict, document.locate) if problems else ())
 
 
 def _as_submitted(data: Any) -> Any:

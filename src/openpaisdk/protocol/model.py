@@ -116,7 +116,7 @@ class Job:
     defaults: Mapping[str, Any]
     extras: Mapping[str, Any]
     additions: Additions = NO_ADDITIONS
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = field(default=(), compare=False)
     raw: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property

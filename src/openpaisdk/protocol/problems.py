@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from openpaisdk.errors import ProtocolError
@@ -13,6 +14,7 @@ Path = tuple[str | int, ...]
 MAX_PROBLEMS = 100
 """More than so many are counted, not listed."""
 _SHOWN = 40
+_MANY = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +80,30 @@ def key_path(path: Path) -> str:
     return text
 
 
-def protocol_error(problems: Iterable[Problem], *, what: str = "job") -> ProtocolError:
-    """One error that carries them all."""
+def protocol_error(problems: Iterable[Problem], *, what: str = "job", total: int = 0) -> ProtocolError:
+    """One error that carries them all; ``total`` where there are more than are given."""
     every = tuple(problems)
     shown = every[:MAX_PROBLEMS]
-    if len(every) == 1:
+    count = max(total, len(every))
+    if count == 1:
         return ProtocolError(str(every[0]), problems=shown)
-    lines = [f"The {what} has {len(every)} problems:", *(f"  {problem}" for problem in shown)]
-    if len(every) > len(shown):
-        lines.append(f"  and {len(every) - len(shown)} more")
+    lines = [f"The {what} has {count} problems:", *(f"  {problem}" for problem in shown)]
+    if count > len(shown):
+        lines.append(f"  and {count - len(shown)} more")
     return ProtocolError("\n".join(lines), problems=shown)
+
+
+def judge(
+    problems: Sequence[Problem], strict: bool, locate: Callable[[Problem], Problem]
+) -> tuple[Problem, ...]:
+    """The problems that only warn, each with its place; raises when there is one that refuses."""
+    refused = [
+        problem for problem in problems if problem.level == "error" or (strict and problem.level == "soft")
+    ]
+    if not refused:
+        return tuple(map(locate, problems[:MAX_PROBLEMS]))
+    shown = sorted(map(locate, refused[:MAX_PROBLEMS]), key=lambda problem: (problem.line, problem.column))
+    raise protocol_error(shown, total=len(refused))
 
 
 def shorten(text: str) -> str:
@@ -122,7 +138,7 @@ def found(value: Any, path: Path = ()) -> str:
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """A suggestion for a misspelt word, or what there is to choose from when there is little."""
-    names: Sequence[str] = sorted(set(choices))
+    names = sorted(set(islice(choices, _MANY)))
     if not names:
         return ""
     if len(word) <= 4 * _SHOWN:
@@ -130,6 +146,8 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 
         lowered = {name.lower(): name for name in names}
         close = get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
+        if not close and len(word) >= 3:
+            close = [name for name in lowered if name.startswith(word.lower())][:1]
         if close:
             return f'did you mean "{lowered[close[0]]}"?'
     if len(names) <= 12:

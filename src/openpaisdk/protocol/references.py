@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from openpaisdk.protocol.extras import RUNTIME_PLUGIN
-from openpaisdk.protocol.problems import Path, Problem, did_you_mean, shorten
+from openpaisdk.protocol.problems import MAX_PROBLEMS, Path, Problem, did_you_mean, shorten
 from openpaisdk.protocol.template import SCOPES, references, resolves
 
 _SELECTED = (("dockerImage", "dockerimage"), ("data", "data"), ("output", "output"), ("script", "script"))
@@ -147,8 +147,8 @@ class _Check:
             elif scope not in scopes:
                 self.soft(path, f'the role selects no {scope}, so "{shorten(name)}" has no value')
             elif not resolves(name, scopes):
-                known = [f"${scope}.{key}" for key in scopes[scope]]
-                self.soft(path, f'"{shorten(name)}" has no value', did_you_mean(name, known))
+                known = (f"${scope}.{key}" for key in scopes[scope])
+                self.soft(path, f'"{shorten(name)}" has no value', self.hint(name, known))
 
     def extras(self) -> None:
         extras = _mapping(self.data.get("extras"))
@@ -182,9 +182,13 @@ class _Check:
         at_key: bool = False,
     ) -> None:
         message = f'there is no {what} "{shorten(str(name))}"'
-        hint = did_you_mean(str(name), choices) or f"the job has no {what} at all"
+        hint = self.hint(str(name), choices) if choices else f"the job has no {what} at all"
         level = "soft" if soft else "error"
         self.problems.append(Problem(path, message, suggestion=hint, level=level, at_key=at_key))  # type: ignore[arg-type]
+
+    def hint(self, word: str, choices: Iterable[str]) -> str:
+        # Nobody reads so many, and each costs a comparison with every name there is.
+        return did_you_mean(word, choices) if len(self.problems) < MAX_PROBLEMS else ""
 
     def soft(self, path: Path, message: str, hint: str = "") -> None:
         self.problems.append(Problem(path, message, suggestion=hint, level="soft"))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from openpaisdk.protocol.problems import Path, Problem, did_you_mean, found, shorten
+from openpaisdk.protocol.problems import MAX_PROBLEMS, Path, Problem, did_you_mean, found, shorten
 
 MAX_INT = 2**31 - 1
 
@@ -313,8 +313,8 @@ class Fields(Node):
             if node is not None:
                 node.explain(item, (*path, key), problems)
             elif not self.open:
-                unused = [name for name in self.fields if name not in value]
-                hint = did_you_mean(key, unused)
+                unused = (name for name in self.fields if name not in value)
+                hint = did_you_mean(key, unused) if len(problems) < MAX_PROBLEMS else ""
                 meant.update(name for name in missing if hint == f'did you mean "{name}"?')
                 problems.append(Problem((*path, key), "unknown key", suggestion=hint, at_key=True))
         for name in missing:

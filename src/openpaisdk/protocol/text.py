@@ -19,6 +19,7 @@ MAX_DEPTH = 64
 MAX_VALUES = 200_000
 """Values in one document, each alias counted as often as it is used."""
 
+_NO_NUMBER = "NaN and infinity are no values for a job; write them in quotes"
 _BOMS = (
     (b"\xef\xbb\xbf", "utf-8-sig"),
     (b"\xff\xfe\x00\x00", "utf-32"),
@@ -66,6 +67,8 @@ def read(source: str | bytes | Mapping[str, Any], file: str | None = None) -> Do
     if text.lstrip(" \t\r\n")[:1] == "{":
         try:
             data = parse_json(text)
+        except _ConstantError:
+            _fail(_NO_NUMBER, name)
         except (ValueError, RecursionError) as error:
             return _read_tree(text, name, instead_of=error)
         if "\\u" in text:
@@ -119,6 +122,10 @@ class _DuplicateKeyError(ValueError):
     pass
 
 
+class _ConstantError(ValueError):
+    pass
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
@@ -134,7 +141,7 @@ def _number(text: str) -> float:
 
 
 def _constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+    raise _ConstantError(name)
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_number, parse_constant=_constant)
@@ -219,7 +226,7 @@ def _scalar(value: Any) -> Any:
     # Subclasses of the plain types (an enum of texts, a numpy float) become the plain type.
     if isinstance(value, float):
         if not isfinite(value):
-            raise _NotPlainError("NaN and infinity are no values for a job; write them in quotes")
+            raise _NotPlainError(_NO_NUMBER)
         return float(value)
     if isinstance(value, str):
         return _plain(str.__str__(value), 0, [1])

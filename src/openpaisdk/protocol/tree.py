@@ -271,7 +271,10 @@ def _tag_message(tag: str) -> str:
 
 _TEACH = (
     ("cannot start any token", "YAML cannot begin a value with this character; put the value in quotes"),
-    ("mapping values are not allowed", 'a ": " stands inside of a value; put the value in quotes'),
+    (
+        "mapping values are not allowed",
+        'a ": " inside of a value; quote the value, or check how far the line is indented',
+    ),
     (
         "did not find expected key",
         "this line does not belong to what is above it; check how far it is indented",

@@ -133,7 +133,7 @@ def _typed(text: str, node: Node, path: Path) -> Any:
     if isinstance(bare, Text | TextOrNumber) and not (bare is not node and text == "null"):
         value: Any = text
     elif isinstance(bare, Choice):
-        words = {str(choice): choice for choice in bare.choices}
+        words = {str(choice): choice for choice in reversed(bare.choices)}
         value = words.get(text, text)
     else:
         value = _from_yaml(text)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from openpaisdk.protocol.problems import Problem, protocol_error, shorten
+from openpaisdk.protocol.problems import Problem, judge, shorten
 from openpaisdk.protocol.schema import Anything, Fields, Int, Items, Keyed, Nullable, Text
 from openpaisdk.protocol.text import Document, decode, read
 
@@ -116,7 +116,7 @@ class JobV1:
     task_roles: tuple[TaskRoleV1, ...]
     job_envs: Mapping[str, Any]
     extras: Mapping[str, Any]
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = field(default=(), compare=False)
     raw: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def path(self, name: str, *, user: str, default_fs_uri: str = "") -> str:
@@ -159,13 +159,7 @@ def job_v1(document: Document, notes: list[Problem], *, strict: bool = False) ->
     if not JOB_V1.accepts(data):
         JOB_V1.explain(data, (), problems)
     problems += _rules(data)
-    located = [problem if problem.line else document.locate(problem) for problem in problems]
-    refused = ("error", "soft") if strict else ("error",)
-    if any(problem.level in refused for problem in located):
-        raise protocol_error(
-            sorted((p for p in located if p.level in refused), key=lambda p: (p.line, p.column))
-        )
-    return _build(data, tuple(located))
+    return _build(data, judge(problems, strict, lambda p: p if p.line else document.locate(p)))
 
 
 def read_relaxed(source: str | bytes | Mapping[str, Any], file: str | None) -> tuple[Document, list[Problem]]:

@@ -1,0 +1,46 @@
+"""The room is cheap to enter and touches nothing outside."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import openpaisdk.protocol as protocol
+
+
+def modules_after(statement):
+    code = f"import sys; {statement}; print(' '.join(sys.modules))"
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
+
+
+def test_importing_the_room_loads_nothing():
+    loaded = modules_after("import openpaisdk.protocol")
+    assert {name for name in loaded if name.startswith("openpaisdk.protocol.")} == set()
+    assert not loaded & {"yaml", "re", "json", "dataclasses"}
+
+
+def test_json_jobs_are_read_without_yaml():
+    job = (
+        '{"protocolVersion":2,"name":"a","type":"job","prerequisites":[{"name":"i","type":"dockerimage","uri":"u"}],'
+        '"taskRoles":{"r":{"dockerImage":"i","resourcePerInstance":{"cpu":1,"memoryMB":1,"gpu":0},"commands":["x"]}}}'
+    )
+    assert "yaml" not in modules_after(f"from openpaisdk.protocol import read_job; read_job({job!r})")
+
+
+def test_every_name_it_promises_is_there():
+    for name in protocol.__all__:
+        assert getattr(protocol, name) is not None
+    assert set(protocol.__all__) <= set(dir(protocol))
+
+
+def test_it_loads_no_other_room():
+    names = ", ".join(protocol.__all__)
+    loaded = modules_after(f"from openpaisdk.protocol import {names}")
+    ours = {name for name in loaded if name.split(".")[0] in ("openpaisdk", "paicluster", "pairuntime")}
+    outside = {name for name in ours if not name.startswith("openpaisdk.protocol")}
+    assert outside <= {"openpaisdk", "openpaisdk.errors", "openpaisdk._version"}
+    assert not loaded & {"socket", "asyncio", "http", "sqlalchemy"}
