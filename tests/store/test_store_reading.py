@@ -1,0 +1,37 @@
+"""Readers give back what they held once nobody asks any more."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from paicluster.store import Store, readers
+from paicluster.store.jobs import JobQuery, NewJob, insert_jobs, list_jobs
+
+
+def mapped(path: Path) -> bool:
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return any(line.endswith(str(path)) for line in lines)
+
+
+def test_a_reader_that_rests_holds_no_part_of_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_REST_AFTER", 0.2)
+    path = tmp_path / "cluster.db"
+    store = Store.open(path)
+    new = [NewJob("alice", f"job{n}", "default", "", "{}", n) for n in range(100)]
+    store.write_sync(lambda conn: insert_jobs(conn, new))
+    store.close()
+    store = Store.open(path)
+    for _ in range(2):  # it wakes again, too
+        page = store.read_sync(lambda conn: list_jobs(conn, JobQuery(with_total=True)))
+        assert page.total == 100
+        assert mapped(path)
+        deadline = time.monotonic() + 10
+        while mapped(path):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    store.close()
