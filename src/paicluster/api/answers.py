@@ -72,6 +72,28 @@ def _too_large(limit: int) -> PaiError:
     return InvalidParameters(f"The request's body is larger than {limit >> 20} MB.", status=413)
 
 
+LARGEST_NUMBER = 2**63 - 1
+
+
+def whole_number(
+    value: str | None, name: str, default: int | None = None, largest: int = LARGEST_NUMBER
+) -> int:
+    """A number of the query. Without a default it must be there."""
+    if not value and default is not None:
+        return default
+    # `isdigit` alone takes superscripts, and `int` refuses thousands of digits in words of its own.
+    if not value or not value.isascii() or not value.isdigit():
+        raise InvalidParameters(f'"{name}" must be a whole number of 0 or more, not {_short(value)}.')
+    if len(value) > 19 or int(value) > largest:
+        raise InvalidParameters(f'"{name}" must be less than or equal to {largest}.')
+    return int(value)
+
+
+def _short(value: str | None) -> str:
+    text = value or ""
+    return repr(text if len(text) <= 40 else text[:40] + "…")
+
+
 async def form_or_json(request: Request) -> dict[str, Any]:
     """A mapping from a JSON or a form-encoded body."""
     body = await body_of(request, 1 << 20)

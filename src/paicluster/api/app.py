@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from starlette.applications import Starlette
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -21,7 +22,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 _SICK_AFTER_S = 10.0
 _PREFIX = "/rest-server"
 _JOB = "/api/v2/jobs/{framework}"
-_TASK = _JOB + "/attempts/{attempt:int}/taskRoles/{role}/taskIndex/{index:int}/attempts"
+_TASK = _JOB + "/attempts/{attempt:count}/taskRoles/{role}/taskIndex/{index:count}/attempts"
 _ANY = ["GET", "POST", "PUT", "DELETE"]
 
 _ROUTES: list[tuple[str, list[str], Handler]] = [
@@ -32,9 +33,9 @@ _ROUTES: list[tuple[str, list[str], Handler]] = [
     (_JOB + "/config", ["GET"], jobs.config),
     (_JOB + "/executionType", ["PUT"], jobs.execution_type),
     (_JOB + "/events", ["GET"], jobs.events),
-    (_JOB + "/attempts/{attempt:int}", ["GET"], jobs.detail),
+    (_JOB + "/attempts/{attempt:count}", ["GET"], jobs.detail),
     (_TASK, ["GET"], jobs.task_attempts),
-    (_TASK + "/{task_attempt:int}/logs", ["GET"], tasklogs.locations),
+    (_TASK + "/{task_attempt:count}/logs", ["GET"], tasklogs.locations),
     ("/log-manager/{node}/api/v1/logs/{stream}", ["GET"], tasklogs.read_log),
     ("/api/v2/sources/{sha256}", ["HEAD"], sources.has_sources),
     ("/api/v2/sources/{sha256}", ["PUT"], sources.put_sources),
@@ -51,6 +52,16 @@ _ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/api/v2/tokens/{token}", ["DELETE"], authn.revoke_token),
     ("/api/v1/token", ["POST"], authn.login),
 ]
+
+
+class _Count(IntegerConvertor):
+    """A number in a path. One longer than any we give out is a number that nothing has."""
+
+    def convert(self, value: str) -> int:
+        return int(value) if len(value) <= 9 else 10**9
+
+
+register_url_convertor("count", _Count())
 
 
 async def health(request: Request) -> Response:

@@ -42,26 +42,32 @@ def context(request: Request) -> Context:
     return found
 
 
-async def identify(request: Request) -> Identity:
-    """Whoever asks, or Unauthorized in the original's words."""
+def token_of(request: Request) -> tuple[str, str | None]:
+    """The token a request carries, with the user name when it came as the password of one."""
     header = request.headers.get("authorization")
     if not header:
         raise Unauthorized(GUEST, hint="Send the header 'Authorization: Bearer <token>'.")
     scheme, _, credentials = header.partition(" ")
     credentials = credentials.strip()
-    tokens = context(request).tokens
     if scheme.lower() == "bearer":
-        return await tokens.verify(credentials)
+        return credentials, None
     if scheme.lower() == "basic":
-        # Only for application tokens: the user name, then the token as the password.
         try:
             username, _, token = base64.b64decode(credentials, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
+        except (binascii.Error, ValueError):
             raise Unauthorized(INVALID) from None
-        identity = await tokens.verify(token)
-        if identity.application and identity.username == username:
-            return identity
+        return token, username
     raise Unauthorized(INVALID)
+
+
+async def identify(request: Request) -> Identity:
+    """Whoever asks, or Unauthorized in the original's words."""
+    token, username = token_of(request)
+    identity = await context(request).tokens.verify(token)
+    # Only an application may come with a user name and its token as the password.
+    if username is not None and not (identity.application and identity.username == username):
+        raise Unauthorized(INVALID)
+    return identity
 
 
 async def identify_person(request: Request) -> Identity:

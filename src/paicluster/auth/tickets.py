@@ -26,9 +26,9 @@ class Tickets:
 
     def good(self, ticket: str, what: str) -> bool:
         expires, _, signature = ticket.partition(".")
-        if not expires.isdigit() or int(expires) < time.time():
+        if not (expires.isascii() and expires.isdigit() and len(expires) < 16) or int(expires) < time.time():
             return False
-        return hmac.compare_digest(signature, self._sign(what, int(expires)))
+        return hmac.compare_digest(signature.encode(), self._sign(what, int(expires)).encode())
 
     def _sign(self, what: str, expires: int) -> str:
         return hmac.digest(self._key, f"{expires}:{what}".encode(), hashlib.sha256).hex()[:32]

@@ -7,7 +7,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from openpaisdk.errors import Forbidden, InvalidParameters
 from paicluster.api.answers import answer, form_or_json
-from paicluster.api.context import context, identify, identify_person
+from paicluster.api.context import context, identify, identify_person, token_of
 from paicluster.auth import accounts
 
 
@@ -43,8 +43,7 @@ async def login(request: Request) -> Response:
 
 async def logout(request: Request) -> Response:
     await identify_person(request)
-    token = request.headers["authorization"].partition(" ")[2].strip()
-    await context(request).tokens.revoke(token)
+    await context(request).tokens.revoke(token_of(request)[0])
     return answer({"message": "Logout successfully"})
 
 
@@ -61,9 +60,7 @@ async def application_token(request: Request) -> Response:
 
 async def check_token(request: Request) -> Response:
     identity = await identify(request)
-    header = request.headers["authorization"]
-    token = header.partition(" ")[2].strip()
-    payload = context(request).tokens.payload(token) or {"username": identity.username}
+    payload = context(request).tokens.payload(token_of(request)[0]) or {"username": identity.username}
     return answer({**payload, "admin": identity.admin})
 
 

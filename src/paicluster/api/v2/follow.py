@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -15,9 +14,10 @@ from starlette.responses import Response, StreamingResponse
 
 from openpaisdk.errors import InvalidParameters, NotFound
 from openpaisdk.protocol import read_job
-from paicluster.api.answers import encode
+from paicluster.api.answers import encode, whole_number
 from paicluster.api.context import Context, context, identify
 from paicluster.api.v2.jobs import no_job
+from paicluster.api.v2.tasklogs import first_of
 from paicluster.logs.growth import SLOW_LOOK_S, Watch
 from paicluster.logs.reader import STREAMS, LogReader
 from paicluster.store import jobs
@@ -55,14 +55,13 @@ async def follow(request: Request) -> Response:
             raise InvalidParameters('"from" has the form ATTEMPT.TASKATTEMPT:OFFSET.')
         start = tuple(int(part) for part in match.groups())
     tail = get("tail")
-    if tail is not None and not tail.isdigit():
-        raise InvalidParameters('"tail" is a number of lines.')
+    lines = None if tail is None else whole_number(tail, "tail")
     follower = _Follower(ctx, row.id, role, index, stream, stay=get("follow") != "false")
     if start is not None:
         follower.attempt, follower.task_attempt, follower.offset = start[0], start[1], start[2]
     else:
         follower.attempt = row.attempt
-        follower.tail = None if tail is None else int(tail)
+        follower.tail = lines
     return StreamingResponse(follower.frames(), media_type=MEDIA_TYPE)
 
 
@@ -82,9 +81,7 @@ def _which(row: JobRow, roles: dict[str, int], role: str | None, index: str | No
     name = role or next(iter(roles))
     if name not in roles:
         raise InvalidParameters(f"Job {row.name} has no task role {name!r}; it has {', '.join(roles)}.")
-    if index and not index.isdigit():
-        raise InvalidParameters(f'"index" is a number, not {index!r}.')
-    number = int(index or 0)
+    number = whole_number(index, "index", 0)
     if number >= roles[name]:
         raise InvalidParameters(f"Task role {name} has {roles[name]} tasks, numbered from 0.")
     return name, number
@@ -104,6 +101,8 @@ class _Follower:
         self.tail: int | None = None
         self._last_event = 0
         self._last_state: tuple[object, ...] = ()
+        self._last_said = time.monotonic()
+        self._drained = True
 
     async def frames(self) -> AsyncIterator[bytes]:
         feed = self._ctx.store.changes
@@ -111,20 +110,20 @@ class _Follower:
         watched = ""
         with feed.watch(self._job_id) as watch:
             changed = asyncio.ensure_future(watch.wait())
-            view = await self._look()
             try:
+                view = await self._look()
                 while view is not None:
-                    if view.task is not None and watched != view.task.uid:
+                    # The intent to run a task is known before its folder is made: look for it again.
+                    if view.task is not None and (watched != view.task.uid or not _seeing(growth)):
                         if growth is not None:
                             growth.close()
                         growth = self._ctx.growth.watch(self._ctx.logs.log_folder(view.task.uid))
                         watched = view.task.uid
                     if growth is not None:
                         growth.event.clear()
-                    for frame in self._log(view):
+                    for frame in (*self._log(view), *self._news(view)):
                         yield frame
-                    for frame in self._news(view):
-                        yield frame
+                        self._last_said = time.monotonic()
                     if self._advance(view):
                         view = await self._look()
                         continue
@@ -132,8 +131,10 @@ class _Follower:
                         if self._stay:
                             yield _frame(kind="end", state=view.job.state, exitCode=view.job.exit_code)
                         return
-                    if not await self._wait(changed, growth):
+                    await self._wait(changed, growth)
+                    if time.monotonic() - self._last_said >= PING_S:
                         yield _frame(kind="ping")
+                        self._last_said = time.monotonic()
                     if changed.done():
                         changed = asyncio.ensure_future(watch.wait())
                         view = await self._look()
@@ -142,17 +143,12 @@ class _Follower:
                 if growth is not None:
                     growth.close()
 
-    async def _wait(self, changed: asyncio.Future[None], growth: Watch | None) -> bool:
-        """Until something happens; False when nothing did for long."""
-        began = time.monotonic()
-        waiting: set[asyncio.Future[Any]] = {changed}
-        if growth is not None:
-            waiting.add(asyncio.ensure_future(growth.event.wait()))
-        patience = PING_S if growth is None or growth.seeing else SLOW_LOOK_S
-        done, rest = await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-        for future in rest - {changed}:
-            future.cancel()
-        return bool(done) or time.monotonic() - began < PING_S
+    async def _wait(self, changed: asyncio.Future[None], growth: Watch | None) -> None:
+        """Until something happens, or it is time to look or to say something."""
+        patience = max(0.0, self._last_said + PING_S - time.monotonic())
+        if growth is not None and not growth.seeing:
+            patience = min(patience, SLOW_LOOK_S)
+        await first_of(changed, growth, patience)
 
     async def _look(self) -> _View | None:
         """None when the job is gone."""
@@ -194,8 +190,6 @@ class _Follower:
         self._drained = not chunk.data
         return frames
 
-    _drained = True
-
     def _news(self, view: _View) -> list[bytes]:
         frames = []
         for event in view.events:
@@ -230,6 +224,10 @@ class _Follower:
             self.attempt, self.task_attempt, self.offset = self.attempt + 1, 0, 0
             return True
         return False
+
+
+def _seeing(growth: Watch | None) -> bool:
+    return growth is not None and growth.seeing
 
 
 def _frame(**fields: object) -> bytes:

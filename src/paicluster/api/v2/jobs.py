@@ -13,7 +13,7 @@ from starlette.responses import Response
 from openpaisdk.errors import Forbidden, InvalidParameters, NotFound
 from openpaisdk.protocol import Job, mask_secrets, read_job
 from openpaisdk.protocol.states import framework_name
-from paicluster.api.answers import answer, body_of, encode, form_or_json
+from paicluster.api.answers import answer, body_of, encode, form_or_json, whole_number
 from paicluster.api.context import Context, context, identify
 from paicluster.api.v2 import shapes
 from paicluster.auth.tokens import Identity
@@ -29,13 +29,17 @@ async def submit(request: Request) -> Response:
     identity = await identify(request)
     ctx = context(request)
     body = await body_of(request)
-    job = read_job(body)
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidParameters(f"The job must be UTF-8 text; its byte {error.start} is not.") from None
+    job = read_job(text)
     _check_sources(ctx, job)
     framework = framework_name(identity.username, job.name)
     sealed = None
-    config = job_text = body.decode()
+    config = job_text = text
     if job.secrets:
-        config = mask_secrets(body)
+        config = mask_secrets(text)
         job_text = json.dumps({**job.raw, "secrets": "******"}, ensure_ascii=False)
         sealed = ctx.sealer.seal(json.dumps(dict(job.secrets)).encode(), framework)
     key = request.headers.get("idempotency-key")
@@ -85,8 +89,8 @@ async def list_jobs(request: Request) -> Response:
         tags_not_contain=_names(get("tagsNotContain")),
         priorities=_names(get("jobPriority")),
         order=get("order", ""),
-        offset=_number(get("offset"), "offset", 0),
-        limit=_number(get("limit"), "limit", DEFAULT_LIMIT, LARGEST_LIMIT),
+        offset=whole_number(get("offset"), "offset", 0),
+        limit=whole_number(get("limit"), "limit", DEFAULT_LIMIT, LARGEST_LIMIT),
         with_total=get("withTotalCount", "").lower() == "true",
     )
     page = await context(request).store.read(lambda conn: jobs.list_jobs(conn, query))
@@ -95,17 +99,6 @@ async def list_jobs(request: Request) -> Response:
 
 def _names(value: str | None) -> tuple[str, ...]:
     return tuple(part for part in value.split(",") if part) if value else ()
-
-
-def _number(value: str | None, name: str, default: int, largest: int | None = None) -> int:
-    if value is None or value == "":
-        return default
-    if not value.isascii() or not value.isdigit():
-        raise InvalidParameters(f'"{name}" must be a whole number of 0 or more, not {value!r}.')
-    number = int(value[:19])
-    if largest is not None and number > largest:
-        raise InvalidParameters(f'"{name}" must be less than or equal to {largest}.')
-    return number
 
 
 async def job_row(request: Request) -> JobRow:

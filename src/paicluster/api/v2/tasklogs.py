@@ -12,18 +12,18 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from openpaisdk.errors import NotFound, Unauthorized
-from paicluster.api.answers import answer
+from paicluster.api.answers import answer, whole_number
 from paicluster.api.context import Context, context, identify
 from paicluster.api.v2.jobs import job_row
 from paicluster.auth.tokens import INVALID
-from paicluster.logs.growth import SLOW_LOOK_S
+from paicluster.logs.growth import SLOW_LOOK_S, Watch
 from paicluster.logs.reader import STREAMS, LogReader
 from paicluster.store import jobs
 from paicluster.store.rows import TaskRow
 
 TAIL = 16384
 CHUNK = 256 << 10
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 
 
 async def locations(request: Request) -> Response:
@@ -78,26 +78,36 @@ async def read_log(request: Request) -> Response:
     log = LogReader(ctx.logs.log_folder(uid), stream)
     headers = {"Content-Disposition": f'attachment; filename="{stream}"'}
     if get("follow") == "true":
-        start = int(get("start", "0")) if get("start", "0").isdigit() else 0
+        start = whole_number(get("start"), "start", 0)
         return StreamingResponse(_follow(ctx, task, log, start), media_type="text/plain", headers=headers)
     size = await asyncio.to_thread(log.size)
     start, end, status = 0, size, 200
+    wanted = _span_of(request.headers.get("range", ""), size)
     if get("tail-mode") == "true":
         start, status = max(0, size - TAIL), 206
-    elif wanted := _RANGE.fullmatch(request.headers.get("range", "")):
-        first, last = wanted.groups()
-        if first:
-            start, end = int(first), min(size, int(last) + 1) if last else size
-        elif last:
-            start = max(0, size - int(last))
-        if start >= size and size > 0:
+    elif wanted is not None and size > 0:
+        (start, end), status = wanted, 206
+        if start >= end:
             return Response(status_code=416, headers={"Content-Range": f"bytes */{size}"})
-        status = 206
-    if status == 206:
-        headers["Content-Range"] = f"bytes {start}-{max(start, end - 1)}/{size}"
+    if status == 206 and size > 0:
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
     return StreamingResponse(
         _span(log, start, end), status, media_type="text/plain; charset=utf-8", headers=headers
     )
+
+
+def _span_of(header: str, size: int) -> tuple[int, int] | None:
+    """What a Range header asks for; empty when there is nothing there, None when it makes no sense."""
+    wanted = _RANGE.fullmatch(header)
+    if wanted is None:
+        return None
+    # Numbers longer than any log are as good as the largest.
+    first, last = (int(text[:18]) if text else None for text in wanted.groups())
+    if first is None:
+        return None if last is None else (max(0, size - last), size)
+    if last is not None and last < first:
+        return None
+    return first, size if last is None else min(size, last + 1)
 
 
 async def _span(log: LogReader, start: int, end: int) -> AsyncIterator[bytes]:
@@ -112,11 +122,12 @@ async def _span(log: LogReader, start: int, end: int) -> AsyncIterator[bytes]:
 
 
 async def _follow(ctx: Context, task: TaskRow, log: LogReader, start: int) -> AsyncIterator[bytes]:
-    watch = ctx.growth.watch(ctx.logs.log_folder(task.uid))
-    try:
-        with ctx.store.changes.watch(task.job_id) as changes:
-            changed = asyncio.ensure_future(changes.wait())
-            over = False
+    folder = ctx.logs.log_folder(task.uid)
+    watch = ctx.growth.watch(folder)
+    with ctx.store.changes.watch(task.job_id) as changes:
+        changed = asyncio.ensure_future(changes.wait())
+        try:
+            over = await _is_over(ctx, task.uid)
             while True:
                 watch.event.clear()
                 chunk = log.read(start, CHUNK)
@@ -127,21 +138,35 @@ async def _follow(ctx: Context, task: TaskRow, log: LogReader, start: int) -> As
                     start = chunk.end
                     continue
                 if over:
-                    changed.cancel()
                     return
-                grown = asyncio.ensure_future(watch.event.wait())
-                await asyncio.wait(
-                    {changed, grown},
-                    timeout=None if watch.seeing else SLOW_LOOK_S,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                grown.cancel()
+                await first_of(changed, watch, None if watch.seeing else SLOW_LOOK_S)
+                if not watch.seeing:  # the folder was not there yet
+                    watch.close()
+                    watch = ctx.growth.watch(folder)
                 if changed.done():
                     changed = asyncio.ensure_future(changes.wait())
-                    now = await ctx.store.read(lambda conn: jobs.get_task(conn, task.uid))
-                    over = now is None or now.sub_state == "Completed"
+                    over = await _is_over(ctx, task.uid)
+        finally:
+            changed.cancel()
+            watch.close()
+
+
+async def _is_over(ctx: Context, uid: str) -> bool:
+    now = await ctx.store.read(lambda conn: jobs.get_task(conn, uid))
+    return now is None or now.sub_state == "Completed"
+
+
+async def first_of(changed: asyncio.Future[None], growth: Watch | None, patience: float | None) -> bool:
+    """Wait for a change or for the log to grow. False when neither came in time."""
+    grown = None if growth is None else asyncio.ensure_future(growth.event.wait())
+    waiting: set[asyncio.Future[Any]] = {changed} if grown is None else {changed, grown}
+    try:
+        done, _ = await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        watch.close()
+        # Also when the reader hangs up meanwhile: nobody else would end it.
+        if grown is not None:
+            grown.cancel()
+    return bool(done)
 
 
 def dropped(count: int) -> bytes:

@@ -1,0 +1,172 @@
+"""Whatever comes in, the answer is one sentence and the server goes on."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from served import job
+from team import TeamCluster
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/"),
+        ("GET", "/nowhere"),
+        ("GET", "/rest-server"),
+        ("GET", "/rest-serverapi/v2/info"),
+        ("GET", "/api/v2/jobs/"),
+        ("GET", "/api/v2/nothing"),
+        ("DELETE", "/api/v2/jobs"),
+        ("POST", "/api/v2/jobs/alice~x"),
+        ("PATCH", "/api/v2/jobs"),
+        ("GET", "/rest-server/api/v3/jobs"),
+        ("GET", "/api/v2/jobs/a~b/attempts/1/taskRoles"),
+        ("GET", "//api/v2/jobs"),
+        ("GET", "/api/v2/jobs/a~b/attempts/" + "9" * 5000),
+    ],
+)
+def test_what_does_not_exist_is_a_no_api_error(cluster: TeamCluster, method: str, path: str) -> None:
+    reply = cluster.ask(method, path)
+    assert reply.status == 404
+    said = reply.json()
+    assert said["code"] in ("NoApiError", "NoJobError")
+    if said["code"] == "NoApiError":
+        assert said["message"].startswith("API /")
+        assert said["message"].endswith(" is not found.")
+
+
+NASTY = st.text(st.characters(codec="utf-8"), max_size=40) | st.sampled_from(
+    ["\0", "..", "%", "'", '"', "²", "9" * 25, "-1", "1e9", "NaN", "null", "true", "a" * 2000, "\u202e"]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | NASTY,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NASTY, inner, max_size=3),
+    max_leaves=12,
+)
+PATHS = [
+    "/api/v2/jobs?username={}&state={}",
+    "/api/v2/jobs?limit={}&offset={}",
+    "/api/v2/jobs?order={}&keyword={}",
+    "/api/v2/jobs?jobPriority={}&tagsContain={}",
+    "/api/v2/jobs/{}",
+    "/api/v2/jobs/{}/config",
+    "/api/v2/jobs/alice~fuzzed/follow?follow=false&role={}&index={}",
+    "/api/v2/jobs/alice~fuzzed/follow?follow=false&from={}&tail={}",
+    "/api/v2/jobs/alice~fuzzed/events?type={}",
+    "/api/v2/jobs/alice~fuzzed/attempts/{}",
+    "/api/v2/jobs/alice~fuzzed/attempts/{}/taskRoles/{}/taskIndex/0/attempts",
+    "/log-manager/x/api/v1/logs/{}?pod-uid={}",
+    "/log-manager/x/api/v1/logs/all?pod-uid={}&token={}",
+    "/api/v2/virtual-clusters/{}",
+    "/api/v2/tokens/{}",
+    "/api/v2/sources/{}",
+    "/{}/{}",
+]
+
+
+@pytest.fixture(scope="module")
+def fuzzed(cluster: TeamCluster) -> TeamCluster:
+    cluster.run(job("fuzzed", "echo here"))
+    return cluster
+
+
+def is_a_sentence(body: bytes) -> None:
+    said = json.loads(body)
+    assert set(said) <= {"code", "message", "hint"}
+    assert said["message"].strip()
+    assert "Traceback" not in said["message"]
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(path=st.sampled_from(PATHS), a=NASTY, b=NASTY)
+def test_no_address_breaks_a_route(fuzzed: TeamCluster, path: str, a: str, b: str) -> None:
+    from urllib.parse import quote
+
+    for method in ("GET", "DELETE") if "tokens" in path else ("GET",):
+        reply = fuzzed.ask(method, path.format(quote(a, safe=""), quote(b, safe="")))
+        assert reply.status < 500, reply.text
+        if reply.status >= 400:
+            is_a_sentence(reply.body)
+
+
+ROUTES = [
+    ("POST", "/api/v2/jobs"),
+    ("POST", "/api/v2/authn/basic/login"),
+    ("PUT", "/api/v2/jobs/alice~fuzzed/executionType"),
+]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(route=st.sampled_from(ROUTES), body=JSON.map(json.dumps) | NASTY | st.binary(max_size=60))
+def test_no_body_breaks_a_route(fuzzed: TeamCluster, route: tuple[str, str], body: Any) -> None:
+    reply = fuzzed.ask(*route, body)
+    assert 400 <= reply.status < 500, (reply.status, reply.text)
+    is_a_sentence(reply.body)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), value=JSON)
+def test_no_change_of_a_good_job_breaks_the_submission(
+    fuzzed: TeamCluster, data: st.DataObject, value: Any
+) -> None:
+    """A good job with one value replaced: taken or refused, never an error of ours."""
+    what: dict[str, Any] = job("f", "true", cpu=4096, ports={"web": 1}, completion={"minFailedInstances": 1})
+    what.update(secrets={"a": "b"}, parameters={"p": 1}, extras={"gangAllocation": True}, jobRetryCount=0)
+    places: list[tuple[dict[str, Any], str]] = []
+
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            places.extend((node, key) for key in node)
+            for inner in node.values():
+                walk(inner)
+
+    walk(what)
+    node, key = data.draw(st.sampled_from(places))
+    node[key] = value
+    if node is not what or key != "name":
+        what["name"] = "f-" + str(abs(hash(json.dumps(what, sort_keys=True))))
+    reply = fuzzed.submit(what)
+    assert reply.status in (202, 400, 409), (reply.status, reply.text)
+    if reply.status == 202:
+        reply = fuzzed.get(fuzzed.path(what["name"]))
+        assert reply.status == 200
+        assert fuzzed.get(fuzzed.path(what["name"], "/config")).status == 200
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\r\n\r\n",
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /api/v2/info HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"POST /api/v2/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST /api/v2/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\nshort",
+    ],
+)
+def test_bytes_that_are_no_request_do_no_harm(cluster: TeamCluster, raw: bytes) -> None:
+    with socket.create_connection(cluster.address, 10) as peer:
+        peer.sendall(raw)
+        peer.shutdown(socket.SHUT_WR)
+        answer = b""
+        try:
+            while part := peer.recv(65536):
+                answer += part
+        except ConnectionResetError:
+            pass
+    assert b"Traceback" not in answer
+    assert b" 500 " not in answer
+    assert cluster.get("/healthz", token=None).status == 200
+    assert "Traceback" not in cluster.log.read_text()
+
+
+def test_the_log_of_the_server_has_no_traceback_after_all_this(cluster: TeamCluster) -> None:
+    assert "Traceback" not in cluster.log.read_text()

@@ -1,0 +1,224 @@
+"""GET …/follow: states, events and log over one connection."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from served import eventually, job
+from team import TeamCluster
+
+
+def frames_of(cluster: TeamCluster, name: str, **query: Any) -> list[dict[str, Any]]:
+    stream = cluster.follow(name, **query)
+    try:
+        return list(stream)
+    finally:
+        stream.close()
+
+
+def log_in(frames: list[dict[str, Any]]) -> bytes:
+    return b"".join(frame["data"] for frame in frames if frame["kind"] == "log")
+
+
+def test_a_job_is_followed_from_before_it_starts_to_its_end(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, "echo out", "echo err >&2", "exit 2"))
+    frames = frames_of(cluster, name)
+    assert frames[-1] == {"kind": "end", "state": "FAILED", "exitCode": 255}
+    assert sorted(log_in(frames).splitlines()) == [b"err", b"out"]
+    states = [frame for frame in frames if frame["kind"] == "state"]
+    assert states[-1]["state"] == "FAILED"
+    assert states[-1]["exitCode"] == 255
+    last_log = max(number for number, frame in enumerate(frames) if frame["kind"] == "log")
+    assert frames.index(states[-1]) > last_log, "how it ended is told after the last byte"
+    again = frames_of(cluster, name)
+    assert log_in(again) == log_in(frames)
+    assert again[-1]["kind"] == "end"
+
+
+@pytest.mark.parametrize(("stream", "expected"), [("stdout", b"out\n"), ("stderr", b"err\n")])
+def test_one_stream_alone(cluster: TeamCluster, name: str, stream: str, expected: bytes) -> None:
+    cluster.accept(job(name, "echo out", "echo err >&2"))
+    assert log_in(frames_of(cluster, name, stream=stream)) == expected
+
+
+def test_every_line_comes_while_the_job_runs(cluster: TeamCluster, name: str) -> None:
+    gate = cluster.home.parent / f"{name}.gate"
+    wait = f"until [ -e {gate} ]; do sleep 0.02; done"
+    cluster.accept(job(name, "echo first", wait, "echo second"))
+    stream = iter(cluster.follow(name))
+    seen = [next(frame for frame in stream if frame["kind"] == "log")]
+    assert seen[0]["data"] == b"first\n"
+    gate.touch()
+    seen += list(stream)
+    assert log_in(seen) == b"first\nsecond\n"
+
+
+def test_a_broken_connection_is_taken_up_where_it_broke(cluster: TeamCluster, name: str) -> None:
+    """Read a random piece, hang up, go on: what arrives is the log, each byte once."""
+    total = 400_000
+    cluster.accept(job(name, f"head -c {total} /dev/zero | tr '\\0' 'x'; sleep 0.1; echo; echo end"))
+    got = b""
+    position: dict[str, str] = {}
+    for turn in range(100):
+        stream = cluster.follow(name, **position)
+        pieces = 0
+        ended = False
+        for frame in stream:
+            if frame["kind"] == "log":
+                assert frame["offset"] == len(got)
+                got += frame["data"]
+                position = {"from": f"{frame['attempt']}.{frame['taskAttempt']}:{len(got)}"}
+                pieces += 1
+                if pieces > turn % 3:
+                    break
+            ended = frame["kind"] == "end"
+        stream.close()
+        if ended:
+            break
+    assert got == b"x" * total + b"\nend\n"
+
+
+def test_the_tail_counts_lines(cluster: TeamCluster, name: str) -> None:
+    cluster.run(job(name, "seq 1 1000"))
+    assert log_in(frames_of(cluster, name, tail=3)) == b"998\n999\n1000\n"
+    assert log_in(frames_of(cluster, name, tail=0)) == b""
+    assert log_in(frames_of(cluster, name, tail=5000)).startswith(b"1\n2\n")
+
+
+def test_without_following_it_ends_after_what_there_is(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, "echo here", "sleep 600"))
+    stream = iter(cluster.follow(name))
+    seen: set[str] = set()
+    while not {"log", "RUNNING"} <= seen:
+        frame = next(stream)
+        seen |= {frame["kind"], frame.get("state", "")}
+    frames = frames_of(cluster, name, follow="false")
+    assert log_in(frames) == b"here\n"
+    assert [frame["state"] for frame in frames if frame["kind"] == "state"] == ["RUNNING"]
+    assert frames[-1]["kind"] != "end"
+    cluster.stop(name)
+
+
+def test_all_attempts_are_followed_one_after_the_other(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, "echo attempt $FC_FRAMEWORK_ATTEMPT_ID", "exit 3", jobRetryCount=2))
+    frames = frames_of(cluster, name, **{"from": "0.0:0"})
+    assert log_in(frames) == b"attempt 0\nattempt 1\nattempt 2\n"
+    attempts = [frame["attempt"] for frame in frames if frame["kind"] == "log"]
+    assert attempts == sorted(attempts) == [0, 1, 2]
+    assert [frame["reason"] for frame in frames if frame["kind"] == "event"].count("Retrying") == 2
+
+
+def test_another_task_can_be_followed(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, "echo task $PAI_TASK_INDEX", instances=3))
+    for index in range(3):
+        frames = frames_of(cluster, name, role="main", index=index)
+        assert log_in(frames) == b"task %d\n" % index
+        assert frames[-1]["kind"] == "end"
+
+
+def test_a_stop_is_seen_by_followers(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, "sleep 600"))
+    stream = iter(cluster.follow(name))
+    next(frame for frame in stream if frame["kind"] == "state" and frame["state"] == "RUNNING")
+    cluster.stop(name)
+    states = [frame["state"] for frame in stream if frame["kind"] in ("state", "end")]
+    assert states[-1] == "STOPPED"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "stream=everything",
+        "role=other",
+        "index=1",
+        "index=x",
+        "index=-1",
+        "index=%C2%B2",
+        "index=" + "9" * 5000,
+        "from=0",
+        "from=0.0:",
+        "from=a.b:c",
+        "from=0.0:" + "9" * 30,
+        "tail=x",
+        "tail=-1",
+        "tail=%C2%B2",
+        "tail=" + "9" * 5000,
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused(cluster: TeamCluster, name: str, query: str) -> None:
+    cluster.accept(job(name, "true"))
+    reply = cluster.get(cluster.path(name, f"/follow?{query}"))
+    assert (reply.status, reply.json()["code"]) == (400, "InvalidParametersError"), reply.text
+
+
+def test_many_followers_of_one_job_all_get_everything(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, "for i in $(seq 200); do echo line $i; sleep 0.002; done"))
+    with ThreadPoolExecutor(20) as pool:
+        logs = list(pool.map(lambda _: log_in(frames_of(cluster, name)), range(20)))
+    expected = b"".join(b"line %d\n" % number for number in range(1, 201))
+    assert set(logs) == {expected}
+
+
+def test_followers_that_hang_up_leave_nothing_behind(cluster: TeamCluster, name: str) -> None:
+    """Descriptors and inotify watches of the server are as many after as before."""
+    cluster.accept(job(name, "echo ready", "sleep 600"))
+    stream = iter(cluster.follow(name))
+    next(frame for frame in stream if frame["kind"] == "log")
+    where = cluster.get(cluster.path(name, "/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs")).json()
+    uri = where["locations"][0]["uri"]
+    assert cluster.process is not None
+    fds = cluster.home.joinpath("/proc", str(cluster.process.pid), "fd")
+
+    def held() -> int:
+        return len(list(fds.iterdir()))
+
+    before = held()
+    for _ in range(20):
+        other = cluster.follow(name)
+        next(iter(other))
+        other.close()
+        connection = cluster.connect()
+        connection.request("GET", uri + "&follow=true")
+        assert connection.getresponse().readline() == b"ready\n"
+        connection.close()
+    eventually(lambda: held() <= before + 2, "the end of the connections", 10)
+    cluster.stop(name)
+    assert [frame for frame in stream if frame["kind"] == "end"]
+    log = cluster.log.read_text()
+    assert "never retrieved" not in log
+    assert "was destroyed but it is pending" not in log
+    assert "Traceback" not in log
+
+
+def test_a_line_reaches_a_follower_at_once(cluster: TeamCluster, name: str) -> None:
+    """Also when the follower was there before the job's folder was."""
+    gate = cluster.home.parent / f"{name}.gate"
+    import time
+
+    arrived: list[float] = []
+    sent: list[float] = []
+
+    what = job(
+        name,
+        f"until [ -e {gate} ]; do sleep 0.01; done",
+        "for i in $(seq 30); do date +%s.%N; sleep 0.02; done",
+    )
+    cluster.accept(what)
+    stream = cluster.follow(name)
+
+    def listen() -> None:
+        for frame in stream:
+            if frame["kind"] == "log":
+                arrived.append(time.time())
+                sent.append(float(frame["data"].split()[-1]))
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    gate.touch()
+    listener.join(60)
+    delays = sorted(at - was for at, was in zip(arrived, sent, strict=True))
+    assert delays
+    assert delays[len(delays) // 2] < 0.1

@@ -1,0 +1,160 @@
+"""GET /api/v2/jobs: filters, orders, pages."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from served import job
+from team import TeamCluster
+
+SUMMARY = {
+    "debugId", "name", "username", "state", "subState", "executionType", "tags", "retries", "retryDetails",
+    "retryDelayTime", "submissionTime", "createdTime", "launchedTime", "completedTime", "appExitCode",
+    "virtualCluster", "totalGpuNumber", "totalTaskNumber", "totalTaskRoleNumber", "jobPriority",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def listed(cluster: TeamCluster) -> list[str]:
+    """Six jobs of two people, in the order of their submission; the last two wait for ever."""
+    whats = [
+        job("listed-a", "true"),
+        job("listed-b", "exit 1"),
+        job("listed-c", "true", gpu=1, extras={"hivedScheduler": {"jobPriorityClass": "prod"}}),
+        job("listed-d", "true", instances=3),
+        job("listed-e", "true", cpu=4096),
+        job("listed-f", "true", cpu=4096, instances=2),
+    ]
+    names = []
+    for number, what in enumerate(whats):
+        token = cluster.tokens["bob" if number in (1, 5) else "alice"]
+        assert cluster.submit(what, token=token).status == 202
+        names.append(what["name"])
+    for name in ("listed-a", "listed-c", "listed-d"):
+        cluster.wait_over(name)
+    me, cluster.user = cluster.user, "bob"
+    cluster.wait_over("listed-b")
+    cluster.user = me
+    return names
+
+
+def names_of(cluster: TeamCluster, query: str) -> list[str]:
+    reply = cluster.get(f"/api/v2/jobs?keyword=listed-&{query}")
+    assert reply.status == 200, reply.text
+    return [one["name"] for one in reply.json()]
+
+
+def test_a_list_is_an_array_of_summaries_latest_first(cluster: TeamCluster, listed: list[str]) -> None:
+    found = cluster.get("/api/v2/jobs?keyword=listed-").json()
+    assert [one["name"] for one in found] == listed[::-1]
+    assert all(set(one) == SUMMARY for one in found)
+    by_name = {one["name"]: one for one in found}
+    assert by_name["listed-b"]["appExitCode"] == 255
+    assert by_name["listed-c"]["totalGpuNumber"] == 1
+    assert by_name["listed-c"]["jobPriority"] == "prod"
+    assert by_name["listed-f"]["totalTaskNumber"] == 2
+    assert by_name["listed-f"]["username"] == "bob"
+    assert by_name["listed-a"]["virtualCluster"] == "default"
+    assert by_name["listed-a"]["submissionTime"] % 1000 == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "which"),
+    [
+        ("username=alice", "edca"),
+        ("username=bob", "fb"),
+        ("username=alice,bob", "fedcba"),
+        ("username=nobody", ""),
+        ("state=SUCCEEDED", "dca"),
+        ("state=FAILED", "b"),
+        ("state=WAITING", "fe"),
+        ("state=FAILED,WAITING", "feb"),
+        ("state=failed", ""),
+        ("vc=default", "fedcba"),
+        ("vc=other", ""),
+        ("jobPriority=prod", "c"),
+        ("jobPriority=default", "fedba"),
+        ("jobPriority=prod,default", "fedcba"),
+        ("tagsContain=anything", ""),
+        ("tagsNotContain=anything", "fedcba"),
+        ("username=bob&state=WAITING", "f"),
+        ("limit=2", "fe"),
+        ("limit=2&offset=2", "dc"),
+        ("offset=4", "ba"),
+        ("offset=100", ""),
+        ("limit=0", ""),
+    ],
+)
+def test_filters_and_pages(cluster: TeamCluster, listed: list[str], query: str, which: str) -> None:
+    assert names_of(cluster, query) == [f"listed-{letter}" for letter in which]
+
+
+def test_a_keyword_is_looked_for_in_the_user_the_name_and_the_cluster(
+    cluster: TeamCluster, listed: list[str]
+) -> None:
+    assert [one["name"] for one in cluster.get("/api/v2/jobs?keyword=isted-c").json()] == ["listed-c"]
+    assert cluster.get("/api/v2/jobs?keyword=no-such-thing").json() == []
+    bobs = cluster.get("/api/v2/jobs?keyword=bob").json()
+    assert {"listed-b", "listed-f"} <= {one["name"] for one in bobs}
+    for odd in ("%25", "_", "'", '"', "%00", "%F0%9F%90%99", "a" * 5000, "*", "%22%20OR%20%22"):
+        assert cluster.get(f"/api/v2/jobs?keyword={odd}&limit=3").status == 200
+
+
+FIELDS = {
+    "jobName": "name",
+    "submissionTime": "submissionTime",
+    "username": "username",
+    "vc": "virtualCluster",
+    "retries": "retries",
+    "totalTaskNumber": "totalTaskNumber",
+    "totalGpuNumber": "totalGpuNumber",
+    "state": "state",
+    "completionTime": "completedTime",
+    "jobPriority": "jobPriority",
+}
+
+
+@pytest.mark.parametrize(("field", "direction"), list(itertools.product(FIELDS, ["ASC", "DESC"])))
+def test_every_order(cluster: TeamCluster, listed: list[str], field: str, direction: str) -> None:
+    found = cluster.get(f"/api/v2/jobs?keyword=listed-&order={field},{direction}").json()
+    values: list[Any] = [one[FIELDS[field]] for one in found]
+    assert len(values) == len(listed)
+    there = [value for value in values if value is not None]
+    assert there == sorted(there, reverse=direction == "DESC")
+    nulls = [value is None for value in values]
+    # What has no value yet counts as the largest.
+    assert nulls == sorted(nulls, reverse=direction == "DESC")
+
+
+@pytest.mark.parametrize("order", ["nonsense", "jobName", "jobName,UP", "name;drop,ASC", ",", ""])
+def test_an_order_that_does_not_exist_is_the_default(
+    cluster: TeamCluster, listed: list[str], order: str
+) -> None:
+    assert names_of(cluster, f"order={order}") == listed[::-1]
+
+
+def test_the_total_counts_what_the_page_leaves_out(cluster: TeamCluster, listed: list[str]) -> None:
+    both = cluster.get("/api/v2/jobs?keyword=listed-&limit=2&withTotalCount=true").json()
+    assert both["totalCount"] == 6
+    assert [one["name"] for one in both["data"]] == ["listed-f", "listed-e"]
+    only = cluster.get("/api/v2/jobs?keyword=listed-&limit=0&withTotalCount=true&state=WAITING").json()
+    assert only == {"totalCount": 2, "data": []}
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["limit=-1", "limit=x", "limit=50001", "limit=1.5", "offset=-1", "offset=x", "limit=²", "limit=1e3"],
+)
+def test_a_page_that_makes_no_sense_is_refused(cluster: TeamCluster, query: str) -> None:
+    from urllib.parse import quote
+
+    reply = cluster.get("/api/v2/jobs?" + quote(query, safe="=&"))
+    assert (reply.status, reply.json()["code"]) == (400, "InvalidParametersError")
+
+
+@pytest.mark.parametrize("offset", ["9223372036854775807", "9999999999999999999", "9" * 40, "9" * 5000])
+def test_an_offset_past_everything_is_an_empty_page_or_refused(cluster: TeamCluster, offset: str) -> None:
+    reply = cluster.get(f"/api/v2/jobs?offset={offset}")
+    assert reply.status == 400 or (reply.status == 200 and reply.json() == [])

@@ -1,0 +1,169 @@
+"""Detail, attempts, config, events, stopping, and the answers for what is not there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from served import job
+from team import TeamCluster
+
+DETAIL = {
+    "username", "state", "subState", "executionType", "retries", "retryDetails", "retryDelayTime",
+    "submissionTime", "createdTime", "launchedTime", "completedTime", "attemptId", "attemptState", "appId",
+    "appProgress", "appTrackingUrl", "appCreatedTime", "appLaunchedTime", "appCompletedTime", "appExitCode",
+    "appExitSpec", "appExitDiagnostics", "appExitMessages", "appExitTriggerMessage",
+    "appExitTriggerTaskRoleName", "appExitTriggerTaskIndex", "appExitType", "virtualCluster",
+}  # fmt: skip
+TASK = {
+    "taskIndex", "taskUid", "taskState", "containerId", "containerIp", "containerNodeName", "containerPorts",
+    "containerGpus", "containerLog", "containerExitCode", "containerExitSpec", "containerExitDiagnostics",
+    "retries", "accountableRetries", "createdTime", "launchedTime", "completedTime", "attemptId",
+    "attemptState", "currentAttemptCreatedTime", "currentAttemptLaunchedTime", "currentAttemptCompletedTime",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", ["", "/rest-server"])
+def test_a_finished_job_in_the_originals_shape(cluster: TeamCluster, name: str, prefix: str) -> None:
+    name += "-gateway" if prefix else ""
+    cluster.run(job(name, "true", instances=2, ports={"web": 2}))
+    found = cluster.get(prefix + cluster.path(name)).json()
+    assert set(found) == {"debugId", "name", "tags", "jobPriority", "jobStatus", "taskRoles"}
+    status = found["jobStatus"]
+    assert set(status) == DETAIL
+    assert (status["state"], status["attemptState"], status["appExitType"]) == ("SUCCEEDED",) * 2 + (
+        "Succeeded",
+    )
+    assert (status["appExitCode"], status["appProgress"], status["attemptId"]) == (0, 1, 0)
+    assert (
+        status["submissionTime"] <= status["createdTime"] <= status["launchedTime"] <= status["completedTime"]
+    )
+    role = found["taskRoles"]["main"]
+    assert role["taskRoleStatus"] == {"name": "main"}
+    tasks = role["taskStatuses"]
+    assert [task["taskIndex"] for task in tasks] == [0, 1]
+    for task in tasks:
+        assert set(task) == TASK
+        assert task["taskState"] == "SUCCEEDED"
+        ports = task["containerPorts"]
+        assert set(ports) == {"ssh", "http", "web"}
+        assert all(isinstance(value, str) for value in ports.values())
+        assert len(ports["web"].split(",")) == 2
+        assert cluster.get(task["containerLog"]).status == 200
+
+
+def test_every_attempt_can_be_looked_at(cluster: TeamCluster, name: str) -> None:
+    status = cluster.run(job(name, "exit 4", jobRetryCount=1))
+    assert (status["state"], status["retries"], status["attemptId"]) == ("FAILED", 1, 1)
+    first = cluster.detail(name, 0)["jobStatus"]
+    assert (first["attemptId"], first["attemptState"], first["appExitCode"]) == (0, "FAILED", 255)
+    assert first["retries"] == 1, "the job's own figures are those of the latest attempt"
+    assert cluster.detail(name, 1)["jobStatus"]["attemptId"] == 1
+    uids = [cluster.detail(name, n)["taskRoles"]["main"]["taskStatuses"][0]["containerId"] for n in (0, 1)]
+    assert uids[0] != uids[1]
+    for rest in ("/attempts/2", "/attempts/99999999999999999999", "/attempts/x", "/attempts/-1"):
+        assert cluster.get(cluster.path(name, rest)).status == 404, rest
+    for attempt in (0, 1):
+        path = f"/attempts/{attempt}/taskRoles/main/taskIndex/0/attempts"
+        said = cluster.get(cluster.path(name, path)).json()
+        assert (said["jobAttemptId"], said["taskRoleName"], said["taskIndex"]) == (attempt, "main", 0)
+        assert [one["containerId"] for one in said["attempts"]] == [uids[attempt]]
+        assert said["attempts"][0]["containerExitCode"] == 255
+    for path in (
+        "/attempts/0/taskRoles/main/taskIndex/1/attempts",
+        "/attempts/0/taskRoles/other/taskIndex/0/attempts",
+        "/attempts/7/taskRoles/main/taskIndex/0/attempts",
+        "/attempts/0/taskRoles/main/taskIndex/99999999999999999999/attempts",
+    ):
+        assert cluster.get(cluster.path(name, path)).status == 404, path
+
+
+def test_the_config_reads_as_json_and_as_yaml(cluster: TeamCluster, name: str) -> None:
+    what = job(name, "echo  'two  spaces'", contributor="née")
+    cluster.submit(yaml.safe_dump(what, allow_unicode=True))
+    reply = cluster.get(cluster.path(name, "/config"))
+    assert reply.status == 200
+    assert reply.headers["content-type"].startswith("text/yaml")
+    assert json.loads(reply.text) == yaml.safe_load(reply.text) == what
+    cluster.submit(json.dumps({**what, "name": name + "-json"}))
+    assert cluster.get(cluster.path(name + "-json", "/config")).json() == {**what, "name": name + "-json"}
+
+
+@pytest.mark.parametrize("rest", ["", "/config", "/events", "/follow", "/attempts/0", "/executionType"])
+def test_a_job_that_is_not_there(cluster: TeamCluster, rest: str) -> None:
+    method, body = ("PUT", {"value": "STOP"}) if rest == "/executionType" else ("GET", None)
+    for framework in ("alice~no-such-job", "nobody~x", "protocolversion", "%00", "a~b~c", "%F0%9F%90%99"):
+        reply = cluster.ask(method, f"/api/v2/jobs/{framework}{rest}", body)
+        assert (reply.status, reply.json()["code"]) == (404, "NoJobError"), framework
+
+
+def test_only_the_owner_and_administrators_may_stop_a_job(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, "sleep 600"))
+    path = cluster.path(name, "/executionType")
+    refused = cluster.ask("PUT", path, {"value": "STOP"}, token=cluster.tokens["bob"])
+    assert (refused.status, refused.json()["code"]) == (403, "ForbiddenUserError")
+    assert cluster.wait_state(name, "RUNNING")["executionType"] == "START"
+    reply = cluster.ask("PUT", path, {"value": "STOP"}, token=cluster.tokens["admin"])
+    expected = {"status": 202, "message": f"Execute job alice~{name} successfully."}
+    assert (reply.status, reply.json()) == (202, expected)
+    status = cluster.wait_over(name)
+    assert (status["state"], status["executionType"], status["appExitCode"]) == ("STOPPED", "STOP", -210)
+
+
+def test_starting_a_stopped_job_is_answered_and_changes_nothing(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, "sleep 600"))
+    path = cluster.path(name, "/executionType")
+    assert cluster.ask("PUT", path, {"value": "START"}).status == 202
+    assert cluster.wait_state(name, "RUNNING")["executionType"] == "START"
+    assert cluster.ask("PUT", "/rest-server" + path, {"value": "STOP"}).status == 202
+    before = cluster.wait_over(name)
+    assert cluster.ask("PUT", path, {"value": "START"}).status == 202
+    assert cluster.ask("PUT", path, {"value": "STOP"}).status == 202
+    assert cluster.status(name) == before
+
+
+@pytest.mark.parametrize(
+    "body", ['{"value": "PAUSE"}', "{}", "[]", "", "STOP", '{"value": ["STOP"]}', '{"value": null}']
+)
+def test_an_execution_type_that_does_not_exist_is_refused(cluster: TeamCluster, name: str, body: str) -> None:
+    cluster.accept(job(name, "true"))
+    reply = cluster.ask(
+        "PUT", cluster.path(name, "/executionType"), body, {"Content-Type": "application/json"}
+    )
+    assert (reply.status, reply.json()["code"]) == (400, "InvalidParametersError")
+
+
+def test_events_say_why_a_job_waits(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, "true", cpu=4096))
+    stream = cluster.follow(name)
+    told = next(frame for frame in stream if frame["kind"] == "event")
+    stream.close()
+    assert (told["type"], told["reason"]) == ("Warning", "FailedScheduling")
+    said = cluster.get(cluster.path(name, "/events")).json()
+    assert said["totalCount"] == len(said["data"]) == 1
+    event = said["data"][0]
+    assert event["message"] == told["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+    assert event["firstTimestamp"].endswith("Z")
+    assert cluster.get(cluster.path(name, "/events?type=Normal")).json() == {"totalCount": 0, "data": []}
+    assert cluster.get(cluster.path(name, "/events?type=Warning")).json()["totalCount"] == 1
+
+
+def test_the_virtual_cluster_counts_what_running_jobs_hold(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, "sleep 600", gpu=2, cpu=3))
+    cluster.wait_state(name, "RUNNING")
+    found = cluster.get("/api/v2/virtual-clusters").json()["default"]
+    assert found["resourcesTotal"]["GPUs"] == 4
+    assert found["resourcesUsed"]["GPUs"] >= 2
+    assert found["resourcesUsed"]["cpu"] >= 3
+    assert cluster.get("/api/v2/virtual-clusters/default").json()["resourcesTotal"] == found["resourcesTotal"]
+    missing = cluster.get("/api/v2/virtual-clusters/other")
+    assert (missing.status, missing.json()["code"]) == (404, "NoVirtualClusterError")
+    cluster.stop(name)
+    cluster.wait_over(name)
+
+
+@pytest.mark.parametrize("prefix", ["", "/rest-server"])
+def test_healthz_says_ready(cluster: TeamCluster, prefix: str) -> None:
+    reply = cluster.get(prefix + "/healthz", token=None)
+    assert (reply.status, reply.text) == (200, "Pylon ready.")

@@ -1,0 +1,161 @@
+"""POST /api/v2/jobs: what is taken, what is refused, and what a repetition gets."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import yaml
+from served import job
+from team import TeamCluster
+
+TYPES = ["text/yaml", "application/yaml", "application/x-yaml", "text/plain", "application/json", ""]
+
+
+def accepted(name: str) -> dict[str, object]:
+    return {"status": 202, "message": f"Update job {name} for user alice successfully."}
+
+
+@pytest.mark.parametrize("content_type", TYPES)
+def test_a_job_is_taken_as_yaml_whatever_its_type_is_called(
+    cluster: TeamCluster, name: str, content_type: str
+) -> None:
+    headers = {"Content-Type": content_type} if content_type else {}
+    reply = cluster.ask("POST", "/api/v2/jobs", yaml.safe_dump(job(name, "true")), headers)
+    assert (reply.status, reply.json()) == (202, accepted(name))
+    assert cluster.wait_over(name)["state"] == "SUCCEEDED"
+
+
+def test_a_job_is_taken_as_json_and_under_the_gateways_prefix(cluster: TeamCluster, name: str) -> None:
+    reply = cluster.ask("POST", "/rest-server/api/v2/jobs", job(name, "true"))
+    assert (reply.status, reply.json()) == (202, accepted(name))
+
+
+def test_a_name_is_never_used_twice_by_one_person(cluster: TeamCluster, name: str) -> None:
+    assert cluster.submit(job(name, "true")).status == 202
+    again = cluster.submit(job(name, "false"))
+    assert again.status == 409
+    assert again.json()["code"] == "ConflictJobError"
+    cluster.wait_over(name)
+    assert cluster.submit(job(name, "true")).status == 409
+    assert cluster.submit(job(name, "true"), token=cluster.tokens["bob"]).status == 202
+
+
+def test_the_same_key_and_body_give_the_same_answer_and_one_job(cluster: TeamCluster, name: str) -> None:
+    replies = [cluster.submit(job(name, "true"), key=f"key of {name}") for _ in range(3)]
+    assert {reply.status for reply in replies} == {202}
+    assert len({reply.body for reply in replies}) == 1
+    assert len(cluster.get(f"/api/v2/jobs?keyword={name}").json()) == 1
+    cluster.wait_over(name)
+    assert cluster.submit(job(name, "true"), key=f"key of {name}").body == replies[0].body
+
+
+def test_the_same_key_with_another_body_is_refused(cluster: TeamCluster, name: str) -> None:
+    assert cluster.submit(job(name, "true"), key=f"key of {name}").status == 202
+    other = cluster.submit(job(name + "-other", "true"), key=f"key of {name}")
+    assert other.status == 422
+    assert cluster.get(cluster.path(name + "-other")).status == 404
+
+
+def test_a_key_belongs_to_its_user(cluster: TeamCluster, name: str) -> None:
+    assert cluster.submit(job(name, "true"), key=f"key of {name}").status == 202
+    assert cluster.submit(job(name, "false"), key=f"key of {name}", token=cluster.tokens["bob"]).status == 202
+
+
+def test_many_at_once_with_one_key_make_one_job(cluster: TeamCluster, name: str) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        replies = list(pool.map(lambda _: cluster.submit(job(name, "true"), key=name), range(48)))
+    assert {(reply.status, reply.body) for reply in replies} == {(202, replies[0].body)}
+    assert len(cluster.get(f"/api/v2/jobs?keyword={name}").json()) == 1
+
+
+def test_many_at_once_with_one_name_make_one_job(cluster: TeamCluster, name: str) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        replies = list(pool.map(lambda i: cluster.submit(job(name, "true"), key=f"{name} {i}"), range(32)))
+    statuses = sorted(reply.status for reply in replies)
+    assert statuses == [202] + [409] * 31
+
+
+@pytest.mark.parametrize("key", ["", "k" * 256])
+def test_a_key_of_impossible_length_is_refused(cluster: TeamCluster, name: str, key: str) -> None:
+    assert cluster.submit(job(name, "true"), key=key).status == 400
+    assert cluster.get(cluster.path(name)).status == 404
+
+
+def test_secrets_are_nowhere_to_be_found(cluster: TeamCluster, name: str) -> None:
+    secret = "hunter2-and-longer"
+    what = job(name, "echo <% $secrets.password %>", secrets={"password": secret, "more": {"deep": secret}})
+    assert cluster.submit(yaml.safe_dump(what)).status == 202
+    assert cluster.submit(json.dumps({**what, "name": name + "-json"})).status == 202
+    for one in (name, name + "-json"):
+        assert cluster.wait_over(one)["state"] == "SUCCEEDED"
+        assert cluster.log_of(one) == b"******\n"
+        config = cluster.get(cluster.path(one, "/config"))
+        assert secret not in config.text
+        assert config.json()["secrets"] == "******"
+        assert secret not in cluster.get(cluster.path(one)).text
+    for file in cluster.home.glob("cluster.db*"):
+        assert secret.encode() not in file.read_bytes(), file
+    assert secret not in cluster.log.read_text()
+
+
+def test_a_job_whose_sources_are_not_here_is_refused(cluster: TeamCluster, name: str) -> None:
+    what = job(name, "true", extras={"openpaisdk": {"sources": {"sha256": "0" * 64, "size": 3}}})
+    reply = cluster.submit(what)
+    assert (reply.status, reply.json()["code"]) == (404, "NoSourcesError")
+
+
+BAD_JOBS = {
+    "nothing": "",
+    "not a mapping": "- a\n- b\n",
+    "broken yaml": "name: [",
+    "broken json": '{"name": ',
+    "only a name": "name: only-a-name",
+    "no roles": json.dumps({**job("x", "true"), "taskRoles": {}}),
+    "a bad name": json.dumps(job("no spaces please", "true")),
+    "a tilde": json.dumps(job("a~b", "true")),
+    "negative cpu": json.dumps(job("x", "true", cpu=-1)),
+    "no commands": json.dumps(job("x")),
+    "an unknown key": json.dumps({**job("x", "true"), "surprise": 1}),
+    "an alias bomb": "a: &a [x,x,x,x,x,x,x,x,x]\n"
+    + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)),
+    "deep nesting": "[" * 5000,
+    "deep flow mapping": "{a: " * 3000,
+    "a python tag": "!!python/object/apply:os.system ['true']",
+    "binary": b"\x00\x01\x02\xff\xfe",
+    "latin-1": json.dumps(job("x", "echo \xe9")).encode().replace(b"\\u00e9", b"\xe9"),
+    "utf-16": json.dumps(job("x", "true")).encode("utf-16"),
+    "a lone surrogate": json.dumps(job("x", "echo \ud800")),
+    "a lone surrogate in a secret": json.dumps(job("x", "true", secrets={"a": "\ud800"})),
+    "huge numbers": json.dumps(job("x", "true", memory_mb=10**30)),
+    "infinity": json.dumps(job("x", "true", cpu=float("inf"))),  # type: ignore[arg-type]
+    "many instances": json.dumps(job("x", "true", instances=10**12)),
+}
+
+
+@pytest.mark.parametrize("what", BAD_JOBS)
+def test_a_bad_job_is_refused_with_a_sentence_and_nothing_is_kept(cluster: TeamCluster, what: str) -> None:
+    body = BAD_JOBS[what]
+    reply = cluster.ask("POST", "/api/v2/jobs", body, {"Content-Type": "text/yaml"})
+    said = reply.json()
+    assert reply.status == 400, said
+    assert said["code"] in ("InvalidProtocolError", "InvalidParametersError")
+    assert said["message"].strip()
+    assert set(said) <= {"code", "message", "hint"}
+    assert "Traceback" not in reply.text
+    assert cluster.get(cluster.path("x")).status == 404
+
+
+def test_bodies_that_are_too_large_are_refused(cluster: TeamCluster, name: str) -> None:
+    padded = json.dumps(job(name, "true")) + " " * (9 << 20)
+    assert cluster.submit(padded).status == 413
+    chunks = iter([padded.encode()[at : at + (1 << 20)] for at in range(0, len(padded), 1 << 20)])
+    connection = cluster.connect()
+    headers = {"Authorization": f"Bearer {cluster.token}", "Transfer-Encoding": "chunked"}
+    connection.request("POST", "/api/v2/jobs", chunks, headers, encode_chunked=True)
+    assert connection.getresponse().status == 413
+    connection.close()
+    login = cluster.ask("POST", "/api/v2/authn/basic/login", b" " * (2 << 20), token=None)
+    assert login.status == 413
+    assert cluster.get(cluster.path(name)).status == 404

@@ -1,0 +1,156 @@
+"""Where a task's logs are, and their bytes: whole, a range, the tail, or as they come."""
+
+from __future__ import annotations
+
+import http.client
+from typing import Any
+
+import pytest
+from served import job
+from team import TeamCluster
+
+LOGS = "/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs"
+# 5000 lines of 10 bytes.
+NUMBERS = b"".join(b"line %04d\n" % number for number in range(5000))
+PRINT_NUMBERS = "for ((i=0;i<5000;i++)); do printf 'line %04d\\n' $i; done"
+
+
+@pytest.fixture(scope="module")
+def printed(cluster: TeamCluster) -> str:
+    cluster.run(job("printed", PRINT_NUMBERS, "echo oops >&2"))
+    return "printed"
+
+
+def locations(cluster: TeamCluster, name: str, query: str = "") -> dict[str, str]:
+    reply = cluster.get(cluster.path(name, LOGS + query))
+    assert reply.status == 200, reply.text
+    return {one["name"]: one["uri"] for one in reply.json()["locations"]}
+
+
+def test_locations_can_be_read_without_a_token(cluster: TeamCluster, printed: str) -> None:
+    found = locations(cluster, printed)
+    assert set(found) == {"stdout", "stderr", "all"}
+    out = cluster.get(found["stdout"], token=None)
+    assert (out.status, out.body) == (200, NUMBERS)
+    assert out.headers["content-type"].startswith("text/plain")
+    assert cluster.get("/rest-server" + found["stderr"], token=None).body == b"oops\n"
+    assert len(cluster.get(found["all"], token=None).body) == len(NUMBERS) + 5
+
+
+@pytest.mark.parametrize("query", ["?tail-mode=true", "?tailMode=true"])
+def test_the_tail_is_the_last_sixteen_kilobytes(cluster: TeamCluster, printed: str, query: str) -> None:
+    reply = cluster.get(locations(cluster, printed, query)["stdout"], token=None)
+    assert (reply.status, reply.body) == (206, NUMBERS[-16384:])
+
+
+@pytest.mark.parametrize(
+    ("header", "start", "end"),
+    [
+        ("bytes=0-9", 0, 10),
+        ("bytes=10-", 10, 50000),
+        ("bytes=49990-60000", 49990, 50000),
+        ("bytes=-10", 49990, 50000),
+        ("bytes=-999999", 0, 50000),
+        ("bytes=25000-25000", 25000, 25001),
+    ],
+)
+def test_a_range(cluster: TeamCluster, printed: str, header: str, start: int, end: int) -> None:
+    where = locations(cluster, printed)["stdout"]
+    reply = cluster.get(where, token=None, headers={"Range": header})
+    assert (reply.status, reply.body) == (206, NUMBERS[start:end])
+    assert reply.headers["content-range"] == f"bytes {start}-{end - 1}/50000"
+
+
+@pytest.mark.parametrize(
+    "header", ["bytes=50000-", "bytes=60000-70000", "bytes=-0", "bytes=" + "9" * 5000 + "-"]
+)
+def test_a_range_past_the_end(cluster: TeamCluster, printed: str, header: str) -> None:
+    reply = cluster.get(locations(cluster, printed)["stdout"], token=None, headers={"Range": header})
+    assert (reply.status, reply.headers["content-range"]) == (416, "bytes */50000")
+
+
+@pytest.mark.parametrize("header", ["bytes=9-3", "lines=1-2", "bytes=a-b", "bytes=-", "bytes=0-1,5-6", ""])
+def test_a_range_that_makes_no_sense_is_ignored(cluster: TeamCluster, printed: str, header: str) -> None:
+    reply = cluster.get(locations(cluster, printed)["stdout"], token=None, headers={"Range": header})
+    assert (reply.status, reply.body) == (200, NUMBERS)
+
+
+def test_an_empty_log_reads_as_empty(cluster: TeamCluster, name: str) -> None:
+    cluster.run(job(name, "true"))
+    for headers in ({}, {"Range": "bytes=0-"}, {"Range": "bytes=-10"}):
+        reply = cluster.get(locations(cluster, name)["stdout"], token=None, headers=headers)
+        assert (reply.status, reply.body) == (200, b"")
+    assert cluster.get(locations(cluster, name, "?tail-mode=true")["all"], token=None).body == b""
+
+
+def test_a_ticket_opens_one_task_alone_and_a_token_opens_all(cluster: TeamCluster, printed: str) -> None:
+    where = locations(cluster, printed)["stdout"]
+    path, _, query = where.partition("?")
+    fields = dict(field.split("=", 1) for field in query.split("&"))
+    ticket = fields.pop("token")
+
+    def address(**changed: str) -> str:
+        return path + "?" + "&".join(f"{key}={value}" for key, value in {**fields, **changed}.items())
+
+    assert cluster.get(address(), token=None).status == 401
+    assert cluster.get(address()).status == 200
+    for bad in (
+        "",
+        "x",
+        ticket[:-1] + "0",
+        "9999999999." + ticket.partition(".")[2],
+        "²." + ticket,
+        "9" * 5000 + ".a",
+        "1.é",
+    ):
+        from urllib.parse import quote
+
+        assert cluster.get(address(token=quote(bad)), token=None).status == 401, bad
+    other = {"pod-uid": "11111111-2222-3333-4444-555555555555"}
+    assert cluster.get(address(token=ticket, **other), token=None).status == 401
+    assert cluster.get(address(**other)).status == 404
+    for uid in ("", "..", "../../keys", "%2e%2e%2f%2e%2e", "%00"):
+        assert cluster.get(address(**{"pod-uid": uid})).status == 404, uid
+    assert cluster.get(address().replace("/logs/stdout", "/logs/spec.json")).status == 404
+
+
+@pytest.mark.parametrize("rest", [
+    "/attempts/0/taskRoles/main/taskIndex/0/attempts/1/logs",
+    "/attempts/1/taskRoles/main/taskIndex/0/attempts/0/logs",
+    "/attempts/0/taskRoles/none/taskIndex/0/attempts/0/logs",
+    "/attempts/0/taskRoles/main/taskIndex/0/attempts/99999999999999999999/logs",
+])  # fmt: skip
+def test_a_task_that_is_not_there_has_no_log(cluster: TeamCluster, printed: str, rest: str) -> None:
+    reply = cluster.get(cluster.path(printed, rest))
+    assert (reply.status, reply.json()["code"]) == (404, "NoTaskLogError")
+
+
+def follow(cluster: TeamCluster, where: str, start: Any = 0) -> http.client.HTTPResponse:
+    connection = cluster.connect()
+    connection.request("GET", f"{where}&follow=true&start={start}")
+    response = connection.getresponse()
+    assert response.status == 200
+    return response
+
+
+def test_a_log_can_be_followed_from_an_offset_until_the_task_ends(cluster: TeamCluster, name: str) -> None:
+    gate = cluster.home.parent / f"{name}.gate"
+    cluster.accept(job(name, "echo first", f"until [ -e {gate} ]; do sleep 0.02; done", "echo second"))
+    cluster.wait_state(name, "RUNNING")
+    response = follow(cluster, locations(cluster, name)["stdout"], 2)
+    assert response.readline() == b"rst\n"
+    gate.touch()
+    assert response.read() == b"second\n"
+
+
+def test_following_the_log_of_a_task_that_is_over_ends(cluster: TeamCluster, printed: str) -> None:
+    assert follow(cluster, locations(cluster, printed)["stdout"], 49990).read() == b"line 4999\n"
+    assert follow(cluster, locations(cluster, printed)["stdout"], 50000).read() == b""
+
+
+@pytest.mark.parametrize("start", ["x", "-1", "%C2%B2", "9" * 5000, ""])
+def test_following_from_a_place_that_makes_no_sense_is_refused_or_starts_over(
+    cluster: TeamCluster, printed: str, start: str
+) -> None:
+    reply = cluster.get(f"{locations(cluster, printed)['stdout']}&follow=true&start={start}", token=None)
+    assert reply.status in (200, 400)

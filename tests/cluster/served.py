@@ -1,0 +1,333 @@
+"""A real `paicluster serve` in a temporary home, a small client for it, and a check that nothing is left."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+DEADLINE_S = 30.0
+OVER = ("SUCCEEDED", "FAILED", "STOPPED")
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+def eventually(look: Callable[[], Any], what: str = "it", deadline_s: float = DEADLINE_S) -> Any:
+    """What ``look`` gives once that is true; fails with ``what`` when the time is over."""
+    ends = time.monotonic() + deadline_s
+    pause = 0.005
+    while True:
+        seen = look()
+        if seen:
+            return seen
+        if time.monotonic() > ends:
+            raise AssertionError(f"{what} did not happen in {deadline_s:.0f} s (last seen: {seen!r})")
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.1)
+
+
+def job(
+    name: str,
+    *commands: str,
+    instances: int = 1,
+    cpu: int = 1,
+    memory_mb: int = 16,
+    gpu: int = 0,
+    ports: dict[str, int] | None = None,
+    completion: dict[str, Any] | None = None,
+    **top: Any,
+) -> dict[str, Any]:
+    """A job of one role, ``main``; `roles` makes the others."""
+    main = role(
+        *commands,
+        instances=instances,
+        cpu=cpu,
+        memory_mb=memory_mb,
+        gpu=gpu,
+        ports=ports,
+        completion=completion,
+    )
+    return {
+        "protocolVersion": 2,
+        "name": name,
+        "type": "job",
+        "prerequisites": [{"name": "image", "type": "dockerimage", "uri": "ubuntu:22.04"}],
+        "taskRoles": {"main": main},
+        **top,
+    }
+
+
+def role(
+    *commands: str,
+    instances: int = 1,
+    cpu: int = 1,
+    memory_mb: int = 16,
+    gpu: int = 0,
+    ports: dict[str, int] | None = None,
+    completion: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    what: dict[str, Any] = {
+        "instances": instances,
+        "dockerImage": "image",
+        "resourcePerInstance": {"cpu": cpu, "memoryMB": memory_mb, "gpu": gpu},
+        "commands": list(commands),
+    }
+    if ports:
+        what["resourcePerInstance"]["ports"] = ports
+    if completion:
+        what["completion"] = completion
+    return what
+
+
+class FollowStream:
+    """The frames of one follow connection, as they come."""
+
+    def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse):
+        self._connection = connection
+        self._response = response
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        while line := self._response.readline():
+            frame = json.loads(line)
+            if size := frame.get("size"):
+                frame["data"] = self._response.read(size)
+            yield frame
+
+    def close(self) -> None:
+        self._response.close()
+        self._connection.close()
+
+
+@dataclass
+class Cluster:
+    home: Path
+    options: tuple[str, ...] = ("--embedded", "--cpus", "64", "--memory-mb", "65536", "--gpus", "4")
+    variables: dict[str, str] = field(default_factory=dict)
+    program: tuple[str, ...] = (sys.executable, "-m", "paicluster")
+    process: subprocess.Popen[bytes] | None = None
+    address: tuple[str, int] = ("", 0)
+    user: str = ""
+    token: str = ""
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def spawn(self, *more: str) -> subprocess.Popen[bytes]:
+        """Start the server and do not wait for it."""
+        command = [*self.program, "serve", "--home", str(self.home), "--port", "0", *self.options, *more]
+        environment = {**os.environ, **self.variables}
+        environment.pop("PAICLUSTER_ADMIN_PASSWORD", None)
+        environment.update(self.variables)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        return self.process
+
+    @property
+    def log(self) -> Path:
+        """What the server prints; beside the home, which may be a full disk."""
+        return self.home.with_name(self.home.name + ".log")
+
+    def start(self, *more: str) -> Cluster:
+        self.spawn(*more)
+        return self.wait_ready()
+
+    def wait_ready(self) -> Cluster:
+        assert self.process is not None
+        process = self.process
+
+        def ready() -> dict[str, Any] | None:
+            if process.poll() is not None:
+                raise AssertionError(
+                    f"the server ended with {process.returncode}: {self.log.read_text()[-2000:]}"
+                )
+            with contextlib.suppress(FileNotFoundError):
+                said: dict[str, Any] = json.loads((self.home / "server.json").read_text())
+                if said["pid"] == process.pid:
+                    return said
+            return None
+
+        said = eventually(ready, "the server's handshake")
+        where = urlsplit(said["url"])
+        self.address = (where.hostname or "", where.port or 0)
+        self.user = said.get("user") or self.user
+        self.token = said.get("token") or self.token
+        return self
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self, deadline_s: float = 20.0) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(deadline_s)
+
+    def close(self) -> None:
+        """Stop every job, then the server; nothing of either may be left."""
+        try:
+            if self.process is None:
+                return
+            if self.process.poll() is None:
+                self.stop_every_job()
+                assert self.terminate() == 0, self.log.read_text()[-3000:]
+            eventually(lambda: not self.processes(), f"the end of all processes of {self.home}", 10)
+        finally:
+            for pid in self.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def stop_every_job(self) -> None:
+        token = self.admin_token()
+        wanted = "/api/v2/jobs?state=WAITING,RUNNING,STOPPING,UNKNOWN"
+        for one in self.get(wanted, token=token).json():
+            path = f"/api/v2/jobs/{one['username']}~{one['name']}/executionType"
+            self.ask("PUT", path, {"value": "STOP"}, token=token)
+        eventually(lambda: self.get(wanted, token=token).json() == [], "the end of every job")
+
+    def admin_token(self) -> str:
+        return self.token
+
+    def processes(self) -> dict[int, str]:
+        """Everything that runs from, or for, this home: server, zygote, supervisors, tasks."""
+        marks = (os.fsencode(self.home) + b"/", os.fsencode(self.home) + b"\0")
+        found = {}
+        for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+            if pid == os.getpid():
+                continue
+            with contextlib.suppress(OSError):
+                line = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if not line:  # a zombie
+                    continue
+                known = line + b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+                if any(mark in known for mark in marks):
+                    found[pid] = line.replace(b"\0", b" ").decode(errors="replace")
+        return found
+
+    # -- asking --------------------------------------------------------------------------------
+
+    def connect(self, timeout: float = DEADLINE_S) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(*self.address, timeout=timeout)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+        token: str | None = "",
+    ) -> Reply:
+        """One request. ``token``: "" is the cluster's own, None sends none."""
+        sent = dict(headers or {})
+        token = self.token if token == "" else token
+        if token:
+            sent.setdefault("Authorization", f"Bearer {token}")
+        if isinstance(body, dict | list):
+            body = json.dumps(body)
+            sent.setdefault("Content-Type", "application/json")
+        if isinstance(body, str):
+            body = body.encode()
+        connection = self.connect()
+        try:
+            connection.request(method, path, body, sent)
+            response = connection.getresponse()
+            said = {name.lower(): value for name, value in response.getheaders()}
+            return Reply(response.status, said, response.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **more: Any) -> Reply:
+        return self.ask("GET", path, **more)
+
+    def path(self, name: str, rest: str = "") -> str:
+        return f"/api/v2/jobs/{self.user}~{name}{rest}"
+
+    def submit(self, what: dict[str, Any] | str, key: str | None = None, **more: Any) -> Reply:
+        headers = {"Content-Type": "text/yaml"}
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        body = what if isinstance(what, str) else json.dumps(what)
+        return self.ask("POST", "/api/v2/jobs", body, headers, **more)
+
+    def accept(self, what: dict[str, Any]) -> str:
+        """Submit, and expect it to be taken; the job's name."""
+        reply = self.submit(what)
+        assert reply.status == 202, reply.text
+        return str(what["name"])
+
+    def detail(self, name: str, attempt: int | None = None) -> dict[str, Any]:
+        rest = "" if attempt is None else f"/attempts/{attempt}"
+        reply = self.get(self.path(name, rest))
+        assert reply.status == 200, reply.text
+        found: dict[str, Any] = reply.json()
+        return found
+
+    def status(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.detail(name)["jobStatus"]
+        return found
+
+    def stop(self, name: str) -> Reply:
+        return self.ask("PUT", self.path(name, "/executionType"), {"value": "STOP"})
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.get(self.path(name, "/events")).json()["data"]
+        return found
+
+    def follow(self, name: str, **query: Any) -> FollowStream:
+        connection = self.connect()
+        path = self.path(name, "/follow") + ("?" + urlencode(query) if query else "")
+        connection.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
+        response = connection.getresponse()
+        if response.status != 200:
+            raise AssertionError(f"{response.status} {response.read()!r}")
+        return FollowStream(connection, response)
+
+    def wait_state(self, name: str, *states: str) -> dict[str, Any]:
+        """The job's status once it is in one of these states; told by its follow stream."""
+        stream = self.follow(name, tail=0)
+        try:
+            for frame in stream:
+                if frame["kind"] == "state" and frame["state"] in states:
+                    return self.status(name)
+                if frame["kind"] == "end" and frame["state"] not in states:
+                    raise AssertionError(f"{name} ended as {frame['state']}: {self.status(name)}")
+        finally:
+            stream.close()
+        raise AssertionError(f"the stream of {name} ended")
+
+    def wait_over(self, name: str) -> dict[str, Any]:
+        return self.wait_state(name, *OVER)
+
+    def run(self, what: dict[str, Any]) -> dict[str, Any]:
+        """Submit and wait for the end; the job's status."""
+        return self.wait_over(self.accept(what))
+
+    def log_of(self, name: str, stream: str = "all", **query: Any) -> bytes:
+        """The bytes of a task's log that a follower gets."""
+        frames = self.follow(name, stream=stream, follow="false", **query)
+        try:
+            return b"".join(frame["data"] for frame in frames if frame["kind"] == "log")
+        finally:
+            frames.close()

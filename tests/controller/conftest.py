@@ -1,0 +1,50 @@
+"""One running cluster for all tests of this room; they tell their jobs apart by name."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "cluster"))
+
+from served import Cluster
+
+PLANTED = "PLANTED_IN_THE_SERVERS_ENVIRONMENT"
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    home = tmp_path_factory.mktemp("controller") / "home"
+    running = Cluster(home, variables={PLANTED: "leaked"})
+    try:
+        yield running.start()
+    finally:
+        running.close()
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """Starts a cluster of this test alone, for what needs its resources to itself."""
+    made: list[Cluster] = []
+
+    def make(*options: str) -> Cluster:
+        cluster = Cluster(tmp_path / f"home{len(made)}", ("--embedded", *options))
+        made.append(cluster)
+        return cluster.start()
+
+    yield make
+    for cluster in made:
+        cluster.close()
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A job name nobody has used."""
+    return f"{request.node.originalname[5:45]}-{next(_numbers)}"
