@@ -1,7 +1,7 @@
 """A load of small POSTs from a process of its own, lean enough that the server is what is measured.
 
-`python -m bench.load HOST PORT PATH CONNECTIONS SECONDS < bodies` sends the bodies (one a line) over that many
-connections and prints how many were answered and in how many seconds.
+`python -m bench.load HOST PORT PATH CONNECTIONS SECONDS TOKEN < bodies` sends the bodies (one a line) over that
+many connections and prints how many were answered, how many of these refused, and in how many seconds.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Client(asyncio.Protocol):
 
 async def main(host: str, port: int, path: str, connections: int, seconds: float, token: str) -> None:
     bodies = sys.stdin.buffer.read().splitlines()
-    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Type: text/yaml\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
     requests = [head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body for body in reversed(bodies)]
     loop = asyncio.get_running_loop()
     began = time.perf_counter()

@@ -25,7 +25,8 @@ async def take(request):
     body = await request.body()
     return Response(b'{"status":202,"message":"taken"}', 202, media_type="application/json")
 app = Starlette(routes=[Route("/jobs", take, methods=["POST"])])
-uvicorn.run(app, port=int(sys.argv[1]), http="httptools", loop="uvloop", access_log=False, log_level="warning")
+port = int(sys.argv[1])
+uvicorn.run(app, port=port, http="httptools", loop="uvloop", access_log=False, log_level="warning")
 """
 
 

@@ -97,7 +97,7 @@ Index("jobs_by_gpus", c.total_gpus, c.submission_ms)
 Index("jobs_by_completion", func.coalesce(c.completed_ms, 9223372036854775807), c.submission_ms)
 Index("jobs_by_priority", func.coalesce(c.priority, "~"), c.submission_ms)
 _active = c.sub_state != "Completed"
-Index("jobs_active", c.id, sqlite_where=_active, postgresql_where=_active)
+Index("jobs_active", c.id, sqlite_where=_active)
 del c
 
 tokens = Table(
