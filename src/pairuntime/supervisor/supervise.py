@@ -22,6 +22,9 @@ STOP = "stop"
 _READ = 65536
 # What the end of an attempt waits out rather than be lost to.
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+# Since Python 3.8.
+_SPAWN_OPEN = getattr(os, "POSIX_SPAWN_OPEN", 0)
+_SPAWN_DUP2 = getattr(os, "POSIX_SPAWN_DUP2", 0)
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
@@ -179,12 +182,12 @@ class _Attempt:
     def _spawn(self, out: "int", err: "int") -> "int":
         """The program in a session of its own. Spawned, not forked: our memory need not be copied."""
         program, argv = self._argv[0], self._argv
-        spawn = getattr(os, "posix_spawn", None)  # since Python 3.8
+        spawn = getattr(os, "posix_spawn", None)
         if spawn is not None:
             actions = [
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, out, 1),
-                (os.POSIX_SPAWN_DUP2, err, 2),
+                (_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (_SPAWN_DUP2, out, 1),
+                (_SPAWN_DUP2, err, 2),
             ]
             try:
                 return int(

@@ -103,26 +103,30 @@ def parents() -> "dict[int, int]":
 
 def descendants(pid: "int") -> "list[int]":
     found = []  # type: list[int]
-    seen = set()  # type: set[int]
-    queue = children(pid)
+    seen = {pid}
+    queue = [pid]
     while queue:
-        child = queue.pop()
-        if child in seen:
-            continue
-        seen.add(child)
-        found.append(child)
-        # A thread other than the first may have forked: its children are listed under it.
+        for child in _children_of_threads(queue.pop()):
+            if child not in seen:
+                seen.add(child)
+                found.append(child)
+                queue.append(child)
+    return found
+
+
+def _children_of_threads(pid: "int") -> "list[int]":
+    """A thread other than the first may have forked: its children are listed under it."""
+    found = []  # type: list[int]
+    try:
+        threads = os.listdir("/proc/%d/task" % pid)
+    except OSError:
+        return found
+    for thread in threads:
         try:
-            threads = os.listdir("/proc/%d/task" % child)
-        except OSError:
-            continue
-        for thread in threads:
-            try:
-                with open("/proc/%d/task/%s/children" % (child, thread), "rb") as f:
-                    queue.extend(int(word) for word in f.read().split())
-            except OSError:
-                queue.extend(children(child))
-                break
+            with open("/proc/%d/task/%s/children" % (pid, thread), "rb") as f:
+                found.extend(int(word) for word in f.read().split())
+        except OSError:  # the thread has ended, or this kernel keeps no such list
+            found.extend(children(pid))
     return found
 
 
@@ -149,6 +153,29 @@ def marked(marker: "bytes") -> "list[int]":
                 with open("/proc/%s/environ" % name, "rb") as f:
                     if marker in f.read().split(b"\0"):
                         found.append(int(name))
+            except OSError:
+                continue
+    return found
+
+
+def holding(path: "str") -> "list[int]":
+    """Other processes that have this file open."""
+    try:
+        wanted = os.stat(path)
+    except OSError:
+        return []
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            try:
+                for fd in os.listdir("/proc/%s/fd" % name):
+                    try:
+                        about = os.stat("/proc/%s/fd/%s" % (name, fd))
+                    except OSError:
+                        continue
+                    if (about.st_ino, about.st_dev) == (wanted.st_ino, wanted.st_dev):
+                        found.append(int(name))
+                        break
             except OSError:
                 continue
     return found
@@ -239,15 +266,18 @@ class Cgroup:
                 pass
 
 
-def kill_orphaned(cgroup: "Cgroup", marker: "bytes") -> "int":
+def kill_orphaned(cgroup: "Cgroup", marker: "bytes", claim: "str") -> "int":
     """Kill what a dead supervisor left behind. Gives how many were still there: call until it is 0.
 
-    The tree is known by its cgroup, by the mark in its environment, and by descent from there.
+    The tree is known by its cgroup, by the mark in its environment, and by descent from there. A child
+    that has yet to become the program has no mark, but still has its parent's claim open.
     """
     left = set(cgroup.members())
     if left:
         cgroup.kill()
     roots = marked(marker)
+    if not cgroup.path:
+        roots += holding(claim)
     left.update(roots, *(descendants(pid) for pid in roots))
     # Stopped first, so that nothing forks away while the rest is being killed.
     for pid in left:

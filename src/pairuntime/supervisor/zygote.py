@@ -12,6 +12,9 @@ import signal
 
 from pairuntime.supervisor import supervise, tree
 
+# Why a supervisor died, where it could still say so.
+FAILURE = "supervisor.err"
+
 
 def serve(fd: "int") -> "int":
     # A descriptor below 3 that came closed would become one of ours, and then the program's.
@@ -74,6 +77,10 @@ def _supervise_and_exit(fd: "int", go: "int", cgroup: "tree.Cgroup", folder: "st
     try:
         os.close(fd)
         os.setsid()
+        # The server's terminal or pipe must not stay open for as long as the last task runs.
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 2)
+        os.close(nothing)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if os.read(go, 1):
             os.close(go)
@@ -81,11 +88,13 @@ def _supervise_and_exit(fd: "int", go: "int", cgroup: "tree.Cgroup", folder: "st
             status = supervise.supervise(folder, cgroup)
     except BaseException:
         # The attempt is then claimed without a record, or unclaimed: both are told apart from the
-        # folder. Why it happened belongs in the server's log.
-        import sys
+        # folder. Why it happened is said there too.
         import traceback
 
-        traceback.print_exc()
-        sys.stderr.flush()
+        try:
+            with open(os.path.join(folder, FAILURE), "w") as f:
+                traceback.print_exc(file=f)
+        except OSError:
+            pass
     finally:
         os._exit(status)

@@ -83,7 +83,7 @@ def prepare(folder: Path, task: TaskLaunch, spec: dict[str, object], shared_file
         os.link(shared_file, common)
         source = f". {shlex.quote(str(common))}\n"
         for name, value in task.shared_environment.items():
-            if name in _START_VARIABLES or not name.isidentifier():
+            if name in _START_VARIABLES or not _for_a_shell(name):
                 environment.setdefault(name, value)
     _write(folder / SCRIPT, source + unpack + header + task.script + "\n")
     spec = {
@@ -99,6 +99,10 @@ def prepare(folder: Path, task: TaskLaunch, spec: dict[str, object], shared_file
     aside.rename(folder / supervise.SPEC)
 
 
+def _for_a_shell(name: str) -> bool:
+    return name.isascii() and name.isidentifier()
+
+
 def write_exports(path: Path, task: TaskLaunch) -> None:
     """What this task's gang has in common, but for what each has of its own, in words of the shell."""
     _write(
@@ -106,7 +110,7 @@ def write_exports(path: Path, task: TaskLaunch) -> None:
         "".join(
             f"export {name}={shlex.quote(value)}\n"
             for name, value in task.shared_environment.items()
-            if name.isidentifier() and name not in task.environment
+            if _for_a_shell(name) and name not in task.environment
         ),
     )
 

@@ -1,0 +1,119 @@
+"""Finding and ending the processes of a task."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pairuntime.supervisor import claim, tree
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[bytes]]]:
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def _gone(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] in "ZX"
+
+
+def _wait_until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 10
+    while not all(map(_gone, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_descendants_are_found_over_generations_and_sessions(
+    started: list[subprocess.Popen[bytes]],
+) -> None:
+    script = "setsid bash -c 'sleep 60 & echo $!; wait' & echo $!; wait"
+    top = subprocess.Popen(["bash", "-c", script], stdout=subprocess.PIPE)
+    started.append(top)
+    assert top.stdout is not None
+    # setsid may fork once more: what it printed must be among them, in whatever depth.
+    numbers = {int(top.stdout.readline()) for _ in range(2)}
+    found = set(tree.descendants(top.pid))
+    assert numbers <= found
+    tree.kill_below(top.pid)
+    _wait_until_gone(sorted(found))
+    assert top.wait(10) >= 0  # itself it was not killed
+    top.stdout.close()
+
+
+def test_descendants_of_a_thread_are_found(started: list[subprocess.Popen[bytes]]) -> None:
+    script = (
+        "import subprocess, threading, time\n"
+        "threading.Thread(target=lambda: print(subprocess.Popen(['sleep', '60']).pid, flush=True)"
+        " or time.sleep(60)).start()\n"
+    )
+    top = subprocess.Popen([sys.executable, "-S", "-c", script], stdout=subprocess.PIPE)
+    started.append(top)
+    assert top.stdout is not None
+    child = int(top.stdout.readline())
+    assert child in tree.descendants(top.pid)
+    tree.kill_below(top.pid)
+    top.stdout.close()
+
+
+def test_orphans_are_found_by_the_mark_in_their_environment(tmp_path: Path) -> None:
+    word = f"PAI_ATTEMPT_UID={uuid.uuid4()}"
+    environment = {**os.environ, "PAI_ATTEMPT_UID": word.partition("=")[2]}
+    # The middle one ends: the sleeper is nobody's child that we know.
+    out = subprocess.check_output(
+        ["bash", "-c", "setsid sleep 60 >/dev/null & echo $!"], env=environment, text=True
+    )
+    orphan = int(out)
+    deadline = time.monotonic() + 10
+    while tree.kill_orphaned(tree.Cgroup(tree.PROC, ""), word.encode(), str(tmp_path / "claim")):
+        assert time.monotonic() < deadline
+    assert _gone(orphan)
+    assert tree.marked(word.encode()) == []
+
+
+def test_a_child_that_has_not_yet_become_the_program_is_found_by_the_claim_it_holds(tmp_path: Path) -> None:
+    """A supervisor killed at the very moment it starts its program."""
+    told_r, told_w = os.pipe()
+    supervisor = os.fork()
+    if supervisor == 0:
+        try:
+            claim.take(str(tmp_path), "uid")
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+            os.write(told_w, b"%d" % child)
+        finally:
+            os._exit(0)
+    os.waitpid(supervisor, 0)
+    child = int(os.read(told_r, 16))
+    os.close(told_r)
+    os.close(told_w)
+    assert not claim.held(str(tmp_path))
+    path = str(tmp_path / claim.NAME)
+    assert tree.kill_orphaned(tree.Cgroup(tree.PROC, ""), b"PAI_ATTEMPT_UID=other", path) == 1
+    _wait_until_gone([child])
+    assert tree.kill_orphaned(tree.Cgroup(tree.PROC, ""), b"PAI_ATTEMPT_UID=other", path) == 0
+
+
+def test_a_process_that_is_no_more_is_not_an_error() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    tree.send(gone.pid, signal.SIGKILL)
+    assert tree.descendants(gone.pid) == []
+    assert tree.children(gone.pid) == []
