@@ -1,6 +1,6 @@
 """A load of small POSTs from a process of its own, lean enough that the server is what is measured.
 
-`python -m bench.load HOST PORT PATH CONNECTIONS SECONDS TOKEN < bodies` sends the bodies (one a line) over that
+`python -m bench.load HOST PORT PATH CONNECTIONS SECONDS TOKEN < bodies` sends the bodies, one a line, over so
 many connections and prints how many were answered, how many of these refused, and in how many seconds.
 """
 

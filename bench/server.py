@@ -32,8 +32,18 @@ class Server:
         with (self.home / "server.log").open("ab") as log:
             began = time.perf_counter()
             self.process = subprocess.Popen(
-                (sys.executable, "-m", "paicluster", "serve", "--home", str(self.home))
-                + ("--port", "0", "--embedded", *self._options),
+                [
+                    sys.executable,
+                    "-m",
+                    "paicluster",
+                    "serve",
+                    "--home",
+                    str(self.home),
+                    "--port",
+                    "0",
+                    "--embedded",
+                    *self._options,
+                ],
                 stdout=log,
                 stderr=log,
             )
