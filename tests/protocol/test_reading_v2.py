@@ -345,6 +345,11 @@ def test_what_is_no_reference_is_left_alone():
             "letters, digits and _",
         ),
         ({"taskRoles__main__extraContainerOptions": {"infiniband": "yes"}}, "", "write true"),
+        (
+            {"taskRoles__main__commands": [{"echo a": "b"}]},
+            "taskRoles.main.commands[0]",
+            "quote the whole text",
+        ),
         ({"deployments": [{"name": "a"}, {"name": "a"}]}, "deployments[1].name", "already a deployment"),
         (
             {"deployments": [{"name": "a", "taskRoles": {"mein": {}}}]},

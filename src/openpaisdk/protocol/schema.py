@@ -67,7 +67,12 @@ class Text(Node):
         return self._match is None or self._match(value) is not None
 
     def advice(self, value: Any) -> str:
-        return "put it in quotes" if isinstance(value, bool | int | float) else ""
+        if isinstance(value, bool | int | float):
+            return "put it in quotes"
+        # The trap of YAML: a command with a colon in it.
+        return (
+            'quote the whole text: it has a ": " in it' if isinstance(value, dict) and len(value) == 1 else ""
+        )
 
     def json_schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = {**super().json_schema(), "type": "string"}
