@@ -1,0 +1,72 @@
+"""What the README says is what happens: its tour is run, block by block, on a fresh machine."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?```bash\n(.*?)```", re.DOTALL)
+
+
+def tour() -> list[str]:
+    section = README.split("## A tour of five minutes")[1].split("\n## ")[0]
+    return [block for not_run, block in BLOCK.findall(section) if not not_run]
+
+
+def test_every_block_of_the_tour_does_what_it_says(newcomer) -> None:
+    said = ""
+    for block in tour():
+        done = newcomer.run(["bash", "-euo", "pipefail", "-c", block])
+        assert done.status == 0, (block, done)
+        said += done.out
+    for words in ("step 4  loss 0.200", "1\n2\n3\nstep 0", "it worked", "it was stopped", "STOPPED", "local"):
+        assert words in said, words
+
+
+def test_only_what_needs_another_cluster_is_not_run() -> None:
+    assert [b.split()[1] for not_run, b in BLOCK.findall(README) if not_run] == ["add-cluster"]
+
+
+def test_the_readme_names_two_commands_and_make_knows_them() -> None:
+    commands = re.findall(r"^make (\S+)", BLOCK.search(README)[2], re.MULTILINE)
+    assert commands == ["quickstart", "test"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(re.search(rf"^{name}:", makefile, re.MULTILINE) for name in commands)
+
+
+def test_what_the_readme_links_to_is_there() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert "://" in link or (page.parent / link).exists(), (page.name, link)
+
+
+def test_the_example_of_the_quickstart_really_learns(person) -> None:
+    shutil.copytree(ROOT / "examples/quickstart", person.project, dirs_exist_ok=True)
+    done = person.pai("sub", "--follow", "--", "python", "train.py")
+    assert done.status == 0, done
+    found = re.findall(r"loss (\S+)  accuracy (\S+)%", done.out)
+    losses, accuracies = [float(loss) for loss, _ in found], [float(a) for _, a in found]
+    assert losses[-1] < losses[0] / 10 and accuracies[-1] > 95
+    folder = re.search(r"Its files are in (\S+)", done.err)[1].replace("~", str(person.home))
+    assert (Path(folder) / "model.json").exists()
+
+
+def test_the_example_needs_nothing_but_the_standard_library() -> None:
+    import sys
+
+    for path in (ROOT / "examples/quickstart").glob("*.py"):
+        imported = re.findall(r"^(?:import|from) (\w+)", path.read_text(), re.MULTILINE)
+        assert set(imported) <= sys.stdlib_module_names
+
+
+@pytest.mark.slow
+def test_make_quickstart_works_on_a_fresh_clone(newcomer) -> None:
+    clone = newcomer.project / "clone"
+    done = newcomer.run(["git", "clone", "-q", str(ROOT), str(clone)])
+    assert done.status == 0, done
+    done = newcomer.run(["make", "-C", str(clone), "quickstart"])
+    assert done.status == 0 and "accuracy" in done.out, done
+    assert "SUCCEEDED" in done.err and "Its files are in" in done.err, done
