@@ -16,6 +16,7 @@ from openpaisdk.protocol import (
     JobBuilder,
     check_job,
     convert_v1,
+    dump_yaml,
     job_schema,
     mask_secrets,
     read_any_job,
@@ -379,8 +380,6 @@ def test_a_changed_job_is_read_or_refused_and_what_is_read_works(data):
     repr(job)
     again = read_job(json.dumps(job.raw))
     assert again == job
-    from openpaisdk.protocol import dump_yaml
-
     assert read_job(dump_yaml(job.raw)) == job
 
 

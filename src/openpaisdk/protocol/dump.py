@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ import yaml
 
 from openpaisdk.protocol.schema import Fields, Items, Keyed, Node, Nullable, Variant
 from openpaisdk.protocol.tree import reads_as_text
+
+_ORDINARY = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff]*")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -23,7 +26,10 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = None
-    if "\n" in text:
+    if not _ORDINARY.fullmatch(text):
+        # Only escapes carry these through: YAML takes some of them for line breaks.
+        style = '"'
+    elif "\n" in text:
         style = "|"
     elif not reads_as_text(text):
         # What older or newer readers would take for a number, a date or a switch.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any, NoReturn
 
-from openpaisdk.protocol.problems import MAX_PROBLEMS, Path, Problem, protocol_error, shorten
+from openpaisdk.protocol.problems import Path, Problem, protocol_error
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
@@ -251,6 +251,3 @@ def _encodable(text: str) -> bool:
 
 def _fail(message: str, file: str, line: int = 0, column: int = 0, path: Path = ()) -> NoReturn:
     raise protocol_error([Problem(path, message, file=file, line=line, column=column)])
-
-
-__all__ = ["MAX_PROBLEMS", "Document", "decode", "parse_json", "plain", "read", "shorten"]

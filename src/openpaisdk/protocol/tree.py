@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from openpaisdk.protocol.problems import Path, Problem, key_path, protocol_error, shorten
+from openpaisdk.protocol.problems import Path, Problem, protocol_error, shorten
 from openpaisdk.protocol.text import MAX_DEPTH, MAX_VALUES
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ _TEACH = (
         "a list item or key was expected here; check how far the line is indented",
     ),
     ("could not find expected ':'", 'a key needs a ":" after it'),
-    ("did not find expected ',' or", 'a "," or the closing bracket is missing'),
+    ("expected ',' or", 'a "," or the closing bracket is missing'),
     ("found unexpected end of stream", "the text ends inside of a quoted value; a closing quote is missing"),
     ("found undefined alias", "this alias (*name) has no anchor (&name) before it"),
     ("expected a single document", 'a job is one document: "---" starts a second one'),
@@ -314,6 +314,3 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
 
 def _fail(message: str, file: str, line: int = 0, column: int = 0) -> NoReturn:
     raise protocol_error([Problem((), message, file=file, line=line, column=column)])
-
-
-__all__ = ["build", "compose", "key_path", "place", "top_level_span"]
