@@ -3,7 +3,7 @@
 import pytest
 
 from openpaisdk.errors import PaiError, UsageError
-from openpaisdk.jobs.jobfile import check_job, read_job_file, updated
+from openpaisdk.jobs.jobfile import read_job_file
 
 GOOD = """\
 protocolVersion: 2
@@ -19,68 +19,79 @@ taskRoles:
 """
 
 
-def test_a_good_file_is_read_and_passes(tmp_path) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text("\ufeff" + GOOD, encoding="utf-8")
-    job = read_job_file(str(path))
-    check_job(job, str(path))
-    assert job["name"] == "j"
+@pytest.fixture
+def job_file(tmp_path):
+    def write(content: str | bytes) -> str:
+        path = tmp_path / "job.yaml"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    return write
+
+
+def test_a_good_file_is_read_and_passes(job_file) -> None:
+    assert read_job_file(job_file("\ufeff" + GOOD), [])["name"] == "j"
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    "content",
     [
-        (b"a: [", "not valid YAML"),
-        (b"- a\n", "not a job"),
-        (b"", "not a job"),
-        (b"\x00\xff\xfe", "not text"),
-        (b"a: !!python/object:os.system x", "not valid YAML"),
+        b"a: [",
+        b"- a\n",
+        b"",
+        b"\x00\xff\xfe",
+        b"a: !!python/object:os.system x",
+        b"protocolVersion: 2\nname: j\n",
     ],
 )
-def test_what_is_no_job_file_is_refused_with_its_name(tmp_path, content: bytes, says: str) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_bytes(content)
-    with pytest.raises(UsageError, match=says) as caught:
-        read_job_file(str(path))
+def test_what_is_no_job_is_refused_with_the_files_name(job_file, content: bytes) -> None:
+    with pytest.raises(PaiError) as caught:
+        read_job_file(job_file(content), [])
     assert "job.yaml" in str(caught.value)
 
 
 def test_a_missing_file_and_a_folder_are_told_apart(tmp_path) -> None:
     with pytest.raises(UsageError, match="No such file"):
-        read_job_file(str(tmp_path / "none"))
+        read_job_file(str(tmp_path / "none"), [])
     with pytest.raises(UsageError, match="is a folder"):
-        read_job_file(str(tmp_path))
+        read_job_file(str(tmp_path), [])
 
 
-def test_updates_reach_deep_and_keep_types() -> None:
-    job: dict[str, object] = {"name": "a", "taskRoles": {"main": {"commands": ["x"]}}}
-    updated(
-        job,
-        [
-            "name=b",
-            "defaults:virtualCluster=test",
-            "taskRoles:main:instances=3",
-            "taskRoles:main:commands:0=a=b",
-        ],
-    )
-    assert job == {
-        "name": "b",
-        "taskRoles": {"main": {"commands": ["a=b"], "instances": 3}},
-        "defaults": {"virtualCluster": "test"},
-    }
+def test_updates_reach_deep(job_file) -> None:
+    changes = [
+        "name=b",
+        "defaults:virtualCluster=test",
+        "taskRoles:main:instances=3",
+        "taskRoles:main:commands:0=a=b",
+    ]
+    job = read_job_file(job_file(GOOD), changes)
+    assert job["name"] == "b" and job["defaults"] == {"virtualCluster": "test"}
+    assert job["taskRoles"]["main"]["instances"] == 3 and job["taskRoles"]["main"]["commands"] == ["a=b"]
 
 
-@pytest.mark.parametrize("change", ["name", "=x", ":=x", "name:deeper=x", "list:9=x"])
-def test_an_update_without_a_place_is_refused(change: str) -> None:
-    with pytest.raises(UsageError, match="--update"):
-        updated({"name": "a", "list": [1]}, [change])
+def test_updates_may_mend_what_was_wrong(job_file) -> None:
+    content = GOOD.replace("name: j\n", "")
+    with pytest.raises(PaiError, match="name"):
+        read_job_file(job_file(content), [])
+    assert read_job_file(job_file(content), ["name=given"])["name"] == "given"
 
 
-def test_a_job_the_cluster_would_refuse_is_refused_here() -> None:
+@pytest.mark.parametrize("change", ["name", "=x", ":=x", "name:deeper=x", "nme=x"])
+def test_an_update_without_a_place_is_refused(job_file, change: str) -> None:
     with pytest.raises(PaiError):
-        check_job({"protocolVersion": 2, "name": "j", "type": "job"}, "job.yaml")
+        read_job_file(job_file(GOOD), [change])
 
 
-def test_a_job_of_version_1_is_recognised() -> None:
-    with pytest.raises(UsageError, match="version 1"):
-        check_job({"jobName": "j", "taskRoles": []}, "job.json")
+def test_a_dollar_in_a_name_is_filled_in(job_file) -> None:
+    assert str(read_job_file(job_file(GOOD.replace("name: j", "name: j_$")), [])["name"]).startswith("j_")
+    assert "$" not in str(read_job_file(job_file(GOOD), ["name=k_$"])["name"])
+
+
+def test_a_job_of_version_1_is_translated(job_file) -> None:
+    old = """{
+      // as people wrote them
+      "jobName": "old", "image": "busybox",
+      "taskRoles": [{"name": "main", "command": "echo hi"}],
+    }"""
+    job = read_job_file(job_file(old), [])
+    assert job["protocolVersion"] == 2 and job["taskRoles"]["main"]["commands"] == ["echo hi"]

@@ -111,20 +111,14 @@ def submit(argv: list[str]) -> int:
     )
     parser.add_argument("config", metavar="FILE", help="the job file")
     args = parser.parse(argv)
-    from openpaisdk.jobs.jobfile import read_job_file, updated
+    from openpaisdk.jobs.jobfile import read_job_file
 
-    job = updated(read_job_file(args.config), args.update)
     book = ClusterBook.load()
-    book.choose(args.cluster_alias)
-    vc = args.virtual_cluster or ("" if "defaults" in job else book.defaults.text("virtual-cluster"))
-    if vc:
-        defaults = job.get("defaults")
-        job["defaults"] = {**(defaults if isinstance(defaults, dict) else {}), "virtualCluster": vc}
-    if isinstance(job.get("name"), str):
-        job["name"] = filled_in(str(job["name"]))
-    from openpaisdk.jobs.jobfile import check_job
-
-    check_job(job, args.config)
+    entry = book.choose(args.cluster_alias)
+    updates = list(args.update)
+    if args.virtual_cluster:
+        updates.append(f"defaults:virtualCluster={args.virtual_cluster}")
+    job = read_job_file(args.config, updates, user=entry.text("user"), tell=say)
     if args.preview:
         return _preview(job, args.output)
     return _hand_in(open_cluster(args.cluster_alias, book=book, tell=say), job, args, None)
@@ -201,7 +195,13 @@ def _send(cluster: Cluster, sources: Sources) -> None:
 
 def _preview(job: dict[str, object], form: str) -> int:
     """What would be sent, because it is what is sent."""
-    show(job, "yaml" if form == "table" else form, str)
+
+    def people() -> str:
+        from openpaisdk.protocol import dump_yaml
+
+        return dump_yaml(job).rstrip()
+
+    show(job, form, people)
     return 0
 
 

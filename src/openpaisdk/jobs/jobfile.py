@@ -1,56 +1,61 @@
-"""A job file: read, changed by ``--update``, and checked before it is sent."""
+"""A job file: read, changed by ``--update``, and checked before anything is sent."""
 
 from __future__ import annotations
 
 import sys
 
-from openpaisdk.errors import UsageError
+from openpaisdk.errors import ProtocolError, UsageError
+from openpaisdk.jobs.names import unique
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LIMIT = 4 << 20
+NAMES = ("name=", "jobName=")
 
 
-def read_job_file(path: str) -> dict[str, object]:
-    """A job file as plain values; ``-`` is the standard input."""
+def read_job_file(
+    path: str, updates: list[str], *, user: str = "", tell: Callable[[str], None] | None = None
+) -> dict[str, object]:
+    """The version 2 job in a file (``-``: the standard input), updates applied; version 1 is translated.
+
+    Everything that is wrong comes in one error, with the line where it stands. ``tell`` gets what the
+    translation could not carry over.
+    """
+    from openpaisdk.protocol import apply_updates, convert_v1, read_any_job
+    from openpaisdk.protocol.text import read
+    from openpaisdk.protocol.v1 import JobV1
+
     text = _text(path)
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    name = "the standard input" if path == "-" else path
     try:
-        value = yaml.load(text, Loader=loader)
-    except yaml.MarkedYAMLError as e:
-        where = f", line {e.problem_mark.line + 1}" if e.problem_mark else ""
-        raise UsageError(f"{path}{where} is not valid YAML: {e.problem or e.context}.") from None
-    except yaml.YAMLError as e:
-        raise UsageError(f"{path} is not valid YAML: {str(e).splitlines()[0]}.") from None
-    if not isinstance(value, dict):
-        raise UsageError(f"{path} is not a job: it must hold keys like name, type and taskRoles.")
-    return value
+        job = read_any_job(text, file=name)
+        data: dict[str, object] = dict(job.raw)
+        changed = bool(updates)
+    except ProtocolError:
+        # What is wrong may be what the updates mend, or a $ that is to be filled in.
+        data, changed = read(text, name).data, True
+        if not isinstance(data, dict) or not (updates or _open_name(data)):
+            raise
+    if changed:
+        data = apply_updates(data, [unique(u) if u.startswith(NAMES) else u for u in updates])
+        if key := _open_name(data):
+            data[key] = unique(str(data[key]))
+        job = read_any_job(data)
+        data = dict(job.raw)
+    if isinstance(job, JobV1):
+        converted = convert_v1(job, user=user)
+        for warning in converted.warnings:
+            if tell:
+                tell(str(warning))
+        data = dict(converted.data)
+    return data
 
 
-def updated(job: dict[str, object], changes: list[str]) -> dict[str, object]:
-    """The job with each ``path=value`` set. Numbers and true/false are read as such, as in YAML."""
-    for change in changes:
-        path, equals, text = change.partition("=")
-        if not equals or not path.strip(":"):
-            raise UsageError(
-                f"--update {change}: write KEY=VALUE, as in name=again or defaults:virtualCluster=test."
-            )
-        _set(job, path.split(":"), _value(text), change)
-    return job
-
-
-def check_job(job: dict[str, object], path: str) -> None:
-    """Refuse a job the cluster would refuse, with every problem named, before anything is sent."""
-    import json
-
-    from openpaisdk.protocol import read_job
-
-    if "protocolVersion" not in job and "jobName" in job:
-        raise UsageError(
-            f"{path} is a job of version 1, which this pai cannot hand in yet.",
-            hint="Write it as version 2: protocolVersion: 2, type: job, taskRoles with commands.",
-        )
-    read_job(json.dumps(job, default=str))
+def _open_name(data: dict[str, object]) -> str:
+    """The key of a name with a $ in it, in either version; empty when there is none."""
+    return next((name[:-1] for name in NAMES if "$" in str(data.get(name[:-1]))), "")
 
 
 def _text(path: str) -> str:
@@ -70,32 +75,3 @@ def _text(path: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not text, so it is not a job file.") from None
-
-
-def _value(text: str) -> object:
-    import yaml
-
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text
-    return value if isinstance(value, int | float | bool) else text
-
-
-def _set(job: dict[str, object], keys: list[str], value: object, change: str) -> None:
-    at: object = job
-    for i, key in enumerate(keys):
-        last = i == len(keys) - 1
-        if isinstance(at, dict):
-            if last:
-                at[key] = value
-                return
-            at = at.setdefault(key, {})
-        elif isinstance(at, list) and key.lstrip("-").isdecimal() and -len(at) <= int(key) < len(at):
-            if last:
-                at[int(key)] = value
-                return
-            at = at[int(key)]
-        else:
-            break
-    raise UsageError(f"--update {change}: the job has no place for it.")

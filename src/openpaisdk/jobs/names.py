@@ -37,10 +37,16 @@ def made_up(command: str) -> str:
     return f"{_word(command)}_{random_letters(6)}"
 
 
-def filled_in(name: str) -> str:
-    """Each ``$`` in a name becomes letters that make it unique; what comes out must be a name."""
+def unique(name: str) -> str:
+    """Each ``$`` in a name becomes letters that make it unique."""
     while "$" in name:
         name = name.replace("$", random_letters(8), 1)
+    return name
+
+
+def filled_in(name: str) -> str:
+    """A name with each ``$`` filled in; what comes out must be a name."""
+    name = unique(name)
     if not name or len(name) > LIMIT or not ALLOWED.issuperset(name):
         raise UsageError(f"{name!r} cannot be a job's name: use letters, digits, _ and - (at most {LIMIT}).")
     return name
