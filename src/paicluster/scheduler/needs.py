@@ -1,0 +1,96 @@
+"""What a job needs, in the form the scheduler compares: two jobs that need the same have equal needs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from openpaisdk.protocol import Job
+
+
+class Amount(NamedTuple):
+    """Cores, memory and GPUs."""
+
+    cpu: int = 0
+    memory_mb: int = 0
+    gpu: int = 0
+
+    def plus(self, other: Amount, times: int = 1) -> Amount:
+        return Amount(
+            self.cpu + other.cpu * times,
+            self.memory_mb + other.memory_mb * times,
+            self.gpu + other.gpu * times,
+        )
+
+    def minus(self, other: Amount) -> Amount:
+        return Amount(self.cpu - other.cpu, self.memory_mb - other.memory_mb, self.gpu - other.gpu)
+
+    def fits(self, room: Amount) -> bool:
+        return self.cpu <= room.cpu and self.memory_mb <= room.memory_mb and self.gpu <= room.gpu
+
+    def share_of(self, total: Amount) -> float:
+        """The largest part it takes of any resource of the total."""
+        return max(
+            self.cpu / total.cpu if total.cpu else 0.0,
+            self.memory_mb / total.memory_mb if total.memory_mb else 0.0,
+            self.gpu / total.gpu if total.gpu else 0.0,
+        )
+
+
+class RoleNeed(NamedTuple):
+    """So many tasks of a role, each with this amount."""
+
+    role: str
+    instances: int
+    each: Amount
+
+
+@dataclass(frozen=True)
+class Need:
+    """The shape of a job. ``gang``: all tasks or none. ``limit``: tasks at a time, 0 for any number."""
+
+    roles: tuple[RoleNeed, ...]
+    gang: bool = True
+    limit: int = 0
+
+    @cached_property
+    def total(self) -> Amount:
+        total = Amount()
+        for role in self.roles:
+            total = total.plus(role.each, role.instances)
+        return total
+
+    @cached_property
+    def smallest(self) -> Amount:
+        """The least that lets something of it start: everything for a gang, else its lightest task."""
+        if self.gang:
+            return self.total
+        return min((role.each for role in self.roles), key=lambda each: (each.gpu, each.cpu, each.memory_mb))
+
+    def to_text(self) -> str:
+        roles = [[role.role, role.instances, *role.each] for role in self.roles]
+        return json.dumps({"roles": roles, "gang": self.gang, "limit": self.limit}, separators=(",", ":"))
+
+
+@lru_cache(maxsize=4096)
+def need_from_text(text: str) -> Need:
+    """Jobs of the same shape get the same object: comparing them is then quick."""
+    told = json.loads(text)
+    return Need(
+        tuple(RoleNeed(name, count, Amount(cpu, mb, gpu)) for name, count, cpu, mb, gpu in told["roles"]),
+        told["gang"],
+        told["limit"],
+    )
+
+
+def need_of(job: Job) -> Need:
+    return Need(
+        tuple(
+            RoleNeed(role.name, role.instances, Amount(r.cpu, r.memory_mb, r.gpu))
+            for role in job.task_roles
+            for r in (role.resources,)
+        ),
+        job.gang,
+    )

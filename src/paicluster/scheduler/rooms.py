@@ -1,0 +1,93 @@
+"""Nodes with what is free on them, and fitting tasks into them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from paicluster.scheduler.needs import Amount, Need, RoleNeed
+
+_NAMES = ("cpu", "memory", "nvidia.com/gpu")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSeat:
+    role: str
+    index: int
+    node: str
+    gpus: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Room:
+    """A node: what it has in all, what is free, and which GPUs those are."""
+
+    name: str
+    total: Amount
+    free: Amount
+    gpus: tuple[int, ...] = field(default=())
+
+    def copy(self) -> Room:
+        return Room(self.name, self.total, self.free, self.gpus)
+
+    def emptied(self) -> Room:
+        return Room(self.name, self.total, self.total, tuple(range(self.total.gpu)))
+
+    def take(self, each: Amount) -> tuple[int, ...]:
+        gpus, self.gpus = self.gpus[: each.gpu], self.gpus[each.gpu :]
+        self.free = self.free.minus(each)
+        return gpus
+
+    def give_back(self, each: Amount, gpus: Sequence[int]) -> None:
+        self.free = self.free.plus(each)
+        self.gpus = tuple(sorted({*self.gpus, *gpus}))
+
+
+def seat(rooms: Sequence[Room], need: Need, indexes: Sequence[Sequence[int]] | None = None) -> list[TaskSeat]:
+    """Seats for the tasks, taken out of ``rooms``; as many as fit. ``indexes``: which tasks of each role.
+
+    A gang's caller must check that all got one, and work on a copy.
+    """
+    seats: list[TaskSeat] = []
+    for number, role in enumerate(need.roles):
+        wanted = range(role.instances) if indexes is None else indexes[number]
+        for index in wanted:
+            room = _best(rooms, role)
+            if room is None:
+                if need.gang:
+                    return seats
+                break
+            seats.append(TaskSeat(role.role, index, room.name, room.take(role.each)))
+    return seats
+
+
+def _best(rooms: Sequence[Room], role: RoleNeed) -> Room | None:
+    """The fullest node that still fits, so that large tasks keep finding empty ones."""
+    fitting = [room for room in rooms if role.each.fits(room.free) and len(room.gpus) >= role.each.gpu]
+    if not fitting:
+        return None
+    return min(fitting, key=lambda room: (room.free.gpu, room.free.cpu, room.free.memory_mb))
+
+
+def why_not(rooms: Sequence[Room], need: Need) -> str:
+    """In the original's words: ``0/2 nodes are available: 1 Insufficient cpu, 2 Insufficient memory.``"""
+    left = [room.copy() for room in rooms]
+    for role in need.roles:
+        for _ in range(role.instances):
+            room = _best(left, role)
+            if room is None:
+                return _shortages(left, role.each)
+            room.take(role.each)
+    return ""
+
+
+def _shortages(rooms: Sequence[Room], each: Amount) -> str:
+    counts: dict[str, int] = {}
+    for room in rooms:
+        for name, wanted, free in zip(_NAMES, each, room.free, strict=True):
+            if wanted > free:
+                counts[name] = counts.get(name, 0) + 1
+    parts = ", ".join(f"{count} Insufficient {name}" for name, count in counts.items())
+    return (
+        f"0/{len(rooms)} nodes are available: {parts}." if parts else f"0/{len(rooms)} nodes are available."
+    )
