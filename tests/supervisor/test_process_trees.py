@@ -81,7 +81,7 @@ def test_orphans_are_found_by_the_mark_in_their_environment(tmp_path: Path) -> N
     )
     orphan = int(out)
     deadline = time.monotonic() + 10
-    while tree.kill_orphaned(tree.Cgroup(tree.PROC, ""), word.encode(), str(tmp_path / "claim")):
+    while tree.kill_orphaned(tree.Cgroup(tree.PROC, ""), word.encode(), str(tmp_path / "claim"), ""):
         assert time.monotonic() < deadline
     assert _gone(orphan)
     assert tree.marked(word.encode()) == []
@@ -106,9 +106,9 @@ def test_a_child_that_has_not_yet_become_the_program_is_found_by_the_claim_it_ho
     os.close(told_w)
     assert not claim.held(str(tmp_path))
     path = str(tmp_path / claim.NAME)
-    assert tree.kill_orphaned(tree.Cgroup(tree.PROC, ""), b"PAI_ATTEMPT_UID=other", path) == 1
+    assert tree.kill_orphaned(tree.Cgroup(tree.PROC, ""), b"PAI_ATTEMPT_UID=other", path, "") == 1
     _wait_until_gone([child])
-    assert tree.kill_orphaned(tree.Cgroup(tree.PROC, ""), b"PAI_ATTEMPT_UID=other", path) == 0
+    assert tree.kill_orphaned(tree.Cgroup(tree.PROC, ""), b"PAI_ATTEMPT_UID=other", path, "") == 0
 
 
 def test_a_process_that_is_no_more_is_not_an_error() -> None:

@@ -144,15 +144,22 @@ def kill_below(pid: "int") -> "None":
         send(child, signal.SIGKILL)
 
 
-def marked(marker: "bytes") -> "list[int]":
-    """Processes of ours whose environment carries this ``NAME=value``."""
+def marked(marker: "bytes", work: "str" = "") -> "list[int]":
+    """Processes of ours whose environment carries this ``NAME=value``.
+
+    For a moment, while a process becomes another program, it has no environment at all. If it is then
+    in the folder ``work``, it is taken for one of them.
+    """
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 with open("/proc/%s/environ" % name, "rb") as f:
-                    if marker in f.read().split(b"\0"):
-                        found.append(int(name))
+                    environment = f.read()
+                if marker in environment.split(b"\0") or (
+                    work and not environment and os.path.samefile("/proc/%s/cwd" % name, work)
+                ):
+                    found.append(int(name))
             except OSError:
                 continue
     return found
@@ -266,18 +273,21 @@ class Cgroup:
                 pass
 
 
-def kill_orphaned(cgroup: "Cgroup", marker: "bytes", claim: "str") -> "int":
+def kill_orphaned(cgroup: "Cgroup", marker: "bytes", claim: "str", work: "str") -> "int":
     """Kill what a dead supervisor left behind. Gives how many were still there: call until it is 0.
 
     The tree is known by its cgroup, by the mark in its environment, and by descent from there. A child
-    that has yet to become the program has no mark, but still has its parent's claim open.
+    that has yet to become the program has no mark, but still has its parent's claim open; that is looked
+    for first, because it goes from the one state to the other.
     """
     left = set(cgroup.members())
     if left:
         cgroup.kill()
-    roots = marked(marker)
-    if not cgroup.path:
-        roots += holding(claim)
+    if cgroup.path:
+        roots = marked(marker)
+    else:
+        roots = holding(claim)
+        roots += marked(marker, work)
     left.update(roots, *(descendants(pid) for pid in roots))
     # Stopped first, so that nothing forks away while the rest is being killed.
     for pid in left:

@@ -135,7 +135,8 @@ class ProcessEngine:
             return seen  # the machine was started anew meanwhile: nothing can be left
         # As it was started, which need not be how trees are held now.
         group = folder.cgroup_of(path) or self._hold.cgroup(uid)
-        if tree.kill_orphaned(group, folder.marker(uid).encode(), str(path / claim.NAME)):
+        mark = folder.marker(uid).encode()
+        if tree.kill_orphaned(group, mark, str(path / claim.NAME), str(path / folder.WORK)):
             return Observation(Phase.RUNNING, started_ms=seen.started_ms)
         group.remove()
         return seen

@@ -14,14 +14,16 @@ from pathlib import Path
 from paicluster.engines.interface import LaunchFailed
 from pairuntime.supervisor.tree import Cgroup
 
+_Answer = asyncio.Future[list[int]]
+
 
 class Zygote:
     def __init__(self, runtime: Path):
         self._runtime = runtime
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        # One for each gang asked for; answers come in the order of the questions.
-        self._answers: deque[asyncio.Future[list[int]]] = deque()
+        # One for each gang asked for, by this process; answers come in the order of the questions.
+        self._answers: deque[_Answer] = deque()
         self._reader: asyncio.Task[None] | None = None
         self._sending = asyncio.Lock()
 
@@ -41,7 +43,8 @@ class Zygote:
                 env={"PATH": os.defpath, "LANG": "C.UTF-8"},
             )
         self._socket = ours
-        self._reader = asyncio.create_task(self._read_answers(ours))
+        self._answers = deque()
+        self._reader = asyncio.create_task(self._read_answers(ours, self._process, self._answers))
 
     async def close(self) -> None:
         if self._reader is not None:
@@ -50,7 +53,7 @@ class Zygote:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        self._fail_all()
+        _fail(self._answers)
         if self._process is not None:
             await asyncio.to_thread(self._process.wait)
 
@@ -61,20 +64,25 @@ class Zygote:
         """
         question = b"\0".join(os.fsencode(f"{folder}\t{g.mode}\t{g.path}") for folder, g in members) + b"\n"
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[list[int]] = loop.create_future()
+        answer: _Answer = loop.create_future()
         async with self._sending:
             if self._socket is None:
                 await self.start()
-            assert self._socket is not None
+            sock, answers = self._socket, self._answers
+            assert sock is not None
             # Noted before it is sent: the answer may be there before the sending returns.
-            self._answers.append(answer)
+            answers.append(answer)
             try:
-                await loop.sock_sendall(self._socket, question)
+                await loop.sock_sendall(sock, question)
             except OSError:
-                self._fail_all()
+                if self._socket is sock:
+                    self._socket = None
+                _fail(answers)
         return await answer
 
-    async def _read_answers(self, sock: socket.socket) -> None:
+    async def _read_answers(
+        self, sock: socket.socket, process: subprocess.Popen[bytes], answers: deque[_Answer]
+    ) -> None:
         loop = asyncio.get_running_loop()
         pending = b""
         while True:
@@ -86,20 +94,20 @@ class Zygote:
                 break
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
-                answer = self._answers.popleft()
+                answer = answers.popleft()
                 if not answer.done():
                     answer.set_result([int(number) for number in line.split()])
-        # The zygote is gone. Whoever waits tries again; the next launch starts a new one, and nothing
-        # of what follows may touch that one.
-        gone = self._process
-        self._socket = None
+        # The zygote is gone. Whoever waits tries again; the next launch starts a new one, if it has not
+        # done so already.
+        if self._socket is sock:
+            self._socket = None
         sock.close()
-        self._fail_all()
-        if gone is not None:
-            await asyncio.to_thread(gone.wait)
+        _fail(answers)
+        await asyncio.to_thread(process.wait)
 
-    def _fail_all(self) -> None:
-        while self._answers:
-            answer = self._answers.popleft()
-            if not answer.done():
-                answer.set_exception(LaunchFailed("The process that starts tasks died; it is started again."))
+
+def _fail(answers: deque[_Answer]) -> None:
+    while answers:
+        answer = answers.popleft()
+        if not answer.done():
+            answer.set_exception(LaunchFailed("The process that starts tasks died; it is started again."))
