@@ -1,0 +1,130 @@
+"""A reader sees one run of bytes, whatever segments it lies in and whatever was dropped."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paicluster.logs import reader as reader_module
+from paicluster.logs.reader import LogReader
+from pairuntime.supervisor.segments import Log
+
+
+def _segments(folder: Path, parts: list[tuple[int, bytes]]) -> LogReader:
+    for start, data in parts:
+        (folder / f"stdout.{start}").write_bytes(data)
+    return LogReader(folder, "stdout")
+
+
+def _cut(text: bytes, cuts: list[int]) -> list[tuple[int, bytes]]:
+    at = sorted({0, *(cut % (len(text) + 1) for cut in cuts)})
+    ends = [*at[1:], len(text)]
+    return [(start, text[start:end]) for start, end in zip(at, ends, strict=True)]
+
+
+_TEXT = st.lists(st.sampled_from(b"ab\n"), max_size=60).map(bytes)
+_CUTS = st.lists(st.integers(0, 60), max_size=5)
+
+
+@given(_TEXT, _CUTS, st.integers(0, 60), st.integers(1, 20))
+def test_from_any_offset_the_rest_is_read_whole(
+    tmp_path_factory: pytest.TempPathFactory, text: bytes, cuts: list[int], offset: int, limit: int
+) -> None:
+    log = _segments(tmp_path_factory.mktemp("log"), _cut(text, cuts))
+    assert log.size() == len(text)
+    offset = min(offset, len(text))
+    read = b""
+    while (chunk := log.read(offset + len(read), limit)).data:
+        assert chunk.offset == offset + len(read)
+        assert len(chunk.data) <= limit
+        read += chunk.data
+    assert read == text[offset:]
+
+
+@given(_TEXT, _CUTS, st.integers(0, 8), st.integers(1, 9))
+def test_the_last_lines_are_found_over_segments_and_blocks(
+    tmp_path_factory: pytest.TempPathFactory, text: bytes, cuts: list[int], lines: int, block: int
+) -> None:
+    log = _segments(tmp_path_factory.mktemp("log"), _cut(text, cuts))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader_module, "_TAIL_BLOCK", block)
+        offset = log.tail(lines)
+    whole = text.splitlines(keepends=True)
+    assert text[offset:] == b"".join(
+        whole[len(whole) - lines :] if lines < len(whole) else whole if lines else []
+    )
+
+
+@given(_TEXT, _CUTS, st.integers(0, 70))
+def test_the_last_bytes_are_found_over_segments(
+    tmp_path_factory: pytest.TempPathFactory, text: bytes, cuts: list[int], size: int
+) -> None:
+    log = _segments(tmp_path_factory.mktemp("log"), _cut(text, cuts))
+    assert log.last(size) == (text[-size:] if size else b"")
+
+
+def test_where_the_beginning_was_dropped_reading_goes_on_at_what_is_kept(tmp_path: Path) -> None:
+    log = _segments(tmp_path, [(100, b"kept\n"), (105, b"more\n")])
+    chunk = log.read(0, 1000)
+    assert (chunk.offset, chunk.data, chunk.end) == (100, b"kept\n", 105)
+    assert log.read(chunk.end, 1000).data == b"more\n"
+    assert log.size() == 110
+    assert log.tail(10) == 100
+    assert log.tail(1) == 105
+    assert log.last(7) == b"t\nmore\n"
+
+
+def test_a_gap_in_the_middle_shows_as_a_jump_of_the_offset(tmp_path: Path) -> None:
+    log = _segments(tmp_path, [(0, b"before\n"), (50, b"after\n")])
+    first = log.read(3, 1000)
+    assert (first.offset, first.data) == (3, b"ore\n")
+    assert log.read(first.end, 1000).offset == 50
+    assert log.read(20, 1000).offset == 50
+    assert log.tail(2) == 0
+    assert log.tail(1) == 50
+    assert log.last(1000) == b"before\nafter\n"
+
+
+def test_a_segment_without_bytes_hides_nothing(tmp_path: Path) -> None:
+    log = _segments(tmp_path, [(0, b"one"), (10, b""), (20, b"two")])
+    assert log.read(3, 10).offset == 20
+    assert log.size() == 23
+
+
+def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    for log in (LogReader(tmp_path, "stdout"), LogReader(tmp_path / "nowhere", "all")):
+        assert log.size() == 0
+        assert log.read(7, 10).data == b""
+        assert log.tail(3) == 0
+        assert log.last(10) == b""
+
+
+def test_other_files_of_the_folder_are_not_taken_for_segments(tmp_path: Path) -> None:
+    for name in ("stdout.old", "stdout", "stdout.5.gz", "stderr.0", "claim"):
+        (tmp_path / name).write_bytes(b"not this")
+    assert LogReader(tmp_path, "stdout").size() == 0
+
+
+def test_reading_while_the_oldest_is_dropped_never_goes_back_and_ends_at_the_end(tmp_path: Path) -> None:
+    total = 400_000
+
+    def write() -> None:
+        log = Log(str(tmp_path), "stdout", limit=8192, segment=1024)
+        for number in range(total // 8):
+            log.write(b"%07d\n" % number)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    reader, offset = LogReader(tmp_path, "stdout"), 0
+    while offset < total:
+        chunk = reader.read(offset, 3000)
+        assert chunk.offset >= offset
+        for at in range(-chunk.offset % 8, len(chunk.data) - 7, 8):
+            assert int(chunk.data[at : at + 7]) == (chunk.offset + at) // 8
+        offset = chunk.end
+    writer.join()
+    assert reader.read(total, 10).data == b""
