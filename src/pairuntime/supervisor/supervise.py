@@ -100,6 +100,7 @@ class _Attempt:
         self._childless = False
         self._stop = None  # type: dict[str, object] | None
         self._signals_sent = []  # type: list[int]
+        self._asked = set()  # type: set[int]
 
     def run(self) -> "None":
         reserved = self._reserve()
@@ -241,6 +242,7 @@ class _Attempt:
         deadline = None  # type: float | None
         stopping = False
         asked = False
+        late = False
         while not (self._status is not None and self._childless and not self._reads):
             timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
             for fd, _ in self._poll.poll(None if timeout is None else int(timeout * 1000) + 1):
@@ -260,8 +262,13 @@ class _Attempt:
             now = time.monotonic()
             if not stopping and self._stop_requested():
                 stopping = asked = True
-                self._signal_all(signal.SIGTERM)
+                self._ask_all()
                 deadline = now + self._grace_s
+            elif stopping and self._status is not None and not late:
+                # Whoever was being forked while we asked missed it. Only now, though: what the main
+                # process starts before it ends is its way of ending well.
+                late = True
+                self._ask_all()
             elif self._status is not None and deadline is None:
                 # The main process is gone: what it left gets a moment to end by itself (a `tee` that
                 # empties its pipe), then is asked, then killed.
@@ -269,7 +276,7 @@ class _Attempt:
             elif deadline is not None and now >= deadline:
                 if not asked:
                     asked = True
-                    self._signal_all(signal.SIGTERM)
+                    self._ask_all()
                     deadline = now + self._linger_s
                 else:
                     self._kill_all()
@@ -333,11 +340,14 @@ class _Attempt:
         own = os.getpid()
         return sorted(set(self._cgroup.members()).union(tree.descendants(own)).difference((own,)))
 
-    def _signal_all(self, signum: "int") -> "None":
+    def _ask_all(self) -> "None":
+        """Nobody is asked twice: to many programs a second SIGTERM means `at once`."""
         for pid in self._everyone():
-            tree.send(pid, signum)
-            tree.send(pid, signal.SIGCONT)
-        self._note_sent(signum)
+            if pid not in self._asked:
+                self._asked.add(pid)
+                tree.send(pid, signal.SIGTERM)
+                tree.send(pid, signal.SIGCONT)
+        self._note_sent(signal.SIGTERM)
 
     def _kill_all(self) -> "None":
         self._cgroup.kill_others()
