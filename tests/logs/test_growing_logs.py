@@ -83,7 +83,7 @@ def test_when_the_kernel_could_not_note_everything_everybody_looks(
         watch = watching.watch(tmp_path)
         overflow = growth._EVENT.pack(-1, 0x4000, 0, 0)
         with monkeypatch.context() as patch:
-            patch.setattr(growth.os, "read", lambda fd, size: overflow)
+            patch.setattr(os, "read", lambda fd, size: overflow)
             watching._read()
         assert watch.event.is_set()
         watch.close()
