@@ -120,7 +120,8 @@ class _few_processes:  # noqa: N801 (reads as a verb where it stands)
         if not _ROOT:
             # Limits count all processes of the account: what it has now, and these.
             threads = sum(_threads_of_ours(name) for name in os.listdir("/proc") if name.isdigit())
-            resource.prlimit(self._pid, resource.RLIMIT_NPROC, (threads + self._more, resource.RLIM_INFINITY))
+            self._before = resource.prlimit(self._pid, resource.RLIMIT_NPROC)
+            resource.prlimit(self._pid, resource.RLIMIT_NPROC, (threads + self._more, self._before[1]))
             return
         # Root is exempt from that limit, not from a cgroup's.
         try:
@@ -132,8 +133,7 @@ class _few_processes:  # noqa: N801 (reads as a verb where it stands)
 
     def __exit__(self, *_: object) -> None:
         if not _ROOT:
-            hard = resource.prlimit(self._pid, resource.RLIMIT_NPROC)[1]
-            resource.prlimit(self._pid, resource.RLIMIT_NPROC, (hard, hard))
+            resource.prlimit(self._pid, resource.RLIMIT_NPROC, self._before)
             return
         (self._group.parent / "cgroup.procs").write_text(str(self._pid))
         deadline = time.monotonic() + 5

@@ -89,6 +89,11 @@ class ProcessEngine:
         if self._zygote is not None:
             await self._zygote.close()
         self._files.shutdown()
+        if self._hold.root is not None:
+            try:
+                self._hold.root.rmdir()
+            except OSError:
+                pass  # tasks go on in there
 
     # -- reading -------------------------------------------------------------------------------
 
