@@ -26,15 +26,15 @@ def test_a_subscriber_hears_of_a_new_job_before_its_submitter_goes_on(store: Sto
 
 
 def test_only_requests_of_somebody_reach_those_who_act_on_them(store: Store) -> None:
-    requests: list[int] = []
+    requests: list[dict[int, bool]] = []
     store.changes.subscribe_requests(requests.append)
 
     async def main() -> None:
         inserted = await store.write_batched(INSERT_JOB, job("a"))
         await store.write(lambda conn: update_job(conn, inserted.id, sub_state="AttemptRunning"))
-        assert requests == [inserted.id]
+        assert requests == [{inserted.id: False}]
         await store.write(lambda conn: set_execution_type(conn, inserted.id, "STOP"))
-        assert requests == [inserted.id] * 2
+        assert requests == [{inserted.id: False}, {inserted.id: True}]
 
     asyncio.run(main())
 

@@ -323,7 +323,7 @@ def test_active_jobs_come_with_the_tasks_of_their_current_attempt(store: Store, 
     ]
 
 
-def test_used_resources_count_the_tasks_that_hold_a_place(store: Store, new_job: MakeJob) -> None:
+def test_held_places_are_those_of_tasks_that_are_not_over(store: Store, new_job: MakeJob) -> None:
     running, over = ids(insert(store, new_job("running"), new_job("over")))
     held: dict[str, Any] = {"node": "n1", "cpu": 2, "memory_mb": 100, "gpus": "[0, 3]"}
 
@@ -341,7 +341,9 @@ def test_used_resources_count_the_tasks_that_hold_a_place(store: Store, new_job:
         jobs.update_job(conn, over, sub_state="Completed", exit_code=0)
 
     store.write_sync(write)
-    assert store.read_sync(jobs.used_resources) == {"n1": (4, 200, 4)}
+    held = store.read_sync(jobs.held_places)
+    assert {(place.vc, place.node) for place in held} == {("default", "n1")}
+    assert (sum(p.cpu for p in held), sum(p.memory_mb for p in held), sum(p.gpus for p in held)) == (4, 200, 4)
 
 
 def test_an_attempt_is_written_over(store: Store, new_job: MakeJob) -> None:

@@ -30,6 +30,24 @@ ADDITIONS = Fields(
             "A tar in the cluster's source store, unpacked into the working directory before the commands.",
             required=("sha256", "size"),
         ),
+        "after": Items(
+            Fields(
+                {
+                    "job": Text(
+                        "A job of yours by its name, or anybody's as user~name.",
+                        pattern=r"[\w.~-]+",
+                        form="the name of a job",
+                    ),
+                    "on": Choice(
+                        "success", "end", doc="What it must have done: succeeded, or ended in any way."
+                    ),
+                },
+                required=("job",),
+            ),
+            "Jobs that must be over before this one starts.",
+        ),
+        "arrayLimit": Int("How many tasks may run at a time; for jobs without a gang.", minimum=1),
+        "timeLimit": Int("Seconds after which a task is asked to end, then killed.", minimum=1),
     },
     "What openpaisdk adds to a job.",
 )
@@ -117,11 +135,22 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
+class After:
+    """A job that must be over first. ``success``: it must have succeeded."""
+
+    job: str
+    success: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Additions:
     """What we add to the protocol, from ``extras.openpaisdk``."""
 
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     sources: Sources | None = None
+    after: tuple[After, ...] = ()
+    array_limit: int = 0
+    time_limit_s: int | None = None
 
 
 NO_ADDITIONS = Additions()
@@ -136,4 +165,9 @@ def additions(extras: Mapping[str, Any]) -> Additions:
     return Additions(
         environment=MappingProxyType(dict(ours.get("environment", {}))),
         sources=Sources(sources["sha256"], int(sources["size"])) if sources else None,
+        after=tuple(
+            After(item["job"], item.get("on", "success") == "success") for item in ours.get("after", ())
+        ),
+        array_limit=int(ours.get("arrayLimit", 0)),
+        time_limit_s=ours.get("timeLimit"),
     )

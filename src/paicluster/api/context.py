@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import GUEST, INVALID, Identity, Tokens
 from paicluster.engines.interface import LogSource, Node
 from paicluster.logs.growth import Growth
+from paicluster.scheduler.needs import Amount
 from paicluster.store import Store
 
 APPLICATIONS_REFUSED = "Applications are not allowed to do this operation."
@@ -30,6 +31,8 @@ class Context:
     logs: LogSource
     growth: Growth
     nodes: Callable[[], Sequence[Node]]
+    # What each virtual cluster is entitled to.
+    shares: Mapping[str, Amount]
     # Seconds the controller has been busy with one pass.
     controller_age: Callable[[], float]
     sources: Path

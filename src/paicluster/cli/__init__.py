@@ -68,5 +68,12 @@ def _serve_options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds between asking a task to stop and killing it",
     )
+    add(
+        "--virtual-cluster",
+        action="append",
+        default=[],
+        metavar="NAME=GPUS,CORES,MEMORY_MB",
+        help="a share of the cluster; may be given several times, 'default' has the rest",
+    )
     add("--embedded", action="store_true", help=argparse.SUPPRESS)
     add("--idle-exit", type=float, metavar="S", help=argparse.SUPPRESS)

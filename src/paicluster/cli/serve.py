@@ -30,9 +30,9 @@ from paicluster.auth import accounts
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import Tokens, new_token_row
-from paicluster.config.settings import Settings
+from paicluster.config.settings import Settings, shares, virtual_clusters
 from paicluster.controller.launching import LaunchSettings
-from paicluster.controller.loop import Controller
+from paicluster.controller.loop import Controller, whole
 from paicluster.engines.process.engine import ProcessEngine
 from paicluster.engines.process.machine import process_identity, this_machine
 from paicluster.logs.growth import Growth
@@ -57,6 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         memory_mb=arguments.memory_mb,
         gpus=arguments.gpus,
         grace_s=arguments.grace,
+        virtual_clusters=virtual_clusters(arguments.virtual_cluster),
         embedded=arguments.embedded,
         idle_exit_s=arguments.idle_exit,
     ).check()
@@ -138,6 +139,7 @@ class _Server:
             memory_mb=settings.memory_mb,
             gpus=settings.gpus,
         )
+        entitled = shares(whole([node]), settings.virtual_clusters)
         engine = ProcessEngine(home, node, grace_s=settings.grace_s)
         store = Store.open(home / "cluster.db")
         keys = home / "keys"
@@ -154,7 +156,7 @@ class _Server:
             unseal=sealer.unseal,
             job_token=tokens.of_job,
         )
-        controller = Controller(store, engine, launching, grace_s=settings.grace_s)
+        controller = Controller(store, engine, launching, shares=entitled, grace_s=settings.grace_s)
         door = build(
             Context(
                 store=store,
@@ -164,6 +166,7 @@ class _Server:
                 logs=engine,
                 growth=growth,
                 nodes=engine.nodes,
+                shares=entitled,
                 controller_age=controller.pass_age,
                 sources=sources,
                 version=f"v{__version__}",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from openpaisdk.errors import UsageError
+from openpaisdk.errors import ConfigError, UsageError
+from paicluster.scheduler.needs import Amount
+
+DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,8 @@ class Settings:
     memory_mb: int | None = None
     gpus: int | None = None
     grace_s: float = 10.0
+    # The shares of virtual clusters beside `default`, which has the rest.
+    virtual_clusters: Mapping[str, Amount] = field(default_factory=dict)
     # One person on this machine; everything comes from the command that started us.
     embedded: bool = False
     idle_exit_s: float | None = None
@@ -38,3 +45,33 @@ class Settings:
             if file and not Path(file).is_file():
                 raise UsageError(f"There is no file {file}.")
         return self
+
+
+_SHARE = re.compile(r"([A-Za-z0-9_]+)=(\d+),(\d+),(\d+)")
+
+
+def virtual_clusters(texts: Sequence[str]) -> dict[str, Amount]:
+    """``NAME=GPUS,CORES,MEMORY_MB``, each once."""
+    found: dict[str, Amount] = {}
+    for text in texts:
+        match = _SHARE.fullmatch(text)
+        if match is None:
+            raise UsageError(f"A virtual cluster is given as NAME=GPUS,CORES,MEMORY_MB, not as {text!r}.")
+        name = match[1]
+        if name in found or name == DEFAULT:
+            raise UsageError(f"The virtual cluster {name} is there already; 'default' always has the rest.")
+        found[name] = Amount(int(match[3]), int(match[4]), int(match[2]))
+    return found
+
+
+def shares(whole: Amount, given: Mapping[str, Amount]) -> dict[str, Amount]:
+    """Every virtual cluster with its share; `default` has what the others leave."""
+    rest = whole
+    for amount in given.values():
+        rest = rest.minus(amount)
+    if min(rest) < 0:
+        raise ConfigError(
+            "The virtual clusters together have more than the cluster.",
+            hint=f"There are {whole.gpu} GPUs, {whole.cpu} cores and {whole.memory_mb} MB in all.",
+        )
+    return {DEFAULT: rest, **given}

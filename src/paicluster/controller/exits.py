@@ -17,6 +17,9 @@ from paicluster.engines.interface import Observation, Phase
 LOST = -101
 NOT_STARTABLE = -1204
 NOT_LAUNCHED = -120
+PREEMPTED = -1003
+OUT_OF_TIME = -1004
+NEVER_STARTED = -1100
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ def needs_log(seen: Observation, *, stop_code: int | None) -> bool:
         seen.phase is Phase.ENDED
         and not seen.start_error
         and not (stop_code is not None and seen.stopped)
+        and not seen.timed_out
         and origin_code(seen) != 0
     )
 
@@ -57,6 +61,11 @@ def task_exit(seen: Observation, *, stop_code: int | None, log_tail: bytes = b""
     if seen.start_error:
         return TaskExit(NOT_STARTABLE, {"exitCode": NOT_STARTABLE, "caughtException": seen.start_error})
     origin = origin_code(seen)
+    if seen.timed_out and (origin != 0 or seen.killed_by_us):
+        why = "The task ran longer than its time limit."
+        return TaskExit(
+            OUT_OF_TIME, {"exitCode": OUT_OF_TIME, "originUserExitCode": origin, "caughtException": why}
+        )
     if seen.stopped and stop_code is not None and (origin != 0 or seen.killed_by_us):
         return TaskExit(
             stop_code,
@@ -78,4 +87,6 @@ def _why_stopped(stop_code: int | None) -> str:
         return STOP_DIAGNOSTICS
     if stop_code == STOPPED_TO_COMPLETE:
         return COMPLETE_DIAGNOSTICS
+    if stop_code == PREEMPTED:
+        return "The task gave way to a job with a right to what it used."
     return "The task could not be launched."

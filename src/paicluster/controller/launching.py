@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +29,8 @@ class LaunchSettings:
     job_token: Callable[[JobRow], str]
 
 
-def gang_of(record: Record, settings: LaunchSettings) -> list[TaskLaunch]:
-    """Everything the engine needs for the tasks of the current attempt that have not been started."""
+def gang_of(record: Record, settings: LaunchSettings, uids: Sequence[str]) -> list[TaskLaunch]:
+    """Everything the engine needs to start these tasks of the current attempt."""
     job = record.job
     places = [
         TaskPlace(
@@ -79,8 +79,9 @@ def gang_of(record: Record, settings: LaunchSettings) -> list[TaskLaunch]:
             cpu=int(task.cpu),
             memory_mb=task.memory_mb,
             gpus=tuple(json.loads(task.gpus or "[]")),
+            time_limit_s=job.additions.time_limit_s,
         )
-        for task in record.live
+        for task in (record.tasks[uid] for uid in uids)
     ]
 
 

@@ -1,60 +1,90 @@
-"""What is taken on each node by tasks that are not known to be gone."""
+"""What is taken on each node by tasks that are not known to be gone, and for whom."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from paicluster.engines.interface import Node
-from paicluster.scheduler.firstcome import NodeRoom
+from paicluster.scheduler.needs import Amount
+from paicluster.scheduler.rooms import Room
 from paicluster.store.rows import TaskRow
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """On whose account a task runs. ``guest``: opportunistic, outside of any share."""
+
+    vc: str
+    user: str
+    guest: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    job_id: int
+    node: str
+    amount: Amount
+    gpus: tuple[int, ...]
+    ports: tuple[int, ...]
+    holder: Holder
+
+
 class Ledger:
+    """Every entry changes every sum, so that the sums need never be counted anew."""
+
     def __init__(self) -> None:
-        self._held: dict[str, TaskRow] = {}
-        self._ports: dict[int, str] = {}
+        self._held: dict[str, Held] = {}
+        self._ports: set[int] = set()
+        self.by_node: dict[str, Amount] = {}
+        self.by_vc: dict[str, Amount] = {}
+        self.by_user: dict[str, Amount] = {}
 
     def clear(self) -> None:
-        self._held.clear()
+        for kept in (self._held, self.by_node, self.by_vc, self.by_user):
+            kept.clear()
         self._ports.clear()
 
-    def take(self, task: TaskRow) -> None:
-        self._held[task.uid] = task
-        for numbers in json.loads(task.ports or "{}").values():
-            for port in numbers:
-                self._ports[port] = task.uid
+    def take(self, task: TaskRow, holder: Holder) -> None:
+        if task.uid in self._held:
+            return
+        ports = tuple(port for numbers in json.loads(task.ports or "{}").values() for port in numbers)
+        gpus = tuple(json.loads(task.gpus or "[]"))
+        amount = Amount(int(task.cpu), task.memory_mb, len(gpus))
+        held = Held(task.job_id, task.node or "", amount, gpus, ports, holder)
+        self._held[task.uid] = held
+        self._ports.update(ports)
+        self._add(held, 1)
 
     def free(self, uid: str) -> None:
-        task = self._held.pop(uid, None)
-        if task is not None:
-            for numbers in json.loads(task.ports or "{}").values():
-                for port in numbers:
-                    if self._ports.get(port) == uid:
-                        del self._ports[port]
+        held = self._held.pop(uid, None)
+        if held is not None:
+            self._ports.difference_update(held.ports)
+            self._add(held, -1)
+
+    def _add(self, held: Held, times: int) -> None:
+        sums = [(self.by_node, held.node), (self.by_user, held.holder.user)]
+        if not held.holder.guest:
+            sums.append((self.by_vc, held.holder.vc))
+        for kept, key in sums:
+            kept[key] = kept.get(key, Amount()).plus(held.amount, times)
 
     def ports_taken(self, ports: Iterable[int]) -> bool:
-        return any(port in self._ports for port in ports)
+        return not self._ports.isdisjoint(ports)
 
-    def rooms(self, nodes: Sequence[Node]) -> list[NodeRoom]:
-        used: dict[str, tuple[float, int, set[int]]] = {node.name: (0, 0, set()) for node in nodes}
-        for task in self._held.values():
-            if task.node in used:
-                cpu, memory, gpus = used[task.node]
-                gpus.update(json.loads(task.gpus or "[]"))
-                used[task.node] = (cpu + task.cpu, memory + task.memory_mb, gpus)
+    def held(self) -> Iterable[Held]:
+        return self._held.values()
+
+    def rooms(self, nodes: Sequence[Node]) -> list[Room]:
+        taken: dict[str, set[int]] = {}
+        for held in self._held.values():
+            if held.gpus:
+                taken.setdefault(held.node, set()).update(held.gpus)
         rooms = []
         for node in nodes:
-            cpu, memory, gpus = used[node.name]
-            rooms.append(
-                NodeRoom(
-                    node.name,
-                    node.cpu,
-                    node.memory_mb,
-                    len(node.gpus),
-                    int(node.cpu - cpu),
-                    node.memory_mb - memory,
-                    tuple(gpu for gpu in node.gpus if gpu not in gpus),
-                )
-            )
+            total = Amount(node.cpu, node.memory_mb, len(node.gpus))
+            free = total.minus(self.by_node.get(node.name, Amount()))
+            gone = taken.get(node.name, set())
+            rooms.append(Room(node.name, total, free, tuple(gpu for gpu in node.gpus if gpu not in gone)))
         return rooms

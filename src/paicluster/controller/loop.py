@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sqlalchemy import Connection
@@ -17,9 +16,11 @@ from paicluster.controller import exits, steps
 from paicluster.controller.changes import Changes, Event
 from paicluster.controller.launching import LaunchSettings, gang_of
 from paicluster.controller.ledger import Ledger
-from paicluster.controller.record import ATTEMPT_COMPLETED, COMPLETED, PENDING, Record
-from paicluster.engines.interface import Engine, LaunchFailed, Observation, Phase
-from paicluster.scheduler.firstcome import Start, plan
+from paicluster.controller.queue import Queue, judge
+from paicluster.controller.record import ATTEMPT_COMPLETED, COMPLETED, PENDING, PREPARING, RUNNING, Record
+from paicluster.engines.interface import Engine, LaunchFailed, Node, Observation, Phase
+from paicluster.scheduler.needs import Amount
+from paicluster.scheduler.plan import Guest, Preempt, Snapshot, Start, plan
 from paicluster.store import Store, jobs
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow, TaskRow
 
@@ -28,7 +29,7 @@ log = logging.getLogger("paicluster.controller")
 # A hint that was lost is made up for this often, while tasks run.
 _SWEEP_S = 30.0
 _LOG_TAIL = 10 << 20
-_FRONT = 8
+_READ_AT_ONCE = 500
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 
@@ -40,6 +41,7 @@ class Controller:
         engine: Engine,
         settings: LaunchSettings,
         *,
+        shares: Mapping[str, Amount] | None = None,
         grace_s: float = 10.0,
     ):
         self._store = store
@@ -48,14 +50,17 @@ class Controller:
         self._grace_s = grace_s
         self._records: dict[int, Record] = {}
         self._job_of: dict[str, int] = {}
-        # Jobs that wait, oldest first. Only those near the front are in hand; the others are a number.
-        self._queue: list[int] = []
-        # Those that can never fit stand aside: the cluster's size does not change while it runs.
-        self._never: set[int] = set()
+        self._queue = Queue()
+        # What was last said about why a job waits.
+        self._reasons: dict[int, str] = {}
+        # Jobs that were submitted, and jobs whose conditions may have changed.
+        self._submitted: set[int] = set()
+        self._recheck: set[int] = set()
         # Tasks this controller has told the engine to stop; a new controller tells it again.
         self._stop_sent: set[str] = set()
         self._ledger = Ledger()
         self._nodes = {node.name: node for node in engine.nodes()}
+        self._shares = shares if shares is not None else {"default": whole(engine.nodes())}
         self._requests: set[int] = set()
         self._hints: set[str] = set()
         self._wake = asyncio.Event()
@@ -95,31 +100,14 @@ class Controller:
     @property
     def busy(self) -> bool:
         """Whether any job is not over."""
-        return bool(self._records or self._queue)
+        return bool(self._records or self._queue or self._submitted)
 
     # -- waking --------------------------------------------------------------------------------
 
     def _request(self, requests: dict[int, bool]) -> None:
         for job_id, again in requests.items():
-            if again or job_id in self._records:
-                self._requests.add(job_id)
-            else:
-                self._enqueue(job_id)
+            (self._requests if again else self._submitted).add(job_id)
         self._wake.set()
-
-    def _enqueue(self, job_id: int) -> None:
-        if not self._queue or self._queue[-1] < job_id:
-            self._queue.append(job_id)
-            return
-        at = bisect_left(self._queue, job_id)
-        if self._queue[at] != job_id:
-            self._queue.insert(at, job_id)
-
-    def _dequeue(self, job_id: int) -> None:
-        self._never.discard(job_id)
-        at = bisect_left(self._queue, job_id)
-        if at < len(self._queue) and self._queue[at] == job_id:
-            del self._queue[at]
 
     def _hint(self, uid: str) -> None:
         if uid in self._job_of:
@@ -175,11 +163,15 @@ class Controller:
         touched: dict[int, Record] = {}
         changes = Changes()
         now_ms = _now_ms()
+        if self._submitted:
+            await self._take_in()
         if requests:
             for record in await self._refresh(requests):
                 touched[record.row.id] = record
         if hints:
             await self._observe(hints, touched, changes, now_ms)
+        if self._recheck:
+            await self._judge_conditions(changes, now_ms)
         for record in touched.values():
             steps.settle(record, changes, now_ms)
             self._file(record, changes, now_ms)
@@ -194,6 +186,33 @@ class Controller:
         self._arm_sweep()
         if not self.busy:
             self.idle_since = time.monotonic()
+
+    async def _take_in(self) -> None:
+        """New jobs: to the queue, as what the scheduler compares."""
+        submitted, self._submitted = sorted(self._submitted), set()
+        for start in range(0, len(submitted), _READ_AT_ONCE):
+            part = submitted[start : start + _READ_AT_ONCE]
+            for job in await self._store.read(lambda conn, part=part: jobs.pending_jobs(conn, part)):  # type: ignore[misc]
+                if self._queue.add(job):
+                    self._recheck.add(job.id)
+
+    async def _judge_conditions(self, changes: Changes, now_ms: int) -> None:
+        """Jobs that wait for others: let them go, or end them when what they wait for cannot come."""
+        held = {job_id: self._queue.conditions(job_id) for job_id in self._recheck}
+        self._recheck = set()
+        names = sorted({condition.framework for conditions in held.values() for condition in conditions})
+        states = await self._store.read(lambda conn: jobs.states_of(conn, names))
+        for job_id, conditions in held.items():
+            verdict = judge(conditions, states)
+            if verdict.met:
+                self._queue.release(job_id)
+            elif verdict.broken:
+                for record in await self._refresh([job_id]):
+                    steps.fail_unstarted(record, verdict.broken, changes, now_ms)
+                    self._file(record, changes, now_ms)
+            else:
+                waits_for = ", ".join(c.framework for c in conditions)
+                self._say_waiting(job_id, f"The job waits for {waits_for} to be over.", changes)
 
     async def _observe(
         self, uids: Iterable[str], touched: dict[int, Record], changes: Changes, now_ms: int
@@ -251,16 +270,21 @@ class Controller:
             elif job_id not in self._timers:
                 loop = asyncio.get_running_loop()
                 self._timers[job_id] = loop.call_later(wait_ms / 1000, self._retry_due, job_id)
-        if state == PENDING:
-            if job_id not in self._never:
-                self._enqueue(job_id)
+        if state == PENDING or (
+            state in (PREPARING, RUNNING) and not record.job.gang and any(record.unstarted())
+        ):
+            self._queue.add_started(record.waiting_job())
         else:
-            self._dequeue(job_id)
+            self._queue.remove(job_id)
         if state == COMPLETED:
             self._forget_tasks(record)
             timer = self._timers.pop(job_id, None)
             if timer is not None:
                 timer.cancel()
+            self._reasons.pop(job_id, None)
+            self._recheck.update(self._queue.waiting_for(record.row.framework))
+            if self._recheck:
+                self._wake.set()
             del self._records[job_id]
 
     def _retry_due(self, job_id: int) -> None:
@@ -273,46 +297,64 @@ class Controller:
             self._wake.set()
 
     async def _start_what_fits(self, changes: Changes, now_ms: int) -> None:
-        """Start jobs from the front of the queue, a few in hand at a time, until one must wait."""
-        more = True
-        while more and self._queue:
-            front = self._queue[:_FRONT]
-            unknown = [job_id for job_id in front if job_id not in self._records]
-            if unknown:
-                await self._refresh(unknown)
-            records = []
-            for job_id in front:
-                record = self._records.get(job_id)
-                if record is None:
-                    self._dequeue(job_id)
-                    continue
-                steps.settle(record, changes, now_ms)
-                if record.row.sub_state == PENDING:
-                    records.append(record)
-                else:  # stopped before it was taken up
-                    self._file(record, changes, now_ms)
-            more = self._start(records, changes, now_ms)
+        """One plan over everything that waits; whoever is to start is then taken in hand."""
+        if not len(self._queue.waiting):
+            return
+        decisions = plan(self._snapshot(), self._queue.waiting)
+        unknown = [d.job_id for d in decisions if isinstance(d, Start) and d.job_id not in self._records]
+        if unknown:
+            await self._refresh(unknown)
+        for decision in decisions:
+            if isinstance(decision, Start):
+                self._start(decision, changes, now_ms)
+            elif isinstance(decision, Preempt):
+                steps.give_way(self._records[decision.job_id], decision.for_job, changes)
+            else:
+                self._say_waiting(decision.job_id, decision.reason, changes)
+                if decision.never:
+                    self._queue.set_aside(decision.job_id)
 
-    def _start(self, records: list[Record], changes: Changes, now_ms: int) -> bool:
-        """Whether all of them got what they needed, so that those behind them may be looked at."""
-        rooms = self._ledger.rooms(list(self._nodes.values()))
-        decided = plan(rooms, (record.need() for record in records))
-        for decision in decided:
-            record = self._records[decision.job_id]
-            if not isinstance(decision, Start):
-                steps.say_waiting(record, decision.reason, changes)
-                if not decision.never:
-                    return False
-                self._dequeue(decision.job_id)
-                self._never.add(decision.job_id)
-                continue
-            steps.place(
+    def _snapshot(self) -> Snapshot:
+        guests = [r for r in self._records.values() if r.guest and r.live]
+        guests.sort(key=lambda record: record.row.launched_ms or _now_ms(), reverse=True)
+        held: dict[int, list[tuple[str, Amount, tuple[int, ...]]]] = {}
+        if guests:
+            for entry in self._ledger.held():
+                held.setdefault(entry.job_id, []).append((entry.node, entry.amount, entry.gpus))
+        partial = {}
+        for record in self._records.values():
+            if not record.job.gang and record.row.id in self._queue.waiting:
+                limit = record.request().need.limit
+                room = limit - len(record.live) if limit else 1 << 30
+                partial[record.row.id] = (record.unstarted(), room)
+        return Snapshot(
+            rooms=self._ledger.rooms(list(self._nodes.values())),
+            shares=self._shares,
+            used=self._ledger.by_vc,
+            held_by=self._ledger.by_user,
+            guests=[Guest(r.row.id, tuple(held.get(r.row.id, ())), r.leaving) for r in guests],
+            partial=partial,
+        )
+
+    def _start(self, decision: Start, changes: Changes, now_ms: int) -> None:
+        record = self._records.get(decision.job_id)
+        self._queue.remove(decision.job_id)
+        if record is None:
+            return  # gone meanwhile
+        steps.settle(record, changes, now_ms)
+        if record.row.sub_state in (PENDING, PREPARING, RUNNING):
+            placed = steps.place(
                 record, decision.seats, self._nodes, self._ledger, self._engine.ports_free, changes, now_ms
             )
-            self._dequeue(decision.job_id)
-            for uid in record.tasks:
-                self._job_of[uid] = decision.job_id
-        return True
+            for task in placed:
+                self._job_of[task.uid] = decision.job_id
+            self._reasons.pop(decision.job_id, None)
+        self._file(record, changes, now_ms)
+
+    def _say_waiting(self, job_id: int, reason: str, changes: Changes) -> None:
+        if self._reasons.get(job_id) != reason:
+            self._reasons[job_id] = reason
+            changes.events.append(Event(job_id, "Warning", "FailedScheduling", reason, "default-scheduler"))
 
     def _forget_tasks(self, record: Record) -> None:
         for uid in record.tasks:
@@ -331,10 +373,14 @@ class Controller:
             record.launching = asyncio.create_task(self._launch_gang(record))
 
     async def _launch_gang(self, record: Record) -> None:
-        uids = [task.uid for task in record.live]
+        """Everything that is to be started of a job; for one without a gang more may come meanwhile."""
+        uids: list[str] = []
+        launched: set[str] = set()
         abandoned = True
         try:
-            await self._engine.launch(gang_of(record, self._settings))
+            while uids := [t.uid for t in record.live if t.sub_state == PREPARING and t.uid not in launched]:
+                await self._engine.launch(gang_of(record, self._settings, uids))
+                launched.update(uids)
             # From here on the engine hints by itself: at the start, at the end, when a supervisor dies.
             abandoned = False
         except LaunchFailed as error:
@@ -372,13 +418,14 @@ class Controller:
             kept.clear()
         self._stop_sent.clear()
         self._queue.clear()
-        self._never.clear()
+        self._reasons.clear()
+        self._submitted.clear()
+        self._recheck.clear()
         self._ledger.clear()
         waiting, loaded = await self._store.read(_read_active)
         for row, tasks, spec, attempt in loaded:
             self._adopt(row, tasks, spec, attempt)
-        for job_id in waiting:
-            self._enqueue(job_id)
+        self._submitted.update(waiting)
         self._requests.update(self._records)
         self._hints.update(self._job_of)
         self._wake.set()
@@ -408,7 +455,7 @@ class Controller:
         for task in record.tasks.values():
             self._job_of[task.uid] = row.id
             if task.sub_state != COMPLETED:
-                self._ledger.take(task)
+                self._ledger.take(task, record.holder())
 
 
 _Loaded = tuple[JobRow, tuple[TaskRow, ...], JobSpecRow, AttemptRow | None]
@@ -444,6 +491,14 @@ def _read_some(
         for job_id in known
         if (row := jobs.get_job_by_id(conn, job_id)) is not None
     }
+
+
+def whole(nodes: Sequence[Node]) -> Amount:
+    """All that the nodes have together."""
+    total = Amount()
+    for node in nodes:
+        total = total.plus(Amount(node.cpu, node.memory_mb, len(node.gpus)))
+    return total
 
 
 def _now_ms() -> int:

@@ -1,4 +1,4 @@
-"""What the controller keeps in hand of a job that is not over. A copy: the truth is in the database."""
+"""What the controller keeps in hand of a job that has started, or is about to. The database has the truth."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import asyncio
 from dataclasses import dataclass, field
 
 from openpaisdk.protocol import Job
-from openpaisdk.protocol.retries import RetryCounts
-from paicluster.scheduler.firstcome import JobNeed, RoleNeed
+from openpaisdk.protocol.retries import RetryCounts, decide_retry
+from paicluster.controller.ledger import Holder
+from paicluster.controller.queue import level_of
+from paicluster.scheduler.needs import Request, request_of
+from paicluster.scheduler.plan import OPPORTUNISTIC
+from paicluster.scheduler.waiting import WaitingJob
 from paicluster.store.rows import AttemptRow, JobRow, TaskRow
 
 PENDING = "AttemptCreationPending"
@@ -24,9 +28,8 @@ class Record:
     job: Job
     sealed: bytes | None
     attempt: AttemptRow | None = None
-    # The tasks of the current attempt by uid.
+    # The task attempts of the current attempt by uid; of each task the latest one.
     tasks: dict[str, TaskRow] = field(default_factory=dict)
-    waiting_reason: str = ""
     launching: asyncio.Task[None] | None = None
 
     @property
@@ -37,15 +40,47 @@ class Record:
     def live(self) -> list[TaskRow]:
         return [task for task in self.tasks.values() if task.sub_state != COMPLETED]
 
-    def need(self) -> JobNeed:
-        return JobNeed(
-            self.row.id,
-            tuple(
-                RoleNeed(role.name, role.instances, r.cpu, r.memory_mb, r.gpu)
-                for role in self.job.task_roles
-                for r in (role.resources,)
-            ),
+    @property
+    def guest(self) -> bool:
+        return level_of(self.row.priority) == OPPORTUNISTIC
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it was told to give way: its tasks are to stop, and nothing was decided about it."""
+        return self.row.exit_code is None and any(task.stop_requested for task in self.live)
+
+    def holder(self) -> Holder:
+        return Holder(self.row.vc, self.row.username, self.guest)
+
+    def request(self) -> Request:
+        return request_of(self.job, self.row.username)
+
+    def waiting_job(self) -> WaitingJob:
+        return WaitingJob(
+            self.row.id, self.row.vc, self.row.username, level_of(self.row.priority), self.request().need
         )
 
     def retry_counts(self) -> RetryCounts:
         return RetryCounts(self.row.retries, self.row.retries_user, self.row.platform_streak)
+
+    def is_retried(self, task: TaskRow) -> bool:
+        """Whether a task that ended is started again by itself; never in a gang."""
+        if self.job.gang or task.sub_state != COMPLETED or task.stop_requested:
+            return False
+        counts = RetryCounts(task.retries_total, task.retries_accountable, task.retries_total)
+        policy = self.job.task_retry_policy(task.role)
+        return decide_retry(policy, counts, task.exit_code or 0).retry
+
+    def unstarted(self) -> tuple[tuple[int, ...], ...]:
+        """Which tasks of each role are still to be started, or started again."""
+        busy = {(t.role, t.task_index) for t in self.tasks.values() if not self.is_retried(t)}
+        return tuple(
+            tuple(index for index in range(role.instances) if (role.name, index) not in busy)
+            for role in self.job.task_roles
+        )
+
+    def task_at(self, role: str, index: int) -> TaskRow | None:
+        for task in self.tasks.values():
+            if task.role == role and task.task_index == index:
+                return task
+        return None

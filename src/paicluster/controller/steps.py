@@ -19,7 +19,7 @@ from openpaisdk.protocol.completion import (
 from openpaisdk.protocol.ports import draw_ports
 from openpaisdk.protocol.retries import decide_retry
 from paicluster.controller.changes import Changes, Event
-from paicluster.controller.exits import TaskExit
+from paicluster.controller.exits import NEVER_STARTED, PREEMPTED, TaskExit
 from paicluster.controller.ledger import Ledger
 from paicluster.controller.record import (
     ATTEMPT_COMPLETED,
@@ -31,7 +31,7 @@ from paicluster.controller.record import (
     Record,
 )
 from paicluster.engines.interface import Node
-from paicluster.scheduler.firstcome import TaskSeat
+from paicluster.scheduler.rooms import TaskSeat
 from paicluster.store.rows import AttemptRow, TaskRow
 from paicluster.store.writer import job_token_id
 
@@ -72,14 +72,16 @@ def place(
     ports_free: PortsFree,
     changes: Changes,
     now_ms: int,
-) -> None:
+) -> list[TaskRow]:
     """Write the intent: a row for each task with a fresh uid, ports and GPUs."""
     order = {role.name: number for number, role in enumerate(record.job.task_roles)}
     resources = {role.name: role.resources for role in record.job.task_roles}
-    record.tasks = {}
+    holder = record.holder()
+    placed = []
     for seat in seats:
         need = resources[seat.role]
         uid, ports = _draw(seat.node, need.ports, ledger, ports_free)
+        before = record.task_at(seat.role, seat.index)
         task = TaskRow(
             uid=uid,
             job_id=record.row.id,
@@ -87,8 +89,8 @@ def place(
             role=seat.role,
             role_order=order[seat.role],
             task_index=seat.index,
-            task_attempt=0,
-            task_uid=uid,
+            task_attempt=0 if before is None else before.task_attempt + 1,
+            task_uid=uid if before is None else before.task_uid,
             sub_state=PREPARING,
             node=seat.node,
             ip=nodes[seat.node].ip,
@@ -97,14 +99,25 @@ def place(
             cpu=need.cpu,
             memory_mb=need.memory_mb,
             created_ms=now_ms,
+            retries_total=0 if before is None else before.retries_total + 1,
+            retries_accountable=0 if before is None else before.retries_accountable + _counts(before),
         )
+        if before is not None:
+            del record.tasks[before.uid]
         record.tasks[uid] = task
-        ledger.take(task)
+        ledger.take(task, holder)
         changes.new_tasks.append(task)
-    set_attempt(record, changes, sub_state=PREPARING, created_ms=now_ms)
-    set_job(record, changes, sub_state=PREPARING)
+        placed.append(task)
+    if record.row.sub_state == PENDING:
+        set_attempt(record, changes, sub_state=PREPARING, created_ms=now_ms)
+        set_job(record, changes, sub_state=PREPARING)
     changes.launch.append(record.row.id)
-    record.waiting_reason = ""
+    return placed
+
+
+def _counts(ended: TaskRow) -> int:
+    """1 when the end of this task attempt was the user's doing."""
+    return 0 if ended.lost else 1
 
 
 def _draw(
@@ -124,12 +137,22 @@ def _draw(
     return uid, ports
 
 
-def say_waiting(record: Record, reason: str, changes: Changes) -> None:
-    if record.waiting_reason != reason:
-        record.waiting_reason = reason
-        changes.events.append(
-            Event(record.row.id, "Warning", "FailedScheduling", reason, "default-scheduler")
-        )
+def give_way(record: Record, for_job: int, changes: Changes) -> None:
+    """Ask an opportunistic job's tasks to end; what is decided about it follows when they have."""
+    for task in record.live:
+        if not task.stop_requested:
+            set_task(record, changes, task.uid, stop_requested=True)
+            changes.stop.append(task.uid)
+    message = f"The job gives way to job number {for_job}, which has a right to what it uses."
+    changes.events.append(Event(record.row.id, "Warning", "Preempted", message, "default-scheduler"))
+
+
+def fail_unstarted(record: Record, why: str, changes: Changes, now_ms: int) -> None:
+    """The job can never start: what it waited for did not come."""
+    verdict = Verdict(NEVER_STARTED, "", None, None, False, why)
+    _finish_attempt(record, verdict, changes, now_ms)
+    _finish_job(record, changes, now_ms)
+    changes.events.append(Event(record.row.id, "Warning", "DependencyNeverSatisfied", why))
 
 
 # -- what was seen --------------------------------------------------------------------------------
@@ -171,6 +194,9 @@ def stop_code_of(record: Record, task: TaskRow) -> int | None:
     """Why we asked this task to stop; None when we did not."""
     if not task.stop_requested:
         return None
+    if record.row.exit_code is None:
+        # Nothing was decided about the job: its tasks gave way to another.
+        return PREEMPTED
     return STOPPED_BY_USER if record.row.exit_code == STOPPED_BY_USER else STOPPED_TO_COMPLETE
 
 
@@ -204,7 +230,7 @@ def _verdict(record: Record) -> Verdict | None:
     outcomes = [
         TaskOutcome(task.role, task.task_index, task.exit_code or 0, task.completed_ms or 0)
         for task in record.tasks.values()
-        if task.sub_state == COMPLETED
+        if task.sub_state == COMPLETED and not record.is_retried(task)
     ]
     verdict = decide(policies, outcomes, stop_requested=False)
     if verdict is None and record.stop_wanted:
@@ -252,7 +278,7 @@ def _attempt_over(record: Record, changes: Changes, now_ms: int) -> None:
         return
     counts = record.retry_counts()
     started = record.attempt.launched_ms if record.attempt is not None else None
-    if started is not None and completed_ms - started >= _PROGRESS_MS:
+    if code == PREEMPTED or (started is not None and completed_ms - started >= _PROGRESS_MS):
         counts = counts.after_progress()
     decision = decide_retry(record.job.retry_policy(), counts, code, jitter=random.random())
     if not decision.retry:
@@ -284,7 +310,6 @@ def _attempt_over(record: Record, changes: Changes, now_ms: int) -> None:
 
 def begin_next_attempt(record: Record, changes: Changes) -> None:
     record.tasks = {}
-    record.waiting_reason = ""
     set_job(
         record,
         changes,

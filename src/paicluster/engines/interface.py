@@ -48,6 +48,8 @@ class TaskLaunch:
     cpu: int = 1
     memory_mb: int = 0
     gpus: tuple[int, ...] = ()
+    # Counted from the start; then asked to end, then killed.
+    time_limit_s: int | None = None
 
 
 class Phase(Enum):
@@ -72,6 +74,8 @@ class Observation:
     stopped: bool = False
     # We sent the signal that ended it.
     killed_by_us: bool = False
+    # It had used up its time before it ended.
+    timed_out: bool = False
 
 
 ABSENT = Observation(Phase.ABSENT)

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from openpaisdk.protocol import Job
+from openpaisdk.protocol.states import framework_name
 
 
 class Amount(NamedTuple):
@@ -69,28 +70,55 @@ class Need:
             return self.total
         return min((role.each for role in self.roles), key=lambda each: (each.gpu, each.cpu, each.memory_mb))
 
-    def to_text(self) -> str:
-        roles = [[role.role, role.instances, *role.each] for role in self.roles]
-        return json.dumps({"roles": roles, "gang": self.gang, "limit": self.limit}, separators=(",", ":"))
+
+class Condition(NamedTuple):
+    """A job, by its full name, that must be over first; ``success``: and have succeeded."""
+
+    framework: str
+    success: bool
 
 
-@lru_cache(maxsize=4096)
-def need_from_text(text: str) -> Need:
-    """Jobs of the same shape get the same object: comparing them is then quick."""
-    told = json.loads(text)
-    return Need(
-        tuple(RoleNeed(name, count, Amount(cpu, mb, gpu)) for name, count, cpu, mb, gpu in told["roles"]),
-        told["gang"],
-        told["limit"],
-    )
+class Request(NamedTuple):
+    """All that the scheduler wants to know of a job: what it needs, and what it waits for before that."""
+
+    need: Need
+    after: tuple[Condition, ...] = ()
 
 
-def need_of(job: Job) -> Need:
-    return Need(
+def request_of(job: Job, username: str) -> Request:
+    """A dependency without an owner is on a job of the same user."""
+    need = Need(
         tuple(
             RoleNeed(role.name, role.instances, Amount(r.cpu, r.memory_mb, r.gpu))
             for role in job.task_roles
             for r in (role.resources,)
         ),
         job.gang,
+        0 if job.gang else job.additions.array_limit,
     )
+    after = tuple(
+        Condition(item.job if "~" in item.job else framework_name(username, item.job), item.success)
+        for item in job.additions.after
+    )
+    return Request(need, after)
+
+
+def to_text(request: Request) -> str:
+    need, after = request
+    roles = [[role.role, role.instances, *role.each] for role in need.roles]
+    told: dict[str, object] = {"roles": roles, "gang": need.gang, "limit": need.limit}
+    if after:
+        told["after"] = after
+    return json.dumps(told, separators=(",", ":"))
+
+
+@lru_cache(maxsize=4096)
+def from_text(text: str) -> Request:
+    """Jobs of the same shape get the same object: comparing them is then quick."""
+    told = json.loads(text)
+    need = Need(
+        tuple(RoleNeed(name, count, Amount(cpu, mb, gpu)) for name, count, cpu, mb, gpu in told["roles"]),
+        told["gang"],
+        told["limit"],
+    )
+    return Request(need, tuple(Condition(*item) for item in told.get("after", ())))

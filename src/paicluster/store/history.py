@@ -13,7 +13,7 @@ from sqlalchemy import Connection, bindparam, select, update
 
 from paicluster.store.bulk import insert_rows
 from paicluster.store.prepared import Prepared, execute
-from paicluster.store.rows import AttemptRow, EventRow, TaskRow
+from paicluster.store.rows import AttemptRow, EventRow, HeldPlace, TaskRow
 from paicluster.store.tables import attempts, events, tasks
 from paicluster.store.writer import touch, touch_all
 
@@ -86,13 +86,12 @@ def task_rows(rows: Iterable[Sequence[Any]]) -> list[TaskRow]:
     return [TaskRow(*(*row[:-2], bool(row[-2]), bool(row[-1]))) for row in rows]
 
 
-def used_resources(conn: Connection) -> dict[str, tuple[float, int, int]]:
-    """What the tasks that hold a place on a node take there: cores, memory in MB, GPUs."""
-    used: dict[str, tuple[float, int, int]] = {}
-    for node, task_cpu, task_memory, gpus in execute(conn, _HOLDING).fetchall():
-        cpu, memory, count = used.get(node, (0, 0, 0))
-        used[node] = (cpu + task_cpu, memory + task_memory, count + len(msgspec.json.decode(gpus or "[]")))
-    return used
+def held_places(conn: Connection) -> list[HeldPlace]:
+    """What each task that holds a place on a node takes there."""
+    return [
+        HeldPlace(vc, node, cpu, memory_mb, len(msgspec.json.decode(gpus or "[]")))
+        for vc, node, cpu, memory_mb, gpus in execute(conn, _HOLDING).fetchall()
+    ]
 
 
 _of_attempt = TASKS.where(tasks.c.job_id == bindparam("job"), tasks.c.attempt == bindparam("attempt"))
@@ -103,7 +102,7 @@ _OF_TASK = Prepared(
     )
 )
 _HOLDING = (
-    "SELECT tasks.node, tasks.cpu, tasks.memory_mb, tasks.gpus FROM jobs JOIN tasks"
+    "SELECT jobs.vc, tasks.node, tasks.cpu, tasks.memory_mb, tasks.gpus FROM jobs JOIN tasks"
     " ON tasks.job_id = jobs.id AND tasks.attempt = jobs.attempt"
     " WHERE jobs.sub_state != 'Completed' AND tasks.node IS NOT NULL AND tasks.completed_ms IS NULL"
 )

@@ -5,6 +5,7 @@ Everything that changes a job also notes it for the change feed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, literal_column, select, update
 
 from openpaisdk.errors import NotFound
-from openpaisdk.protocol.states import job_state
+from openpaisdk.protocol.states import SubState, job_state
 from paicluster.store.bulk import insert_rows
 from paicluster.store.history import (
     TASKS,
@@ -21,17 +22,17 @@ from paicluster.store.history import (
     attempts_of,
     events_of,
     get_task,
+    held_places,
     insert_tasks,
     task_attempts_of,
     task_rows,
     tasks_of,
     update_tasks,
     upsert_attempt,
-    used_resources,
 )
 from paicluster.store.listing import JobQuery, ListPage, list_jobs
 from paicluster.store.prepared import Prepared, execute
-from paicluster.store.rows import ActiveJob, AttemptRow, EventRow, JobRow, JobSpecRow, TaskRow
+from paicluster.store.rows import ActiveJob, AttemptRow, EventRow, JobRow, JobSpecRow, PendingJob, TaskRow
 from paicluster.store.submissions import INSERT_JOB, Inserted, InsertResult, NewJob, forget_keys, insert_jobs
 from paicluster.store.summary import decode_tags, encode_tags, render_summary
 from paicluster.store.tables import job_specs, jobs, tasks
@@ -49,6 +50,7 @@ __all__ = [
     "JobSpecRow",
     "ListPage",
     "NewJob",
+    "PendingJob",
     "TaskRow",
     "active_jobs",
     "add_event",
@@ -60,19 +62,21 @@ __all__ = [
     "get_job",
     "get_job_by_id",
     "get_task",
+    "held_places",
     "insert_jobs",
     "insert_tasks",
     "job_spec",
     "list_jobs",
+    "pending_jobs",
     "remove_tag",
     "set_execution_type",
+    "states_of",
     "tags_of",
     "task_attempts_of",
     "tasks_of",
     "update_job",
     "update_tasks",
     "upsert_attempt",
-    "used_resources",
 ]
 
 _COLUMNS = tuple(field.name for field in fields(JobRow))
@@ -108,6 +112,27 @@ def job_spec(conn: Connection, job_id: int) -> JobSpecRow | None:
     """What was submitted."""
     row = _SPEC.run(conn, id=job_id).fetchone()
     return None if row is None else JobSpecRow(*row)
+
+
+def pending_jobs(conn: Connection, job_ids: Sequence[int]) -> list[PendingJob]:
+    """Those of these jobs that wait to be started and are not to be stopped."""
+    query = (
+        select(jobs.c.id, jobs.c.vc, jobs.c.username, jobs.c.priority, job_specs.c.need)
+        .join(job_specs, job_specs.c.job_id == jobs.c.id)
+        .where(
+            jobs.c.id.in_(job_ids),
+            jobs.c.sub_state == SubState.CREATION_PENDING.value,
+            jobs.c.execution_type == "START",
+        )
+        .order_by(jobs.c.id)
+    )
+    return [PendingJob(*row) for row in conn.execute(query)]
+
+
+def states_of(conn: Connection, frameworks: Sequence[str]) -> dict[str, str]:
+    """The states of those jobs that there are, by full name."""
+    rows = conn.execute(select(jobs.c.framework, jobs.c.state).where(jobs.c.framework.in_(frameworks)))
+    return {row.framework: row.state for row in rows}
 
 
 def active_jobs(conn: Connection) -> list[ActiveJob]:

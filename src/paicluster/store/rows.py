@@ -50,6 +50,28 @@ class JobSpecRow:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldPlace:
+    """What one task takes on a node, on the account of a virtual cluster."""
+
+    vc: str
+    node: str
+    cpu: float
+    memory_mb: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingJob:
+    """A job that waits, as the scheduler wants to know it; ``need`` is the text the submission gave."""
+
+    id: int
+    vc: str
+    username: str
+    priority: str | None
+    need: str
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptRow:
     job_id: int
     attempt: int

@@ -26,7 +26,7 @@ class NewJob:
 
     ``config`` is what was submitted with its secrets masked, ``job`` the JSON the cluster re-reads,
     ``sealed`` the sealed secrets. With an ``idempotency_key`` comes ``body_sha256``, the digest (hex) of the
-    request's body. ``generation`` is ``v1`` or ``v2``.
+    request's body. ``generation`` is ``v1`` or ``v2``. ``need`` is a text of the scheduler's own.
     """
 
     username: str
@@ -40,6 +40,7 @@ class NewJob:
     total_roles: int = 1
     priority: str | None = None
     generation: str = "v2"
+    need: str = ""
     sealed: bytes | None = None
     tags: tuple[str, ...] = ()
     idempotency_key: str | None = None
@@ -68,7 +69,7 @@ _JOB_COLUMNS = (
     "execution_type", "retries", "retries_user", "retries_platform", "platform_streak", "submission_ms",
     "created_ms", "total_gpus", "total_tasks", "total_roles", "attempt", "generation", "tags",
 )  # fmt: skip
-_SPEC_COLUMNS = ("job_id", "config", "job", "sealed")
+_SPEC_COLUMNS = ("job_id", "config", "job", "sealed", "need")
 _TAG_COLUMNS = ("job_id", "tag", "submission_ms")
 _KEY_COLUMNS = ("username", "key", "body_sha256", "job_id", "created_ms")
 
@@ -115,7 +116,7 @@ def _insert(conn: Connection, new: list[tuple[int, NewJob]]) -> None:
         conn,
         "job_specs",
         _SPEC_COLUMNS,
-        [(job_id, item.config, item.job, item.sealed) for job_id, item in new],
+        [(job_id, item.config, item.job, item.sealed, item.need) for job_id, item in new],
     )
     tags = [
         (job_id, tag, _whole_seconds(item.submission_ms))

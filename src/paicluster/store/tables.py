@@ -119,6 +119,8 @@ job_specs = Table(
     Column("config", Text, nullable=False),
     Column("job", Text, nullable=False),
     Column("sealed", LargeBinary),
+    # What the scheduler compares, without reading the job.
+    Column("need", Text, nullable=False),
 )
 
 job_tags = Table(

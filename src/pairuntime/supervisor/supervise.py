@@ -98,6 +98,8 @@ class _Attempt:
         self._main = 0
         self._status = None  # type: int | None
         self._childless = False
+        self._time_limit_s = int(spec.get("time_limit_s") or 0)  # type: ignore[call-overload]
+        self._timed_out = False
         self._stop = None  # type: dict[str, object] | None
         self._signals_sent = []  # type: list[int]
         self._asked = set()  # type: set[int]
@@ -124,6 +126,7 @@ class _Attempt:
                 "signal": signum,
                 "start_error": error,
                 "stopped": self._stop is not None,
+                "timed_out": self._timed_out,
                 "signals_sent": self._signals_sent,
                 "started_ms": started_ms,
                 "elapsed_ms": elapsed_ms,
@@ -240,12 +243,15 @@ class _Attempt:
     def _carry(self) -> "None":
         """Until the main process has ended, the rest of its tree is gone, and the pipes are empty."""
         deadline = None  # type: float | None
+        # When its time is up; never, without a limit.
+        expires = time.monotonic() + self._time_limit_s if self._time_limit_s else None
         stopping = False
         asked = False
         late = False
         while not (self._status is not None and self._childless and not self._reads):
-            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-            for fd, _ in self._poll.poll(None if timeout is None else int(timeout * 1000) + 1):
+            due = [moment for moment in (deadline, None if stopping else expires) if moment is not None]
+            timeout = int(max(0.0, min(due) - time.monotonic()) * 1000) + 1 if due else None
+            for fd, _ in self._poll.poll(timeout):
                 if fd == self._wake:
                     _drain(self._wake)
                 else:
@@ -260,7 +266,9 @@ class _Attempt:
                         self._close(fd)
                 continue
             now = time.monotonic()
-            if not stopping and self._stop_requested():
+            if not stopping and self._status is None and expires is not None and now >= expires:
+                self._timed_out = True
+            if not stopping and (self._stop_requested() or self._timed_out):
                 stopping = asked = True
                 self._ask_all()
                 deadline = now + self._grace_s

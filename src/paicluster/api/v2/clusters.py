@@ -1,7 +1,8 @@
-"""Virtual clusters: for now there is one, `default`, and it is the whole cluster."""
+"""Virtual clusters: what each is entitled to, what its jobs use, and what the nodes have."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from starlette.requests import Request
@@ -10,40 +11,57 @@ from starlette.responses import Response
 from openpaisdk.errors import NotFound
 from paicluster.api.answers import answer
 from paicluster.api.context import Context, context, identify
+from paicluster.scheduler.needs import Amount
 from paicluster.store import jobs
 
-DEFAULT = "default"
 
-
-def _resources(cpu: float, memory_mb: int, gpu: int) -> dict[str, Any]:
+def _resources(amount: Amount) -> dict[str, Any]:
+    cpu, memory_mb, gpu = amount
     return {"cpu": cpu, "memory": memory_mb, "gpu": gpu, "vCores": cpu, "GPUs": gpu}
 
 
-async def _default(ctx: Context) -> dict[str, Any]:
-    nodes = ctx.nodes()
-    used = await ctx.store.read(jobs.used_resources)
-    cpu, memory, gpu = (sum(values) for values in zip(*used.values(), strict=True)) if used else (0, 0, 0)
-    total_gpu = sum(len(node.gpus) for node in nodes)
-    total = _resources(sum(n.cpu for n in nodes), sum(n.memory_mb for n in nodes), total_gpu)
-    return {
-        "capacity": 100,
-        "maxCapacity": 100,
-        "usedCapacity": 100 * gpu / total_gpu if total_gpu else 0,
-        "dedicated": False,
-        "resourcesUsed": _resources(cpu, int(memory), int(gpu)),
-        "resourcesGuaranteed": total,
-        "resourcesTotal": total,
-    }
+async def _all(ctx: Context) -> dict[str, Any]:
+    used: dict[str, Amount] = {}
+    for place in await ctx.store.read(jobs.held_places):
+        taken = Amount(int(place.cpu), place.memory_mb, place.gpus)
+        used[place.vc] = used.get(place.vc, Amount()).plus(taken)
+    all_gpus = sum(share.gpu for share in ctx.shares.values())
+    found = {}
+    for name, share in ctx.shares.items():
+        taken = used.get(name, Amount())
+        percent = 100 * share.gpu / all_gpus if all_gpus else 100 / len(ctx.shares)
+        found[name] = {
+            "capacity": percent,
+            "maxCapacity": percent,
+            "usedCapacity": 100 * taken.gpu / all_gpus if all_gpus else 0,
+            "dedicated": False,
+            "resourcesUsed": _resources(taken),
+            "resourcesGuaranteed": _resources(share),
+            "resourcesTotal": _resources(share),
+        }
+    return found
 
 
 async def list_clusters(request: Request) -> Response:
     await identify(request)
-    return answer({DEFAULT: await _default(context(request))})
+    ctx = context(request)
+    if "nodes" in request.query_params:
+        held = await ctx.store.read(jobs.held_places)
+        in_use = Counter({node.name: 0 for node in ctx.nodes()})
+        for place in held:
+            in_use[place.node] += place.gpus
+        return answer({node.name: _node(len(node.gpus), in_use[node.name]) for node in ctx.nodes()})
+    return answer(await _all(ctx))
+
+
+def _node(total: int, used: int) -> dict[str, int]:
+    return {"gpuUsed": used, "gpuAvailable": total - used, "gpuTotal": total}
 
 
 async def one_cluster(request: Request) -> Response:
     await identify(request)
     name = request.path_params["vc"]
-    if name != DEFAULT:
+    found = await _all(context(request))
+    if name not in found:
         raise NotFound(f"Vc {name} not found", code="NoVirtualClusterError")
-    return answer(await _default(context(request)))
+    return answer(found[name])

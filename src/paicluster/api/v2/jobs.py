@@ -17,12 +17,15 @@ from paicluster.api.answers import answer, body_of, encode, form_or_json, whole_
 from paicluster.api.context import Context, context, identify
 from paicluster.api.v2 import shapes
 from paicluster.auth.tokens import Identity
+from paicluster.scheduler.needs import Request as Wanted
+from paicluster.scheduler.needs import request_of, to_text
 from paicluster.store import jobs
 from paicluster.store.listing import DEFAULT_LIMIT, LARGEST_LIMIT
 from paicluster.store.rows import JobRow
 from paicluster.store.submissions import INSERT_JOB, NewJob
 
 _KEY_LENGTH = 255
+MOST_TASKS = 10_000
 
 
 async def submit(request: Request) -> Response:
@@ -35,6 +38,15 @@ async def submit(request: Request) -> Response:
         raise InvalidParameters(f"The job must be UTF-8 text; its byte {error.start} is not.") from None
     job = read_job(text)
     _check_sources(ctx, job)
+    if job.virtual_cluster not in ctx.shares:
+        raise Forbidden(
+            f"User {identity.username} is not allowed to do operation in {job.virtual_cluster}.",
+            hint=f"There is {', '.join(ctx.shares)}.",
+        )
+    if job.total_tasks > MOST_TASKS:
+        raise InvalidParameters(f"A job may have {MOST_TASKS} tasks at most; this one has {job.total_tasks}.")
+    wanted = request_of(job, identity.username)
+    await _check_conditions(ctx, wanted)
     framework = framework_name(identity.username, job.name)
     sealed = None
     config = job_text = text
@@ -58,6 +70,7 @@ async def submit(request: Request) -> Response:
             total_tasks=job.total_tasks,
             total_roles=len(job.task_roles),
             priority=job.priority,
+            need=to_text(wanted),
             sealed=sealed,
             idempotency_key=key,
             body_sha256=hashlib.sha256(body).hexdigest() if key is not None else "",
@@ -75,6 +88,17 @@ def _check_sources(ctx: Context, job: Job) -> None:
             code="NoSourcesError",
             hint="Upload them first, with PUT /api/v2/sources/<sha256>.",
         )
+
+
+async def _check_conditions(ctx: Context, wanted: Wanted) -> None:
+    """A job that waits for one that is not there would wait for ever."""
+    if not wanted.after:
+        return
+    names = [condition.framework for condition in wanted.after]
+    there = await ctx.store.read(lambda conn: jobs.states_of(conn, names))
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise no_job(", ".join(missing))
 
 
 async def list_jobs(request: Request) -> Response:

@@ -93,6 +93,7 @@ def prepare(folder: Path, task: TaskLaunch, spec: dict[str, object], shared_file
         "cwd": str(work),
         "env": environment,
         "mask": list(task.secrets),
+        "time_limit_s": task.time_limit_s,
     }
     aside = folder / "spec.aside"
     _write(aside, json.dumps(spec))
@@ -177,6 +178,7 @@ def _from_record(ended: dict[str, object]) -> Observation:
         start_error=str(ended.get("start_error") or ""),
         stopped=bool(ended.get("stopped")),
         killed_by_us=isinstance(sent, list) and signum in sent,
+        timed_out=bool(ended.get("timed_out")),
     )
 
 

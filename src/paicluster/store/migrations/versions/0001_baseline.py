@@ -135,6 +135,7 @@ def upgrade() -> None:
         sa.Column("config", sa.Text(), nullable=False),
         sa.Column("job", sa.Text(), nullable=False),
         sa.Column("sealed", sa.LargeBinary(), nullable=True),
+        sa.Column("need", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("job_id"),
     )

@@ -1,0 +1,109 @@
+"""Jobs on their way to a start: held back by other jobs, waiting for room, or too large for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from paicluster.scheduler.needs import Condition, from_text
+from paicluster.scheduler.waiting import DEFAULT_LEVEL, LEVELS, Waiting, WaitingJob
+from paicluster.store.rows import PendingJob
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``met``: it may go on. ``broken``: why it never will. Neither: it still waits for others."""
+
+    met: bool = False
+    broken: str = ""
+
+
+def level_of(priority: str | None) -> str:
+    return priority if priority in LEVELS else DEFAULT_LEVEL
+
+
+class Queue:
+    """Jobs here are not in hand: what is kept of each is what the scheduler compares."""
+
+    def __init__(self) -> None:
+        self.waiting = Waiting()
+        self._never: set[int] = set()
+        self._held: dict[int, PendingJob] = {}
+        self._dependents: dict[str, set[int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(len(self.waiting) or self._never or self._held)
+
+    def clear(self) -> None:
+        self.waiting.clear()
+        self._never.clear()
+        self._held.clear()
+        self._dependents.clear()
+
+    def add(self, job: PendingJob) -> tuple[Condition, ...]:
+        """Take a job in. What it waits for is given back: until that is over it is held."""
+        request = from_text(job.need)
+        if not request.after:
+            self._wait(job)
+            return ()
+        self._held[job.id] = job
+        for condition in request.after:
+            self._dependents.setdefault(condition.framework, set()).add(job.id)
+        return request.after
+
+    def release(self, job_id: int) -> None:
+        """What held it is over: now it waits for room."""
+        job = self._held.pop(job_id, None)
+        if job is not None:
+            self._forget_conditions(job)
+            self._wait(job)
+
+    def add_started(self, job: WaitingJob) -> None:
+        """A job of which a part is still to be started."""
+        self.waiting.remove(job.job_id)
+        self.waiting.add(job)
+
+    def set_aside(self, job_id: int) -> None:
+        """It can never fit, as things are."""
+        self.waiting.remove(job_id)
+        self._never.add(job_id)
+
+    def remove(self, job_id: int) -> None:
+        self.waiting.remove(job_id)
+        self._never.discard(job_id)
+        job = self._held.pop(job_id, None)
+        if job is not None:
+            self._forget_conditions(job)
+
+    def conditions(self, job_id: int) -> tuple[Condition, ...]:
+        job = self._held.get(job_id)
+        return () if job is None else from_text(job.need).after
+
+    def waiting_for(self, framework: str) -> Iterable[int]:
+        return tuple(self._dependents.get(framework, ()))
+
+    def _wait(self, job: PendingJob) -> None:
+        need = from_text(job.need).need
+        self.waiting.add(WaitingJob(job.id, job.vc, job.username, level_of(job.priority), need))
+
+    def _forget_conditions(self, job: PendingJob) -> None:
+        for condition in from_text(job.need).after:
+            dependents = self._dependents.get(condition.framework)
+            if dependents is not None:
+                dependents.discard(job.id)
+                if not dependents:
+                    del self._dependents[condition.framework]
+
+
+def judge(conditions: Iterable[Condition], states: Mapping[str, str]) -> Verdict:
+    """``states`` has the state of every job that there is."""
+    met = True
+    for condition in conditions:
+        state = states.get(condition.framework)
+        if state is None:
+            return Verdict(broken=f"The job {condition.framework} that it waits for is not there any more.")
+        over = state in ("SUCCEEDED", "FAILED", "STOPPED")
+        if over and condition.success and state != "SUCCEEDED":
+            return Verdict(broken=f"The job {condition.framework} that it waits for ended as {state}.")
+        met = met and over
+    return Verdict(met=met)
