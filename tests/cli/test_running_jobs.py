@@ -138,10 +138,12 @@ prerequisites: [{name: img, type: dockerimage, uri: host}]
 taskRoles:
   main:
     dockerImage: img
+    completion: {minSucceededInstances: -1}
     resourcePerInstance: {cpu: 1, memoryMB: 64, gpu: 0}
     commands: [echo one, "echo role $PAI_CURRENT_TASK_ROLE_NAME"]
   second:
     dockerImage: img
+    completion: {minSucceededInstances: -1}
     resourcePerInstance: {cpu: 1, memoryMB: 64, gpu: 0}
     commands: ["echo I am $PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX"]
 """

@@ -132,13 +132,13 @@ def test_a_cluster_that_moved_is_found_again(peer) -> None:
         gone = f"http://127.0.0.1:{s.getsockname()[1]}"
     asked = []
 
-    def renew(following: bool) -> Endpoint:
-        asked.append(following)
+    def renew(why: str) -> Endpoint:
+        asked.append(why)
         return Endpoint(p.uri, "me", "new")
 
     c = Cluster("local", Endpoint(gone, "me", "old"), renew=renew)
     assert c.jobs() == []
-    assert asked == [False] and p.requests[0].headers["authorization"] == "Bearer new"
+    assert asked == ["gone"] and p.requests[0].headers["authorization"] == "Bearer new"
 
 
 def test_a_token_that_was_replaced_is_read_anew(peer) -> None:

@@ -104,6 +104,15 @@ def test_stopping_now_ends_jobs_whose_cluster_was_stopped_before(newcomer) -> No
     assert newcomer.state(job) == "STOPPED"
 
 
+def test_commands_while_the_cluster_stops_and_starts_all_succeed(newcomer) -> None:
+    newcomer.pai("start-cluster")
+    stopper = newcomer.begin("stop-cluster")
+    commands = [newcomer.begin("list-jobs", "-o", "json") for _ in range(3)]
+    for process in (stopper, *commands):
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, (out, err)
+
+
 def test_a_killed_cluster_is_started_anew_and_nothing_is_lost(newcomer) -> None:
     job = newcomer.pai("sub", "sleep 1; echo survived").out.strip()
     os.kill(newcomer.handshake()["pid"], signal.SIGKILL)

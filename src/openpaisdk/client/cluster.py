@@ -25,7 +25,7 @@ class Cluster:
         alias: str,
         endpoint: Endpoint,
         *,
-        renew: Callable[[bool], Endpoint | None] | None = None,
+        renew: Callable[[str], Endpoint | None] | None = None,
         is_embedded: bool = False,
     ):
         self.alias = alias

@@ -9,6 +9,7 @@ import json
 import time
 
 from openpaisdk.client.failures import no_answer
+from openpaisdk.client.transport import FOLLOWING
 from openpaisdk.client.values import number, text
 from openpaisdk.client.wire import WireError
 from openpaisdk.errors import ConnectionFailed, Unavailable
@@ -104,7 +105,7 @@ def follow(cluster: Cluster, wanted: Wanted, *, patience: float = PATIENCE) -> I
         tries += 1
         if cluster.transport.renew:
             try:
-                cluster.transport.endpoint = cluster.transport.renew(True) or cluster.transport.endpoint
+                cluster.transport.endpoint = cluster.transport.renew(FOLLOWING) or cluster.transport.endpoint
             except (OSError, ConnectionFailed, Unavailable):
                 pass  # it is asked again in a moment
 

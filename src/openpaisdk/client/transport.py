@@ -20,6 +20,8 @@ CONNECT_TIMEOUT = 10.0
 TIMEOUT = 60.0
 TRIES = 3
 PAUSES = (0.1, 0.4, 1.0)
+GONE, FOLLOWING, TOKEN_REFUSED = "gone", "following", "token refused"
+"""Why a cluster is looked for again."""
 REST_SERVER = "/rest-server"
 """Where OpenPAI's front door keeps its API. A cluster without the front door has it at the root."""
 
@@ -50,10 +52,8 @@ class Endpoint:
 class Transport:
     """Requests to one cluster. Everything sent is safe to send again: reads, whole writes, or under a key."""
 
-    def __init__(
-        self, alias: str, endpoint: Endpoint, renew: Callable[[bool], Endpoint | None] | None = None
-    ):
-        """``renew(following)`` finds the cluster again after it moved; None says it is not back yet."""
+    def __init__(self, alias: str, endpoint: Endpoint, renew: Callable[[str], Endpoint | None] | None = None):
+        """``renew(why)`` finds the cluster again after it moved; None says it is not back yet."""
         self.alias = alias
         self.endpoint = endpoint
         self.renew = renew
@@ -89,7 +89,7 @@ class Transport:
                     continue  # the kept connection had gone stale; a fresh one decides
                 if self.renew and not renewed and tries > 1:
                     renewed = True
-                    self.endpoint = self.renew(False) or self.endpoint
+                    self.endpoint = self.renew(GONE) or self.endpoint
                     continue
                 tried += 1
                 if tried >= tries or isinstance(e, TimeoutError) or not _may_pass(e):
@@ -106,7 +106,7 @@ class Transport:
             error = error_of(answer.status, answer.read(), self.where)
             if isinstance(error, Unauthorized) and self.renew and not renewed:
                 renewed = True
-                self.endpoint = self.renew(False) or self.endpoint
+                self.endpoint = self.renew(TOKEN_REFUSED) or self.endpoint
                 self.close()
                 continue
             raise error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openpaisdk.client import Cluster, Endpoint
-from openpaisdk.client.transport import REST_SERVER
+from openpaisdk.client.transport import FOLLOWING, GONE, REST_SERVER
 from openpaisdk.config.clusters import ClusterBook, ClusterEntry
 from openpaisdk.errors import ConfigError
 
@@ -54,8 +54,8 @@ def open_embedded(alias: str, tell: Callable[[str], None] | None = None) -> Clus
     now = ready(tell=tell)
     latest = [now.url]
 
-    def renew(following: bool) -> Endpoint | None:
-        found = again() if following else ready(tell=tell, failed=latest[0])
+    def renew(why: str) -> Endpoint | None:
+        found = again() if why == FOLLOWING else ready(tell=tell, failed=latest[0] if why == GONE else "")
         if found is None:
             return None
         latest[0] = found.url

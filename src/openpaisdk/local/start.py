@@ -22,6 +22,7 @@ LOG = "server.log"
 SAYS = "paicluster: "
 LOG_LIMIT = 4 << 20
 START_LOCK = "start.lock"
+SERVER_LOCK = "server.lock"
 PATIENCE = 60.0
 LEAVING = 15.0
 LOOK = 0.005
@@ -45,6 +46,10 @@ def start(*, tell: Callable[[str], None] | None = None, failed: str = "", port: 
             if tell:
                 tell(f"Replacing the cluster of version {found.version} by {__version__}; its jobs go on.")
             make_way(home, found)
+        elif _wait_until_free(home):
+            found = read_handshake(home)
+            if found and is_alive(found):
+                return found
         elif tell and not os.path.exists(os.path.join(home, "cluster.db")):
             tell("Starting a cluster on this machine (the first time).")
         return _spawn(home, port)
@@ -114,6 +119,31 @@ def _wait_until_gone(found: Handshake, patience: float) -> None:
     deadline = time.monotonic() + patience
     while is_alive(found) and time.monotonic() < deadline:
         time.sleep(LOOK)
+
+
+def _wait_until_free(home: str) -> bool:
+    """Wait for a server that holds the home without a handshake, on its way out or in; was there one?"""
+    waited = False
+    if sys.platform != "win32":
+        import fcntl
+
+        try:
+            fd = os.open(os.path.join(home, SERVER_LOCK), os.O_RDWR)
+        except OSError:
+            return False
+        deadline = time.monotonic() + LEAVING
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                waited = True
+            found = read_handshake(home)
+            if found and is_alive(found):
+                break
+            time.sleep(LOOK)
+        os.close(fd)
+    return waited
 
 
 def _last_words(log: str, said_before: int) -> tuple[str, str]:

@@ -1,0 +1,140 @@
+"""Clusters behind TLS, and through a proxy: the same client, carried by http.client."""
+
+import datetime
+import ipaddress
+import socket
+import ssl
+import threading
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from http_peer import Peer, reply
+
+from openpaisdk.client import Cluster, Endpoint
+from openpaisdk.client.following import Wanted, follow
+from openpaisdk.errors import ConnectionFailed, PaiError
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for 127.0.0.1 that nobody has signed but itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
+    folder = tmp_path_factory.mktemp("tls")
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    plain = serialization.NoEncryption()
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    (folder / "key.pem").write_bytes(pem)
+    return folder
+
+
+class SecurePeer(Peer):
+    def __init__(self, answer, certificate):
+        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+        super().__init__(answer)
+        self.uri = f"https://127.0.0.1:{self.port}"
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            sock = self.context.wrap_socket(sock, server_side=True)
+        except OSError:
+            return
+        super()._serve(sock)
+
+
+@pytest.fixture
+def secure(certificate):
+    peers = []
+
+    def make(answer) -> SecurePeer:
+        peers.append(SecurePeer(answer, certificate))
+        return peers[-1]
+
+    yield make
+    for p in peers:
+        p.close()
+
+
+def test_a_certificate_nobody_vouches_for_is_refused_with_a_way_out(secure) -> None:
+    p = secure(lambda r: reply([]))
+    with pytest.raises(ConnectionFailed, match="certificate is not one this machine trusts") as caught:
+        Cluster("team", Endpoint(p.uri, "me", "t")).jobs()
+    assert "--ca" in caught.value.hint and "--insecure" in caught.value.hint
+    assert p.requests == []
+
+
+def test_a_certificate_of_ones_own_can_be_trusted(secure, certificate) -> None:
+    p = secure(lambda r: reply([]))
+    c = Cluster("team", Endpoint(p.uri, "me", "t", authority_file=str(certificate / "cert.pem")))
+    assert c.jobs() == [] and c.jobs() == []
+    assert p.connections == 1 and p.requests[0].headers["authorization"] == "Bearer t"
+
+
+def test_checking_can_be_switched_off(secure) -> None:
+    p = secure(lambda r: reply([]))
+    assert Cluster("team", Endpoint(p.uri, verify=False)).jobs() == []
+
+
+def test_a_file_of_certificates_that_is_none_is_one_sentence(secure, tmp_path) -> None:
+    (tmp_path / "bad.pem").write_text("nothing")
+    for path in (tmp_path / "bad.pem", tmp_path / "missing.pem"):
+        with pytest.raises(PaiError, match=r"\.pem cannot be used"):
+            Cluster("team", Endpoint("https://127.0.0.1:1", authority_file=str(path))).jobs()
+
+
+def test_a_job_is_followed_over_tls(secure, certificate) -> None:
+    frames = b'{"kind":"log","attempt":0,"taskAttempt":0,"offset":0,"size":3}\nabc'
+    frames += b'{"kind":"end","state":"SUCCEEDED"}\n'
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    p = secure(lambda r: iter([head, b"%x\r\n%s\r\n" % (len(frames), frames), b"0\r\n\r\n"]))
+    c = Cluster("team", Endpoint(p.uri, authority_file=str(certificate / "cert.pem")))
+    assert b"".join(f.data for f in follow(c, Wanted("j"))) == b"abc"
+
+
+def test_tls_goes_through_a_proxy_as_a_tunnel(secure, certificate, monkeypatch) -> None:
+    p = secure(lambda r: reply([]))
+    asked = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def carry(a: socket.socket, b: socket.socket) -> None:
+            try:
+                while data := a.recv(65536):
+                    b.sendall(data)
+            except OSError:
+                pass
+
+        def proxy() -> None:
+            client, _ = listener.accept()
+            asked.append(client.recv(65536).split(b"\r\n")[0].decode())
+            client.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
+            server = socket.create_connection(("127.0.0.1", p.port))
+            threading.Thread(target=carry, args=(server, client), daemon=True).start()
+            carry(client, server)
+
+        threading.Thread(target=proxy, daemon=True).start()
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        c = Cluster("team", Endpoint(f"https://pai.example.org:{p.port}", verify=False))
+        assert c.jobs() == []
+        c.close()
+    assert asked[0].startswith(f"CONNECT pai.example.org:{p.port} ")
