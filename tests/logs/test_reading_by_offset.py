@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paicluster.logs import reader as reader_module
@@ -30,6 +30,7 @@ _TEXT = st.lists(st.sampled_from(b"ab\n"), max_size=60).map(bytes)
 _CUTS = st.lists(st.integers(0, 60), max_size=5)
 
 
+@settings(deadline=None)
 @given(_TEXT, _CUTS, st.integers(0, 60), st.integers(1, 20))
 def test_from_any_offset_the_rest_is_read_whole(
     tmp_path_factory: pytest.TempPathFactory, text: bytes, cuts: list[int], offset: int, limit: int
@@ -45,6 +46,7 @@ def test_from_any_offset_the_rest_is_read_whole(
     assert read == text[offset:]
 
 
+@settings(deadline=None)
 @given(_TEXT, _CUTS, st.integers(0, 8), st.integers(1, 9))
 def test_the_last_lines_are_found_over_segments_and_blocks(
     tmp_path_factory: pytest.TempPathFactory, text: bytes, cuts: list[int], lines: int, block: int
@@ -57,6 +59,7 @@ def test_the_last_lines_are_found_over_segments_and_blocks(
     assert text[offset:] == b"".join(whole[max(0, len(whole) - lines) :])
 
 
+@settings(deadline=None)
 @given(_TEXT, _CUTS, st.integers(0, 70))
 def test_the_last_bytes_are_found_over_segments(
     tmp_path_factory: pytest.TempPathFactory, text: bytes, cuts: list[int], size: int

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paicluster.logs.reader import LogReader
@@ -25,6 +25,7 @@ def _everything(folder: Path, stream: str = "stdout") -> list[tuple[int, bytes]]
         offset = chunk.end
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=30))
 def test_what_was_written_is_read_back_across_segments(
     tmp_path_factory: pytest.TempPathFactory, writes: list[bytes]
@@ -37,6 +38,7 @@ def test_what_was_written_is_read_back_across_segments(
     assert log.offset == sum(map(len, writes))
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40))
 def test_past_the_limit_the_oldest_goes_and_offsets_stay(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pairuntime.supervisor.masking import MASK, Masker
@@ -38,6 +38,7 @@ def _by_definition(secrets: list[bytes], text: bytes) -> bytes:
     return out + text[done:]
 
 
+@settings(deadline=None)
 @given(_SECRETS, _TEXT, st.lists(st.integers(0, 60), max_size=8))
 @example([b"aaaa", b"aaaab"], b"aaaab", [4])
 @example([b"abca", b"cabc"], b"abcabc", [4])
@@ -48,6 +49,7 @@ def test_what_comes_out_does_not_depend_on_how_the_stream_was_cut(
     assert _through(secrets, _cut(text, cuts)) == _by_definition(secrets, text)
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=20), max_size=8))
 def test_without_secrets_every_byte_passes_at_once(chunks: list[bytes]) -> None:
     masker = Masker([])

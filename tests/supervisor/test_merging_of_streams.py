@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairuntime.supervisor import merging
@@ -52,6 +52,7 @@ def _letters(data: bytes, name: str) -> bytes:
     return re.sub(rb"[^a-z]" if name == "stdout" else rb"[^A-Z]", b"", data)
 
 
+@settings(deadline=None)
 @given(_chunks, st.sampled_from(["stdout", "stderr"]))
 def test_every_line_of_both_streams_is_there_intact_and_in_order(chunks: list[_Chunk], last: str) -> None:
     lines = _lines(_merge(chunks, last))
@@ -60,6 +61,7 @@ def test_every_line_of_both_streams_is_there_intact_and_in_order(chunks: list[_C
         assert of_stream == _lines(_stream(chunks, name))
 
 
+@settings(deadline=None)
 @given(_chunks, st.sampled_from(["stdout", "stderr"]))
 def test_no_byte_is_lost_and_at_most_one_line_end_is_added(chunks: list[_Chunk], last: str) -> None:
     merged = _merge(chunks, last)
@@ -67,6 +69,7 @@ def test_no_byte_is_lost_and_at_most_one_line_end_is_added(chunks: list[_Chunk],
     assert total <= len(merged) <= total + 1
 
 
+@settings(deadline=None)
 @given(chunks=_chunks, last=st.sampled_from(["stdout", "stderr"]))
 def test_long_lines_are_whole_too_while_patience_lasts(chunks: list[_Chunk], last: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -77,6 +80,7 @@ def test_long_lines_are_whole_too_while_patience_lasts(chunks: list[_Chunk], las
         assert of_stream == _lines(_stream(chunks, name))
 
 
+@settings(deadline=None)
 @given(chunks=_chunks, last=st.sampled_from(["stdout", "stderr"]))
 def test_when_patience_ends_a_long_line_is_broken_but_no_byte_is_lost(
     chunks: list[_Chunk], last: str
