@@ -57,6 +57,10 @@ class Need:
     limit: int = 0
 
     @cached_property
+    def tasks(self) -> int:
+        return sum(role.instances for role in self.roles)
+
+    @cached_property
     def total(self) -> Amount:
         total = Amount()
         for role in self.roles:

@@ -149,15 +149,13 @@ class _Pass:
         return False
 
     def _never(self, vc: str, share: Amount, need: Need) -> str:
-        if not need.smallest.fits(share):
-            too_large = f"The job asks for more than the virtual cluster {vc} has."
-            return f"{too_large} {why_not(self._empty, need)}".strip()
-        empty = [room.copy() for room in self._empty]
-        seats = seat(empty, need)
-        wanted = sum(role.instances for role in need.roles)
-        if len(seats) == wanted or (seats and not need.gang):
-            return ""
-        return why_not(self._empty, need)
+        """Why it could not start even on the empty cluster; nothing when it could."""
+        seats = seat([room.copy() for room in self._empty], need)
+        if len(seats) < (need.tasks if need.gang else 1):
+            return why_not(self._empty, need)
+        return (
+            "" if need.smallest.fits(share) else f"The job asks for more than the virtual cluster {vc} has."
+        )
 
     def _seats(self, job_id: int, need: Need, quota: Amount, vc: str, *, guest: bool) -> tuple[TaskSeat, ...]:
         """Where it could start now, within its quota and without delaying whoever waits longer."""
@@ -166,7 +164,7 @@ class _Pass:
             if not need.total.fits(quota):
                 return ()
             seats = seat(left, need)
-            if len(seats) < sum(role.instances for role in need.roles) or self._delays(need.total, vc, guest):
+            if len(seats) < need.tasks or self._delays(need.total, vc, guest):
                 return ()
             self._rooms = left
             return tuple(seats)
@@ -227,7 +225,7 @@ class _Pass:
             if guest.leaving:
                 for node, amount, gpus in guest.held:
                     rooms[node].give_back(amount, gpus)
-        wanted = sum(role.instances for role in need.roles) if need.gang else 1
+        wanted = need.tasks if need.gang else 1
         asked: list[Guest] = []
         while len(seat([room.copy() for room in rooms.values()], need)) < wanted:
             if len(asked) == len(self._guests):
@@ -241,7 +239,9 @@ class _Pass:
             self._decisions.append(Preempt(guest.job_id, job_id))
 
     def _reason(self, vc: str, need: Need, quota: Amount, *, guest: bool) -> str:
+        shortage = why_not(self._rooms, need)
+        if shortage:
+            return shortage
         if not guest and not need.smallest.fits(quota):
             return f"The virtual cluster {vc} has all of its share in use."
-        shortage = why_not(self._rooms, need)
-        return shortage or "Another job that waits longer needs the same resources."
+        return "Another job that waits longer needs the same resources."
