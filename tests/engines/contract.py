@@ -265,6 +265,23 @@ class EngineContract:
             assert (await driven.ended(one.uid)).exit_code == 6
             assert await driven.look(over.uid) == done
 
+    async def test_a_task_whose_time_is_up_is_asked_to_end_and_says_so(self, rig: Rig) -> None:
+        one = task(rig, "trap 'exit 9' TERM; while :; do sleep 0.05; done", time_limit_s=1)
+        within = task(rig, "exit 3", time_limit_s=60)
+        async with Driven(rig) as driven:
+            seen, other = await driven.run(one, within)
+        assert (seen.exit_code, seen.timed_out, seen.stopped) == (9, True, False)
+        assert (other.exit_code, other.timed_out) == (3, False)
+
+    async def test_a_limit_of_a_year_and_a_grace_of_a_year_are_no_trouble(self, rig: Rig) -> None:
+        year = 365 * 86_400
+        one = task(rig, "trap '' TERM; echo up; sleep 0.5; exit 4", time_limit_s=year)
+        async with Driven(rig) as driven:
+            await driven.launch(one)
+            await driven.said(one.uid, b"up")
+            await driven.engine.stop([one.uid], year)
+            assert (await driven.ended(one.uid)).exit_code == 4
+
     # -- logs ----------------------------------------------------------------------------------
 
     async def test_megabytes_of_both_streams_are_whole_from_any_offset(self, rig: Rig) -> None:

@@ -367,6 +367,24 @@ async def test_a_folder_taken_away_from_under_a_task_leaves_no_process(rig: Proc
         assert (await driven.look(one.uid)).phase is Phase.ABSENT
 
 
+async def test_a_stranger_who_goes_on_writing_to_a_tasks_output_does_not_keep_it_alive(
+    rig: ProcessRig, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    one = task(rig, f"echo $$; until [ -e {go} ]; do sleep 0.02; done; echo last; exit 12")
+    async with Driven(rig) as driven:
+        await driven.launch(one)
+        await driven.said(one.uid, b"\n")
+        pid = int(driven.log(one.uid))
+        stranger = subprocess.Popen(["sh", "-c", f"exec yes > /proc/{pid}/fd/1"], stderr=subprocess.DEVNULL)
+        await driven.said(one.uid, b"y\ny\n")
+        go.touch()
+        assert (await driven.ended(one.uid)).exit_code == 12
+        assert b"last\n" in driven.log(one.uid)
+        stranger.kill()
+        stranger.wait()
+
+
 # -- time -----------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ memory. What a large gang has in common comes to the task through its script, no
 """
 
 import errno
+import fcntl
 import json
 import os
 import select
@@ -20,6 +21,7 @@ SPEC = "spec.json"
 STOP = "stop"
 
 _READ = 65536
+_F_GETPIPE_SZ = 1032
 # What the end of an attempt waits out rather than be lost to.
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 # Since Python 3.8.
@@ -249,19 +251,23 @@ class _Attempt:
         asked = False
         late = False
         while not (self._status is not None and self._childless and not self._reads):
-            due = [moment for moment in (deadline, None if stopping else expires) if moment is not None]
-            timeout = int(max(0.0, min(due) - time.monotonic()) * 1000) + 1 if due else None
-            for fd, _ in self._poll.poll(timeout):
+            running = self._status is None and not stopping
+            due = [moment for moment in (deadline, expires if running else None) if moment is not None]
+            # Not longer than an hour at a time: the kernel counts milliseconds in 31 bits.
+            wait = min(max(0.0, min(due) - time.monotonic()), 3600.0) if due else None
+            for fd, _ in self._poll.poll(None if wait is None else int(wait * 1000) + 1):
                 if fd == self._wake:
                     _drain(self._wake)
                 else:
                     self._read(fd)
             self._reap()
             if self._status is not None and self._childless:
-                # Nobody is left to write. A descriptor passed to a stranger must not keep us waiting.
+                # Nobody is left to write. What they wrote is in the pipes; a stranger who was handed a
+                # descriptor and goes on writing must not keep us waiting.
                 for fd in list(self._reads):
-                    while self._read(fd):
-                        pass
+                    for _ in range(fcntl.fcntl(fd, _F_GETPIPE_SZ) // _READ + 1):
+                        if not self._read(fd):
+                            break
                     if fd in self._reads:
                         self._close(fd)
                 continue
