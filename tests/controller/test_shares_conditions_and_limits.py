@@ -1,0 +1,141 @@
+"""Shares, giving way, conditions, arrays, retries of single tasks, time limits: on a running cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from served import Cluster, eventually, job
+
+
+def ours(**additions: Any) -> dict[str, Any]:
+    return {"openpaisdk": additions}
+
+
+def priority(level: str) -> dict[str, Any]:
+    return {"hivedScheduler": {"jobPriorityClass": level}}
+
+
+def gate(path: Path) -> str:
+    return f"until [ -e {path} ]; do sleep 0.02; done"
+
+
+def test_a_virtual_cluster_has_its_share_and_no_more(
+    own_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = own_cluster(
+        "--cpus", "4", "--memory-mb", "1000", "--gpus", "0", "--virtual-cluster", "lab=0,3,500"
+    )
+    in_lab = {"defaults": {"virtualCluster": "lab"}}
+    cluster.accept(job("a", gate(tmp_path / "open"), cpu=2, **in_lab))
+    cluster.accept(job("b", "true", cpu=2, **in_lab))
+    cluster.wait_state("a", "RUNNING")
+    events: list[dict[str, Any]] = eventually(lambda: cluster.events("b"), "an event")
+    assert events[0]["message"] == "The virtual cluster lab has all of its share in use."
+    assert cluster.run(job("c", "true"))["state"] == "SUCCEEDED"
+    status = cluster.get("/api/v2/virtual-clusters").json()
+    assert status["lab"]["resourcesTotal"]["cpu"] == 3
+    assert status["lab"]["resourcesUsed"]["cpu"] == 2
+    assert status["default"]["resourcesTotal"]["cpu"] == 1
+    (tmp_path / "open").touch()
+    assert cluster.wait_over("b")["state"] == "SUCCEEDED"
+    refused = cluster.submit(job("d", "true", defaults={"virtualCluster": "nowhere"}))
+    assert (refused.status, refused.json()["code"]) == (403, "ForbiddenUserError")
+
+
+def test_an_opportunistic_job_gives_way_and_comes_back(
+    own_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = own_cluster("--cpus", "2", "--memory-mb", "1000", "--gpus", "0")
+    caught = tmp_path / "caught"
+    command = f"trap 'touch {caught}; exit 7' TERM; {gate(tmp_path / 'open')}"
+    cluster.accept(job("guest", command, cpu=2, extras=priority("oppo")))
+    cluster.wait_state("guest", "RUNNING")
+    assert cluster.run(job("owner", "true", cpu=2))["state"] == "SUCCEEDED"
+    assert caught.exists()
+    (tmp_path / "open").touch()
+    status = cluster.wait_over("guest")
+    assert status["state"] == "SUCCEEDED"
+    assert (status["retries"], status["retryDetails"]["user"], status["retryDetails"]["platform"]) == (
+        1,
+        0,
+        1,
+    )
+    assert "Preempted" in {event["reason"] for event in cluster.events("guest")}
+
+
+def test_a_job_waits_for_another_to_succeed(cluster: Cluster, name: str, tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    cluster.accept(job(f"{name}-first", gate(tmp_path / "open"), f"echo first >> {order}"))
+    after = ours(after=[{"job": f"{name}-first"}])
+    cluster.accept(job(f"{name}-second", f"echo second >> {order}", extras=after))
+    events: list[dict[str, Any]] = eventually(lambda: cluster.events(f"{name}-second"), "an event")
+    assert events[0]["message"] == f"The job waits for {cluster.user}~{name}-first to be over."
+    (tmp_path / "open").touch()
+    assert cluster.wait_over(f"{name}-second")["state"] == "SUCCEEDED"
+    assert order.read_text().split() == ["first", "second"]
+
+
+def test_a_job_whose_condition_cannot_come_ends_and_says_why(cluster: Cluster, name: str) -> None:
+    cluster.run(job(f"{name}-first", "exit 1"))
+    cluster.accept(job(f"{name}-second", "true", extras=ours(after=[{"job": f"{name}-first"}])))
+    status = cluster.wait_over(f"{name}-second")
+    assert (status["state"], status["appExitCode"]) == ("FAILED", -1100)
+    assert status["appExitDiagnostics"].endswith("ended as FAILED.")
+    on_end = ours(after=[{"job": f"{name}-first", "on": "end"}])
+    assert cluster.run(job(f"{name}-third", "true", extras=on_end))["state"] == "SUCCEEDED"
+
+
+def test_a_condition_on_a_job_that_is_not_there_is_refused(cluster: Cluster, name: str) -> None:
+    refused = cluster.submit(job(name, "true", extras=ours(after=[{"job": "nobody"}])))
+    assert (refused.status, refused.json()["code"]) == (404, "NoJobError")
+
+
+def test_conditions_hold_over_a_restart(own_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+    cluster = own_cluster("--cpus", "4", "--memory-mb", "1000", "--gpus", "0")
+    cluster.accept(job("first", gate(tmp_path / "open")))
+    cluster.accept(job("second", "true", extras=ours(after=[{"job": "first"}])))
+    cluster.wait_state("first", "RUNNING")
+    cluster.kill()
+    (tmp_path / "open").touch()
+    cluster.start()
+    assert cluster.wait_over("second")["state"] == "SUCCEEDED"
+
+
+def test_an_array_runs_so_many_tasks_at_a_time(cluster: Cluster, name: str, tmp_path: Path) -> None:
+    here = tmp_path / "running"
+    here.mkdir()
+    command = (
+        f"touch {here}/$PAI_TASK_INDEX; ls {here} | wc -l >> {tmp_path}/seen; sleep 0.1;"
+        f" rm {here}/$PAI_TASK_INDEX"
+    )
+    extras = {"gangAllocation": False, **ours(arrayLimit=2)}
+    status = cluster.run(job(name, command, instances=7, extras=extras))
+    assert status["state"] == "SUCCEEDED"
+    seen = [int(line) for line in (tmp_path / "seen").read_text().split()]
+    assert len(seen) == 7
+    assert max(seen) <= 2
+
+
+def test_without_a_gang_a_task_is_retried_by_itself(cluster: Cluster, name: str, tmp_path: Path) -> None:
+    flaky = (
+        f'echo "$PAI_TASK_INDEX" >> {tmp_path}/ran; [ "$PAI_TASK_INDEX" = 0 ] || [ -e {tmp_path}/again ] ||'
+    )
+    work = job(name, f"{flaky} {{ touch {tmp_path}/again; exit 3; }}", instances=2)
+    work["taskRoles"]["main"]["taskRetryCount"] = 1
+    work["extras"] = {"gangAllocation": False}
+    status = cluster.run(work)
+    assert (status["state"], status["retries"]) == ("SUCCEEDED", 0)
+    assert sorted((tmp_path / "ran").read_text().split()) == ["0", "1", "1"]
+    tasks = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"]
+    assert [task["retries"] for task in tasks] == [0, 1]
+
+
+def test_a_task_that_runs_too_long_is_asked_then_killed(cluster: Cluster, name: str) -> None:
+    command = "trap 'echo asked' TERM; while true; do sleep 0.05; done"
+    cluster.accept(job(name, command, extras=ours(timeLimit=1)))
+    cluster.wait_state(name, "RUNNING")
+    status = cluster.wait_over(name)
+    assert (status["state"], status["appExitCode"]) == ("FAILED", -1004)
+    assert b"asked" in cluster.log_of(name)
