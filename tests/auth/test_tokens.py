@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from sqlalchemy import Connection
 from openpaisdk.errors import Unauthorized
 from paicluster.auth.tokens import SESSION_SECONDS, Tokens, new_token_row
 from paicluster.store import Store, users
-from paicluster.store.jobs import NewJob, insert_jobs
+from paicluster.store.jobs import NewJob, get_job_by_id, insert_jobs, update_job
 
 
 @pytest.fixture
@@ -26,7 +27,11 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened = Store.open(tmp_path / "cluster.db")
     opened.write_sync(lambda conn: users.add_user(conn, "alice", "hash", created_ms=0))
     opened.write_sync(lambda conn: users.add_user(conn, "root", "hash", created_ms=0, admin=True))
-    opened.write_sync(lambda conn: insert_jobs(conn, [NewJob("alice", "job", "default", "", "{}", 0)]))
+    opened.write_sync(
+        lambda conn: insert_jobs(
+            conn, [NewJob(user, "job", "default", "", "{}", 0) for user in ("alice", "root")]
+        )
+    )
     yield opened
     opened.close()
 
@@ -51,6 +56,12 @@ def signed(key: bytes, payload: dict[str, object]) -> str:
     return (text + b"." + encode(hmac.digest(key, text, hashlib.sha256))).decode()
 
 
+async def token_of_job(tokens: Tokens, store: Store, job_id: int) -> str:
+    job = await store.read(lambda conn: get_job_by_id(conn, job_id))
+    assert job is not None
+    return tokens.of_job(job)
+
+
 async def refused(tokens: Tokens, token: str) -> Unauthorized:
     with pytest.raises(Unauthorized) as raised:
         await tokens.verify(token)
@@ -59,7 +70,7 @@ async def refused(tokens: Tokens, token: str) -> Unauthorized:
     return error
 
 
-def test_a_token_says_who_and_how_long_as_openpai_has_it(tokens: Tokens) -> None:
+def test_a_token_says_who_and_how_long_as_openpai_has_it(tokens: Tokens, store: Store) -> None:
     async def main() -> None:
         session = payload_of(await tokens.issue("alice", "session"))
         assert session["username"] == "alice"
@@ -69,7 +80,9 @@ def test_a_token_says_who_and_how_long_as_openpai_has_it(tokens: Tokens) -> None
         application = payload_of(await tokens.issue("alice", "application"))
         assert application["application"] is True
         assert "exp" not in application
-        assert payload_of(await tokens.issue("alice", "job", job_id=1))["jobSpecific"] is True
+        job = await store.read(lambda conn: get_job_by_id(conn, 1))
+        assert job is not None
+        assert payload_of(tokens.of_job(job))["jobSpecific"] is True
 
     asyncio.run(main())
 
@@ -89,10 +102,10 @@ def test_a_token_is_good_for_its_user(tokens: Tokens) -> None:
     asyncio.run(main())
 
 
-def test_a_job_speaks_for_its_user_but_never_as_administrator(tokens: Tokens) -> None:
+def test_a_job_speaks_for_its_user_but_never_as_administrator(tokens: Tokens, store: Store) -> None:
     async def main() -> None:
-        identity = await tokens.verify(await tokens.issue("root", "job", job_id=1))
-        assert (identity.username, identity.admin, identity.job_id) == ("root", False, 1)
+        identity = await tokens.verify(await token_of_job(tokens, store, 2))
+        assert (identity.username, identity.admin, identity.job_id) == ("root", False, 2)
 
     asyncio.run(main())
 
@@ -103,7 +116,6 @@ def test_a_token_can_be_computed_again_from_its_row(tokens: Tokens, store: Store
             await tokens.issue("alice", "session"),
             await tokens.issue("alice", "application", name="ci"),
         ]
-        await tokens.issue("alice", "job", job_id=1)
         await tokens.issue("root", "session")
         assert sorted(await tokens.list("alice")) == sorted(issued)
 
@@ -190,9 +202,33 @@ def test_a_look_up_under_way_does_not_remember_what_is_revoked_meanwhile(
 
 def test_a_job_that_is_over_takes_its_token_along(tokens: Tokens, store: Store) -> None:
     async def main() -> None:
-        token = await tokens.issue("alice", "job", job_id=1)
+        token = await token_of_job(tokens, store, 1)
         await tokens.verify(token)
-        await store.write(lambda conn: users.delete_tokens_of_job(conn, 1))
+        await store.write(lambda conn: update_job(conn, 1, sub_state="AttemptRunning"))
+        assert (await tokens.verify(token)).job_id == 1
+        await store.write(lambda conn: update_job(conn, 1, sub_state="Completed", exit_code=0))
+        await refused(tokens, token)
+        await refused(tokens, await token_of_job(tokens, store, 1))
+
+    asyncio.run(main())
+
+
+def test_each_attempt_of_a_job_has_a_token_of_its_own(tokens: Tokens, store: Store) -> None:
+    async def main() -> None:
+        first = await token_of_job(tokens, store, 1)
+        await tokens.verify(first)
+        await store.write(lambda conn: update_job(conn, 1, attempt=1))
+        await refused(tokens, first)
+        assert (await tokens.verify(await token_of_job(tokens, store, 1))).job_id == 1
+
+    asyncio.run(main())
+
+
+def test_the_jobs_of_a_user_who_is_gone_speak_for_nobody(tokens: Tokens, store: Store) -> None:
+    async def main() -> None:
+        token = await token_of_job(tokens, store, 2)
+        await tokens.verify(token)
+        await store.write(lambda conn: users.delete_user(conn, "root"))
         await refused(tokens, token)
 
     asyncio.run(main())
@@ -212,12 +248,10 @@ def test_a_user_who_is_gone_or_changed_is_seen_so_at_once(tokens: Tokens, store:
 
 def test_an_expired_token_is_refused_and_says_so(tokens: Tokens, store: Store) -> None:
     async def main() -> None:
-        long_ago = new_token_row(
-            "alice", "session", now_ms=int(time.time() * 1000) - SESSION_SECONDS * 1000 - 1
-        )
-        soon = new_token_row(
-            "alice", "session", now_ms=int(time.time() * 1000) - SESSION_SECONDS * 1000 + 300
-        )
+        now_ms = int(time.time() * 1000)
+        fresh = new_token_row("alice", "session")
+        long_ago = replace(fresh, id="long-ago", expires_ms=now_ms - 1)
+        soon = replace(fresh, id="soon", expires_ms=now_ms + 300)
         for row in (long_ago, soon):
             await store.write(lambda conn, row=row: users.add_token(conn, row))  # type: ignore[misc]
         assert "log in again" in (await refused(tokens, tokens.render(long_ago))).hint

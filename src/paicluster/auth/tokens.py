@@ -180,6 +180,8 @@ def _identity(conn: Connection, token_id: str) -> tuple[Identity, float] | None:
         job = jobs.get_job_by_id(conn, int(of_job[1]))
         if job is None or job.attempt != int(of_job[2]) or job.sub_state in ("AttemptCompleted", "Completed"):
             return None
+        if users.get_user(conn, job.username) is None:
+            return None
         # A job acts for its user, but never as an administrator.
         return Identity(job.username, False, False, job.id, token_id), float("inf")
     row = users.get_token(conn, token_id)

@@ -36,7 +36,7 @@ from paicluster.store.rows import ActiveJob, AttemptRow, EventRow, JobRow, JobSp
 from paicluster.store.submissions import INSERT_JOB, Inserted, InsertResult, NewJob, forget_keys, insert_jobs
 from paicluster.store.summary import decode_tags, encode_tags, render_summary
 from paicluster.store.tables import job_specs, jobs, tasks
-from paicluster.store.writer import request_all, touch
+from paicluster.store.writer import job_token_id, request_all, touch, touch_tokens
 
 __all__ = [
     "INSERT_JOB",
@@ -80,6 +80,8 @@ __all__ = [
 ]
 
 _COLUMNS = tuple(field.name for field in fields(JobRow))
+_ATTEMPT = _COLUMNS.index("attempt")
+_ENDED = (SubState.ATTEMPT_COMPLETED.value, SubState.COMPLETED.value)
 _jobs = select(*(jobs.c[name] for name in _COLUMNS))
 _BY_FRAMEWORK = Prepared(_jobs.where(jobs.c.framework == bindparam("framework")))
 _BY_ID = Prepared(_jobs.where(jobs.c.id == bindparam("id")))
@@ -160,6 +162,10 @@ def update_job(conn: Connection, job_id: int, **columns: Any) -> JobRow:
     columns["of_id"] = job_id
     _update(tuple(columns)).run(conn, **columns).close()
     touch(conn, job_id)
+    before_attempt = row[_ATTEMPT]
+    if after.attempt != before_attempt or after.sub_state in _ENDED:
+        # The token that the attempt's tasks carried holds no longer.
+        touch_tokens(conn, (job_token_id(job_id, before_attempt),))
     return after
 
 

@@ -8,8 +8,8 @@ from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from openpaisdk.errors import Conflict
 from paicluster.store.rows import TokenRow, UserRow
-from paicluster.store.tables import tokens, users
-from paicluster.store.writer import touch_tokens
+from paicluster.store.tables import jobs, tokens, users
+from paicluster.store.writer import job_token_id, touch_tokens
 
 __all__ = [
     "TokenRow",
@@ -108,3 +108,6 @@ def _delete_tokens(conn: Connection, *which: ColumnElement[bool]) -> int:
 
 def _touch_tokens_of(conn: Connection, username: str) -> None:
     touch_tokens(conn, conn.execute(select(tokens.c.id).where(tokens.c.username == username)).scalars())
+    unfinished = (jobs.c.username == username) & (jobs.c.sub_state != "Completed")
+    of_jobs = conn.execute(select(jobs.c.id, jobs.c.attempt).where(unfinished))
+    touch_tokens(conn, (job_token_id(row.id, row.attempt) for row in of_jobs))
