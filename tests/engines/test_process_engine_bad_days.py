@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -494,6 +495,47 @@ async def test_a_task_that_ends_on_a_full_disk_is_not_lost(small_disk: ProcessRi
         _fill(small_disk.home)
         go.touch()
         assert (await driven.ended(one.uid)).exit_code == 42
+
+
+async def test_what_cannot_be_claimed_on_a_full_disk_starts_when_there_is_room(
+    small_disk: ProcessRig,
+) -> None:
+    one = task(small_disk, "exit 44")
+    async with Driven(small_disk) as driven:
+        zygote = await _zygote()
+        os.kill(zygote, signal.SIGSTOP)
+        launching = asyncio.create_task(driven.launch(one))
+        await appears(lambda: (small_disk.folder(one.uid) / "spec.json").exists(), "the folder")
+        filler = _fill(small_disk.home)
+        os.kill(zygote, signal.SIGCONT)
+        await launching
+        (supervisor,) = tree.children(zygote)
+        await appears(lambda: _listens(supervisor), "the supervisor to be ready")
+        assert (await driven.look(one.uid)).phase is Phase.ABSENT
+        filler.unlink()
+        assert (await driven.ended(one.uid)).exit_code == 44
+
+
+def _listens(pid: int) -> bool:
+    """It handles signals, which is the last thing it prepares before it claims."""
+    (caught,) = re.findall(r"SigCgt:\s+(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+async def test_why_a_supervisor_failed_is_in_the_servers_log(
+    rig: ProcessRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = task(rig, "sleep 600")
+    async with Driven(rig) as driven:
+        os.kill(await _zygote(), signal.SIGSTOP)
+        launching = asyncio.create_task(driven.launch(one))
+        spec = rig.folder(one.uid) / supervise.SPEC
+        await appears(spec.exists, "the folder")
+        spec.write_text(json.dumps({**json.loads(spec.read_text()), "grace_s": "no number"}))
+        os.kill(await _zygote(), signal.SIGCONT)
+        await launching
+        await driven.until(one.uid, Phase.LOST)
+    assert "no number" in caplog.text
 
 
 async def test_a_task_can_be_stopped_on_a_full_disk(small_disk: ProcessRig) -> None:

@@ -17,6 +17,10 @@ from pairuntime.supervisor.masking import Masker
 from pairuntime.supervisor.merging import Merged
 from pairuntime.supervisor.segments import Log
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing costs memory
+    from typing import Callable
+
 SPEC = "spec.json"
 STOP = "stop"
 
@@ -62,7 +66,7 @@ def supervise(folder: "str", cgroup: "tree.Cgroup") -> "int":
     signal.set_wakeup_fd(wake_w)
     for signum in _HANDLED:
         signal.signal(signum, _ignore)
-    lock = claim.take(folder, spec["attempt"])
+    lock = _patiently(lambda: claim.take(folder, spec["attempt"]))
     if lock < 0:
         return 3
     attempt = _Attempt(folder, spec, cgroup, wake_r)
@@ -107,7 +111,7 @@ class _Attempt:
         self._asked = set()  # type: set[int]
 
     def run(self) -> "None":
-        reserved = self._reserve()
+        reserved = _patiently(lambda: record.reserve(self._folder))
         started_ms = int(time.time() * 1000)
         started = time.monotonic()
         tree.become_subreaper()
@@ -148,17 +152,6 @@ class _Attempt:
             if self._childless:
                 return
             time.sleep(0.01)
-
-    def _reserve(self) -> "int":
-        pause = 0.05
-        while True:
-            try:
-                return record.reserve(self._folder)
-            except OSError as e:
-                if e.errno not in _PASSING:
-                    raise
-                time.sleep(pause)
-                pause = min(pause * 2, 5.0)
 
     # -- starting ------------------------------------------------------------------------------
 
@@ -405,6 +398,19 @@ class _Attempt:
             pass
         finally:
             os.close(fd)
+
+
+def _patiently(work: "Callable[[], int]") -> "int":
+    """Do it when the disk lets us: to give up would only mean to be started again, and again."""
+    pause = 0.05
+    while True:
+        try:
+            return work()
+        except OSError as e:
+            if e.errno not in _PASSING:
+                raise
+        time.sleep(pause)
+        pause = min(pause * 2, 5.0)
 
 
 def _drain(fd: "int") -> "None":

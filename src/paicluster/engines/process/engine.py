@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 import shutil
 import signal
@@ -22,9 +23,12 @@ from paicluster.engines.interface import (
     TaskLaunch,
 )
 from paicluster.engines.process import cgroups, folder, runtime
+from paicluster.engines.process.machine import is_ephemeral
 from paicluster.engines.process.zygote import Zygote
 from paicluster.logs.reader import LogReader
 from pairuntime.supervisor import claim, tree
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -103,7 +107,9 @@ class ProcessEngine:
     def log_folder(self, uid: str) -> Path:
         return folder.path_of(self._tasks, uid)
 
-    def ports_free(self, node: str, ports: Sequence[int]) -> bool:
+    def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
+        if lasting and any(is_ephemeral(port) for port in ports):
+            return False
         for port in ports:
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -121,8 +127,8 @@ class ProcessEngine:
         return seen
 
     async def log_tail(self, uid: str, size: int) -> bytes:
-        log = LogReader(self.log_folder(uid), "all")
-        return await self._in_files(lambda: log.last(size))
+        written = LogReader(self.log_folder(uid), "all")
+        return await self._in_files(lambda: written.last(size))
 
     def _look(self, uids: Sequence[str]) -> dict[str, Observation]:
         return {uid: self._settle(uid, folder.look(folder.path_of(self._tasks, uid))) for uid in uids}
@@ -144,6 +150,9 @@ class ProcessEngine:
         if tree.kill_orphaned(group, mark, str(path / claim.NAME), str(path / folder.WORK)):
             return Observation(Phase.RUNNING, started_ms=seen.started_ms)
         group.remove()
+        why = folder.failure_of(path)
+        if why:
+            log.error("The supervisor of attempt %s failed:\n%s", uid, why)
         return seen
 
     # -- writing -------------------------------------------------------------------------------

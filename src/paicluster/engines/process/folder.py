@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from paicluster.engines.interface import ABSENT, Observation, Phase, TaskLaunch
-from pairuntime.supervisor import claim, record, supervise, tree
+from pairuntime.supervisor import claim, record, supervise, tree, zygote
 
 SCRIPT = "task.sh"
 WORK = "work"
@@ -141,6 +141,14 @@ def _without_room(error: OSError, folder: Path, name: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def failure_of(folder: Path) -> str:
+    """What a supervisor that failed had to say about it."""
+    try:
+        return (folder / zygote.FAILURE).read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def owner_of(folder: Path) -> dict[str, object] | None:
