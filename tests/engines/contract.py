@@ -118,9 +118,9 @@ class EngineContract:
                 taken.bind(("", 0))
                 taken.listen()
                 port = taken.getsockname()[1]
-                assert not driven.engine.ports_free(rig.node, [port])
-            assert driven.engine.ports_free(rig.node, [port])
-            assert driven.engine.ports_free(rig.node, [])
+                assert not driven.engine.ports_free(rig.node, [port], lasting=False)
+            assert driven.engine.ports_free(rig.node, [port], lasting=False)
+            assert driven.engine.ports_free(rig.node, [], lasting=True)
 
     async def test_the_node_a_task_runs_on_is_known(self, rig: Rig) -> None:
         async with Driven(rig) as driven:

@@ -32,6 +32,7 @@ _LOG_TAIL = 10 << 20
 _READ_AT_ONCE = 500
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
+_LONGEST_RELAUNCH_S = 5.0
 
 
 class Controller:
@@ -65,6 +66,7 @@ class Controller:
         self._hints: set[str] = set()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._leaving = asyncio.Event()
         self._sweep: asyncio.TimerHandle | None = None
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -83,6 +85,7 @@ class Controller:
     async def close(self) -> None:
         """Let go. Tasks run on; the next controller takes them up."""
         self._unsubscribe()
+        self._leaving.set()
         for timer in (*self._timers.values(), *([self._sweep] if self._sweep else [])):
             timer.cancel()
         if self._task is not None:
@@ -148,8 +151,11 @@ class Controller:
         while True:
             try:
                 await self._load_all()
-            except PaiError as error:
-                log.warning("The controller cannot read its jobs: %s", error)
+            except Exception as error:
+                if isinstance(error, PaiError):
+                    log.warning("The controller cannot read its jobs: %s", error)
+                else:
+                    log.exception("The controller cannot take up its jobs.")
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
             else:
@@ -378,7 +384,9 @@ class Controller:
         launched: set[str] = set()
         abandoned = True
         try:
+            await self._pause_before_relaunch(record)
             while uids := [t.uid for t in record.live if t.sub_state == PREPARING and t.uid not in launched]:
+                record.launched.update(uids)
                 await self._engine.launch(gang_of(record, self._settings, uids))
                 launched.update(uids)
             # From here on the engine hints by itself: at the start, at the end, when a supervisor dies.
@@ -396,9 +404,24 @@ class Controller:
             for uid in uids if abandoned else ():
                 self._hint(uid)
 
+    async def _pause_before_relaunch(self, record: Record) -> None:
+        """What keeps a task from starting, such as a full disk, does not pass by trying harder."""
+        if any(task.uid in record.launched for task in record.live if task.sub_state == PREPARING):
+            pause = min(_FIRST_PAUSE_S * 2.0 ** min(record.relaunches, 10), _LONGEST_RELAUNCH_S)
+            record.relaunches += 1
+            try:
+                await asyncio.wait_for(self._leaving.wait(), pause)
+            except TimeoutError:
+                pass
+
     async def _abandon(self, record: Record, uids: list[str], why: str) -> None:
         """Nothing of the gang may start any more; its attempt then ends, and is retried by the rules."""
-        await self._engine.stop(uids, 0)
+        try:
+            await self._engine.stop(uids, 0)
+        except OSError as error:
+            # The attempts are as they were, not started: they are launched again after a pause.
+            log.warning("%s could not be given up: %s", record.row.framework, error)
+            return
         event = Event(record.row.id, "Warning", "FailedLaunch", why)
         changes = Changes(events=[event])
         try:
@@ -449,7 +472,13 @@ class Controller:
         spec: JobSpecRow,
         attempt: AttemptRow | None,
     ) -> None:
-        record = Record(row, read_job(spec.job, stored=True), spec.sealed, attempt)
+        try:
+            job = read_job(spec.job, stored=True)
+        except PaiError as error:
+            # One job that cannot be read must not keep all others from running.
+            log.error("The job %s cannot be read and is left as it is: %s", row.framework, error)  # noqa: TRY400
+            return
+        record = Record(row, job, spec.sealed, attempt)
         record.tasks = {task.uid: task for task in tasks}
         self._records[row.id] = record
         for task in record.tasks.values():

@@ -31,6 +31,9 @@ class Record:
     # The task attempts of the current attempt by uid; of each task the latest one.
     tasks: dict[str, TaskRow] = field(default_factory=dict)
     launching: asyncio.Task[None] | None = None
+    # What the engine was told to launch, and how often it had to be told again.
+    launched: set[str] = field(default_factory=set)
+    relaunches: int = 0
 
     @property
     def stop_wanted(self) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import random
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from openpaisdk.protocol.completion import (
     STOPPED_BY_USER,
@@ -39,7 +39,9 @@ from paicluster.store.writer import job_token_id
 _PROGRESS_MS = 600_000
 _PORT_DRAWS = 50
 
-PortsFree = Callable[[str, Sequence[int]], bool]
+
+class PortsFree(Protocol):
+    def __call__(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool: ...
 
 
 def set_job(record: Record, changes: Changes, **columns: Any) -> None:
@@ -124,15 +126,14 @@ def _draw(
     node: str, counts: Any, ledger: Ledger, ports_free: PortsFree
 ) -> tuple[str, dict[str, tuple[int, ...]]]:
     """A uid whose ports are free. They are computed from the uid, so it is the uid that is redrawn."""
-    for _ in range(_PORT_DRAWS):
+    for draw in range(2 * _PORT_DRAWS):
         uid = str(uuid.uuid4())
         ports = draw_ports(uid, counts)
         numbers = [port for ports_of in ports.values() for port in ports_of]
-        if (
-            len(set(numbers)) == len(numbers)
-            and not ledger.ports_taken(numbers)
-            and ports_free(node, numbers)
-        ):
+        if len(set(numbers)) < len(numbers) or ledger.ports_taken(numbers):
+            continue
+        # A job with very many ports may find no draw that keeps out of the kernel's own range.
+        if ports_free(node, numbers, lasting=draw < _PORT_DRAWS):
             break
     return uid, ports
 
@@ -273,7 +274,7 @@ def _attempt_over(record: Record, changes: Changes, now_ms: int) -> None:
     completed_ms = max((task.completed_ms or now_ms for task in record.tasks.values()), default=now_ms)
     set_attempt(record, changes, sub_state=COMPLETED, completed_ms=completed_ms)
     code = record.row.exit_code or 0
-    if record.stop_wanted and code != 0:
+    if record.stop_wanted:
         _finish_job(record, changes, completed_ms)
         return
     counts = record.retry_counts()

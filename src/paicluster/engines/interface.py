@@ -94,8 +94,12 @@ class Engine(Protocol):
 
     def nodes(self) -> Sequence[Node]: ...
 
-    def ports_free(self, node: str, ports: Sequence[int]) -> bool:
-        """Whether these ports can be bound on that node now."""
+    def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
+        """Whether these ports can be bound on that node now.
+
+        ``lasting``: and are none that the node gives to whoever connects somewhere, so that they will
+        still be free when the task binds them.
+        """
 
     async def launch(self, gang: Sequence[TaskLaunch]) -> None:
         """Start all, or none (LaunchFailed). A uid that was launched before is left as it is."""

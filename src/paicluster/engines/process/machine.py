@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
+from functools import cache
 from pathlib import Path
 
 from paicluster.engines.interface import Node
+from paicluster.engines.process.gpus import gpu_indexes
 from pairuntime.supervisor import claim
 
 
@@ -24,7 +25,7 @@ def this_machine(
         ip=ip,
         cpu=cpu if cpu is not None else len(os.sched_getaffinity(0)),
         memory_mb=memory_mb if memory_mb is not None else _memory_mb(),
-        gpus=tuple(range(gpus)) if gpus is not None else _gpus(),
+        gpus=tuple(range(gpus)) if gpus is not None else gpu_indexes(),
     )
 
 
@@ -41,6 +42,19 @@ def _memory_mb() -> int:
     return 0
 
 
-def _gpus() -> tuple[int, ...]:
-    found = (re.fullmatch(r"nvidia(\d+)", name) for name in os.listdir("/dev"))
-    return tuple(sorted(int(m.group(1)) for m in found if m))
+def is_ephemeral(port: int) -> bool:
+    """Whether the kernel may give this port to anybody who connects somewhere."""
+    first, last, reserved = _ephemeral()
+    return first <= port <= last and port not in reserved
+
+
+@cache
+def _ephemeral() -> tuple[int, int, frozenset[int]]:
+    settings = Path("/proc/sys/net/ipv4")
+    first, last = (int(word) for word in (settings / "ip_local_port_range").read_text().split())
+    reserved: set[int] = set()
+    for part in (settings / "ip_local_reserved_ports").read_text().strip().split(","):
+        if part:
+            low, _, high = part.partition("-")
+            reserved.update(range(int(low), int(high or low) + 1))
+    return first, last, frozenset(reserved)
