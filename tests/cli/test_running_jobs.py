@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import venv
+from pathlib import Path
 
 import pytest
 import yaml
@@ -184,6 +185,27 @@ def test_a_log_is_followed_while_it_grows_and_ctrl_c_says_how_to_come_back(perso
     assert process.returncode == 130 and f"pai logs -f {job}" in err and "Traceback" not in err
     assert person.state(job) == "RUNNING"
     person.pai("stop-job", job)
+
+
+@pytest.mark.parametrize("words", [["wait"], ["connect-job"], ["sub", "--wait"]])
+def test_ctrl_c_leaves_the_job_and_says_how_to_come_back(person, words: list[str]) -> None:
+    if words[0] == "sub":
+        process = person.begin(*words, "-j", "left_$", "sleep 60")
+        job = process.stderr.readline().split()[1]
+    else:
+        job = person.pai("sub", "-j", "left_$", "sleep 60").out.strip()
+        process = person.begin(*words, job)
+    until(lambda: person.state(job) == "RUNNING")
+    until(lambda: is_connected(process.pid))
+    process.send_signal(2)
+    _, err = process.communicate(timeout=20)
+    back = "pai connect-job" if words[0] == "connect-job" else "pai wait"
+    assert process.returncode == 130 and f"{back} {job}" in err and "Traceback" not in err, err
+    person.pai("stop-job", job)
+
+
+def is_connected(pid: int) -> bool:
+    return any("socket:" in str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink())
 
 
 def test_connect_job_prints_states_until_the_end(person) -> None:

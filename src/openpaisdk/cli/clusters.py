@@ -49,6 +49,12 @@ def add_cluster(argv: list[str]) -> int:
         raise UsageError("Give a password or a token, not both.")
     book = ClusterBook.load()
     cluster, raw = _reached(args)
+    info = raw["info"]
+    if not args.token and isinstance(info, dict) and info.get("authnMethod") == "OIDC":
+        raise UsageError(
+            f"The cluster at {raw['pai_uri']} knows no passwords: it logs in through another service.",
+            hint="Make an application token on your profile page there, and give it with --token.",
+        )
     token = args.token or cluster.login(args.user, args.password or _asked_password(args))
     cluster.transport.endpoint.token = token
     raw["token"] = token

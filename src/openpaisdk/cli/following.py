@@ -51,11 +51,13 @@ def print_log(
     """Write a job's log as it comes, and give the state it ended in (empty when it goes on)."""
     out = log if log is not None else sys.stdout.buffer
     known_state = final = ""
+    printed = False
     told: set[str] = set()
     sys.stdout.flush()
     try:
         for frame in frames(cluster, wanted):
             if frame.kind == "log":
+                printed = True
                 out.write(frame.data)
                 out.flush()
             elif frame.kind == "state":
@@ -72,6 +74,8 @@ def print_log(
             f"\nStopped watching; the job goes on. Come back with: pai logs -f {_shell_name(cluster, wanted)}"
         )
         raise
+    if not printed and not final and sys.stderr.isatty():
+        say(f"{wanted.name} is {known_state or 'UNKNOWN'} and has printed nothing yet.")
     return final
 
 
@@ -128,16 +132,27 @@ def follow_to_end(cluster: Cluster, wanted: Wanted, *, log: BinaryIO | None = No
 
 
 def wait_to_end(
-    cluster: Cluster, name: str, user: str = "", on_state: Callable[[str], None] | None = None
+    cluster: Cluster,
+    name: str,
+    user: str = "",
+    *,
+    on_state: Callable[[str], None] | None = None,
+    command: str = "wait",
 ) -> str:
-    """No log, only the end: what ``--wait`` does. The state it ended in."""
+    """No log, only the end: what ``--wait`` does. The state it ended in. ``command`` brings one back here."""
     state = ""
-    for frame in frames(cluster, Wanted(name, user, stream=NO_LOG)):
-        if frame.kind in ("state", "end"):
-            now = text(frame.head, "state")
-            if now != state and on_state:
-                on_state(now)
-            state = now
+    wanted = Wanted(name, user, stream=NO_LOG)
+    try:
+        for frame in frames(cluster, wanted):
+            if frame.kind in ("state", "end"):
+                now = text(frame.head, "state")
+                if now != state and on_state:
+                    on_state(now)
+                state = now
+    except KeyboardInterrupt:
+        back = f"pai {command} {_shell_name(cluster, wanted)}"
+        say(f"\nStopped waiting; the job goes on. Come back with: {back}")
+        raise
     return state
 
 

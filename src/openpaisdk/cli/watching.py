@@ -59,11 +59,7 @@ def connect_job(argv: list[str]) -> int:
         sys.stdout.write(f"{time.strftime('%H:%M:%S')}  {args.job}  {colours.state(state)}\n")
         sys.stdout.flush()
 
-    try:
-        state = wait_to_end(cluster, args.job, args.user, tell)
-    except KeyboardInterrupt:
-        say(f"\nStopped watching; the job goes on. Come back with: pai connect-job {args.job}")
-        raise
+    state = wait_to_end(cluster, args.job, args.user, on_state=tell, command="connect-job")
     return STATUSES.get(state, 1)
 
 
@@ -89,9 +85,6 @@ def wait(argv: list[str]) -> int:
         left = [name for name in args.jobs if name not in ends]
         say(f"Not over after {args.timeout} seconds: {', '.join(left)}")
         return NOT_IN_TIME
-    except KeyboardInterrupt:
-        say(f"\nStopped waiting; the jobs go on. Come back with: pai wait {' '.join(args.jobs)}")
-        raise
     show(ends, args.output, lambda: "")
     return status
 

@@ -53,10 +53,6 @@ class Cluster:
             raise ConnectionFailed(f"{self.transport.where} gave no token.")
         return token
 
-    def check_token(self) -> dict[str, object]:
-        """Who the token belongs to, as the cluster sees it."""
-        return _mapping(self._get(f"/api/v2/users/{quote(self.user)}"), self)
-
     def jobs(
         self,
         *,

@@ -6,7 +6,8 @@ import os
 import re
 
 IGNORE_FILES = (".paiignore", ".gitignore")
-NEVER = frozenset((".git", ".hg", ".svn", "__pycache__", ".openpai", ".DS_Store"))
+CACHES = ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints")
+NEVER = frozenset((".git", ".hg", ".svn", ".openpai", ".DS_Store", *CACHES))
 """Nobody's program needs these, and some of them hold secrets or grow without end."""
 
 

@@ -25,8 +25,13 @@ def show(value: object, form: str, people: Callable[[], str]) -> None:
         )
     else:
         text = people()
-    if text:
+    if not text:
+        return
+    try:
         sys.stdout.write(text + "\n")
+    except UnicodeEncodeError:  # a terminal that knows fewer letters than the result has
+        known = sys.stdout.encoding or "ascii"
+        sys.stdout.write((text + "\n").encode(known, "backslashreplace").decode(known))
 
 
 def say(text: str) -> None:
