@@ -129,7 +129,7 @@ def cluster_status(argv: list[str]) -> int:
     from openpaisdk.jobs.target import endpoint_of
 
     cluster = Cluster(EMBEDDED_ALIAS, endpoint_of(found), is_embedded=True)
-    states = {state: len(cluster.jobs(state=state, limit=50000)) for state in ("RUNNING", "WAITING")}
+    states = {state: cluster.count_jobs(state=state) for state in ("RUNNING", "WAITING")}
     told["jobs"] = states
 
     def people() -> str:

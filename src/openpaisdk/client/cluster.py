@@ -7,7 +7,7 @@ import json
 from openpaisdk.client.address import quote
 from openpaisdk.client.failures import NO_API
 from openpaisdk.client.transport import Endpoint, Transport
-from openpaisdk.client.values import Event, Job, JobSummary, VirtualCluster
+from openpaisdk.client.values import Event, Job, JobSummary, VirtualCluster, number
 from openpaisdk.errors import ConnectionFailed, NotFound, PaiError
 
 TYPE_CHECKING = False
@@ -82,6 +82,11 @@ class Cluster:
         if not isinstance(found, list):
             raise _strange(self)
         return [JobSummary(_mapping(raw, self)) for raw in found]
+
+    def count_jobs(self, *, state: str = "", user: str = "") -> int:
+        """How many jobs there are, without listing them."""
+        values = {"state": state, "username": user, "limit": 0, "withTotalCount": "true"}
+        return number(_mapping(self._get("/api/v2/jobs", values), self), "totalCount") or 0
 
     def job(self, name: str, user: str = "") -> Job:
         return Job(_mapping(self._get(self.job_path(name, user), missing=name), self))
