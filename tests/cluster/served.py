@@ -307,8 +307,11 @@ class Cluster:
     def wait_state(self, name: str, *states: str) -> dict[str, Any]:
         """The job's status once it is in one of these states; told by its follow stream."""
         stream = self.follow(name, tail=0)
+        ends = time.monotonic() + DEADLINE_S
         try:
             for frame in stream:
+                if time.monotonic() > ends:
+                    raise AssertionError(f"{name} is not {' or '.join(states)}: {self.status(name)}")
                 if frame["kind"] == "state" and frame["state"] in states:
                     return self.status(name)
                 if frame["kind"] == "end" and frame["state"] not in states:

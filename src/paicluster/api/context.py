@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from starlette.requests import Request
@@ -38,6 +39,12 @@ class Context:
     sources: Path
     version: str
     authority: Callable[[], str]
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def close_streams(self) -> None:
+        """The server leaves: whoever follows something is let go, and comes back to the next one."""
+        self.closing.set()
+        self.store.changes.wake_all()
 
 
 def context(request: Request) -> Context:

@@ -13,6 +13,7 @@ import os
 import pwd
 import re
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -71,8 +72,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"The home {home} cannot be made: {error.strerror}.") from error
     with _lock(home):
         listener = _listen(settings)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_Server(settings, listener).run())
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(_Server(settings, listener).run())
+        except OSError as error:
+            # A full disk, a lost mount, a limit of the account: nothing a traceback would explain better.
+            where = f" ({error.filename})" if error.filename else ""
+            raise ConfigError(
+                f"The cluster cannot work in {home}: {error.strerror or error}{where}."
+            ) from error
     return 0
 
 
@@ -97,6 +105,15 @@ def _listen(settings: Settings) -> socket.socket:
             f"Listening on {settings.host} without TLS would send passwords in the clear.",
             hint="Give --tls-cert and --tls-key, or say --allow-plain-http if something in front does TLS.",
         )
+    if settings.tls_cert:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"The certificate {settings.tls_cert} with the key {settings.tls_key} cannot be used: "
+                f"{error.strerror or error}.",
+                hint="Both must be PEM files, and the key must be that of the certificate.",
+            ) from None
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -157,33 +174,32 @@ class _Server:
             job_token=tokens.of_job,
         )
         controller = Controller(store, engine, launching, shares=entitled, grace_s=settings.grace_s)
-        door = build(
-            Context(
-                store=store,
-                tokens=tokens,
-                tickets=Tickets.open(keys),
-                sealer=sealer,
-                logs=engine,
-                growth=growth,
-                nodes=engine.nodes,
-                shares=entitled,
-                controller_age=controller.pass_age,
-                sources=sources,
-                version=f"v{__version__}",
-                authority=lambda: self._authority,
-            )
+        context = Context(
+            store=store,
+            tokens=tokens,
+            tickets=Tickets.open(keys),
+            sealer=sealer,
+            logs=engine,
+            growth=growth,
+            nodes=engine.nodes,
+            shares=entitled,
+            controller_age=controller.pass_age,
+            sources=sources,
+            version=f"v{__version__}",
+            authority=lambda: self._authority,
         )
         await controller.start()
         try:
-            await self._serve(door, controller, lambda: self._announce(handshake, user, token))
+            await self._serve(context, controller, lambda: self._announce(handshake, user, token))
         finally:
             handshake.unlink(missing_ok=True)
             await controller.close()
             growth.close()
             store.close()
 
-    async def _serve(self, door: Door, controller: Controller, announce: Callable[[], None]) -> None:
+    async def _serve(self, context: Context, controller: Controller, announce: Callable[[], None]) -> None:
         settings = self._settings
+        door = build(context)
         config = uvicorn.Config(
             door,
             http="httptools",
@@ -198,7 +214,7 @@ class _Server:
             ssl_certfile=settings.tls_cert,
             ssl_keyfile=settings.tls_key,
         )
-        server = _Uvicorn(config, announce)
+        server = _Uvicorn(config, announce, context.close_streams)
         idle = None
         if settings.idle_exit_s is not None:
             idle = asyncio.create_task(_leave_when_idle(server, door, controller, settings.idle_exit_s))
@@ -244,15 +260,18 @@ class _Server:
 class _Uvicorn(uvicorn.Server):
     """uvicorn that waits for the signal to stop instead of looking for it ten times a second."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]):
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None], on_stop: Callable[[], None]):
         super().__init__(config)
         self._on_ready = on_ready
+        self._on_stop = on_stop
         self._stop_asked = asyncio.Event()
         self._own_loop = asyncio.get_running_loop()
 
     async def main_loop(self) -> None:
         self._on_ready()
         await self._stop_asked.wait()
+        # Followers would stay for as long as their jobs; what else is being answered gets its moment.
+        self._on_stop()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,8 +38,10 @@ class Settings:
         for name, value in (("--cpus", self.cpus), ("--memory-mb", self.memory_mb), ("--gpus", self.gpus)):
             if value is not None and value < 0:
                 raise UsageError(f"{name} cannot be negative.")
-        if self.grace_s < 0:
-            raise UsageError("--grace cannot be negative.")
+        if not 0 <= self.grace_s < math.inf:
+            raise UsageError("--grace is a number of seconds, 0 or more.")
+        if not self.host:
+            raise UsageError("--host must name an address to listen on.")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise UsageError("TLS needs both --tls-cert and --tls-key.")
         for file in (self.tls_cert, self.tls_key):

@@ -120,6 +120,12 @@ class ChangeFeed:
         self._watches.setdefault(job_id, set()).add(watch)
         return watch
 
+    def wake_all(self) -> None:
+        """Let every follower look around, though nothing has changed."""
+        for watches in self._watches.values():
+            for watch in watches:
+                watch._notify()
+
     def _forget(self, watch: Watch) -> None:
         watches = self._watches.get(watch.job_id)
         if watches is None:

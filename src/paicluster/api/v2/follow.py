@@ -131,6 +131,8 @@ class _Follower:
                         if self._stay:
                             yield _frame(kind="end", state=view.job.state, exitCode=view.job.exit_code)
                         return
+                    if self._ctx.closing.is_set():
+                        return
                     await self._wait(changed, growth)
                     if time.monotonic() - self._last_said >= PING_S:
                         yield _frame(kind="ping")

@@ -137,7 +137,7 @@ async def _follow(ctx: Context, task: TaskRow, log: LogReader, start: int) -> As
                     yield chunk.data
                     start = chunk.end
                     continue
-                if over:
+                if over or ctx.closing.is_set():
                     return
                 await first_of(changed, watch, None if watch.seeing else SLOW_LOOK_S)
                 if not watch.seeing:  # the folder was not there yet

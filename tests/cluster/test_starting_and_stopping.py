@@ -1,0 +1,265 @@
+"""`paicluster serve`: how it starts, why it refuses, and how it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from served import Cluster, eventually, job
+
+MakeCluster = Callable[..., Cluster]
+
+
+def refusal(cluster: Cluster, *options: str) -> str:
+    """What a server says that does not start: it ends by itself, not with 0, and with no traceback."""
+    log = cluster.log
+    before = log.stat().st_size if log.exists() else 0
+    process = cluster.spawn(*options)
+    try:
+        assert process.wait(20) not in (0, None)
+    finally:
+        process.kill()
+        process.wait()
+    said = log.read_bytes()[before:].decode()
+    assert "Traceback" not in said, said
+    assert 1 <= len(said.strip().splitlines()) <= 2, said
+    return said
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.getuid() != 0:
+        pytest.skip("mounting needs root")
+    mount = ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(folder)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("this machine does not let us mount")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+# -- starting -------------------------------------------------------------------------------------
+
+
+def test_the_handshake_is_private_and_says_who_serves(new_cluster: MakeCluster) -> None:
+    cluster = new_cluster().start()
+    file = cluster.home / "server.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert cluster.home.stat().st_mode & 0o077 == 0
+    said = json.loads(file.read_text())
+    assert cluster.process is not None
+    assert said["pid"] == cluster.process.pid
+    assert set(said) >= {"url", "pid", "boot_id", "start_time", "version", "user", "token"}
+    assert (cluster.home / "cluster.db").stat().st_mode & 0o077 == 0
+    for key in (cluster.home / "keys").iterdir():
+        assert key.stat().st_mode & 0o777 == 0o600
+    cluster.terminate()
+    assert not file.exists()
+
+
+def test_the_embedded_token_stays_the_same(new_cluster: MakeCluster) -> None:
+    cluster = new_cluster().start()
+    token = cluster.token
+    cluster.kill()
+    cluster.start()
+    assert cluster.token == token
+
+
+def test_the_admins_password_is_shown_once(new_cluster: MakeCluster) -> None:
+    cluster = new_cluster(options=()).start()
+    shown = re.search(r"password (\S+) ", cluster.log.read_text())
+    assert shown is not None
+    login = {"username": "admin", "password": shown[1]}
+    reply = cluster.ask("POST", "/api/v2/authn/basic/login", login, token=None)
+    assert reply.status == 200
+    assert reply.json()["admin"] is True
+    cluster.terminate()
+    cluster.log.unlink()
+    cluster.start()
+    assert "password" not in cluster.log.read_text()
+    assert shown[1] not in cluster.log.read_text()
+    reply = cluster.ask("POST", "/api/v2/authn/basic/login", login, token=None)
+    assert reply.status == 200
+    cluster.token = reply.json()["token"]
+
+
+def test_the_admins_password_comes_from_the_environment(new_cluster: MakeCluster) -> None:
+    chosen = "chosen by the administrator"
+    cluster = new_cluster(options=(), variables={"PAICLUSTER_ADMIN_PASSWORD": chosen}).start()
+    assert chosen not in cluster.log.read_text()
+    for password, status in ((chosen, 200), ("another one", 400)):
+        login = {"username": "admin", "password": password}
+        assert cluster.ask("POST", "/api/v2/authn/basic/login", login, token=None).status == status
+    # It is for the first start alone.
+    cluster.terminate()
+    cluster.variables = {"PAICLUSTER_ADMIN_PASSWORD": "another one"}
+    cluster.start()
+    login = {"username": "admin", "password": chosen}
+    reply = cluster.ask("POST", "/api/v2/authn/basic/login", login, token=None)
+    assert reply.status == 200
+    cluster.token = reply.json()["token"]
+
+
+def test_a_password_that_is_too_short_is_refused(new_cluster: MakeCluster) -> None:
+    cluster = new_cluster(options=(), variables={"PAICLUSTER_ADMIN_PASSWORD": "short"})
+    assert "password" in refusal(cluster)
+
+
+# -- refusing -------------------------------------------------------------------------------------
+
+
+def test_a_second_server_on_one_home_refuses(new_cluster: MakeCluster) -> None:
+    first = new_cluster().start()
+    second = Cluster(first.home)
+    assert "Another server is running" in refusal(second)
+    assert first.get("/healthz").status == 200
+    assert json.loads((first.home / "server.json").read_text())["pid"] == first.process.pid  # type: ignore[union-attr]
+    assert first.run(job("still-here", "true"))["state"] == "SUCCEEDED"
+
+
+def test_many_servers_started_at_once_on_one_home_are_one(new_cluster: MakeCluster) -> None:
+    cluster = new_cluster()
+    rivals = [Cluster(cluster.home) for _ in range(4)]
+    started = [rival.spawn() for rival in rivals]
+    eventually(lambda: sum(process.poll() is not None for process in started) == 3, "three refusals")
+    [winner] = [rival for rival in rivals if rival.process is not None and rival.process.poll() is None]
+    cluster.process = winner.process
+    cluster.wait_ready()
+    assert cluster.run(job("one", "true"))["state"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.invalid"])
+def test_other_machines_are_not_served_without_tls(new_cluster: MakeCluster, host: str) -> None:
+    said = refusal(new_cluster(), "--host", host)
+    assert "TLS" in said
+    assert "--allow-plain-http" in said
+
+
+def test_other_machines_are_served_when_told_so(new_cluster: MakeCluster) -> None:
+    cluster = new_cluster().start("--host", "0.0.0.0", "--allow-plain-http")
+    assert cluster.get("/healthz").status == 200
+
+
+def test_a_port_that_is_taken(new_cluster: MakeCluster) -> None:
+    first = new_cluster().start()
+    said = refusal(new_cluster("other"), "--port", str(first.address[1]))
+    assert f":{first.address[1]}" in said
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--port", "99999"),
+        ("--port", "-1"),
+        ("--cpus", "-3"),
+        ("--grace", "-1"),
+        ("--grace", "nan"),
+        ("--tls-cert", "/nowhere"),
+        ("--tls-cert", "/nowhere", "--tls-key", "/nowhere"),
+        ("--host", "999.1.1.1", "--allow-plain-http"),
+        ("--host", "", "--allow-plain-http"),
+    ],
+)
+def test_settings_that_make_no_sense(new_cluster: MakeCluster, options: tuple[str, ...]) -> None:
+    refusal(new_cluster(), *options)
+
+
+def test_a_certificate_that_is_none(new_cluster: MakeCluster, tmp_path: Path) -> None:
+    file = tmp_path / "cert.pem"
+    file.write_text("not a certificate")
+    assert str(file) in refusal(new_cluster(), "--tls-cert", str(file), "--tls-key", str(file))
+
+
+def test_a_home_that_is_a_file(new_cluster: MakeCluster, tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    assert "home" in refusal(new_cluster())
+
+
+def test_a_home_on_a_read_only_disk(read_only: Path) -> None:
+    for home in (read_only, read_only / "home"):
+        cluster = Cluster(home)
+        log = read_only.parent / "log"
+        with log.open("wb") as out:
+            command = [*cluster.program, "serve", "--home", str(home), "--port", "0", "--embedded"]
+            ended = subprocess.run(command, stdout=out, stderr=out, check=False, timeout=20)
+        said = log.read_text()
+        assert ended.returncode not in (0, None)
+        assert "Read-only file system" in said
+        assert len(said.strip().splitlines()) <= 2, said
+
+
+def test_a_database_that_is_none(new_cluster: MakeCluster) -> None:
+    cluster = new_cluster()
+    cluster.home.mkdir()
+    (cluster.home / "cluster.db").write_bytes(b"these are not the bytes of a database" * 100)
+    assert "is not a database" in refusal(cluster)
+
+
+def test_a_database_that_is_damaged(new_cluster: MakeCluster) -> None:
+    cluster = new_cluster().start()
+    for number in range(20):
+        cluster.accept(job(f"job-{number}", "true"))
+    for number in range(20):
+        cluster.wait_over(f"job-{number}")
+    cluster.terminate()
+    file = cluster.home / "cluster.db"
+    data = bytearray(file.read_bytes())
+    data[4096 : len(data)] = os.urandom(len(data) - 4096)
+    file.write_bytes(data)
+    assert "damaged" in refusal(cluster)
+
+
+def test_a_database_of_a_newer_version(new_cluster: MakeCluster) -> None:
+    cluster = new_cluster().start()
+    cluster.terminate()
+    database = sqlite3.connect(cluster.home / "cluster.db")
+    database.execute("UPDATE alembic_version SET version_num = '9999'")
+    database.commit()
+    database.close()
+    assert "newer" in refusal(cluster)
+
+
+# -- leaving --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_it_leaves_at_once_while_jobs_run_and_people_follow(
+    new_cluster: MakeCluster, signum: signal.Signals
+) -> None:
+    cluster = new_cluster().start()
+    cluster.accept(job("goes-on", "echo ready", "sleep 600"))
+    streams = [cluster.follow("goes-on") for _ in range(5)]
+    for stream in streams:
+        next(frame for frame in stream if frame["kind"] == "log")
+    where = cluster.get(cluster.path("goes-on", "/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs"))
+    connection = cluster.connect()
+    connection.request("GET", where.json()["locations"][0]["uri"] + "&follow=true")
+    connection.getresponse()
+    began = time.monotonic()
+    assert cluster.process is not None
+    cluster.process.send_signal(signum)
+    assert cluster.process.wait(10) == 0
+    assert time.monotonic() - began < 5
+    log = cluster.log.read_text()
+    assert "Traceback" not in log
+    assert "never retrieved" not in log
+    cluster.start()
+    assert cluster.wait_state("goes-on", "RUNNING")["retries"] == 0
+    assert cluster.log_of("goes-on") == b"ready\n"
+
+
+def test_an_embedded_cluster_leaves_when_nobody_needs_it(new_cluster: MakeCluster) -> None:
+    cluster = new_cluster().start("--idle-exit", "1")
+    assert cluster.run(job("short", "sleep 1.5"))["state"] == "SUCCEEDED", "a job keeps it here"
+    assert cluster.process is not None
+    assert cluster.process.wait(20) == 0
+    assert not (cluster.home / "server.json").exists()
