@@ -26,8 +26,8 @@ class _Kept(Log):
         super().__init__("", "", 0, 0)
         self.data = b""
 
-    def write(self, data: bytes) -> None:
-        self.data += data
+    def write(self, data: bytes | memoryview) -> None:
+        self.data += bytes(data)
 
 
 def _merge(chunks: list[_Chunk], last: str = "stdout") -> bytes:

@@ -39,7 +39,8 @@ class Merged:
         self._pending[stream] = data[cut:]
         if cut:
             self._owner = None
-            self._write(data[:cut] if cut < len(data) else data)
+            # A view: a copy of every read would be half of the memory that a supervisor may have.
+            self._write(memoryview(data)[:cut])
             self._release()
 
     def end(self, stream: "str") -> "None":
@@ -69,7 +70,7 @@ class Merged:
             elif cut:
                 self._pending[stream] = data[cut:]
 
-    def _write(self, data: "bytes") -> "None":
+    def _write(self, data: "bytes | memoryview") -> "None":
         if self._dangling:
             self._log.write(b"\n")
             self._dangling = False

@@ -25,7 +25,7 @@ class Log:
     def offset(self) -> "int":
         return self._offset
 
-    def write(self, data: "bytes") -> "None":
+    def write(self, data: "bytes | memoryview") -> "None":
         view = memoryview(data)
         while len(view):
             if self._fd < 0 and not self._open():
