@@ -20,14 +20,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"paicluster {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _serve_options(commands.add_parser("serve", help="run the cluster in the foreground"))
+    saving = commands.add_parser("backup", help="save a cluster to a file, also while it runs")
+    saving.add_argument("--with-files", action="store_true", help="also logs, working folders and sources")
+    restoring = commands.add_parser("restore", help="put a saved cluster into a new home")
+    for one in (saving, restoring):
+        one.add_argument("--home", required=True, metavar="DIR", help="where the cluster keeps everything")
+        one.add_argument("file", metavar="FILE", help="the backup")
     arguments = parser.parse_args(argv)
     if arguments.command is None:
         parser.print_help()
         return 0
     try:
-        from paicluster.cli import serve
+        if arguments.command == "serve":
+            from paicluster.cli import serve
 
-        return serve.run(arguments)
+            return serve.run(arguments)
+        from paicluster.cli import backup
+
+        return backup.backup(arguments) if arguments.command == "backup" else backup.restore(arguments)
     except PaiError as error:
         print(f"paicluster: {error.message}", file=sys.stderr)
         if error.hint:
@@ -75,5 +85,14 @@ def _serve_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=GPUS,CORES,MEMORY_MB",
         help="a share of the cluster; may be given several times, 'default' has the rest",
     )
+    add(
+        "--keep-days",
+        type=float,
+        default=30.0,
+        metavar="D",
+        help="remove finished jobs after so many days (30)",
+    )
+    add("--keep-jobs", type=int, default=100_000, metavar="N", help="keep at most so many of them (100000)")
+    add("--keep-mb", type=int, metavar="MB", help="keep at most so much of their files (no limit)")
     add("--embedded", action="store_true", help=argparse.SUPPRESS)
     add("--idle-exit", type=float, metavar="S", help=argparse.SUPPRESS)

@@ -14,6 +14,7 @@ import pwd
 import re
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,7 @@ from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import Tokens, new_token_row
 from paicluster.config.settings import Settings, shares, virtual_clusters
+from paicluster.controller.housekeeping import Housekeeping, Keep
 from paicluster.controller.launching import LaunchSettings
 from paicluster.controller.loop import Controller, whole
 from paicluster.engines.process.engine import ProcessEngine
@@ -59,12 +61,18 @@ def run(arguments: argparse.Namespace) -> int:
         gpus=arguments.gpus,
         grace_s=arguments.grace,
         virtual_clusters=virtual_clusters(arguments.virtual_cluster),
+        keep_days=arguments.keep_days,
+        keep_jobs=arguments.keep_jobs,
+        keep_mb=arguments.keep_mb,
         embedded=arguments.embedded,
         idle_exit_s=arguments.idle_exit,
     ).check()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for chatty in ("alembic", "uvicorn"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    # The loop, the writer and the readers hand the interpreter to each other a few times in a request:
+    # waiting the usual 5 ms each time would be most of its time.
+    sys.setswitchinterval(0.0005)
     home = settings.home
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -188,11 +196,15 @@ class _Server:
             version=f"v{__version__}",
             authority=lambda: self._authority,
         )
+        keep = Keep(settings.keep_days, settings.keep_jobs, settings.keep_mb)
+        housekeeping = Housekeeping(store, engine, keep, sources)
         await controller.start()
+        housekeeping.start()
         try:
             await self._serve(context, controller, lambda: self._announce(handshake, user, token))
         finally:
             handshake.unlink(missing_ok=True)
+            await housekeeping.close()
             await controller.close()
             growth.close()
             store.close()

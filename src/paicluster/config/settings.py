@@ -28,6 +28,10 @@ class Settings:
     grace_s: float = 10.0
     # The shares of virtual clusters beside `default`, which has the rest.
     virtual_clusters: Mapping[str, Amount] = field(default_factory=dict)
+    # What is kept of finished jobs; None sets no limit.
+    keep_days: float | None = 30.0
+    keep_jobs: int | None = 100_000
+    keep_mb: int | None = None
     # One person on this machine; everything comes from the command that started us.
     embedded: bool = False
     idle_exit_s: float | None = None

@@ -115,6 +115,9 @@ class Engine(Protocol):
     async def remove(self, uids: Sequence[str]) -> None:
         """Forget attempts that ended, with their logs and files."""
 
+    async def sizes(self) -> dict[str, int]:
+        """How many bytes the files of each attempt take."""
+
 
 class LogSource(Protocol):
     """The read side that the API uses."""

@@ -10,6 +10,7 @@ list's own order, and can stop when the page is full.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,3 +62,13 @@ def find(keyword: str) -> Hits:
         f" UNION ALL {direct} AND id > (SELECT upto FROM job_search_progress)",
         (phrase, keyword, keyword, keyword),
     )
+
+
+def forget_jobs(conn: Connection, job_ids: Sequence[int]) -> None:
+    """Take jobs out of the index; they must still be in the database."""
+    marks = ", ".join("?" * len(job_ids))
+    execute(
+        conn,
+        f"DELETE FROM job_search WHERE rowid IN (SELECT {_PLACE} FROM jobs WHERE id IN ({marks}))",
+        tuple(job_ids),
+    ).close()

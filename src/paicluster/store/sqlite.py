@@ -8,8 +8,10 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import cast
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
@@ -237,3 +239,14 @@ def _disk_full(path: Path) -> bool:
     except OSError:
         return False
     return disk.f_bavail * disk.f_frsize < 64 * 1024
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """The database as of one moment, whole, also while a server writes to it."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)) as reading:
+            with closing(sqlite3.connect(target)) as writing:
+                reading.backup(writing)
+    except sqlite3.Error as error:
+        failure = as_store_error(error, source)
+        raise failure or StoreError(f"The database {source} could not be copied: {error}.") from error

@@ -234,6 +234,9 @@ class ProcessEngine:
             path = folder.path_of(self._tasks, uid)
             await self._in_files(lambda path=path: shutil.rmtree(path, ignore_errors=True))  # type: ignore[misc]
 
+    async def sizes(self) -> dict[str, int]:
+        return await self._in_files(lambda: folder.sizes(self._tasks))
+
     # -- hints ---------------------------------------------------------------------------------
 
     def _read_events(self) -> None:

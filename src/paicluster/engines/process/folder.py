@@ -202,3 +202,18 @@ def _write(path: Path, text: str) -> None:
             data = data[os.write(fd, data) :]
     finally:
         os.close(fd)
+
+
+def sizes(tasks: Path) -> dict[str, int]:
+    """The bytes on disk of every attempt folder."""
+    found: dict[str, int] = {}
+    for path in tasks.glob("*/*"):
+        total = 0
+        for root, _, names in os.walk(path):
+            for name in names:
+                try:
+                    total += os.lstat(os.path.join(root, name)).st_blocks * 512  # noqa: PTH118 - many thousands
+                except FileNotFoundError:
+                    continue
+        found[path.name] = total
+    return found

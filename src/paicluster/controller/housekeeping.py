@@ -1,0 +1,141 @@
+"""What is kept of the past, and for how long. A running cluster cleans up by itself and says what it did."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from openpaisdk.errors import PaiError
+from paicluster.engines.interface import Engine
+from paicluster.store import Store, removal, users
+from paicluster.store.submissions import forget_keys
+
+log = logging.getLogger("paicluster.housekeeping")
+
+_AT_ONCE = 200
+_FIRST_AFTER_S = 60.0
+_EVERY_S = 3600.0
+_KEYS_FOR_MS = 7 * 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Finished jobs are removed, oldest first, when they are older than ``days``, more than ``jobs``, or
+    when their folders together take more than ``size_mb``; None sets no limit."""
+
+    days: float | None = 30.0
+    jobs: int | None = 100_000
+    size_mb: int | None = None
+
+
+@dataclass(slots=True)
+class Removed:
+    jobs: int = 0
+    folders: int = 0
+    sources: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.sources)
+
+
+class Housekeeping:
+    def __init__(self, store: Store, engine: Engine, keep: Keep, sources: Path):
+        self._store = store
+        self._engine = engine
+        self._keep = keep
+        self._sources = sources
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        await asyncio.sleep(_FIRST_AFTER_S)
+        while True:
+            try:
+                removed = await self.clean()
+                if removed:
+                    log.info(
+                        "removed %d finished jobs with %d task folders, and %d unused sources",
+                        removed.jobs,
+                        removed.folders,
+                        removed.sources,
+                    )
+            except PaiError as error:
+                log.warning("could not clean up: %s", error)
+            except Exception:
+                log.exception("could not clean up")
+            await asyncio.sleep(_EVERY_S)
+
+    async def clean(self) -> Removed:
+        """Remove what the rules do not keep."""
+        removed = Removed()
+        now_ms = int(time.time() * 1000)
+        keep = self._keep
+        if keep.days is not None:
+            before_ms = now_ms - int(keep.days * 24 * 3600 * 1000)
+            while old := await self._store.read(
+                lambda conn: removal.oldest_over(conn, _AT_ONCE, before_ms=before_ms)
+            ):
+                await self._remove(old, removed)
+        if keep.jobs is not None:
+            too_many = await self._store.read(removal.count_over) - keep.jobs
+            while too_many > 0:
+                count = min(too_many, _AT_ONCE)
+                old = await self._store.read(lambda conn, count=count: removal.oldest_over(conn, count))  # type: ignore[misc]
+                if not old:
+                    break
+                await self._remove(old, removed)
+                too_many -= len(old)
+        if keep.size_mb is not None:
+            await self._remove_until_small(keep.size_mb << 20, removed)
+        removed.sources = await self._remove_sources(now_ms)
+        await self._store.write(lambda conn: forget_keys(conn, now_ms - _KEYS_FOR_MS))
+        await self._store.write(lambda conn: users.delete_expired(conn, now_ms))
+        return removed
+
+    async def _remove(self, job_ids: Sequence[int], removed: Removed) -> None:
+        # Folders first: had we stopped in between, the next round would find the jobs and go on.
+        uids = await self._store.read(lambda conn: removal.uids_of(conn, job_ids))
+        every = [uid for of_job in uids.values() for uid in of_job]
+        await self._engine.remove(every)
+        removed.folders += len(every)
+        removed.jobs += await self._store.write(lambda conn: removal.delete_jobs(conn, job_ids))
+
+    async def _remove_until_small(self, limit: int, removed: Removed) -> None:
+        sizes = await self._engine.sizes()
+        total = sum(sizes.values())
+        while total > limit:
+            old = await self._store.read(lambda conn: removal.oldest_over(conn, _AT_ONCE))
+            if not old:
+                return
+            uids = await self._store.read(lambda conn, old=old: removal.uids_of(conn, old))  # type: ignore[misc]
+            enough = []
+            for job_id in old:
+                if total <= limit:
+                    break
+                enough.append(job_id)
+                total -= sum(sizes.get(uid, 0) for uid in uids[job_id])
+            await self._remove(enough, removed)
+
+    async def _remove_sources(self, now_ms: int) -> int:
+        """Uploaded folders that no unfinished job names and nobody has asked for since the limit."""
+        if self._keep.days is None or not self._sources.is_dir():
+            return 0
+        texts = "\n".join(await self._store.read(removal.unfinished_texts))
+        before = now_ms / 1000 - self._keep.days * 24 * 3600
+        count = 0
+        for path in self._sources.iterdir():
+            if path.stat().st_mtime < before and path.stem not in texts:
+                path.unlink(missing_ok=True)
+                count += 1
+        return count
