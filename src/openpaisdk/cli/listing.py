@@ -124,13 +124,18 @@ def job_status(argv: list[str]) -> int:
         )
         return 0
     job = cluster.job(args.job, args.user)
-    show(job.raw, args.output, lambda: _detail(job, files_of(cluster, job)))
+    why = reason(job)
+    if job.state == "WAITING":
+        from openpaisdk.cli.waiting import why_waiting
+
+        why = why_waiting(cluster, args.job, args.user)
+    raw = {**job.raw, "reason": why} if job.state == "WAITING" else job.raw
+    show(raw, args.output, lambda: _detail(job, why, files_of(cluster, job)))
     return 0
 
 
-def _detail(job: Job, files: list[str]) -> str:
+def _detail(job: Job, why: str, files: list[str]) -> str:
     colours = palette(sys.stdout)
-    why = reason(job)
     lines = [
         f"{job.name}  {colours.state(job.state)}" + (f"  {why}" if why else ""),
         f"  user       {job.user}",

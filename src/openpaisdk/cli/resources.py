@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from openpaisdk.cli.parser import command_parser
+from openpaisdk.cli.waiting import Line, waiting_lines
 from openpaisdk.client.values import CORES, GPUS, MEMORY
 from openpaisdk.config.clusters import ClusterBook, ClusterEntry
 from openpaisdk.errors import PaiError
@@ -23,6 +24,7 @@ class _Question:
         self.entry = entry
         self.book = book
         self.found: list[VirtualCluster] = []
+        self.lines: dict[str, Line] = {}
         self.error: PaiError | None = None
 
     def ask(self) -> None:
@@ -34,6 +36,7 @@ class _Question:
                 else open_entry(self.entry)
             )
             self.found = cluster.virtual_clusters()
+            self.lines = waiting_lines(cluster, [vc.name for vc in self.found])
         except PaiError as e:
             self.error = e
 
@@ -51,8 +54,9 @@ def cluster_resources(argv: list[str]) -> int:
         questions[0].ask()
     else:
         _ask_all(questions)
-    rows = [_row(q.entry.alias, vc) for q in questions for vc in q.found]
-    show(rows, args.output, lambda: _table(rows))
+    rows = [_row(q.entry.alias, vc, q.lines.get(vc.name)) for q in questions for vc in q.found]
+    lines = [f"{q.entry.alias} {vc}: {line}" for q in questions for vc, line in q.lines.items()]
+    show(rows, args.output, lambda: "\n".join([_table(rows), *lines]))
     broken = [q for q in questions if q.error]
     if len(broken) == len(questions) == 1 and broken[0].error:
         raise broken[0].error
@@ -75,8 +79,8 @@ def _ask_all(questions: list[_Question]) -> None:
             q.error = PaiError(f"The cluster {q.entry.alias} did not answer within {PATIENCE:.0f} seconds.")
 
 
-def _row(alias: str, vc: VirtualCluster) -> dict[str, object]:
-    return {
+def _row(alias: str, vc: VirtualCluster, line: Line | None) -> dict[str, object]:
+    row: dict[str, object] = {
         "cluster": alias,
         "virtualCluster": vc.name,
         "GPUs": vc.available(*GPUS),
@@ -85,7 +89,11 @@ def _row(alias: str, vc: VirtualCluster) -> dict[str, object]:
         "totalVCores": vc.total(*CORES),
         "memoryMB": vc.available(*MEMORY),
         "totalMemoryMB": vc.total(*MEMORY),
+        "waitingJobs": line.count if line else 0,
     }
+    if line:
+        row["reason"] = line.reason
+    return row
 
 
 def _table(rows: list[dict[str, object]]) -> str:

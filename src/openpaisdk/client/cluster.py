@@ -83,9 +83,15 @@ class Cluster:
             raise _strange(self)
         return [JobSummary(_mapping(raw, self)) for raw in found]
 
-    def count_jobs(self, *, state: str = "", user: str = "") -> int:
+    def count_jobs(self, *, state: str = "", user: str = "", virtual_cluster: str = "") -> int:
         """How many jobs there are, without listing them."""
-        values = {"state": state, "username": user, "limit": 0, "withTotalCount": "true"}
+        values: dict[str, str | int | None] = {
+            "state": state,
+            "username": user,
+            "vc": virtual_cluster,
+            "limit": 0,
+            "withTotalCount": "true",
+        }
         return number(_mapping(self._get("/api/v2/jobs", values), self), "totalCount") or 0
 
     def job(self, name: str, user: str = "") -> Job:

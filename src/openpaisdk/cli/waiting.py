@@ -1,0 +1,54 @@
+"""Why a job waits, in one sentence of the cluster's own."""
+
+from __future__ import annotations
+
+from openpaisdk.errors import PaiError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from openpaisdk.client import Cluster
+
+# What the cluster calls the events that keep a job waiting; others tell of its past.
+_REASONS = frozenset({"FailedScheduling", "Retrying", "Preempted", "FailedLaunch"})
+IN_LINE = "Jobs that came first wait for the same resources."
+
+
+def why_waiting(cluster: Cluster, name: str, user: str = "") -> str:
+    """What the cluster said last about why the job waits; empty when the cluster tells nothing of jobs."""
+    try:
+        events = cluster.events(name, user)
+    except PaiError:  # a cluster of a generation that keeps no events
+        return ""
+    return next((e.message for e in events if e.reason in _REASONS and e.message), IN_LINE)
+
+
+class Line:
+    """The jobs that wait in a virtual cluster: how many, and why the first of them does."""
+
+    __slots__ = ("count", "first", "reason")
+
+    def __init__(self, count: int, first: str, reason: str):
+        self.count = count
+        self.first = first
+        self.reason = reason
+
+    def __str__(self) -> str:
+        many = "1 job waits" if self.count == 1 else f"{self.count} jobs wait"
+        return f"{many}; the first is {self.first}" + (f": {self.reason}" if self.reason else ".")
+
+
+def waiting_lines(cluster: Cluster, virtual_clusters: list[str]) -> dict[str, Line]:
+    """The lines in front of these virtual clusters, where there are any."""
+    found = {}
+    try:
+        if not cluster.count_jobs(state="WAITING"):
+            return {}
+        for vc in virtual_clusters:
+            count = cluster.count_jobs(state="WAITING", virtual_cluster=vc)
+            first = cluster.jobs(state="WAITING", virtual_cluster=vc, limit=1, order="submissionTime,ASC")
+            for job in first:
+                reason = why_waiting(cluster, job.name, job.user)
+                found[vc] = Line(max(count, 1), f"{job.user}~{job.name}", reason)
+    except PaiError:  # it tells what is free, and that was asked for; who waits is more than it can say
+        pass
+    return found

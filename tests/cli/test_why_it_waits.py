@@ -1,0 +1,46 @@
+"""Why is it waiting: one sentence, from job-status and cluster-resources."""
+
+import json
+
+from at_a_terminal import Person, until
+
+HUGE = "100000"
+
+
+def events_of(person: Person, job: str) -> list[dict[str, str]]:
+    return json.loads(person.pai("job-status", job, "events", "-o", "json").out)
+
+
+def test_job_status_and_cluster_resources_say_why_a_job_waits(person) -> None:
+    calm = json.loads(person.pai("cluster-resources", "-o", "json").out)
+    assert calm[0]["waitingJobs"] == 0 and "reason" not in calm[0]
+    assert "wait" not in person.pai("cluster-resources").out
+    first, second = (person.pai("sub", "--cpu", HUGE, "true").out.strip() for _ in range(2))
+    try:
+        until(lambda: events_of(person, first))
+        shown = person.pai("job-status", first).out.splitlines()[0]
+        assert "WAITING" in shown and "Insufficient cpu" in shown
+        told = json.loads(person.pai("job-status", first, "-o", "json").out)
+        assert told["reason"] == "0/1 nodes are available: 1 Insufficient cpu."
+        rows = json.loads(person.pai("cluster-resources", "-o", "json").out)
+        assert rows[0]["waitingJobs"] == 2 and rows[0]["reason"] == told["reason"]
+        last = person.pai("cluster-resources").out.splitlines()[-1]
+        assert "default: 2 jobs wait; the first is " in last
+        assert first in last and last.endswith("1 Insufficient cpu.")
+    finally:
+        person.pai("stop-job", first, second)
+
+
+def test_a_job_behind_others_says_so(newcomer) -> None:
+    holder = newcomer.pai("sub", "--cpu", str(_cores(newcomer)), "sleep", "600").out.strip()
+    until(lambda: newcomer.state(holder) == "RUNNING")
+    names = [newcomer.pai("sub", "true").out.strip() for _ in range(2)]
+    until(lambda: events_of(newcomer, names[0]))
+    for name in names:
+        told = json.loads(newcomer.pai("job-status", name, "-o", "json").out)
+        assert told["jobStatus"]["state"] == "WAITING" and told["reason"].endswith(".")
+    assert "reason" not in json.loads(newcomer.pai("job-status", holder, "-o", "json").out)
+
+
+def _cores(person: Person) -> int:
+    return json.loads(person.pai("cluster-resources", "-o", "json").out)[0]["totalVCores"]
