@@ -72,22 +72,26 @@ def _works(hold: TreeHold) -> bool:
         if hold.mode == tree.V2 and not os.access(f"{group.path}/cgroup.kill", os.W_OK):
             return False
         ready_r, ready_w = os.pipe()
+        held_r, held_w = os.pipe()
         pid = os.fork()
         if pid == 0:
             try:
+                os.close(held_w)
                 group.join()
                 os.write(ready_w, b"1")
-                signal.pause()
+                # Until the server dies, should nobody kill us before: we have its lock on the home too.
+                os.read(held_r, 1)
             finally:
                 os._exit(1)
         os.close(ready_w)
         joined = os.read(ready_r, 1) == b"1"
-        os.close(ready_r)
         if joined:
             group.kill()
         else:
             os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+        for fd in (ready_r, held_r, held_w):
+            os.close(fd)
     except OSError:
         return False
     else:

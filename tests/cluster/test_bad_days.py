@@ -1,0 +1,497 @@
+"""`kill -9`, lost supervisors, a full disk, a reboot: counted afterwards, none lost and none doubled."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served import OVER, Cluster, eventually, job
+
+MakeCluster = Callable[..., Cluster]
+
+GONE = (OSError, http.client.HTTPException, json.JSONDecodeError)
+
+
+def insistently(ask: Callable[[], Any], stop: Callable[[], bool] = lambda: False) -> Any:
+    """Ask until the server, which dies and comes back all the time, has answered."""
+    while not stop():
+        with contextlib.suppress(*GONE):
+            return ask()
+        time.sleep(0.02)
+    return None
+
+
+def folder_of(cluster: Cluster, name: str) -> Path:
+    uid = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"][0]["containerId"]
+    return cluster.home / "tasks" / uid[:2] / uid
+
+
+def everything_over(cluster: Cluster) -> bool:
+    going = cluster.get("/api/v2/jobs?state=WAITING,RUNNING,STOPPING,UNKNOWN&limit=0&withTotalCount=true")
+    return bool(going.json()["totalCount"] == 0)
+
+
+# -- kill -9 of the server ------------------------------------------------------------------------
+
+
+class Load:
+    """Submitters that never give up, and what they were promised."""
+
+    def __init__(self, cluster: Cluster, ran: Path):
+        self.cluster = cluster
+        self.ran = ran
+        self.enough = threading.Event()
+        self._numbers = itertools.count()
+        self.accepted: dict[str, int] = {}
+        self.doubtful: list[str] = []
+        self._lock = threading.Lock()
+        self.threads = [threading.Thread(target=self._submit_all, daemon=True) for _ in range(4)]
+
+    def what(self, number: int) -> dict[str, Any]:
+        """A third fails, some are retried; each says which attempt it is, and prints known bytes."""
+        code = 3 if number % 3 == 1 else 0
+        retries = 1 if number % 6 == 1 else 0
+        script = [
+            # One write of one line: lines of different tasks never mix.
+            f"echo $PAI_JOB_NAME $FC_FRAMEWORK_ATTEMPT_ID $PAI_CONTAINER_ID >> {self.ran}",
+            f"for i in $(seq {20 + number % 50}); do echo job {number} line $i; done",
+            f"sleep 0.{number % 5}",
+            f"echo job {number} ends",
+            f"exit {code}",
+        ]
+        return job(f"load-{number}", *script, jobRetryCount=retries)
+
+    def log(self, number: int) -> bytes:
+        lines = [f"job {number} line {i}\n" for i in range(1, 21 + number % 50)]
+        return ("".join(lines) + f"job {number} ends\n").encode()
+
+    def _submit_all(self) -> None:
+        while not self.enough.wait(0.03):
+            number = next(self._numbers)
+            what = self.what(number)
+            reply = insistently(
+                lambda what=what, number=number: self.cluster.submit(what, key=f"key-{number}")
+            )
+            with self._lock:
+                if reply.status == 202:
+                    self.accepted[what["name"]] = number
+                else:
+                    self.doubtful.append(f"{what['name']}: {reply.status} {reply.text}")
+
+
+def count_everything(cluster: Cluster, load: Load) -> None:
+    """None lost, none doubled, every exit code right, every log byte there."""
+    assert load.doubtful == []
+    listed = cluster.get("/api/v2/jobs?limit=50000").json()
+    assert Counter(one["name"] for one in listed) == Counter(list(load.accepted))
+    ran: dict[str, list[tuple[int, str]]] = {}
+    for line in load.ran.read_text().splitlines():
+        framework, attempt, uid = line.split()
+        ran.setdefault(framework.partition("~")[2], []).append((int(attempt), uid))
+    for name, number in load.accepted.items():
+        status = cluster.status(name)
+        runs = ran[name]
+        attempts = 2 if number % 6 == 1 else 1
+        assert [attempt for attempt, _ in runs] == list(range(attempts)), f"{name} ran {runs}"
+        assert len({uid for _, uid in runs}) == attempts
+        assert status["retryDetails"]["platform"] == 0, (name, cluster.events(name))
+        assert status["retries"] == attempts - 1
+        expected = ("FAILED", 255) if number % 3 == 1 else ("SUCCEEDED", 0)
+        assert (status["state"], status["appExitCode"]) == expected, name
+        if expected[0] == "FAILED":
+            assert status["appExitMessages"]["runtime"]["originUserExitCode"] == 3
+        for attempt in range(attempts):
+            assert cluster.log_of(name, **{"from": f"{attempt}.0:0"}).startswith(load.log(number)), name
+        assert cluster.log_of(name) == load.log(number), name
+
+
+@pytest.mark.slow
+def test_the_server_is_killed_dozens_of_times_under_load(new_cluster: MakeCluster, tmp_path: Path) -> None:
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    dice = random.Random(seed)
+    cluster = new_cluster().start()
+    load = Load(cluster, tmp_path / "ran")
+    for thread in load.threads:
+        thread.start()
+    kills = 0
+    while kills < 40:
+        # Anywhere: while it starts, at its first breath, in the middle of the work.
+        time.sleep(dice.choice((0.0, 0.02, 0.1, 0.3, 0.6)) * dice.random())
+        if dice.random() < 0.3:
+            cluster.kill()
+            cluster.spawn()
+            time.sleep(dice.random() * 0.8)
+        cluster.kill()
+        kills += 1
+        cluster.start()
+    load.enough.set()
+    for thread in load.threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    eventually(lambda: everything_over(cluster), "the end of all jobs", 90)
+    assert len(load.accepted) > 100
+    count_everything(cluster, load)
+    assert "Traceback" not in cluster.log.read_text()
+
+
+KILLED_WHILE_PROBING = """
+import os, signal, sys
+from paicluster.engines.process import cgroups
+server, read = os.getpid(), os.read
+
+def killed_at_the_first_read(fd, size):
+    if os.getpid() == server:
+        os.kill(server, signal.SIGKILL)
+    return read(fd, size)
+
+os.read = killed_at_the_first_read
+cgroups.choose(sys.argv[1])
+"""
+
+
+def test_a_kill_while_the_server_finds_out_how_to_hold_trees_leaves_nobody(tmp_path: Path) -> None:
+    """Whoever is left would hold the lock on the home, and no server could start there again."""
+    mark = {**os.environ, "MARK_OF_THIS_TEST": str(tmp_path)}
+    name = "pai-test-" + hashlib.sha256(str(tmp_path).encode()).hexdigest()[:12]
+    subprocess.run([sys.executable, "-c", KILLED_WHILE_PROBING, name], env=mark, check=False, timeout=30)
+
+    def left() -> list[str]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if f"MARK_OF_THIS_TEST={tmp_path}\0".encode() in path.read_bytes():
+                    found.append(path.parent.name)
+        return found
+
+    eventually(lambda: not left(), "the end of the probe", 10)
+
+
+@pytest.mark.slow
+def test_the_server_is_killed_right_after_it_accepts(new_cluster: MakeCluster, tmp_path: Path) -> None:
+    """Between the 202 and the launch, wherever exactly: the job runs, once."""
+    cluster = new_cluster().start()
+    ran = tmp_path / "ran"
+    for number in range(25):
+        cluster.accept(job(f"accepted-{number}", f"echo $PAI_JOB_NAME >> {ran}", "echo done"))
+        time.sleep(number * 0.0015)
+        cluster.kill()
+        cluster.start()
+    eventually(lambda: everything_over(cluster), "the end of all jobs")
+    assert Counter(ran.read_text().split()) == {f"{cluster.user}~accepted-{n}": 1 for n in range(25)}
+    for number in range(25):
+        status = cluster.status(f"accepted-{number}")
+        assert (status["state"], status["retries"]) == ("SUCCEEDED", 0)
+        assert cluster.log_of(f"accepted-{number}") == b"done\n"
+
+
+@pytest.mark.slow
+def test_jobs_that_end_while_no_server_is_there(new_cluster: MakeCluster, tmp_path: Path) -> None:
+    """Between the exit and its recording: the supervisor's record is found later."""
+    cluster = new_cluster().start()
+    for turn in range(6):
+        names = [f"ends-{turn}-{number}" for number in range(8)]
+        go = tmp_path / f"go-{turn}"
+        for number, name in enumerate(names):
+            wait = f"until [ -e {go} ]; do sleep 0.01; done"
+            cluster.accept(job(name, f"echo {name}", wait, "echo after", f"exit {number}"))
+        for name in names:
+            cluster.wait_state(name, "RUNNING")
+        assert cluster.process is not None
+        if turn % 2:
+            # Frozen while the tasks end, killed before it can look.
+            cluster.process.send_signal(signal.SIGSTOP)
+            go.touch()
+            time.sleep(0.1 * turn)
+        else:
+            go.touch()
+            time.sleep(0.01 * turn)
+        cluster.kill()
+        ended = [folder_path / "exit.json" for folder_path in claimed(cluster)]
+        eventually(lambda ended=ended: all(path.exists() for path in ended), "the records")
+        cluster.start()
+        for number, name in enumerate(names):
+            status = cluster.wait_over(name)
+            assert (status["state"], status["retries"]) == ("FAILED" if number else "SUCCEEDED", 0)
+            if number:
+                assert status["appExitMessages"]["runtime"]["originUserExitCode"] == number
+            assert cluster.log_of(name) == f"{name}\nafter\n".encode()
+
+
+def claimed(cluster: Cluster) -> list[Path]:
+    return [path.parent for path in (cluster.home / "tasks").glob("*/*/claim")]
+
+
+@pytest.mark.slow
+def test_a_follower_that_comes_back_misses_nothing(new_cluster: MakeCluster) -> None:
+    """The server dies while it sends; by offset each byte arrives once."""
+    cluster = new_cluster().start()
+    cluster.accept(job("talks", "for i in $(seq 600); do echo line $i; sleep 0.005; done"))
+    got = b""
+    position = "0.0:0"
+    dice = random.Random(7)
+    ended: list[dict[str, Any]] = []
+    while not ended:
+        with contextlib.suppress(*GONE):
+            stream = cluster.follow("talks", **{"from": position})
+            pieces = dice.randrange(1, 80)
+            for frame in stream:
+                if frame["kind"] == "log":
+                    assert frame["offset"] == len(got)
+                    got += frame["data"]
+                    position = f"{frame['attempt']}.{frame['taskAttempt']}:{len(got)}"
+                    pieces -= 1
+                    if not pieces:
+                        cluster.kill()
+                        cluster.start()
+                if frame["kind"] == "end":
+                    ended.append(frame)
+    assert got == b"".join(b"line %d\n" % number for number in range(1, 601))
+    assert ended == [{"kind": "end", "state": "SUCCEEDED", "exitCode": 0}]
+
+
+@pytest.mark.slow
+def test_a_stop_that_was_accepted_holds_over_a_kill(new_cluster: MakeCluster, tmp_path: Path) -> None:
+    cluster = new_cluster().start()
+    for number in range(10):
+        cluster.accept(job(f"stopped-{number}", "sleep 600", instances=2))
+        if number % 2:
+            cluster.wait_state(f"stopped-{number}", "RUNNING")
+        assert cluster.stop(f"stopped-{number}").status == 202
+        time.sleep(number * 0.002)
+        cluster.kill()
+        cluster.start()
+    for number in range(10):
+        status = cluster.wait_over(f"stopped-{number}")
+        assert (status["state"], status["appExitCode"]) == ("STOPPED", -210)
+
+
+@pytest.mark.slow
+def test_retries_and_their_delays_survive_a_kill(new_cluster: MakeCluster, tmp_path: Path) -> None:
+    cluster = new_cluster().start()
+    ran = tmp_path / "ran"
+    cluster.accept(
+        job("again", f"echo $FC_FRAMEWORK_ATTEMPT_ID >> {ran}", "sleep 0.2", "exit 1", jobRetryCount=8)
+    )
+    while cluster.status("again")["state"] not in OVER:
+        time.sleep(0.15)
+        cluster.kill()
+        cluster.start()
+    status = cluster.status("again")
+    assert (status["state"], status["retries"], status["retryDetails"]["platform"]) == ("FAILED", 8, 0)
+    assert ran.read_text().split() == [str(number) for number in range(9)]
+
+
+# -- supervisors ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_supervisors_die_under_a_server_that_dies(new_cluster: MakeCluster, tmp_path: Path) -> None:
+    """Both at once, again and again: the attempt is lost, its tree is gone, the next one runs."""
+    cluster = new_cluster().start()
+    ran, pids = tmp_path / "ran", tmp_path / "pids"
+    hang = f"if [ $(wc -l < {ran}) -le 3 ]; then sleep 600; fi"
+    script = f"echo $PAI_CONTAINER_ID >> {ran}; (setsid sleep 600 & echo $! >> {pids}); echo $$ >> {pids}"
+    cluster.accept(job("unlucky", script, hang))
+    for turn in range(3):
+        eventually(
+            lambda turn=turn: pids.exists() and len(pids.read_text().split()) == 2 * turn + 2, "a start"
+        )
+        folder = folder_of(cluster, "unlucky")
+        owner = json.loads((folder / "claim").read_text())["pid"]
+        if turn == 1:
+            os.kill(owner, signal.SIGKILL)
+            cluster.kill()
+        else:
+            cluster.kill()
+            os.kill(owner, signal.SIGKILL)
+        cluster.start()
+    status = cluster.wait_over("unlucky")
+    assert (status["state"], status["retryDetails"]) == (
+        "SUCCEEDED",
+        {"user": 0, "platform": 3, "resource": 0},
+    )
+    uids = ran.read_text().split()
+    assert len(uids) == len(set(uids)) == 4
+    left = [pid for pid in map(int, pids.read_text().split()) if Path(f"/proc/{pid}").exists()]
+    assert left == []
+
+
+def test_after_a_reboot_what_ran_is_retried_by_the_platform(new_cluster: MakeCluster, tmp_path: Path) -> None:
+    """Claims of another boot: the same numbers may be other processes now, which must not be touched."""
+    cluster = new_cluster().start()
+    ran = tmp_path / "ran"
+    hang = f"if [ $(wc -l < {ran}) = 1 ]; then sleep 600; fi"
+    cluster.accept(job("rebooted", f"echo $PAI_CONTAINER_ID >> {ran}", hang))
+    cluster.wait_state("rebooted", "RUNNING")
+    eventually(lambda: ran.exists() and ran.read_text(), "the start")
+    folder = folder_of(cluster, "rebooted")
+    claim = folder / "claim"
+    owner = json.loads(claim.read_text())
+    cluster.kill()
+    for pid in cluster.processes():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not cluster.processes(), "the power cut")
+    # Our own number stands in for a stranger that now has the supervisor's.
+    claim.write_text(json.dumps({**owner, "boot_id": "another-boot", "pid": os.getpid()}))
+    (cluster.home / "server.json").unlink(missing_ok=True)
+    cluster.start()
+    status = cluster.wait_over("rebooted")
+    assert (status["state"], status["retryDetails"]["platform"]) == ("SUCCEEDED", 1)
+    assert len(set(ran.read_text().split())) == 2
+
+
+def test_a_claim_torn_by_a_power_cut_is_a_lost_attempt_and_holds_up_nobody(
+    new_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = new_cluster().start()
+    ran = tmp_path / "ran"
+    hang = f"if [ $(wc -l < {ran}) = 1 ]; then sleep 600; fi"
+    cluster.accept(job("torn", f"echo $PAI_CONTAINER_ID >> {ran}", hang))
+    cluster.wait_state("torn", "RUNNING")
+    eventually(lambda: ran.exists() and ran.read_text(), "the start")
+    folder = folder_of(cluster, "torn")
+    cluster.kill()
+    for pid in cluster.processes():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not cluster.processes(), "the power cut")
+    (folder / "claim").write_bytes(b"")
+    cluster.start()
+    assert cluster.run(job("other", "true"))["state"] == "SUCCEEDED"
+    assert cluster.wait_over("torn")["retryDetails"]["platform"] == 1
+
+
+def test_a_job_that_cannot_be_read_holds_up_nobody(new_cluster: MakeCluster) -> None:
+    cluster = new_cluster().start()
+    cluster.accept(job("odd", "sleep 600"))
+    cluster.wait_state("odd", "RUNNING")
+    cluster.kill()
+    with closing(sqlite3.connect(cluster.home / "cluster.db")) as database:
+        database.execute("UPDATE job_specs SET job = 'name: [', config = 'name: ['")
+        database.commit()
+    cluster.start()
+    assert cluster.run(job("other", "true"))["state"] == "SUCCEEDED"
+    assert cluster.status("odd")["state"] == "RUNNING"
+    assert "odd cannot be read" in cluster.log.read_text()
+    cluster.kill()
+    with closing(sqlite3.connect(cluster.home / "cluster.db")) as database:
+        database.execute(
+            "UPDATE job_specs SET job = ? WHERE job = 'name: ['", (json.dumps(job("odd", "sleep 600")),)
+        )
+        database.commit()
+    cluster.start()
+
+
+# -- the disk -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.getuid() != 0:
+        pytest.skip("mounting needs root")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("this machine does not let us mount")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as f, contextlib.suppress(OSError):
+        while True:
+            f.write(bytes(1 << 16))
+    with path.open("ab", buffering=0) as f, contextlib.suppress(OSError):
+        while True:
+            f.write(bytes(1))
+
+
+@pytest.mark.slow
+def test_a_full_disk_refuses_new_jobs_loses_none_and_passes(small_disk: Path, tmp_path: Path) -> None:
+    cluster = Cluster(small_disk / "home")
+    cluster.options = (*cluster.options, "--grace", "1")
+    ran, go = tmp_path / "ran", tmp_path / "go"
+    filler = small_disk / "filler"
+    try:
+        cluster.start()
+        cluster.accept(
+            job(
+                "before",
+                f"echo $PAI_JOB_NAME >> {ran}",
+                f"until [ -e {go} ]; do sleep 0.02; done",
+                "echo end",
+            )
+        )
+        cluster.wait_state("before", "RUNNING")
+        fill(filler)
+        accepted = ["before"]
+        refused = 0
+        for number in range(60):
+            name = f"full-{number}"
+            reply = cluster.submit(job(name, f"echo $PAI_JOB_NAME >> {ran}"), key=name)
+            if reply.status == 202:
+                accepted.append(name)
+                continue
+            refused += 1
+            assert reply.status in (503, 507), reply.text
+            assert "full" in reply.json()["message"]
+            assert "Traceback" not in reply.text
+        assert refused
+        assert cluster.get("/api/v2/jobs?limit=1").status == 200, "reading goes on"
+        go.touch()
+        busy = cpu_of(cluster)
+        time.sleep(3)
+        assert cpu_of(cluster) - busy < 2.0, "it does not spin while the disk is full"
+        assert cluster.process is not None
+        assert cluster.process.poll() is None
+        filler.unlink()
+        eventually(lambda: everything_over(cluster), "the end of all jobs", 60)
+        reply = cluster.submit(job("after", f"echo $PAI_JOB_NAME >> {ran}"))
+        assert reply.status == 202
+        assert cluster.wait_over("after")["state"] == "SUCCEEDED"
+        for name in accepted:
+            assert cluster.status(name)["state"] == "SUCCEEDED", cluster.status(name)
+        counted = Counter(line.partition("~")[2] for line in ran.read_text().split())
+        assert counted == Counter([*accepted, "after"])
+    finally:
+        filler.unlink(missing_ok=True)
+        log = cluster.log.read_text() if cluster.log.exists() else ""
+        cluster.close()
+    assert len(log) < 200_000
+
+
+def cpu_of(cluster: Cluster) -> float:
+    assert cluster.process is not None
+    fields = Path(f"/proc/{cluster.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_disk_that_is_full_at_the_start_is_told_in_a_sentence(small_disk: Path) -> None:
+    fill(small_disk / "filler")
+    for home in (small_disk, small_disk / "home"):
+        command = [*Cluster(home).program, "serve", "--home", str(home), "--port", "0", "--embedded"]
+        ended = subprocess.run(command, capture_output=True, check=False, timeout=30)
+        said = (ended.stdout + ended.stderr).decode()
+        assert ended.returncode not in (0, None)
+        assert "Traceback" not in said, said
+        assert len(said.strip().splitlines()) <= 2, said
+        assert "full" in said or "No space left" in said
