@@ -23,6 +23,8 @@ from typing import Any
 import pytest
 from served import OVER, Cluster, eventually, job
 
+from paicluster.engines.process import cgroups
+
 MakeCluster = Callable[..., Cluster]
 
 GONE = (OSError, http.client.HTTPException, json.JSONDecodeError)
@@ -169,7 +171,7 @@ cgroups.choose(sys.argv[1])
 def test_a_kill_while_the_server_finds_out_how_to_hold_trees_leaves_nobody(tmp_path: Path) -> None:
     """Whoever is left would hold the lock on the home, and no server could start there again."""
     mark = {**os.environ, "MARK_OF_THIS_TEST": str(tmp_path)}
-    name = "pai-test-" + hashlib.sha256(str(tmp_path).encode()).hexdigest()[:12]
+    name = f"pai-test-{os.getpid()}"
     subprocess.run([sys.executable, "-c", KILLED_WHILE_PROBING, name], env=mark, check=False, timeout=30)
 
     def left() -> list[str]:
@@ -181,6 +183,10 @@ def test_a_kill_while_the_server_finds_out_how_to_hold_trees_leaves_nobody(tmp_p
         return found
 
     eventually(lambda: not left(), "the end of the probe", 10)
+    for _, parent in cgroups._candidates():
+        for folder in (*(parent / name).glob("probe-*"), parent / name):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
 @pytest.mark.slow
