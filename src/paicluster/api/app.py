@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from paicluster.api.answers import answer, route_errors
-from paicluster.api.context import Context, context
+from paicluster.api.context import KEY, Context, context
 from paicluster.api.v2 import authn, clusters, follow, jobs, sources, tasklogs
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -87,9 +87,10 @@ class Door:
     then cost a third less than through the router.
     """
 
-    def __init__(self, app: Starlette, direct: dict[tuple[str, str], Handler]):
+    def __init__(self, app: Starlette, direct: dict[tuple[str, str], Handler], ctx: Context):
         self._app = app
         self._direct = direct
+        self._context = ctx
         self.last_request = time.monotonic()
         self.open_requests = 0
 
@@ -99,13 +100,13 @@ class Door:
         if path.startswith(_PREFIX) and (len(path) == len(_PREFIX) or path[len(_PREFIX)] == "/"):
             scope["path"] = path[len(_PREFIX) :] or "/"
             path = scope["path"]
+        scope[KEY] = self._context
         self.open_requests += 1
         try:
             handler = self._direct.get((scope.get("method", ""), path))
             if handler is None:
                 await self._app(scope, receive, send)
             else:
-                scope["app"] = self._app
                 answer = await handler(Request(scope, receive, send))
                 await answer(scope, receive, send)
         finally:
@@ -122,5 +123,4 @@ def build(ctx: Context) -> Door:
     }
     app = Starlette(routes=routes, exception_handlers={404: _unknown, 405: _unknown})
     app.router.redirect_slashes = False
-    app.state.context = ctx
-    return Door(app, direct)
+    return Door(app, direct, ctx)

@@ -20,6 +20,9 @@ from paicluster.logs.growth import Growth
 from paicluster.scheduler.needs import Amount
 from paicluster.store import Store
 
+# Where a request carries the context with it.
+KEY = "paicluster.context"
+
 APPLICATIONS_REFUSED = "Applications are not allowed to do this operation."
 
 
@@ -48,7 +51,7 @@ class Context:
 
 
 def context(request: Request) -> Context:
-    found: Context = request.app.state.context
+    found: Context = request.scope[KEY]
     return found
 
 

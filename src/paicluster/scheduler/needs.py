@@ -107,6 +107,7 @@ def request_of(job: Job, username: str) -> Request:
     return Request(need, after)
 
 
+@lru_cache(maxsize=4096)
 def to_text(request: Request) -> str:
     need, after = request
     roles = [[role.role, role.instances, *role.each] for role in need.roles]

@@ -113,7 +113,11 @@ def get_job_by_id(conn: Connection, job_id: int) -> JobRow | None:
 def job_spec(conn: Connection, job_id: int) -> JobSpecRow | None:
     """What was submitted."""
     row = _SPEC.run(conn, id=job_id).fetchone()
-    return None if row is None else JobSpecRow(*row)
+    if row is None:
+        return None
+    job, config, text, sealed = row
+    # Most jobs are re-read as they were submitted: their text is there once.
+    return JobSpecRow(job, config, text or config, sealed)
 
 
 def pending_jobs(conn: Connection, job_ids: Sequence[int]) -> list[PendingJob]:

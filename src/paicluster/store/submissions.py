@@ -116,7 +116,10 @@ def _insert(conn: Connection, new: list[tuple[int, NewJob]]) -> None:
         conn,
         "job_specs",
         _SPEC_COLUMNS,
-        [(job_id, item.config, item.job, item.sealed, item.need) for job_id, item in new],
+        [
+            (job_id, item.config, "" if item.job == item.config else item.job, item.sealed, item.need)
+            for job_id, item in new
+        ],
     )
     tags = [
         (job_id, tag, _whole_seconds(item.submission_ms))

@@ -28,6 +28,9 @@ R = TypeVar("R")
 # A commit carries at most this many operations, so that the first of them does not wait for thousands.
 _LARGEST_BATCH = 512
 
+# How long a batch waits for company, when the last one had some.
+_GATHER_S = 0.0004
+
 _NOTES = "paicluster_notes"
 
 
@@ -118,6 +121,7 @@ class Writer:
         self._closing = False
         self._oldest: float | None = None
         self.commits = 0
+        self._company = False
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
@@ -199,8 +203,14 @@ class Writer:
                     return []
                 self._wake.get()
             self._idle = False
+        if self._company:
+            # Others were writing at the same time and will again: one commit for all costs less than
+            # several, and nobody waits longer for it.
+            time.sleep(_GATHER_S)
         self._oldest = pending[0].queued
-        return [pending.popleft() for _ in range(min(len(pending), _LARGEST_BATCH))]
+        batch = [pending.popleft() for _ in range(min(len(pending), _LARGEST_BATCH))]
+        self._company = len(batch) > 1
+        return batch
 
     def _commit(self, batch: list[_Op]) -> Notes:
         """Run a batch in one transaction; what it changed, once that is on disk."""
