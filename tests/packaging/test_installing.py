@@ -1,0 +1,163 @@
+"""The wheel, and installing it from a file, from a checkout and from a git address with a branch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "cluster"))
+
+from served import Cluster, job
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-4000:]
+    return done.stdout.decode()
+
+
+def pip(python: Path, *words: str | Path) -> None:
+    run(python, "-m", "pip", "--disable-pip-version-check", "-q", *words)
+
+
+def fresh_venv(folder: Path) -> Path:
+    """A virtual environment; what we depend on comes from the one the tests run in, not from the network."""
+    run(sys.executable, "-m", "venv", folder)
+    [ours] = {path for path in sys.path if path.endswith("site-packages") and Path(path).is_dir()}
+    [theirs] = folder.glob("lib/python*/site-packages")
+    # A folder named in a .pth is searched last, and its own .pth files (the editable checkout) are not read.
+    (theirs / "dependencies.pth").write_text(ours + "\n")
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is committed, as a repository of its own with a branch `main`."""
+    folder = tmp_path_factory.mktemp("checkout") / "repository"
+    run("git", "clone", "-q", "--no-hardlinks", ROOT, folder)
+    run("git", "checkout", "-q", "-B", "main", cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "-q", "--wheel", "--no-isolation", "--outdir", out, cwd=checkout)
+    [found] = out.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = fresh_venv(tmp_path_factory.mktemp("installed") / "venv")
+    pip(folder / "python", "install", "--no-deps", wheel)
+    yield folder
+    shutil.rmtree(folder.parent, ignore_errors=True)
+
+
+def version() -> str:
+    from openpaisdk._version import __version__
+
+    return __version__
+
+
+def test_the_wheel_has_what_it_needs_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        [metadata] = [archive.read(name).decode() for name in names if name.endswith(".dist-info/METADATA")]
+        [scripts] = [archive.read(name).decode() for name in names if name.endswith("/entry_points.txt")]
+    assert {name.split("/")[0] for name in names} == {
+        "openpaisdk",
+        "paicluster",
+        "pairuntime",
+        f"openpaisdk-{version()}.dist-info",
+    }
+    assert any(name.startswith("paicluster/store/migrations/versions/0001") for name in names)
+    assert {"openpaisdk/py.typed", "paicluster/py.typed"} <= set(names)
+    assert any("/licenses/LICENSE" in name for name in names)
+    assert not [name for name in names if "test" in name.lower() or name.endswith((".pyc", ".db"))]
+    assert "Requires-Python: >=3.11" in metadata
+    for line in (
+        "pai = openpaisdk.cli:pai",
+        "opai = openpaisdk.cli:opai",
+        "paicluster = paicluster.cli:main",
+    ):
+        assert line in scripts
+
+
+def test_the_source_distribution_builds_the_same_wheel(checkout: Path, wheel: Path, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "build", "-q", "--no-isolation", "--outdir", tmp_path, cwd=checkout)
+    [again] = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
+        assert sorted(one.namelist()) == sorted(other.namelist())
+
+
+@pytest.mark.parametrize("command", ["pai", "opai", "paicluster"])
+def test_the_commands_are_there_and_tell_their_version(installed: Path, command: str, tmp_path: Path) -> None:
+    said = run(installed / command, "--version", cwd=tmp_path, HOME=str(tmp_path))
+    assert version() in said
+
+
+def test_what_runs_is_what_was_installed(installed: Path, tmp_path: Path) -> None:
+    for package in ("openpaisdk", "paicluster", "pairuntime"):
+        path = run(installed / "python", "-c", f"import {package} as p; print(p.__file__)", cwd=tmp_path)
+        assert path.startswith(str(installed.parent)), path
+
+
+def test_an_installed_cluster_runs_a_job(installed: Path, tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "home", program=(str(installed / "paicluster"),))
+    try:
+        cluster.start()
+        assert cluster.run(job("first", "true"))["state"] == "SUCCEEDED"
+        # Its supervisors run from the home: the package may go.
+        assert all(str(cluster.home) in line for line in cluster.processes().values())
+    finally:
+        cluster.close()
+
+
+def test_an_installed_pai_runs_a_job_on_its_own_cluster(installed: Path, tmp_path: Path) -> None:
+    try:
+        said = run(
+            installed / "pai", "sub", "--follow", "--", "echo", "hello", cwd=tmp_path, HOME=str(tmp_path)
+        )
+        assert "hello" in said
+    finally:
+        for folder in (tmp_path / ".openpai").glob("local/*"):
+            leftover = Cluster(folder)
+            for pid in leftover.processes():
+                os.kill(pid, 15)
+
+
+def test_a_branch_of_a_git_address_installs(checkout: Path, tmp_path: Path) -> None:
+    folder = fresh_venv(tmp_path / "venv")
+    address = f"git+file://{checkout}@main"
+    pip(folder / "python", "install", "--no-deps", "--no-build-isolation", "--ignore-installed", address)
+    assert version() in run(folder / "pai", "--version", cwd=tmp_path, HOME=str(tmp_path))
+    look = "import paicluster; print(paicluster.__file__)"
+    assert str(tmp_path) in run(folder / "python", "-c", look, cwd=tmp_path)
+
+
+def test_a_checkout_installs(checkout: Path, tmp_path: Path) -> None:
+    folder = fresh_venv(tmp_path / "venv")
+    pip(folder / "python", "install", "--no-deps", "--no-build-isolation", "--ignore-installed", checkout)
+    assert version() in run(folder / "paicluster", "--version", cwd=tmp_path, HOME=str(tmp_path))
