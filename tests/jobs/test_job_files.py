@@ -87,11 +87,42 @@ def test_a_dollar_in_a_name_is_filled_in(job_file) -> None:
     assert "$" not in str(read_job_file(job_file(GOOD), ["name=k_$"])["name"])
 
 
-def test_a_job_of_version_1_is_translated(job_file) -> None:
-    old = """{
-      // as people wrote them
-      "jobName": "old", "image": "busybox",
-      "taskRoles": [{"name": "main", "command": "echo hi"}],
-    }"""
-    job = read_job_file(job_file(old), [])
-    assert job["protocolVersion"] == 2 and job["taskRoles"]["main"]["commands"] == ["echo hi"]
+OLD = """{
+  // as people wrote them
+  "jobName": "old", "image": "busybox",
+  "taskRoles": [{"name": "main", "command": "echo hi"}],
+}"""
+
+
+def test_a_job_of_version_1_stays_in_version_1(job_file) -> None:
+    job = read_job_file(job_file(OLD), ["jobName=007", "taskRoles:0:gpuNumber=2", "retryCount=-1"])
+    assert job["jobName"] == "007" and job["retryCount"] == -1 and "protocolVersion" not in job
+    assert job["taskRoles"] == [{"name": "main", "command": "echo hi", "gpuNumber": 2}]
+
+
+def test_updates_may_mend_a_job_of_version_1_with_comments(job_file) -> None:
+    job = read_job_file(job_file(OLD.replace('"old"', '"old_$"')), [])
+    assert str(job["jobName"]).startswith("old_") and "$" not in str(job["jobName"])
+    assert read_job_file(job_file(OLD.replace('"jobName": "old", ', "")), ["jobName=x"])["jobName"] == "x"
+
+
+@pytest.mark.parametrize("content", [GOOD, OLD])
+def test_a_virtual_cluster_goes_where_the_version_has_it(job_file, content: str) -> None:
+    job = read_job_file(job_file(content), [], virtual_cluster="test")
+    where = job if content == OLD else job["defaults"]
+    assert where["virtualCluster"] == "test"
+
+
+def test_what_updates_did_not_mend_still_has_its_line(job_file) -> None:
+    with pytest.raises(PaiError, match=r"job\.yaml:9:5: taskRoles\.main\.comands"):
+        read_job_file(
+            job_file(GOOD.replace("commands", "comands").replace("    dockerImage: img\n", "")), ["name=x"]
+        )
+    with pytest.raises(PaiError, match=r"job\.yaml:10:5: taskRoles\.main\.comands: .*commands"):
+        read_job_file(job_file(GOOD.replace("commands", "comands")), ["name=x"])
+
+
+def test_what_is_odd_is_told(job_file) -> None:
+    said: list[str] = []
+    read_job_file(job_file(GOOD.replace("echo hi", "echo <% $parameters.x %>")), [], tell=said.append)
+    assert len(said) == 1 and "$parameters.x" in said[0]

@@ -17,6 +17,13 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
         ),
     ),
     (
+        "Job files",
+        (
+            ("check-job", "jobfiles:check_job", "say what is wrong with job files; needs no cluster"),
+            ("job-schema", "jobfiles:job_schema", "print the JSON Schema of job files, for editors"),
+        ),
+    ),
+    (
         "Clusters",
         (
             ("add-cluster", "clusters:add_cluster", "add a cluster, or change how it is reached"),

@@ -20,7 +20,7 @@ from openpaisdk.jobs.build import (
 )
 from openpaisdk.jobs.command import shell_line
 from openpaisdk.jobs.names import filled_in, made_up
-from openpaisdk.jobs.submission import hand_in
+from openpaisdk.jobs.submission import hand_in, without_secrets
 from openpaisdk.jobs.target import open_cluster
 from openpaisdk.output import say, show
 
@@ -97,8 +97,12 @@ def submit(argv: list[str]) -> int:
     """``pai submit [options] file``"""
     parser = command_parser(
         "submit",
-        "pai submit --follow job.yaml\npai submit -u name=again_$ -u defaults:virtualCluster=test job.yaml",
-        "The file follows OpenPAI's job protocol, as YAML or JSON; - reads it from the standard input.",
+        "pai submit --follow job.yaml\n"
+        "pai submit -u name=again_$ -u taskRoles:worker:commands:0='python train.py' job.yaml\n"
+        "pai submit -u jobName=again_$ -u taskRoles:0:gpuNumber=2 old.json",
+        "The file follows OpenPAI's job protocol, version 2 (YAML or JSON) or version 1 (JSON); - reads\n"
+        "it from the standard input. It goes to the cluster in the version it is in; where the cluster\n"
+        "takes no version 1 jobs any more, it is converted, and you are told.",
     )
     _job_options(parser)
     parser.add_argument(
@@ -107,21 +111,17 @@ def submit(argv: list[str]) -> int:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="change the job first; : goes deeper, as in defaults:virtualCluster=test; may be repeated",
+        help="change the job first; : goes deeper, into keys and list indexes, as in "
+        "defaults:virtualCluster=test; the value takes the type its key has; may be repeated",
     )
     parser.add_argument("config", metavar="FILE", help="the job file")
     args = parser.parse(argv)
     from openpaisdk.jobs.jobfile import read_job_file
 
-    book = ClusterBook.load()
-    entry = book.choose(args.cluster_alias)
-    updates = list(args.update)
-    if args.virtual_cluster:
-        updates.append(f"defaults:virtualCluster={args.virtual_cluster}")
-    job = read_job_file(args.config, updates, user=entry.text("user"), tell=say)
+    job = read_job_file(args.config, args.update, virtual_cluster=args.virtual_cluster, tell=say)
     if args.preview:
         return _preview(job, args.output)
-    return _hand_in(open_cluster(args.cluster_alias, book=book, tell=say), job, args, None)
+    return _hand_in(open_cluster(args.cluster_alias, tell=say), job, args, None)
 
 
 def _job_options(parser: Parser) -> None:
@@ -194,21 +194,25 @@ def _send(cluster: Cluster, sources: Sources) -> None:
 
 
 def _preview(job: dict[str, object], form: str) -> int:
-    """What would be sent, because it is what is sent."""
+    """What would be sent, because it is what is sent; only secrets are masked."""
+    shown = without_secrets(job)
 
     def people() -> str:
         from openpaisdk.protocol import dump_yaml
 
-        return dump_yaml(job).rstrip()
+        return dump_yaml(shown).rstrip()
 
-    show(job, form, people)
+    # Version 1 is JSON, for people too.
+    show(shown, "json" if form == "table" and "protocolVersion" not in job else form, people)
+    if shown != job:
+        say("The values of its secrets are not shown.")
     return 0
 
 
 def _hand_in(
     cluster: Cluster, job: dict[str, object], args: argparse.Namespace, rename: Callable[[], str] | None
 ) -> int:
-    name = hand_in(cluster, job, rename)
+    name = hand_in(cluster, job, rename, say)
     result: dict[str, object] = {"jobName": name, "cluster": cluster.alias, "user": cluster.user}
     for_programs = args.output != "table"
     status = 0

@@ -11,46 +11,77 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from openpaisdk.protocol import Job, JobV1
+
 LIMIT = 4 << 20
 NAMES = ("name=", "jobName=")
 
 
 def read_job_file(
-    path: str, updates: list[str], *, user: str = "", tell: Callable[[str], None] | None = None
+    path: str,
+    updates: list[str],
+    *,
+    virtual_cluster: str = "",
+    tell: Callable[[str], None] | None = None,
 ) -> dict[str, object]:
-    """The version 2 job in a file (``-``: the standard input), updates applied; version 1 is translated.
+    """The job in a file (``-``: the standard input) as plain data, updates applied, in the version it is in.
 
-    Everything that is wrong comes in one error, with the line where it stands. ``tell`` gets what the
-    translation could not carry over.
+    Everything that is wrong comes in one error, with the line where it stands. ``tell`` gets what is odd
+    about a version 2 job; of a version 1 job whoever takes it has more to say.
     """
-    from openpaisdk.protocol import apply_updates, convert_v1, read_any_job
-    from openpaisdk.protocol.text import read
-    from openpaisdk.protocol.v1 import JobV1
+    from openpaisdk.protocol import JobV1, apply_updates, job_version, read_any_job
 
-    text = _text(path)
-    name = "the standard input" if path == "-" else path
+    name, source = contents(path)
+    job: Job | JobV1 | None = None
+    before: ProtocolError | None = None
     try:
-        job = read_any_job(text, file=name)
+        job = read_any_job(source, file=name)
         data: dict[str, object] = dict(job.raw)
-        changed = bool(updates)
-    except ProtocolError:
+    except ProtocolError as error:
         # What is wrong may be what the updates mend, or a $ that is to be filled in.
-        data, changed = read(text, name).data, True
+        data = plain_data(source, name)
         if not isinstance(data, dict) or not (updates or _open_name(data)):
             raise
-    if changed:
-        data = apply_updates(data, [unique(u) if u.startswith(NAMES) else u for u in updates])
+        before = error
+    changes = [unique(u) if u.startswith(NAMES) else u for u in updates]
+    if virtual_cluster:
+        key = "virtualCluster" if job_version(data) == 1 else "defaults:virtualCluster"
+        changes.append(f"{key}={virtual_cluster}")
+    if changes or job is None:
+        data = apply_updates(data, changes)
         if key := _open_name(data):
             data[key] = unique(str(data[key]))
-        job = read_any_job(data)
+        try:
+            job = read_any_job(data, file=name)
+        except ProtocolError as error:
+            raise _with_places(error, before) from None
         data = dict(job.raw)
-    if isinstance(job, JobV1):
-        converted = convert_v1(job, user=user)
-        for warning in converted.warnings:
-            if tell:
-                tell(str(warning))
-        data = dict(converted.data)
+    for warning in () if isinstance(job, JobV1) else job.warnings:
+        if tell:
+            tell(str(warning))
     return data
+
+
+def _with_places(after: ProtocolError, before: ProtocolError | None) -> ProtocolError:
+    """An updated job has no text to point at; what was wrong before the updates still has its place."""
+    from openpaisdk.protocol import Problem
+    from openpaisdk.protocol.problems import protocol_error
+
+    if before is None:
+        return after
+    places = {(p.path, p.message, p.found): p for p in before.problems if isinstance(p, Problem)}
+    problems = [p for p in after.problems if isinstance(p, Problem)]
+    return protocol_error([places.get((p.path, p.message, p.found), p) for p in problems])
+
+
+def plain_data(source: bytes, name: str) -> dict[str, object]:
+    """What a file says, before anybody asks whether that is a job. Only version 1 may have comments."""
+    from openpaisdk.protocol import job_version
+    from openpaisdk.protocol.text import read
+    from openpaisdk.protocol.v1 import read_relaxed
+
+    data: dict[str, object] = read_relaxed(source, name)[0].data
+    return data if job_version(data) == 1 else read(source, name).data
 
 
 def _open_name(data: dict[str, object]) -> str:
@@ -58,7 +89,9 @@ def _open_name(data: dict[str, object]) -> str:
     return next((name[:-1] for name in NAMES if "$" in str(data.get(name[:-1]))), "")
 
 
-def _text(path: str) -> str:
+def contents(path: str) -> tuple[str, bytes]:
+    """What to call a file, and what is in it; ``-`` is the standard input."""
+    name = "the standard input" if path == "-" else path
     try:
         if path == "-":
             data = sys.stdin.buffer.read(LIMIT + 1)
@@ -67,11 +100,8 @@ def _text(path: str) -> str:
                 data = f.read(LIMIT + 1)
     except IsADirectoryError:
         raise UsageError(f"{path} is a folder, not a job file.") from None
-    except OSError as e:
-        raise UsageError(f"{path} cannot be read: {e.strerror}.") from None
+    except (OSError, ValueError) as e:
+        raise UsageError(f"{name} cannot be read: {getattr(e, 'strerror', '') or e}.") from None
     if len(data) > LIMIT:
-        raise UsageError(f"{path} is larger than {LIMIT >> 20} MB: that is no job file.")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is not text, so it is not a job file.") from None
+        raise UsageError(f"{name} is larger than {LIMIT >> 20} MB: that is no job file.")
+    return name, data

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 
-from openpaisdk.errors import Conflict
+from openpaisdk.client.address import quote
+from openpaisdk.client.failures import NO_API
+from openpaisdk.errors import Conflict, NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,10 +16,27 @@ if TYPE_CHECKING:
     from openpaisdk.client import Cluster
 
 TRIES = 5
+MASK = "******"
 
 
-def hand_in(cluster: Cluster, job: dict[str, object], rename: Callable[[], str] | None = None) -> str:
-    """Submit a job and give its name. A name that was made up and is taken is made up again."""
+def hand_in(
+    cluster: Cluster,
+    job: dict[str, object],
+    rename: Callable[[], str] | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> str:
+    """Submit a job, in the version it is in, and give its name there.
+
+    A version 1 job is converted where the cluster no longer takes them; ``tell`` gets that, and what the
+    cluster has to say about the job. A name that was made up and is taken is made up again.
+    """
+    if "protocolVersion" not in job:
+        try:
+            return _hand_in_v1(cluster, job, tell)
+        except NotFound as e:
+            if e.code != NO_API:
+                raise
+        job = _converted(cluster, job, tell)
     for left in range(TRIES, 0, -1):
         try:
             cluster.submit(json.dumps(job), os.urandom(16).hex())
@@ -25,10 +44,61 @@ def hand_in(cluster: Cluster, job: dict[str, object], rename: Callable[[], str] 
             if rename and left > 1:
                 job["name"] = rename()
                 continue
-            raise Conflict(
-                f"The cluster {cluster.alias} already has a job called {job['name']}.",
-                code=e.code,
-                hint="Choose another name; a $ in it becomes letters that make it unique (-j 'train_$').",
-            ) from None
+            raise _taken(cluster, str(job["name"]), e) from None
         break
     return str(job["name"])
+
+
+def _hand_in_v1(cluster: Cluster, job: dict[str, object], tell: Callable[[str], None] | None) -> str:
+    path = f"/api/v1/user/{quote(cluster.user)}/jobs" if cluster.user else "/api/v1/jobs"
+    headers = {"Content-Type": "application/json", "Idempotency-Key": os.urandom(16).hex()}
+    name = str(job["jobName"])
+    try:
+        answer = cluster.transport.ask("POST", path, body=json.dumps(job).encode(), headers=headers)
+    except Conflict as e:
+        raise _taken(cluster, name, e) from None
+    answer.read()
+    if tell and (warning := answer.headers.get("x-warning")):
+        tell(f"The cluster {cluster.alias} says: {warning}")
+    # The cluster may have had to change the name; where the job is now, it says.
+    there = answer.headers.get("location", "").rstrip("/").rpartition("/")[2].removeprefix(f"{cluster.user}~")
+    return there or name
+
+
+def _converted(
+    cluster: Cluster, job: dict[str, object], tell: Callable[[str], None] | None
+) -> dict[str, object]:
+    from openpaisdk.protocol import convert_v1
+
+    conversion = convert_v1(job, user=cluster.user)
+    if tell:
+        tell(f"The cluster {cluster.alias} takes no version 1 jobs: it gets this one as version 2.")
+        for warning in conversion.warnings:
+            tell(str(warning))
+    return conversion.data
+
+
+def _taken(cluster: Cluster, name: str, why: Conflict) -> Conflict:
+    return Conflict(
+        f"The cluster {cluster.alias} already has a job called {name}.",
+        code=why.code,
+        hint="Choose another name; a $ in it becomes letters that make it unique (train_$).",
+    )
+
+
+def without_secrets(job: dict[str, object]) -> dict[str, object]:
+    """The job as it may be shown: the same, with its secrets masked."""
+    shown = dict(job)
+    if shown.get("secrets"):
+        shown["secrets"] = MASK
+    prerequisites = shown.get("prerequisites")
+    if isinstance(prerequisites, list):
+        shown["prerequisites"] = [_without_password(item) for item in prerequisites]
+    return shown
+
+
+def _without_password(item: dict[str, object]) -> dict[str, object]:
+    auth = item.get("auth")
+    if not isinstance(auth, dict) or "<%" in str(auth.get("password", "<%")):
+        return item
+    return {**item, "auth": {**auth, "password": MASK}}
