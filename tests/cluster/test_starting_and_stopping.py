@@ -257,6 +257,7 @@ def test_it_leaves_at_once_while_jobs_run_and_people_follow(
     assert cluster.log_of("goes-on") == b"ready\n"
 
 
+@pytest.mark.slow
 def test_an_embedded_cluster_leaves_when_nobody_needs_it(new_cluster: MakeCluster) -> None:
     cluster = new_cluster().start("--idle-exit", "1")
     assert cluster.run(job("short", "sleep 1.5"))["state"] == "SUCCEEDED", "a job keeps it here"
