@@ -14,9 +14,9 @@ from starlette.responses import Response, StreamingResponse
 
 from openpaisdk.errors import InvalidParameters, NotFound
 from openpaisdk.protocol import read_job
+from paicluster.api.admission import no_job
 from paicluster.api.answers import encode, whole_number
 from paicluster.api.context import Context, context, identify
-from paicluster.api.v2.jobs import no_job
 from paicluster.api.v2.tasklogs import first_of
 from paicluster.logs.growth import SLOW_LOOK_S, Watch
 from paicluster.logs.reader import STREAMS, LogReader

@@ -1,0 +1,104 @@
+"""Taking a job in: one way for all, whichever version of the API it came through."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+
+from starlette.requests import Request
+
+from openpaisdk.errors import Forbidden, InvalidParameters, NotFound
+from openpaisdk.protocol import Job, mask_secrets
+from openpaisdk.protocol.states import framework_name
+from paicluster.api.context import Context, context
+from paicluster.auth.tokens import Identity
+from paicluster.scheduler.needs import Request as Wanted
+from paicluster.scheduler.needs import request_of, to_text
+from paicluster.store import jobs
+from paicluster.store.submissions import INSERT_JOB, NewJob
+
+_KEY_LENGTH = 255
+MOST_TASKS = 10_000
+
+
+def job_text(body: bytes) -> str:
+    try:
+        return body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidParameters(f"The job must be UTF-8 text; its byte {error.start} is not.") from None
+
+
+async def admit(
+    request: Request, identity: Identity, job: Job, text: str, body: bytes, *, v1: str | None = None
+) -> None:
+    """Write a job into the database, on disk, or say why not.
+
+    ``text`` is the job as the cluster will read it again, ``body`` what the request brought. ``v1`` is what
+    was submitted where that was a version 1 job.
+    """
+    ctx = context(request)
+    _check_sources(ctx, job)
+    if job.virtual_cluster not in ctx.shares:
+        raise Forbidden(
+            f"User {identity.username} is not allowed to do operation in {job.virtual_cluster}.",
+            hint=f"There is {', '.join(ctx.shares)}.",
+        )
+    if job.total_tasks > MOST_TASKS:
+        raise InvalidParameters(f"A job may have {MOST_TASKS} tasks at most; this one has {job.total_tasks}.")
+    wanted = request_of(job, identity.username)
+    await _check_conditions(ctx, wanted)
+    config, sealed = text, None
+    if job.secrets:
+        config = mask_secrets(text)
+        text = json.dumps({**job.raw, "secrets": "******"}, ensure_ascii=False)
+        framework = framework_name(identity.username, job.name)
+        sealed = ctx.sealer.seal(json.dumps(dict(job.secrets)).encode(), framework)
+    key = request.headers.get("idempotency-key")
+    if key is not None and not 0 < len(key) <= _KEY_LENGTH:
+        raise InvalidParameters(f"An Idempotency-Key has 1 to {_KEY_LENGTH} characters.")
+    await ctx.store.write_batched(
+        INSERT_JOB,
+        NewJob(
+            username=identity.username,
+            name=job.name,
+            vc=job.virtual_cluster,
+            config=config if v1 is None else v1,
+            job=text,
+            submission_ms=int(time.time() * 1000),
+            total_gpus=job.total_gpus,
+            total_tasks=job.total_tasks,
+            total_roles=len(job.task_roles),
+            priority=job.priority,
+            generation="v2" if v1 is None else "v1",
+            need=to_text(wanted),
+            sealed=sealed,
+            idempotency_key=key,
+            body_sha256=hashlib.sha256(body).hexdigest() if key is not None else "",
+        ),
+    )
+
+
+def _check_sources(ctx: Context, job: Job) -> None:
+    sources = job.additions.sources
+    if sources is not None and not (ctx.sources / f"{sources.sha256}.tar").exists():
+        raise NotFound(
+            f"The sources {sources.sha256} of job {job.name} are not on this cluster.",
+            code="NoSourcesError",
+            hint="Upload them first, with PUT /api/v2/sources/<sha256>.",
+        )
+
+
+async def _check_conditions(ctx: Context, wanted: Wanted) -> None:
+    """A job that waits for one that is not there would wait for ever."""
+    if not wanted.after:
+        return
+    names = [condition.framework for condition in wanted.after]
+    there = await ctx.store.read(lambda conn: jobs.states_of(conn, names))
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise no_job(", ".join(missing))
+
+
+def no_job(framework: str) -> NotFound:
+    return NotFound(f"Job {framework} is not found.")
