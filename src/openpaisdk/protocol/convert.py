@@ -83,8 +83,13 @@ def convert_v1(
     return Conversion(data, read_job(data, file=file, stored=True), tuple(notes))
 
 
+def name_in_v2(job_name: str) -> str:
+    """What a version 1 job is called in version 2, which allows fewer letters."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", job_name)
+
+
 def _job_name(job: JobV1, notes: list[Problem]) -> str:
-    name = re.sub(r"[^a-zA-Z0-9_-]", "_", job.job_name)
+    name = name_in_v2(job.job_name)
     if name != job.job_name:
         message = f'version 2 has no name "{shorten(job.job_name)}"; it becomes "{shorten(name)}"'
         notes.append(Problem(("jobName",), message, level="note"))
