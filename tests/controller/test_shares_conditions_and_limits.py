@@ -52,6 +52,8 @@ def test_an_opportunistic_job_gives_way_and_comes_back(
     command = f"trap 'touch {caught}; exit 7' TERM; {gate(tmp_path / 'open')}"
     cluster.accept(job("guest", command, cpu=2, extras=priority("oppo")))
     cluster.wait_state("guest", "RUNNING")
+    # It is a guest: its virtual cluster still has all that it is entitled to.
+    assert cluster.get("/api/v2/virtual-clusters").json()["default"]["resourcesUsed"]["cpu"] == 0
     assert cluster.run(job("owner", "true", cpu=2))["state"] == "SUCCEEDED"
     assert caught.exists()
     (tmp_path / "open").touch()

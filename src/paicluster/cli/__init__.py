@@ -94,5 +94,11 @@ def _serve_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--keep-jobs", type=int, default=100_000, metavar="N", help="keep at most so many of them (100000)")
     add("--keep-mb", type=int, metavar="MB", help="keep at most so much of their files (no limit)")
+    add(
+        "--limits",
+        choices=("off", "enforce"),
+        help="hold tasks to the cores and memory they asked for (default: enforce)",
+    )
+    add("--clean-after", type=float, default=60.0, metavar="S", help=argparse.SUPPRESS)
     add("--embedded", action="store_true", help=argparse.SUPPRESS)
     add("--idle-exit", type=float, metavar="S", help=argparse.SUPPRESS)

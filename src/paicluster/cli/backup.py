@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
-import shutil
+import sqlite3
 import tarfile
 import tempfile
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import BinaryIO
 
 from openpaisdk.errors import ConfigError
 from paicluster.store.sqlite import copy_database
 
+_DATABASE = "cluster.db"
 # What a cluster cannot do without. Logs and working folders come along with --with-files.
 _ALWAYS = ("keys",)
 _FILES = ("tasks", "sources")
@@ -21,21 +24,20 @@ _FILES = ("tasks", "sources")
 def backup(arguments: argparse.Namespace) -> int:
     """The database as of one moment, also while the server runs; the keys; the files, if asked for."""
     home, target = Path(arguments.home).expanduser().absolute(), Path(arguments.file).expanduser().absolute()
-    if not (home / "cluster.db").is_file():
+    if not (home / _DATABASE).is_file():
         raise ConfigError(f"There is no cluster in {home}.")
     aside = target.with_name(target.name + ".part")
     try:
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            copy = Path(folder) / "cluster.db"
-            copy_database(home / "cluster.db", copy)
+            copy = Path(folder) / _DATABASE
+            copy_database(home / _DATABASE, copy)
             # The keys open the secrets: nobody else may read the file.
             fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(fd, "wb") as f:
                 with tarfile.open(fileobj=f, mode="w") as archive:
-                    archive.add(copy, "cluster.db")
-                    for name in _ALWAYS + (_FILES if arguments.with_files else ()):
-                        if (home / name).exists():
-                            archive.add(home / name, name)
+                    archive.add(copy, _DATABASE)
+                    for path in _paths(home, arguments.with_files):
+                        _add(archive, path, str(path.relative_to(home)))
                 f.flush()
                 os.fsync(f.fileno())
         aside.rename(target)
@@ -47,35 +49,95 @@ def backup(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _paths(home: Path, with_files: bool) -> Iterator[Path]:
+    """Everything to save beside the database; folders before what is in them."""
+    for name in _ALWAYS + (_FILES if with_files else ()):
+        if (home / name).exists():
+            yield home / name
+            for folder, below, files in os.walk(home / name):
+                yield from (Path(folder) / one for one in (*below, *files))
+
+
+def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
+    """One file as it is now. While jobs run, files go away and grow; the rest is saved all the same."""
+    try:
+        about: tarfile.TarInfo | None = archive.gettarinfo(path, name)
+    except FileNotFoundError:
+        return
+    if about is None:  # a socket
+        return
+    if not about.isreg():
+        archive.addfile(about)
+        return
+    try:
+        f = path.open("rb")
+    except FileNotFoundError:
+        return
+    with f:
+        # Of the open file, which cannot go away. What it grows by from here on is left out.
+        about.size = os.fstat(f.fileno()).st_size
+        archive.addfile(about, _Padded(f, about.size))
+
+
+class _Padded:
+    """A file that has as many bytes as were announced, also when it is cut short meanwhile."""
+
+    def __init__(self, file: BinaryIO, size: int):
+        self._file = file
+        self._left = size
+
+    def read(self, size: int = -1) -> bytes:
+        wanted = self._left if size < 0 else min(size, self._left)
+        data = self._file.read(wanted)
+        data += b"\0" * (wanted - len(data))
+        self._left -= wanted
+        return data
+
+
 def restore(arguments: argparse.Namespace) -> int:
-    """Into a home that has no cluster yet: nothing is overwritten."""
+    """Into a home where there is nothing yet: nothing is overwritten, and a failure leaves nothing."""
     home, source = Path(arguments.home).expanduser().absolute(), Path(arguments.file).expanduser().absolute()
-    if (home / "cluster.db").exists():
+    if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise ConfigError(
-            f"There is a cluster in {home} already.", hint="Restore into another home, or move that one away."
+            f"{home} is not empty.", hint="Restore into a new home, or move what is there away first."
         )
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (home / "server.lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _unpack(source, home)
-    except BlockingIOError:
-        raise ConfigError(f"A server is running on {home}.") from None
-    except (OSError, tarfile.TarError) as error:
-        raise ConfigError(f"{source} could not be restored: {error}.") from error
+        home.parent.mkdir(parents=True, exist_ok=True)
+        # Beside the home, and renamed when it is whole.
+        with tempfile.TemporaryDirectory(
+            dir=home.parent, prefix=f".{home.name}.", ignore_cleanup_errors=True
+        ) as aside:
+            whole = Path(aside) / "home"
+            whole.mkdir(mode=0o700)
+            _unpack(source, whole)
+            whole.rename(home)
+    except tarfile.TarError:
+        raise ConfigError(f"{source} is no backup of a cluster, or it is broken.") from None
+    except OSError as error:
+        raise ConfigError(f"{source} could not be restored: {error.strerror or error}.") from error
     print(f"Restored {source} to {home}.")
     return 0
 
 
-def _unpack(source: Path, home: Path) -> None:
-    """Beside the home first, so that a broken file leaves nothing behind; the database comes last."""
-    with tempfile.TemporaryDirectory(dir=home) as folder:
-        with tarfile.open(source) as archive:
-            archive.extractall(folder, filter="tar")
-        whole = Path(folder)
-        if not (whole / "cluster.db").is_file():
-            raise ConfigError(f"{source} is no backup of a cluster.")
-        for name in (*_ALWAYS, *_FILES):
-            if (whole / name).exists():
-                shutil.move(whole / name, home / name)
-        shutil.move(whole / "cluster.db", home / "cluster.db")
+def _unpack(source: Path, whole: Path) -> None:
+    foreign = ConfigError(f"{source} is no backup of a cluster, or it is broken.")
+    with tarfile.open(source, "r:") as archive:
+        members = archive.getmembers()
+        # Known before anything is written: any tar may be as large as the disk.
+        if {one.name.split("/", 1)[0] for one in members} - {_DATABASE, *_ALWAYS, *_FILES}:
+            raise foreign
+        if not {_DATABASE, *_ALWAYS} <= {one.name for one in members}:
+            raise foreign
+        archive.extractall(whole, members, filter="tar")
+    if not _is_whole(whole / _DATABASE):
+        raise foreign
+
+
+def _is_whole(database: Path) -> bool:
+    try:
+        with closing(sqlite3.connect(database)) as conn:
+            found = conn.execute("PRAGMA quick_check").fetchone()
+            conn.execute("SELECT 1 FROM jobs LIMIT 1").fetchall()
+    except sqlite3.Error:
+        return False
+    return bool(found and found[0] == "ok")

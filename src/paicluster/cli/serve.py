@@ -64,6 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
         keep_days=arguments.keep_days,
         keep_jobs=arguments.keep_jobs,
         keep_mb=arguments.keep_mb,
+        clean_after_s=arguments.clean_after,
+        # One's own machine is shared with everything else one does there: its jobs are not fenced in.
+        enforce_limits=arguments.limits == "enforce" or (arguments.limits is None and not arguments.embedded),
         embedded=arguments.embedded,
         idle_exit_s=arguments.idle_exit,
     ).check()
@@ -72,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         logging.getLogger(chatty).setLevel(logging.WARNING)
     # The loop, the writer and the readers hand the interpreter to each other a few times in a request:
     # waiting the usual 5 ms each time would be most of its time.
-    sys.setswitchinterval(0.0005)
+    sys.setswitchinterval(0.001)
     home = settings.home
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -197,7 +200,7 @@ class _Server:
             authority=lambda: self._authority,
         )
         keep = Keep(settings.keep_days, settings.keep_jobs, settings.keep_mb)
-        housekeeping = Housekeeping(store, engine, keep, sources)
+        housekeeping = Housekeeping(store, engine, keep, sources, first_after_s=settings.clean_after_s)
         await controller.start()
         housekeeping.start()
         try:

@@ -32,6 +32,10 @@ class Settings:
     keep_days: float | None = 30.0
     keep_jobs: int | None = 100_000
     keep_mb: int | None = None
+    # When a started server first looks for what may go.
+    clean_after_s: float = 60.0
+    # Whether tasks are held to the cores and the memory they asked for, where this machine permits it.
+    enforce_limits: bool = False
     # One person on this machine; everything comes from the command that started us.
     embedded: bool = False
     idle_exit_s: float | None = None
@@ -44,6 +48,10 @@ class Settings:
                 raise UsageError(f"{name} cannot be negative.")
         if not 0 <= self.grace_s < math.inf:
             raise UsageError("--grace is a number of seconds, 0 or more.")
+        kept = (("--keep-days", self.keep_days), ("--keep-jobs", self.keep_jobs), ("--keep-mb", self.keep_mb))
+        for name, limit in kept:
+            if limit is not None and not 0 <= limit < math.inf:
+                raise UsageError(f"{name} is a number, 0 or more.")
         if not self.host:
             raise UsageError("--host must name an address to listen on.")
         if bool(self.tls_cert) != bool(self.tls_key):

@@ -7,17 +7,20 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from sqlalchemy import Connection
 
 from openpaisdk.errors import PaiError
 from paicluster.engines.interface import Engine
+from paicluster.scheduler.needs import from_text
 from paicluster.store import Store, removal, users
 from paicluster.store.submissions import forget_keys
 
 log = logging.getLogger("paicluster.housekeeping")
 
 _AT_ONCE = 200
-_FIRST_AFTER_S = 60.0
 _EVERY_S = 3600.0
 _KEYS_FOR_MS = 7 * 24 * 3600 * 1000
 
@@ -43,7 +46,10 @@ class Removed:
 
 
 class Housekeeping:
-    def __init__(self, store: Store, engine: Engine, keep: Keep, sources: Path):
+    def __init__(
+        self, store: Store, engine: Engine, keep: Keep, sources: Path, *, first_after_s: float = 60.0
+    ):
+        self._first_after_s = first_after_s
         self._store = store
         self._engine = engine
         self._keep = keep
@@ -59,7 +65,7 @@ class Housekeeping:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        await asyncio.sleep(_FIRST_AFTER_S)
+        await asyncio.sleep(self._first_after_s)
         while True:
             try:
                 removed = await self.clean()
@@ -83,15 +89,12 @@ class Housekeeping:
         keep = self._keep
         if keep.days is not None:
             before_ms = now_ms - int(keep.days * 24 * 3600 * 1000)
-            while old := await self._store.read(
-                lambda conn: removal.oldest_over(conn, _AT_ONCE, before_ms=before_ms)
-            ):
+            while old := await self._oldest(_AT_ONCE, before_ms):
                 await self._remove(old, removed)
         if keep.jobs is not None:
             too_many = await self._store.read(removal.count_over) - keep.jobs
             while too_many > 0:
-                count = min(too_many, _AT_ONCE)
-                old = await self._store.read(lambda conn, count=count: removal.oldest_over(conn, count))  # type: ignore[misc]
+                old = await self._oldest(min(too_many, _AT_ONCE))
                 if not old:
                     break
                 await self._remove(old, removed)
@@ -103,6 +106,16 @@ class Housekeeping:
         await self._store.write(lambda conn: users.delete_expired(conn, now_ms))
         return removed
 
+    async def _oldest(self, limit: int, before_ms: int | None = None) -> list[int]:
+        """The oldest jobs that may go. One that another still waits for stays: it must find how it ended."""
+
+        def look(conn: Connection) -> list[int]:
+            needs = removal.unfinished_needs(conn, '"after"')
+            awaited = {condition.framework for need in needs for condition in from_text(need).after}
+            return removal.oldest_over(conn, limit, before_ms=before_ms, but=awaited)
+
+        return await self._store.read(look)
+
     async def _remove(self, job_ids: Sequence[int], removed: Removed) -> None:
         # Folders first: had we stopped in between, the next round would find the jobs and go on.
         uids = await self._store.read(lambda conn: removal.uids_of(conn, job_ids))
@@ -112,10 +125,12 @@ class Housekeeping:
         removed.jobs += await self._store.write(lambda conn: removal.delete_jobs(conn, job_ids))
 
     async def _remove_until_small(self, limit: int, removed: Removed) -> None:
-        sizes = await self._engine.sizes()
+        """What unfinished jobs have on disk does not count: no history would be left beside a large one."""
+        over = await self._store.read(removal.uids_over)
+        sizes = {uid: size for uid, size in (await self._engine.sizes()).items() if uid in over}
         total = sum(sizes.values())
         while total > limit:
-            old = await self._store.read(lambda conn: removal.oldest_over(conn, _AT_ONCE))
+            old = await self._oldest(_AT_ONCE)
             if not old:
                 return
             uids = await self._store.read(lambda conn, old=old: removal.uids_of(conn, old))  # type: ignore[misc]
@@ -131,11 +146,21 @@ class Housekeeping:
         """Uploaded folders that no unfinished job names and nobody has asked for since the limit."""
         if self._keep.days is None or not self._sources.is_dir():
             return 0
-        texts = "\n".join(await self._store.read(removal.unfinished_texts))
         before = now_ms / 1000 - self._keep.days * 24 * 3600
         count = 0
         for path in self._sources.iterdir():
-            if path.stat().st_mtime < before and path.stem not in texts:
+            if not _older(path, before):
+                continue
+            named = await self._store.read(partial(removal.named_by_unfinished, text=path.stem))
+            # Looked at again: whoever asked for it meanwhile is about to submit a job that names it.
+            if not named and _older(path, before):
                 path.unlink(missing_ok=True)
                 count += 1
         return count
+
+
+def _older(path: Path, before: float) -> bool:
+    try:
+        return path.stat().st_mtime < before
+    except FileNotFoundError:
+        return False

@@ -89,8 +89,8 @@ def task_rows(rows: Iterable[Sequence[Any]]) -> list[TaskRow]:
 def held_places(conn: Connection) -> list[HeldPlace]:
     """What each task that holds a place on a node takes there."""
     return [
-        HeldPlace(vc, node, cpu, memory_mb, len(msgspec.json.decode(gpus or "[]")))
-        for vc, node, cpu, memory_mb, gpus in execute(conn, _HOLDING).fetchall()
+        HeldPlace(vc, node, cpu, memory_mb, len(msgspec.json.decode(gpus or "[]")), priority == "oppo")
+        for vc, node, cpu, memory_mb, gpus, priority in execute(conn, _HOLDING).fetchall()
     ]
 
 
@@ -102,7 +102,7 @@ _OF_TASK = Prepared(
     )
 )
 _HOLDING = (
-    "SELECT jobs.vc, tasks.node, tasks.cpu, tasks.memory_mb, tasks.gpus FROM jobs JOIN tasks"
+    "SELECT jobs.vc, tasks.node, tasks.cpu, tasks.memory_mb, tasks.gpus, jobs.priority FROM jobs JOIN tasks"
     " ON tasks.job_id = jobs.id AND tasks.attempt = jobs.attempt"
     " WHERE jobs.sub_state != 'Completed' AND tasks.node IS NOT NULL AND tasks.completed_ms IS NULL"
 )

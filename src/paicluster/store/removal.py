@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import Connection, delete, func, select
 
@@ -17,9 +17,16 @@ def count_over(conn: Connection) -> int:
     return int(conn.execute(select(func.count()).select_from(jobs).where(_OVER)).scalar_one())
 
 
-def oldest_over(conn: Connection, limit: int, *, before_ms: int | None = None) -> list[int]:
-    """The jobs that have been over for longest; only those that ended before then, if that is given."""
+def oldest_over(
+    conn: Connection, limit: int, *, before_ms: int | None = None, but: Collection[str] = ()
+) -> list[int]:
+    """The jobs that have been over for longest; only those that ended before then, if that is given.
+
+    ``but``: full names of jobs that are left alone.
+    """
     query = select(jobs.c.id).where(_OVER)
+    if but:
+        query = query.where(jobs.c.framework.not_in(but))
     if before_ms is not None:
         query = query.where(jobs.c.completed_ms < before_ms)
     return list(conn.execute(query.order_by(jobs.c.completed_ms, jobs.c.id).limit(limit)).scalars())
@@ -33,10 +40,23 @@ def uids_of(conn: Connection, job_ids: Sequence[int]) -> dict[int, list[str]]:
     return found
 
 
-def unfinished_texts(conn: Connection) -> list[str]:
-    """The texts of the jobs that are not over: what they name must be kept."""
-    query = select(job_specs.c.job).join(jobs, jobs.c.id == job_specs.c.job_id).where(~_OVER)
-    return list(conn.execute(query).scalars())
+def uids_over(conn: Connection) -> set[str]:
+    """Every task attempt of the jobs that are over."""
+    return set(
+        conn.execute(select(tasks.c.uid).join(jobs, jobs.c.id == tasks.c.job_id).where(_OVER)).scalars()
+    )
+
+
+def named_by_unfinished(conn: Connection, text: str) -> bool:
+    """Whether a job that is not over has this text in it: what it names must be kept."""
+    query = select(jobs.c.id).join(job_specs, jobs.c.id == job_specs.c.job_id).where(~_OVER)
+    return conn.execute(query.where(func.instr(job_specs.c.config + job_specs.c.job, text) > 0).limit(1)).first() is not None
+
+
+def unfinished_needs(conn: Connection, word: str) -> list[str]:
+    """The needs with this word in them, of the jobs that are not over."""
+    query = select(job_specs.c.need).join(jobs, jobs.c.id == job_specs.c.job_id).where(~_OVER)
+    return list(conn.execute(query.where(func.instr(job_specs.c.need, word) > 0)).scalars())
 
 
 def delete_jobs(conn: Connection, job_ids: Sequence[int]) -> int:

@@ -58,6 +58,8 @@ class HeldPlace:
     cpu: float
     memory_mb: int
     gpus: int
+    # An opportunistic job's, which has no right to it and counts against no share.
+    guest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

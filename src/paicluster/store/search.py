@@ -26,6 +26,8 @@ _ID_BITS = 29
 _ID_MASK = (1 << _ID_BITS) - 1
 _PLACE = f"((submission_ms / 1000) << {_ID_BITS} | id)"
 
+_TEXT = "name || char(10) || username || char(10) || vc"
+
 # The tokenizer cuts into threes: it has nothing to say about less.
 _SHORTEST = 3
 
@@ -43,7 +45,7 @@ def index_jobs(conn: Connection, last_id: int) -> None:
     execute(
         conn,
         "INSERT INTO job_search (rowid, text)"
-        f" SELECT {_PLACE}, name || char(10) || username || char(10) || vc FROM jobs"
+        f" SELECT {_PLACE}, {_TEXT} FROM jobs"
         " WHERE id > (SELECT upto FROM job_search_progress) AND id <= ?",
         (last_id,),
     ).close()
@@ -65,10 +67,16 @@ def find(keyword: str) -> Hits:
 
 
 def forget_jobs(conn: Connection, job_ids: Sequence[int]) -> None:
-    """Take jobs out of the index; they must still be in the database."""
+    """Take jobs out of the index; they must still be in the database.
+
+    The index keeps no texts, so it must be told what it was told before; and it was told nothing yet of
+    the newest.
+    """
     marks = ", ".join("?" * len(job_ids))
     execute(
         conn,
-        f"DELETE FROM job_search WHERE rowid IN (SELECT {_PLACE} FROM jobs WHERE id IN ({marks}))",
+        "INSERT INTO job_search (job_search, rowid, text)"
+        f" SELECT 'delete', {_PLACE}, {_TEXT} FROM jobs"
+        f" WHERE id IN ({marks}) AND id <= (SELECT upto FROM job_search_progress)",
         tuple(job_ids),
     ).close()

@@ -23,6 +23,8 @@ def _resources(amount: Amount) -> dict[str, Any]:
 async def _all(ctx: Context) -> dict[str, Any]:
     used: dict[str, Amount] = {}
     for place in await ctx.store.read(jobs.held_places):
+        if place.guest:  # it gives way: what it takes is still the share's own
+            continue
         taken = Amount(int(place.cpu), place.memory_mb, place.gpus)
         used[place.vc] = used.get(place.vc, Amount()).plus(taken)
     all_gpus = sum(share.gpu for share in ctx.shares.values())

@@ -40,6 +40,7 @@ async def put_sources(request: Request) -> Response:
     await identify(request)
     target = _target(request)
     if target.exists():
+        os.utime(target)
         return answer({"message": "These sources were here already."})
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     aside = target.with_suffix(f".{secrets.token_hex(4)}.part")

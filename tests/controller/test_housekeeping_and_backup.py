@@ -1,0 +1,349 @@
+"""What is kept of the past, and a cluster that is saved and put back: with a real store and real files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import io
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from served import Cluster, eventually, job
+from sqlalchemy import text
+
+from openpaisdk.errors import StoreError, UsageError
+from paicluster.config.settings import Settings
+from paicluster.controller.housekeeping import Housekeeping, Keep, Removed
+from paicluster.engines.process.engine import ProcessEngine
+from paicluster.engines.process.machine import this_machine
+from paicluster.store import Store
+
+T = TypeVar("T")
+NOTHING = Keep(days=None, jobs=None, size_mb=None)
+
+
+def cleaned(home: Path, keep: Keep) -> Removed:
+    return in_house(home, lambda store, engine: Housekeeping(store, engine, keep, home / "sources").clean())
+
+
+def in_house(home: Path, work: Callable[[Store, ProcessEngine], Awaitable[T]]) -> T:
+    """Do something with the store and the engine of a home whose server is down."""
+
+    async def do() -> T:
+        store = Store.open(home / "cluster.db")
+        try:
+            return await work(store, ProcessEngine(home, this_machine()))
+        finally:
+            store.close()
+
+    return asyncio.run(do())
+
+
+def rows_of(home: Path) -> dict[str, int]:
+    """How many rows each table has that hangs on jobs."""
+
+    async def count(store: Store, _: ProcessEngine) -> dict[str, int]:
+        tables = ("jobs", "job_specs", "job_tags", "attempts", "tasks", "events", "idempotency")
+        return await store.read(
+            lambda conn: {
+                name: int(conn.execute(text(f"SELECT count(*) FROM {name}")).scalar_one()) for name in tables
+            }
+        )
+
+    return in_house(home, count)
+
+
+def age(home: Path, name: str, days: float) -> None:
+    """A job that ended so long ago."""
+
+    async def write(store: Store, _: ProcessEngine) -> None:
+        then = int((time.time() - days * 86400) * 1000)
+        change = text("UPDATE jobs SET completed_ms = :then WHERE name = :name")
+        await store.write(lambda conn: conn.execute(change, {"then": then, "name": name}).rowcount)
+
+    in_house(home, write)
+
+
+def folders(home: Path) -> set[str]:
+    return {path.name for path in (home / "tasks").glob("*/*")}
+
+
+def uid_of(cluster: Cluster, name: str) -> str:
+    roles = cluster.detail(name)["taskRoles"]
+    return str(roles["main"]["taskStatuses"][0]["containerId"])
+
+
+def names(cluster: Cluster) -> set[str]:
+    return {one["name"] for one in cluster.get("/api/v2/jobs").json()}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path / "home").start()
+    yield made
+    made.close()
+
+
+# -- retention ------------------------------------------------------------------------------------
+
+
+def test_old_jobs_go_with_their_folders_and_their_names_are_free_again(cluster: Cluster) -> None:
+    uids = {}
+    for name in ("old", "young"):
+        assert cluster.run(job(name, "echo hello"))["state"] == "SUCCEEDED"
+        uids[name] = uid_of(cluster, name)
+    cluster.ask("PUT", cluster.path("old", "/tag"), {"value": "keepsake"})
+    cluster.terminate()
+    age(cluster.home, "old", 31)
+    removed = cleaned(cluster.home, Keep(days=30))
+    assert (removed.jobs, removed.folders) == (1, 1)
+    assert folders(cluster.home) == {uids["young"]}
+    left = rows_of(cluster.home)
+    assert {left[name] for name in ("jobs", "job_specs", "attempts", "tasks")} == {1}
+    assert left["job_tags"] == 0
+    cluster.start()
+    assert names(cluster) == {"young"}
+    assert cluster.get(cluster.path("old")).status == 404
+    assert cluster.get("/api/v2/jobs?keyword=old").json() == []
+    assert cluster.log_of("young") == b"hello\n"
+    assert cluster.run(job("old", "echo again"))["state"] == "SUCCEEDED"
+    assert cluster.log_of("old") == b"again\n"
+
+
+def test_of_too_many_jobs_those_over_for_longest_go(cluster: Cluster) -> None:
+    for number in range(4):
+        cluster.run(job(f"j{number}", "true"))
+    cluster.terminate()
+    age(cluster.home, "j3", 1)  # submitted last, over for longest
+    assert cleaned(cluster.home, Keep(days=None, jobs=2)).jobs == 2
+    assert cleaned(cluster.home, Keep(days=None, jobs=2)).jobs == 0
+    cluster.start()
+    assert names(cluster) == {"j1", "j2"}
+
+
+def test_files_of_finished_jobs_are_kept_up_to_a_size(cluster: Cluster, tmp_path: Path) -> None:
+    for number in range(3):
+        cluster.run(job(f"j{number}", "head -c 1500000 /dev/urandom > file"))
+    cluster.accept(job("large", "head -c 9000000 /dev/urandom > file; touch there; sleep 600"))
+    large = uid_of_running(cluster, "large")
+    eventually(lambda: (cluster.home / "tasks" / large[:2] / large / "work" / "there").exists(), "the file")
+    cluster.terminate()
+    # What the running job has is far more than the limit: it does not count.
+    assert cleaned(cluster.home, Keep(days=None, jobs=None, size_mb=4)).jobs == 1
+    assert cleaned(cluster.home, Keep(days=None, jobs=None, size_mb=4)).jobs == 0
+    cluster.start()
+    assert names(cluster) == {"j1", "j2", "large"}
+
+
+def uid_of_running(cluster: Cluster, name: str) -> str:
+    cluster.wait_state(name, "RUNNING")
+    return uid_of(cluster, name)
+
+
+def test_unfinished_jobs_stay_with_everything_they_need(cluster: Cluster, tmp_path: Path) -> None:
+    bundle = io.BytesIO()
+    with tarfile.open(fileobj=bundle, mode="w") as archive:
+        about = tarfile.TarInfo("said")
+        about.size = 5
+        archive.addfile(about, io.BytesIO(b"hello"))
+    digests = []
+    for content in (bundle.getvalue(), b"no job names this"):
+        digest = hashlib.sha256(content).hexdigest()
+        assert cluster.ask("PUT", f"/api/v2/sources/{digest}", content).status == 201
+        digests.append(digest)
+    sources = {"sources": {"sha256": digests[0], "size": len(bundle.getvalue())}}
+    cluster.run(job("first", "true"))
+    cluster.accept(job("gate", f"until [ -e {tmp_path / 'open'} ]; do sleep 0.02; done"))
+    waits = {"after": [{"job": "first"}, {"job": "gate"}], **sources}
+    cluster.accept(job("waits", "cat said", extras={"openpaisdk": waits}))
+    cluster.wait_state("gate", "RUNNING")
+    cluster.terminate()
+    for path in (cluster.home / "sources").iterdir():
+        os.utime(path, (1, 1))
+    removed = cleaned(cluster.home, Keep(days=0, jobs=0, size_mb=0))
+    # `first` is over, but a job that is not still has to be told how it ended.
+    assert (removed.jobs, removed.sources) == (0, 1)
+    assert [path.stem for path in (cluster.home / "sources").iterdir()] == [digests[0]]
+    cluster.start()
+    assert names(cluster) == {"first", "gate", "waits"}
+    (tmp_path / "open").touch()
+    assert cluster.wait_over("waits")["state"] == "SUCCEEDED"
+    assert cluster.log_of("waits") == b"hello"
+    cluster.terminate()
+    assert cleaned(cluster.home, Keep(days=0)).jobs == 3
+    assert folders(cluster.home) == set() and rows_of(cluster.home)["jobs"] == 0
+
+
+def test_a_crash_between_folders_and_rows_is_healed_by_the_next_round(cluster: Cluster) -> None:
+    cluster.run(job("a", "echo a"))
+    cluster.terminate()
+
+    async def crash(store: Store, engine: ProcessEngine) -> None:
+        def refuse(*_: Any) -> Any:
+            raise StoreError("the machine went down here")
+
+        write, store.write = store.write, refuse  # type: ignore[method-assign]
+        try:
+            await Housekeeping(store, engine, Keep(days=0), cluster.home / "sources").clean()
+        finally:
+            store.write = write  # type: ignore[method-assign]
+
+    with pytest.raises(StoreError):
+        in_house(cluster.home, crash)
+    assert folders(cluster.home) == set()
+    cluster.start()
+    assert cluster.status("a")["state"] == "SUCCEEDED" and cluster.log_of("a") == b""
+    cluster.terminate()
+    assert cleaned(cluster.home, Keep(days=0)).jobs == 1
+    assert rows_of(cluster.home)["jobs"] == 0
+
+
+def test_a_cluster_without_limits_removes_nothing(cluster: Cluster) -> None:
+    cluster.run(job("a", "true"))
+    cluster.terminate()
+    age(cluster.home, "a", 10_000)
+    assert not cleaned(cluster.home, NOTHING)
+
+
+def test_a_running_cluster_cleans_up_by_itself_and_says_so(cluster: Cluster) -> None:
+    cluster.run(job("a", "true"))
+    cluster.accept(job("goes-on", "sleep 600"))
+    cluster.wait_state("goes-on", "RUNNING")
+    cluster.terminate()
+    cluster.start("--keep-jobs", "0", "--clean-after", "0")
+    eventually(lambda: names(cluster) == {"goes-on"}, "the cleaning")
+    eventually(lambda: "removed 1 finished jobs with 1 task folders" in cluster.log.read_text(), "the word")
+    assert cluster.status("goes-on")["state"] == "RUNNING"
+    assert cluster.run(job("a", "true"))["state"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize(
+    "limit", [{"keep_days": -1}, {"keep_days": math.nan}, {"keep_jobs": -1}, {"keep_mb": -5}]
+)
+def test_a_limit_that_is_none_is_refused(tmp_path: Path, limit: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"--keep-\w+ is a number, 0 or more"):
+        Settings(tmp_path, **limit).check()
+
+
+# -- backup and restore ---------------------------------------------------------------------------
+
+
+def paicluster(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "paicluster", *words], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_a_running_cluster_is_saved_and_another_home_goes_on_from_there(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    saved, new_home = tmp_path / "saved.tar", tmp_path / "new" / "home"
+    cluster.run(job("over", "echo done"))
+    failed = cluster.run(job("failed", "exit 3"))
+    seen = tmp_path / "seen"
+    command = f"until [ -e {tmp_path / 'open'} ]; do sleep 0.02; done; echo <% $secrets.word %> > {seen}"
+    cluster.accept(job("gate", "sleep 600", cpu=64))
+    cluster.accept(job("waits", command, secrets={"word": "swordfish"}))
+    cluster.wait_state("gate", "RUNNING")
+    done = paicluster("backup", "--home", str(cluster.home), "--with-files", str(saved))
+    assert done.returncode == 0 and done.stdout.startswith("Saved "), done
+    assert saved.stat().st_mode & 0o077 == 0
+    before = {one["name"]: one["state"] for one in cluster.get("/api/v2/jobs").json()}
+    assert cluster.stop("gate").status == 202 and cluster.stop("waits").status == 202
+    cluster.wait_over("waits")
+    cluster.wait_over("gate")
+    cluster.terminate()
+    done = paicluster("restore", "--home", str(new_home), str(saved))
+    assert done.returncode == 0, done
+    assert sorted(path.name for path in new_home.iterdir()) == ["cluster.db", "keys", "tasks"]
+    assert new_home.stat().st_mode & 0o077 == 0
+    restored = Cluster(new_home)
+    with contextlib.ExitStack() as closing:
+        closing.callback(restored.close)
+        restored.start()
+        # The token of before opens the door, and the jobs are as they were.
+        assert restored.token == cluster.token
+        assert restored.get("/api/v2/jobs").status == 200
+        assert before == {"over": "SUCCEEDED", "failed": "FAILED", "gate": "RUNNING", "waits": "WAITING"}
+        assert restored.status("over")["state"] == "SUCCEEDED"
+        assert restored.status("failed") == failed
+        assert restored.log_of("over") == b"done\n"
+        restored.stop("gate")
+        (tmp_path / "open").touch()
+        assert restored.wait_over("waits")["state"] == "SUCCEEDED"
+        assert seen.read_text() == "swordfish\n"
+
+
+def test_a_backup_can_be_made_while_files_come_and_go(cluster: Cluster, tmp_path: Path) -> None:
+    churn = "i=0; while true; do echo $i > f$((i % 50)); rm -f f$(((i + 25) % 50)); i=$((i + 1)); done"
+    cluster.accept(job("churn", churn))
+    cluster.wait_state("churn", "RUNNING")
+    for number in range(3):
+        saved = tmp_path / f"saved{number}.tar"
+        done = paicluster("backup", "--home", str(cluster.home), "--with-files", str(saved))
+        assert done.returncode == 0, done
+        with tarfile.open(saved) as archive:
+            assert "cluster.db" in archive.getnames()
+    assert sorted(path.name for path in tmp_path.glob("saved*")) == ["saved0.tar", "saved1.tar", "saved2.tar"]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A backup of a cluster that ran one job."""
+    folder = tmp_path_factory.mktemp("saved")
+    cluster = Cluster(folder / "home").start()
+    cluster.run(job("a", "true"))
+    cluster.close()
+    assert paicluster("backup", "--home", str(folder / "home"), str(folder / "saved.tar")).returncode == 0
+    return folder / "saved.tar"
+
+
+def test_restore_leaves_nothing_behind_when_it_refuses(saved: Path, tmp_path: Path) -> None:
+    whole = saved.read_bytes()
+    broken = {"cut": whole[: len(whole) // 2], "empty": b"", "noise": os.urandom(4096)}
+    # Its pages are noise: the archive is whole, the database is not.
+    broken["rotten"] = whole.replace(b"CREATE TABLE jobs", b"CREATE TABEL jobs")
+    for name, content in broken.items():
+        (tmp_path / name).write_bytes(content)
+    with tarfile.open(tmp_path / "foreign", "w") as archive:
+        archive.add(__file__, "etc/passwd")
+    with tarfile.open(tmp_path / "half", "w") as archive:
+        archive.add(__file__, "cluster.db")
+        archive.add(tmp_path, "keys", recursive=False)
+    before = sorted(tmp_path.iterdir())
+    for name in (*broken, "foreign", "half", "missing"):
+        done = paicluster("restore", "--home", str(tmp_path / "home"), str(tmp_path / name))
+        assert done.returncode == 1, (name, done)
+        assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("paicluster: "), (name, done)
+        assert sorted(tmp_path.iterdir()) == before, name
+
+
+def test_restore_refuses_a_home_that_is_not_empty(saved: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "precious").touch()
+    done = paicluster("restore", "--home", str(home), str(saved))
+    assert done.returncode == 1 and "is not empty" in done.stderr
+    assert [path.name for path in home.iterdir()] == ["precious"]
+    (home / "precious").unlink()
+    assert paicluster("restore", "--home", str(home), str(saved)).returncode == 0
+    shutil.rmtree(home)
+
+
+def test_backup_refuses_what_is_no_cluster_and_leaves_no_half_file(saved: Path, tmp_path: Path) -> None:
+    done = paicluster("backup", "--home", str(tmp_path), str(tmp_path / "saved.tar"))
+    assert done.returncode == 1 and "There is no cluster in" in done.stderr
+    (tmp_path / "cluster.db").write_bytes(b"no database at all" * 1000)
+    done = paicluster("backup", "--home", str(tmp_path), str(tmp_path / "saved.tar"))
+    assert done.returncode == 1 and len(done.stderr.splitlines()) <= 2, done
+    assert [path.name for path in tmp_path.iterdir()] == ["cluster.db"]
