@@ -79,13 +79,19 @@ def _command(word: str) -> Callable[[list[str]], int]:
 def _unknown(word: str) -> UsageError:
     if word.startswith("-"):
         return UsageError(f"pai has no option {word}.", hint="pai --help lists the commands.")
+    near = _near(word)
+    meant = f" Did you mean {' or '.join(f'pai {name}' for name in near)}?" if near else ""
+    return UsageError(f"There is no command {word!r}.{meant}", hint="pai --help lists the commands.")
+
+
+def _near(word: str) -> list[str]:
+    """Commands that look like it, or that have a part which does; what only looks comes first."""
     from difflib import get_close_matches
 
-    near = get_close_matches(word, [*PLACES, *ALIASES], 1)
-    return UsageError(
-        f"There is no command {word!r}." + (f" Did you mean pai {near[0]}?" if near else ""),
-        hint="pai --help lists the commands.",
-    )
+    close = get_close_matches(word, [*PLACES, *ALIASES], 2, 0.75)
+    parts = [name for name in PLACES if get_close_matches(word, name.split("-"), 1, 0.7)]
+    parts.sort(key=lambda name: not name.startswith("list"))
+    return list(dict.fromkeys((*close, *parts)))[:3]
 
 
 def _tell(message: str, hint: str, status: int) -> int:
