@@ -151,6 +151,7 @@ def test_the_server_is_killed_dozens_of_times_under_load(new_cluster: MakeCluste
         thread.join(60)
         assert not thread.is_alive()
     eventually(lambda: everything_over(cluster), "the end of all jobs", 90)
+    print(len(load.accepted), "jobs,", kills, "kills")
     assert len(load.accepted) > 100
     count_everything(cluster, load)
     assert "Traceback" not in cluster.log.read_text()
@@ -437,7 +438,7 @@ def fill(path: Path) -> None:
 @pytest.mark.slow
 def test_a_full_disk_refuses_new_jobs_loses_none_and_passes(small_disk: Path, tmp_path: Path) -> None:
     cluster = Cluster(small_disk / "home")
-    cluster.options = (*cluster.options, "--grace", "1")
+    cluster.options = (*cluster.options, "--grace", "1", "--cpus", "1")
     ran, go = tmp_path / "ran", tmp_path / "go"
     filler = small_disk / "filler"
     try:
@@ -451,8 +452,10 @@ def test_a_full_disk_refuses_new_jobs_loses_none_and_passes(small_disk: Path, tm
             )
         )
         cluster.wait_state("before", "RUNNING")
+        accepted = ["before", *(f"queued-{number}" for number in range(5))]
+        for name in accepted[1:]:
+            cluster.accept(job(name, f"echo $PAI_JOB_NAME >> {ran}"))
         fill(filler)
-        accepted = ["before"]
         refused = 0
         for number in range(60):
             name = f"full-{number}"
@@ -486,6 +489,39 @@ def test_a_full_disk_refuses_new_jobs_loses_none_and_passes(small_disk: Path, tm
         log = cluster.log.read_text() if cluster.log.exists() else ""
         cluster.close()
     assert len(log) < 200_000
+
+
+@pytest.mark.slow
+def test_a_full_disk_under_the_tasks_holds_their_start_up_until_there_is_room(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    """The database has room, the tasks' folders have none: no launch succeeds, and none is given up."""
+    cluster = Cluster(tmp_path / "home")
+    cluster.home.mkdir()
+    (cluster.home / "tasks").symlink_to(small_disk)
+    ran, filler = tmp_path / "ran", small_disk / "filler"
+    try:
+        cluster.start()
+        assert cluster.run(job("before", "true"))["state"] == "SUCCEEDED"
+        fill(filler)
+        names = [f"waits-{number}" for number in range(10)]
+        for name in names:
+            cluster.accept(job(name, f"echo $PAI_JOB_NAME >> {ran}", "echo done", instances=2))
+        busy = cpu_of(cluster)
+        time.sleep(4)
+        assert cpu_of(cluster) - busy < 2.0, "it does not spin"
+        assert not ran.exists()
+        assert cluster.get("/healthz", token=None).status == 200
+        filler.unlink()
+        for name in names:
+            assert cluster.wait_over(name)["state"] == "SUCCEEDED"
+            assert cluster.log_of(name) == b"done\n"
+        assert Counter(ran.read_text().split()) == {f"{cluster.user}~{name}": 2 for name in names}
+    finally:
+        filler.unlink(missing_ok=True)
+        log = cluster.log.read_text()
+        cluster.close()
+    assert len(log) < 100_000, log[-3000:]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import errno
 import json
 import os
 import shlex
@@ -80,7 +81,13 @@ def prepare(folder: Path, task: TaskLaunch, spec: dict[str, object], shared_file
         # What a gang has in common grows with the gang: one file for all, read by the tasks' shells.
         common = folder / EXPORTS
         common.unlink(missing_ok=True)
-        os.link(shared_file, common)
+        try:
+            os.link(shared_file, common)
+        except OSError as e:
+            # The tasks' folders lie on another disk, or on one without links.
+            if e.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
+                raise
+            _write(common, shared_file.read_text())
         source = f". {shlex.quote(str(common))}\n"
         for name, value in task.shared_environment.items():
             if name in _START_VARIABLES or not _for_a_shell(name):
