@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from paicluster.api.answers import answer, route_errors
 from paicluster.api.context import KEY, Context, context
+from paicluster.api.v1 import routes as v1
 from paicluster.api.v2 import authn, clusters, follow, jobs, sources, tasklogs
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -50,7 +51,9 @@ _ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/api/v2/tokens/application", ["POST"], authn.application_token),
     ("/api/v2/tokens/check", ["GET"], authn.check_token),
     ("/api/v2/tokens/{token}", ["DELETE"], authn.revoke_token),
+    ("/api/v1", _ANY, authn.info),
     ("/api/v1/token", ["POST"], authn.login),
+    *v1.ROUTES,
 ]
 
 

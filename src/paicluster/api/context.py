@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,6 +37,8 @@ class Context:
     nodes: Callable[[], Sequence[Node]]
     # What each virtual cluster is entitled to.
     shares: Mapping[str, Amount]
+    # Removes a job that is over, with all it left; False when it is not over.
+    remove_job: Callable[[int], Awaitable[bool]]
     # Seconds the controller has been busy with one pass.
     controller_age: Callable[[], float]
     sources: Path

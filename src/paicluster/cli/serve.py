@@ -194,6 +194,7 @@ class _Server:
             growth=growth,
             nodes=engine.nodes,
             shares=entitled,
+            remove_job=lambda job_id: housekeeping.remove_job(job_id),
             controller_age=controller.pass_age,
             sources=sources,
             version=f"v{__version__}",

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from openpaisdk.errors import PaiError
 from paicluster.engines.interface import Engine
 from paicluster.scheduler.needs import from_text
-from paicluster.store import Store, removal, users
+from paicluster.store import Store, jobs, removal, users
 from paicluster.store.submissions import forget_keys
 
 log = logging.getLogger("paicluster.housekeeping")
@@ -115,6 +115,14 @@ class Housekeeping:
             return removal.oldest_over(conn, limit, before_ms=before_ms, but=awaited)
 
         return await self._store.read(look)
+
+    async def remove_job(self, job_id: int) -> bool:
+        """Remove one job now, because its owner says so; False when it is not over."""
+        row = await self._store.read(lambda conn: jobs.get_job_by_id(conn, job_id))
+        if row is None or row.sub_state != "Completed":
+            return False
+        await self._remove([job_id], Removed())
+        return True
 
     async def _remove(self, job_ids: Sequence[int], removed: Removed) -> None:
         # Folders first: had we stopped in between, the next round would find the jobs and go on.

@@ -20,7 +20,8 @@ def _resources(amount: Amount) -> dict[str, Any]:
     return {"cpu": cpu, "memory": memory_mb, "gpu": gpu, "vCores": cpu, "GPUs": gpu}
 
 
-async def _all(ctx: Context) -> dict[str, Any]:
+async def virtual_clusters(ctx: Context) -> dict[str, Any]:
+    """Every virtual cluster, by name."""
     used: dict[str, Amount] = {}
     for place in await ctx.store.read(jobs.held_places):
         if place.guest:  # it gives way: what it takes is still the share's own
@@ -53,7 +54,7 @@ async def list_clusters(request: Request) -> Response:
         for place in held:
             in_use[place.node] += place.gpus
         return answer({node.name: _node(len(node.gpus), in_use[node.name]) for node in ctx.nodes()})
-    return answer(await _all(ctx))
+    return answer(await virtual_clusters(ctx))
 
 
 def _node(total: int, used: int) -> dict[str, int]:
@@ -63,7 +64,7 @@ def _node(total: int, used: int) -> dict[str, int]:
 async def one_cluster(request: Request) -> Response:
     await identify(request)
     name = request.path_params["vc"]
-    found = await _all(context(request))
+    found = await virtual_clusters(context(request))
     if name not in found:
         raise NotFound(f"Vc {name} not found", code="NoVirtualClusterError")
     return answer(found[name])

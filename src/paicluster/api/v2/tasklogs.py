@@ -92,7 +92,7 @@ async def read_log(request: Request) -> Response:
     if status == 206 and size > 0:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
     return StreamingResponse(
-        _span(log, start, end), status, media_type="text/plain; charset=utf-8", headers=headers
+        span(log, start, end), status, media_type="text/plain; charset=utf-8", headers=headers
     )
 
 
@@ -110,7 +110,8 @@ def _span_of(header: str, size: int) -> tuple[int, int] | None:
     return first, size if last is None else min(size, last + 1)
 
 
-async def _span(log: LogReader, start: int, end: int) -> AsyncIterator[bytes]:
+async def span(log: LogReader, start: int, end: int) -> AsyncIterator[bytes]:
+    """The bytes from one offset to another; what is no longer kept is counted in a line of its own."""
     while start < end:
         chunk = await asyncio.to_thread(log.read, start, min(CHUNK, end - start))
         if not chunk.data or chunk.offset >= end:

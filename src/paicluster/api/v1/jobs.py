@@ -1,0 +1,148 @@
+"""Jobs as version 1 has them: submit, list, look at, stop, remove."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from urllib.parse import quote
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound
+from openpaisdk.protocol import convert_v1, dump_yaml, read_job_v1
+from openpaisdk.protocol.convert import name_in_v2
+from openpaisdk.protocol.states import framework_name
+from paicluster.api.admission import admit, job_text, no_job
+from paicluster.api.answers import answer, body_of, encode
+from paicluster.api.context import context, identify
+from paicluster.api.v1 import shapes
+from paicluster.api.v1.tasklogs import log_address
+from paicluster.api.v2 import jobs as v2
+from paicluster.auth.tokens import Identity
+from paicluster.store import jobs
+from paicluster.store.rows import JobRow, JobSpecRow
+
+# A header that is longer is cut: some clients and proxies refuse it.
+_LONGEST_WARNING = 2000
+
+
+async def submit(request: Request) -> Response:
+    """POST a job, or PUT it where it will be. The answer is 202: it is taken, and runs when there is room."""
+    identity = await identify(request)
+    _check_owner(request, identity)
+    body = await body_of(request)
+    text = job_text(body)
+    job = read_job_v1(text)
+    address = request.path_params.get("job")
+    if address is not None and address != job.job_name:
+        raise InvalidParameters(f'The address names the job "{address}", and "jobName" is "{job.job_name}".')
+    if job.virtual_cluster not in context(request).shares:
+        raise NotFound(
+            f"Virtual cluster {job.virtual_cluster} is not found.",
+            code="NoVirtualClusterError",
+            hint=f"There is {', '.join(context(request).shares)}.",
+        )
+    conversion = convert_v1(job, user=identity.username)
+    converted = json.dumps(conversion.data, ensure_ascii=False)
+    await admit(request, identity, conversion.job, converted, body, v1=text)
+    name = conversion.job.name
+    headers = {"Location": f"/api/v1/user/{quote(identity.username)}/jobs/{name}"}
+    if conversion.warnings:
+        warning = "; ".join(map(str, conversion.warnings))[:_LONGEST_WARNING]
+        headers["X-Warning"] = warning.encode("ascii", "backslashreplace").decode()
+    return answer({"message": f"update job {name} successfully"}, 202, headers)
+
+
+def _check_owner(request: Request, identity: Identity) -> None:
+    owner = request.path_params.get("user", identity.username)
+    if owner != identity.username:
+        raise Forbidden(f"User {identity.username} is not allowed to submit jobs of user {owner}.")
+
+
+async def list_jobs(request: Request) -> Response:
+    await identify(request)
+    query = v2.query_of(request)
+    owner = request.path_params.get("user")
+    if owner is not None:
+        query = replace(query, username=(owner,))
+    # Shaped by the reader, whose time is not that of everybody else.
+    body = await context(request).store.read(lambda conn: shapes.summaries(jobs.list_jobs(conn, query)))
+    return Response(body, media_type="application/json")
+
+
+async def detail(request: Request) -> Response:
+    identity = await identify(request)
+    framework = _framework(request, identity)
+
+    def read(conn: Connection) -> bytes | None:
+        found = v2.job_and_tasks(conn, framework)
+        return None if found is None else encode(shapes.job_detail(*found, log_address(request)))
+
+    body = await context(request).store.read(read)
+    if body is None:
+        raise no_job(framework)
+    return Response(body, media_type="application/json")
+
+
+async def config(request: Request) -> Response:
+    """The job as it was submitted: JSON, or YAML for those who ask for it."""
+    row = await _row(request, await identify(request))
+    spec = await v2.spec_of(context(request), row)
+    text = _as_json(row, spec)
+    accepted = request.headers.get("accept", "")
+    if "yaml" in accepted and "json" not in accepted:
+        return Response(dump_yaml(json.loads(text)), media_type="text/yaml")
+    return Response(text, media_type="application/json")
+
+
+def _as_json(row: JobRow, spec: JobSpecRow) -> str:
+    if row.generation != "v1":
+        return v2.config_as_json(row, spec)
+    try:
+        json.loads(spec.config)
+    except ValueError:
+        # Comments and the like, which no reader of JSON takes.
+        return json.dumps(read_job_v1(spec.config).raw, ensure_ascii=False)
+    return spec.config
+
+
+async def execution_type(request: Request) -> Response:
+    identity = await identify(request)
+    value = await v2.execution_wanted(request)
+    row = await _row(request, identity)
+    await v2.execute(context(request), identity, row, value)
+    return answer({"message": f"execute job {row.name} successfully"}, 202)
+
+
+async def remove(request: Request) -> Response:
+    """A job that is over goes, with its logs, and its name is free again. A job that runs must be stopped."""
+    identity = await identify(request)
+    row = await _row(request, identity)
+    v2.owner_or_admin(identity, row, "delete")
+    if not await context(request).remove_job(row.id):
+        raise Conflict(
+            f"Job {row.framework} is not over yet, so it cannot be deleted.",
+            code="RemoveRunningJobError",
+            hint="Stop it first, with PUT executionType, and wait until it is over.",
+        )
+    return answer({"message": f"deleted job {row.name} successfully"}, 202)
+
+
+async def ssh(request: Request) -> Response:
+    row = await _row(request, await identify(request))
+    raise NotFound(f"SSH info of job {row.framework} is not found.", code="NoJobSshInfoError")
+
+
+async def _row(request: Request, identity: Identity) -> JobRow:
+    return await v2.job_named(context(request), _framework(request, identity))
+
+
+def _framework(request: Request, identity: Identity) -> str:
+    """The job an address means: `/user/U/jobs/J`, `/jobs/U~J`, or `/jobs/J` for one's own."""
+    user, name = request.path_params.get("user"), request.path_params["job"]
+    if user is None:
+        owner, tilde, rest = name.partition("~")
+        user, name = (owner, rest) if tilde else (identity.username, name)
+    return framework_name(user, name_in_v2(name))

@@ -1,0 +1,314 @@
+"""/api/v1: jobs of version 1 go in as people have them, run, and read back as each API shows them."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from served import OVER, eventually
+from served import job as job_v2
+from team import TeamCluster
+
+V1 = "/api/v1/user/alice/jobs"
+
+JOB_STATUS = {
+    "username", "virtualCluster", "state", "subState", "createdTime", "completedTime", "executionType",
+    "retries", "retryDetails", "appId", "appProgress", "appTrackingUrl", "appLaunchedTime",
+    "appCompletedTime", "appExitCode", "appExitSpec", "appExitTriggerMessage", "appExitTriggerTaskRoleName",
+    "appExitTriggerTaskIndex", "appExitDiagnostics", "appExitMessages", "appExitType",
+}  # fmt: skip
+TASK_STATUS = {
+    "taskIndex", "taskState", "containerId", "containerIp", "containerPorts", "containerGpus",
+    "containerLog", "containerExitCode",
+}  # fmt: skip
+SUMMARY = {
+    "name", "username", "state", "subState", "executionType", "retries", "retryDetails", "createdTime",
+    "completedTime", "appExitCode", "virtualCluster", "totalGpuNumber", "totalTaskNumber",
+    "totalTaskRoleNumber",
+}  # fmt: skip
+
+
+def job(
+    name: str, command: str = "true", *, role: dict[str, Any] | None = None, **top: Any
+) -> dict[str, Any]:
+    main = {"name": "main", "command": command, "memoryMB": 16, "shmMB": 8, **(role or {})}
+    return {"jobName": name, "image": "ubuntu:22.04", "taskRoles": [main], **top}
+
+
+def test_a_job_is_taken_runs_and_reads_back_in_both_versions(cluster: TeamCluster, name: str) -> None:
+    what = job(name, "echo $NAME of $PAI_USER_NAME", jobEnvs={"NAME": "job"}, retryCount=-1)
+    reply = cluster.ask("POST", V1, what)
+    assert (reply.status, reply.json()) == (202, {"message": f"update job {name} successfully"})
+    assert reply.headers["location"] == f"{V1}/{name}"
+    assert "x-warning" not in reply.headers
+    assert cluster.wait_over(name)["state"] == "SUCCEEDED"
+    assert cluster.log_of(name) == b"job of alice\n"
+
+    assert cluster.get(f"{V1}/{name}/config").json() == what
+    converted = cluster.get(cluster.path(name, "/config")).json()
+    assert (converted["protocolVersion"], converted["name"]) == (2, name)
+    assert converted["taskRoles"]["main"]["commands"] == ["echo $NAME of $PAI_USER_NAME"]
+    assert converted["jobRetryCount"] == -1
+
+
+def test_a_job_may_go_in_without_a_user_in_the_address_and_under_the_gateways_prefix(
+    cluster: TeamCluster, name: str
+) -> None:
+    assert cluster.ask("POST", "/api/v1/jobs", job(name)).status == 202
+    assert cluster.ask("POST", f"/rest-server{V1}", job(name + "-2")).status == 202
+    for address in (f"/api/v1/jobs/{name}", f"/api/v1/jobs/alice~{name}", f"{V1}/{name}"):
+        assert cluster.get(address).json()["name"] == name
+    assert cluster.get(f"/api/v1/jobs/{name}", token=cluster.tokens["bob"]).status == 404
+    assert cluster.get(f"/api/v1/jobs/alice~{name}", token=cluster.tokens["bob"]).status == 200
+
+
+def test_put_takes_a_job_at_its_address(cluster: TeamCluster, name: str) -> None:
+    reply = cluster.ask("PUT", f"{V1}/{name}", job(name))
+    assert (reply.status, reply.json()) == (202, {"message": f"update job {name} successfully"})
+    other = cluster.ask("PUT", f"{V1}/{name}-2", job(name))
+    assert (other.status, other.json()["code"]) == (400, "InvalidParametersError")
+    again = cluster.ask("PUT", f"{V1}/{name}", job(name))
+    assert (again.status, again.json()["code"]) == (409, "ConflictJobError")
+
+
+def test_comments_are_tolerated_and_the_config_is_json_or_yaml(cluster: TeamCluster, name: str) -> None:
+    text = "// mine\n" + json.dumps(job(name), indent=1).replace('"image"', '/* here */ "image"')
+    text = text[: text.rindex("}")] + ",}\n"
+    assert cluster.ask("POST", V1, text, {"Content-Type": "application/json"}).status == 202
+    plain = cluster.get(f"{V1}/{name}/config")
+    assert plain.headers["content-type"] == "application/json" and plain.json() == job(name)
+    both = cluster.get(f"{V1}/{name}/config", headers={"Accept": "application/json, text/yaml"})
+    assert both.json() == job(name)
+    as_yaml = cluster.get(f"{V1}/{name}/config", headers={"Accept": "text/yaml"})
+    assert as_yaml.headers["content-type"].startswith("text/yaml")
+    assert not as_yaml.text.startswith("{") and yaml.safe_load(as_yaml.text) == job(name)
+
+
+def test_what_version_2_cannot_carry_over_is_a_warning_and_names_are_found_again(
+    cluster: TeamCluster, name: str
+) -> None:
+    dotted = "a.name." + name.rpartition("-")[2]
+    what = job(dotted, killAllOnCompletedTaskNumber=1, gpuType="K80")
+    reply = cluster.ask("POST", V1, what)
+    assert reply.status == 202
+    for word in ("killAllOnCompletedTaskNumber", "gpuType", dotted):
+        assert word in reply.headers["x-warning"], reply.headers
+    changed = dotted.replace(".", "_")
+    assert reply.headers["location"] == f"{V1}/{changed}"
+    assert reply.json()["message"] == f"update job {changed} successfully"
+    for one in (dotted, changed):
+        assert cluster.get(f"{V1}/{one}").json()["name"] == changed
+        assert cluster.get(f"{V1}/{one}/config").json() == what
+    assert cluster.get(cluster.path(changed)).status == 200
+
+
+def test_a_warning_fits_into_a_header(cluster: TeamCluster, name: str) -> None:
+    roles = [{"name": f"r.{i}", "command": "true", "memoryMB": 8, "shmMB": 8} for i in range(60)]
+    what = {"jobName": name, "image": "x", "taskRoles": roles}
+    reply = cluster.ask("POST", V1, json.dumps(what) + "\nNotizen: für später")
+    assert reply.status == 202
+    assert len(reply.headers["x-warning"]) <= 2000 and reply.headers["x-warning"].isascii()
+
+
+def test_the_same_key_and_body_make_one_job(cluster: TeamCluster, name: str) -> None:
+    replies = [cluster.ask("POST", V1, job(name), {"Idempotency-Key": name}) for _ in range(3)]
+    assert {(reply.status, reply.body) for reply in replies} == {(202, replies[0].body)}
+    assert cluster.ask("POST", V1, job(name)).status == 409
+    assert cluster.submit(job_v2(name, "true")).status == 409
+
+
+@pytest.mark.parametrize("what", [
+    "", "[]", "{", "null", "name: x", json.dumps(job_v2("x", "true")), json.dumps({"jobName": "x"}),
+    json.dumps(job("x", taskRoles=[])), json.dumps(job("no spaces")),
+    json.dumps(job("x", role={"cpuNumber": "a"})),
+    json.dumps(job("x", role={"minFailedTaskCount": 2})), json.dumps(job("x", role={"taskNumber": 10**9})),
+    json.dumps(job("x", extras={"openpaisdk": {"nonsense": 1}})), b"\xff\xfe\x00", "[" * 5000, '{"a":' * 5000,
+])  # fmt: skip
+def test_a_bad_job_is_refused_with_a_sentence(cluster: TeamCluster, what: str | bytes) -> None:
+    reply = cluster.ask("POST", V1, what, {"Content-Type": "application/json"})
+    said = reply.json()
+    assert reply.status == 400, said
+    assert said["code"] in ("InvalidProtocolError", "InvalidParametersError") and said["message"].strip()
+    assert cluster.get(f"{V1}/x").status == 404
+
+
+def test_an_unknown_virtual_cluster_is_not_found(cluster: TeamCluster, name: str) -> None:
+    reply = cluster.ask("POST", V1, job(name, virtualCluster="nowhere"))
+    assert (reply.status, reply.json()["code"]) == (404, "NoVirtualClusterError")
+
+
+def test_nobody_submits_for_another_and_nobody_without_a_token(cluster: TeamCluster, name: str) -> None:
+    reply = cluster.ask("POST", V1, job(name), token=cluster.tokens["bob"])
+    assert (reply.status, reply.json()["code"]) == (403, "ForbiddenUserError")
+    cluster.ask("POST", V1, job(name))
+    for method, path, body in (
+        ("POST", V1, job(name + "-2")),
+        ("PUT", f"{V1}/{name}", job(name)),
+        ("GET", V1, None),
+        ("GET", "/api/v1/jobs", None),
+        ("GET", f"{V1}/{name}", None),
+        ("GET", f"{V1}/{name}/config", None),
+        ("GET", f"{V1}/{name}/ssh", None),
+        ("PUT", f"{V1}/{name}/executionType", {"value": "STOP"}),
+        ("DELETE", f"{V1}/{name}", None),
+        ("GET", "/api/v1/virtual-clusters", None),
+        ("GET", "/api/v1/virtual-clusters/default", None),
+    ):
+        reply = cluster.ask(method, path, body, token=None)
+        assert (reply.status, reply.json()["code"]) == (401, "UnauthorizedUserError"), (method, path)
+
+
+def test_lists_have_the_shape_of_version_1_newest_first(cluster: TeamCluster, name: str) -> None:
+    for end in ("-a", "-b"):
+        cluster.ask("POST", V1, job(name + end))
+    cluster.submit(job_v2(name + "-c", "true"), token=cluster.tokens["bob"])
+    mine = cluster.get(V1).json()
+    assert {one["username"] for one in mine} == {"alice"}
+    assert set(mine[0]) == SUMMARY
+    assert mine[0]["retryDetails"] == {"user": 0, "platform": 0, "resource": 0}
+    assert [one["name"] for one in mine if one["name"].startswith(name)] == [name + "-b", name + "-a"]
+    every = [one["name"] for one in cluster.get(f"/api/v1/jobs?keyword={name}").json()]
+    assert sorted(every) == [name + end for end in ("-a", "-b", "-c")]
+    bobs = cluster.get("/api/v1/jobs?username=bob").json()
+    assert name + "-c" in [one["name"] for one in bobs] and {one["username"] for one in bobs} == {"bob"}
+    assert cluster.get(f"/api/v1/jobs?keyword={name}&limit=1&withTotalCount=true").json()[0]["name"] in every
+    assert cluster.get("/api/v1/jobs?limit=x").status == 400
+
+
+def test_a_detail_has_the_shape_of_version_1(cluster: TeamCluster, name: str) -> None:
+    ports = [{"label": "web", "beginAt": 0, "portNumber": 2}]
+    cluster.ask("POST", V1, job(name, role={"taskNumber": 2, "gpuNumber": 1, "portList": ports}))
+    assert cluster.wait_over(name)["state"] == "SUCCEEDED"
+    found = cluster.get(f"{V1}/{name}").json()
+    assert set(found) == {"name", "jobStatus", "taskRoles"} and found["name"] == name
+    assert set(found["jobStatus"]) == JOB_STATUS
+    assert found["jobStatus"]["state"] == "SUCCEEDED" and found["jobStatus"]["appExitCode"] == 0
+    role = found["taskRoles"]["main"]
+    assert role["taskRoleStatus"] == {"name": "main"}
+    assert [task["taskIndex"] for task in role["taskStatuses"]] == [0, 1]
+    for task in role["taskStatuses"]:
+        assert set(task) == TASK_STATUS
+        assert re.fullmatch(r"\d+,\d+", task["containerPorts"]["web"])
+        assert re.fullmatch(r"\d+", task["containerPorts"]["ssh"])
+        assert (task["taskState"], task["containerExitCode"]) == ("SUCCEEDED", 0)
+    bits = [task["containerGpus"] for task in role["taskStatuses"]]
+    assert all(bit.bit_count() == 1 for bit in bits) and bits[0] != bits[1]
+
+
+def test_jobs_of_version_2_are_seen_here_too(cluster: TeamCluster, name: str) -> None:
+    what = job_v2(name, "echo hi", secrets={"a": "hush"})
+    cluster.run(what)
+    assert cluster.get(f"{V1}/{name}").json()["jobStatus"]["state"] == "SUCCEEDED"
+    assert cluster.get(f"{V1}/{name}/config").json() == {**what, "secrets": "******"}
+
+
+def page(cluster: TeamCluster, address: str, **headers: str) -> Any:
+    where = urlsplit(address)
+    assert (where.hostname, where.port) == cluster.address
+    return cluster.get(where.path + ("?" + where.query if where.query else ""), token=None, headers=headers)
+
+
+def test_logs_are_pages_under_one_address_that_needs_no_token(cluster: TeamCluster, name: str) -> None:
+    cluster.ask("POST", V1, job(name, "echo; echo '<b>&amp; ä'; echo oops >&2"))
+    cluster.wait_over(name)
+    address = cluster.get(f"{V1}/{name}").json()["taskRoles"]["main"]["taskStatuses"][0]["containerLog"]
+    assert address.endswith("/")
+    for end in ("user.pai.stdout/?start=0", "user.pai.stdout", "stdout/?start=0"):
+        reply = page(cluster, address + end)
+        assert reply.status == 200 and reply.headers["content-type"].startswith("text/html")
+        shown = re.findall(r"<pre>\n(.*)</pre>", reply.text, re.DOTALL)
+        assert [html.unescape(text) for text in shown] == ["\n<b>&amp; ä\n"]
+        assert "default-src 'none'" in reply.headers["content-security-policy"]
+    assert page(cluster, address + "user.pai.stderr/?start=0", Accept="text/plain").body == b"oops\n"
+    assert page(cluster, address + "user.pai.stderr/?start=-3", Accept="text/plain").body == b"ps\n"
+    assert page(cluster, address + "user.pai.stderr/?start=99", Accept="text/plain").body == b""
+    assert "user.pai.stdout/?start=0" in page(cluster, address).text
+    for bad in ("x", "--1", "²", "9" * 30):
+        from urllib.parse import quote
+
+        assert page(cluster, f"{address}stdout/?start={quote(bad)}").status == 400
+    assert page(cluster, address + "runtime.pai.agg.error/?start=0").status == 404
+    other = re.sub(r"[^/]+/$", "11111111-2222-3333-4444-555555555555/", address)
+    assert page(cluster, other + "stdout/").status == 401
+
+
+def test_without_a_start_a_log_shows_its_end(cluster: TeamCluster, name: str) -> None:
+    cluster.ask("POST", V1, job(name, "for ((i=0;i<1000;i++)); do printf 'line %04d\\n' $i; done"))
+    cluster.wait_over(name)
+    address = cluster.get(f"{V1}/{name}").json()["taskRoles"]["main"]["taskStatuses"][0]["containerLog"]
+    shown = page(cluster, address + "user.pai.stdout", Accept="text/plain").body
+    assert len(shown) == 4096 and shown.endswith(b"line 0999\n")
+
+
+def test_a_job_is_stopped_then_deleted_and_its_name_is_free_again(cluster: TeamCluster, name: str) -> None:
+    cluster.ask("POST", V1, job(name, "sleep 600"))
+    cluster.wait_state(name, "RUNNING")
+    running = cluster.ask("DELETE", f"{V1}/{name}")
+    assert (running.status, running.json()["code"]) == (409, "RemoveRunningJobError")
+    assert "Stop it first" in running.json()["hint"]
+    for who, status in (("bob", 403), ("alice", 202)):
+        token = cluster.tokens[who]
+        reply = cluster.ask("PUT", f"{V1}/{name}/executionType", {"value": "STOP"}, token=token)
+        assert reply.status == status
+    assert reply.json() == {"message": f"execute job {name} successfully"}
+    assert cluster.wait_state(name, *OVER)["state"] == "STOPPED"
+    uid = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"][0]["containerId"]
+    folder = next(cluster.home.glob(f"tasks/*/{uid}"))
+    assert cluster.ask("DELETE", f"{V1}/{name}", token=cluster.tokens["bob"]).status == 403
+    gone = cluster.ask("DELETE", f"{V1}/{name}")
+    assert (gone.status, gone.json()) == (202, {"message": f"deleted job {name} successfully"})
+    assert not folder.exists()
+    assert cluster.get(f"{V1}/{name}").status == 404
+    assert cluster.get(cluster.path(name)).status == 404
+    assert cluster.ask("DELETE", f"{V1}/{name}").status == 404
+    assert cluster.ask("POST", V1, job(name)).status == 202
+    assert cluster.wait_over(name)["state"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("rest", ["", "/config", "/ssh"])
+def test_a_job_that_is_not_there(cluster: TeamCluster, rest: str) -> None:
+    reply = cluster.get(f"{V1}/none{rest}")
+    assert (reply.status, reply.json()["code"]) == (404, "NoJobError")
+
+
+def test_there_is_no_ssh_yet_and_it_is_said_as_the_original_does(cluster: TeamCluster, name: str) -> None:
+    cluster.ask("POST", V1, job(name))
+    reply = cluster.get(f"{V1}/{name}/ssh")
+    assert (reply.status, reply.json()["code"]) == (404, "NoJobSshInfoError")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_the_api_says_what_it_is(cluster: TeamCluster, method: str) -> None:
+    said = cluster.ask(method, "/api/v1", token=None).json()
+    assert set(said) == {"name", "version", "launcherType", "authnMethod"}
+    assert said["name"] == "PAI RESTful API"
+
+
+def test_virtual_clusters_have_the_shape_of_version_1(cluster: TeamCluster, name: str) -> None:
+    cluster.ask("POST", V1, job(name, "sleep 600", role={"gpuNumber": 1}))
+    cluster.wait_state(name, "RUNNING")
+    cluster.ask("POST", V1, job(name + "-2", "sleep 600", role={"gpuNumber": 99}))
+
+    def seen() -> dict[str, Any] | None:
+        found: dict[str, Any] = cluster.get("/api/v1/virtual-clusters").json()["default"]
+        return found if found["numActiveJobs"] and found["numPendingJobs"] else None
+
+    vc = eventually(seen, "a running and a waiting job")
+    assert set(vc) == {
+        "capacity", "maxCapacity", "usedCapacity", "numActiveJobs", "numJobs", "numPendingJobs",
+        "resourcesUsed", "resourcesTotal", "dedicated", "nodeList", "status",
+    }  # fmt: skip
+    assert vc["numJobs"] == vc["numActiveJobs"] + vc["numPendingJobs"]
+    assert set(vc["resourcesTotal"]) == set(vc["resourcesUsed"]) == {"memory", "vCores", "GPUs"}
+    assert vc["resourcesTotal"]["GPUs"] == 4 and vc["resourcesUsed"]["GPUs"] >= 1
+    assert (vc["status"], vc["nodeList"]) == ("RUNNING", ["127.0.0.1"])
+    assert set(cluster.get("/api/v1/virtual-clusters/default").json()) == set(vc)
+    assert cluster.get("/api/v1/virtual-clusters/none").json()["code"] == "NoVirtualClusterError"
+    for one in (name, name + "-2"):
+        cluster.stop(one)
+        cluster.wait_over(one)
