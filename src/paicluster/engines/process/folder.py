@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import errno
 import json
 import os
 import shlex
