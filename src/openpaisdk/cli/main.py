@@ -88,7 +88,7 @@ def _near(word: str) -> list[str]:
     """Commands that look like it, or that have a part which does; what only looks comes first."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word, [*PLACES, *ALIASES], 2, 0.75)
+    close = get_close_matches(word, [*PLACES, *ALIASES], 2, 0.65)
     parts = [name for name in PLACES if get_close_matches(word, name.split("-"), 1, 0.7)]
     parts.sort(key=lambda name: not name.startswith("list"))
     return list(dict.fromkeys((*close, *parts)))[:3]
