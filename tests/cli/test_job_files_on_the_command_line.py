@@ -1,0 +1,241 @@
+"""Job files: checked without a cluster, described for editors, changed on the way, sent as they are shown."""
+
+import json
+import sys
+from pathlib import Path
+from urllib.request import ProxyHandler, Request, build_opener
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "client"))
+
+from http_peer import Peer, reply
+
+GOOD = """\
+protocolVersion: 2
+name: good_$
+type: job
+prerequisites: [{name: img, type: dockerimage, uri: host}]
+parameters: {word: hello}
+taskRoles:
+  main:
+    dockerImage: img
+    resourcePerInstance: {cpu: 1, memoryMB: 64, gpu: 0}
+    commands: [echo <% $parameters.word %>]
+"""
+BAD = """\
+protocolVersion: 2
+name: bad
+type: job
+prerequisites: [{name: img, type: dockerimage, uri: host}]
+taskRoles:
+  main:
+    dockerImage: imgg
+    resourcePerInstanec: {cpu: 1, memoryMB: 64, gpu: 0}
+    instances: many
+    commands: [echo <% $parameters.word %>]
+"""
+OLD = """\
+{
+  // as people have them
+  "jobName": "old_$",
+  "image": "host",
+  "virtualCluster": "default",
+  "killAllOnCompletedTaskNumber": 1,
+  "taskRoles": [
+    {"name": "main", "taskNumber": 1, "memoryMB": 64, "command": "echo $WORD"},
+  ],
+  "jobEnvs": {"WORD": "hello"}
+}
+"""
+BAD_OLD = '{"jobName": "old", "image": "host",\n "taskRoles": [{"name": "main", "comand": "x"}]}'
+
+
+@pytest.fixture
+def files(newcomer):
+    newcomer.write(
+        good__yaml=GOOD.replace("_$", ""),
+        bad__yaml=BAD,
+        old__json=OLD.replace("_$", ""),
+        bad_old__json=BAD_OLD,
+    )
+    return newcomer
+
+
+def test_good_files_of_either_version_pass_and_no_cluster_is_needed(files) -> None:
+    done = files.pai("check-job", "good.yaml", "old.json")
+    assert done.status == 0 and done.err == "", done
+    first, note, last = done.out.splitlines()
+    assert (first, last) == ("good.yaml: good (version 2)", "old.json: good (version 1)")
+    assert note.startswith("old.json:6:3: killAllOnCompletedTaskNumber: note: ")
+    assert not (files.home / ".openpai").exists()
+
+
+def test_all_that_is_wrong_in_all_files_is_told_with_its_place(files) -> None:
+    done = files.pai("check-job", "bad.yaml", "good.yaml", "bad_old.json", "none.yaml", ".")
+    assert done.status == 1 and "4 of 5 files have errors" in done.err, done
+    lines = done.out.splitlines()
+    assert lines[0].startswith("bad.yaml:7:18: taskRoles.main.dockerImage: ")
+    assert 'did you mean "img"?' in lines[0]
+    assert lines[1].startswith("bad.yaml:8:5: taskRoles.main.resourcePerInstanec: unknown key")
+    assert 'did you mean "resourcePerInstance"?' in lines[1]
+    assert lines[2].startswith("bad.yaml:9:16: taskRoles.main.instances: ")
+    assert "expected" in lines[2] and 'found the text "many"' in lines[2]
+    assert lines[3].startswith("bad.yaml:10:16: taskRoles.main.commands[0]: ")
+    assert "$parameters.word" in lines[3]
+    assert lines[4] == "good.yaml: good (version 2)"
+    assert 'bad_old.json:2:33: taskRoles[0].comand: unknown key; did you mean "command"?' in lines
+    assert lines[-2:] == [
+        "none.yaml cannot be read: No such file or directory.",
+        ". is a folder, not a job file.",
+    ]
+
+
+def test_a_check_for_programs(files) -> None:
+    done = files.pai("check-job", "-o", "json", "bad.yaml", "old.json", "-", stdin="- a list\n")
+    assert done.status == 1
+    bad, old, stdin = json.loads(done.out)
+    assert (bad["file"], bad["version"], bad["good"]) == ("bad.yaml", 2, False)
+    assert bad["problems"][1] == {
+        "level": "error",
+        "key": "taskRoles.main.resourcePerInstanec",
+        "message": "unknown key",
+        "suggestion": 'did you mean "resourcePerInstance"?',
+        "file": "bad.yaml",
+        "line": 8,
+        "column": 5,
+    }
+    assert (old["version"], old["good"], [p["level"] for p in old["problems"]]) == (1, True, ["note"])
+    assert stdin["file"] == "the standard input" and not stdin["good"]
+
+
+@pytest.mark.parametrize("content", [b"\x00\x01\xff", b"", b"a: [", b"\xff\xfe\x00x", b"x" * (5 << 20)])
+def test_anything_at_all_is_refused_in_a_sentence(newcomer, content: bytes) -> None:
+    (newcomer.project / "file").write_bytes(content)
+    done = newcomer.pai("check-job", "file")
+    assert done.status == 1 and done.out.startswith("file") and "Traceback" not in done.out + done.err, done
+
+
+def test_a_secret_is_in_no_message(newcomer) -> None:
+    newcomer.write(job__yaml=BAD + "secrets: [hush-hush]\n")
+    done = newcomer.pai("check-job", "job.yaml")
+    assert done.status == 1 and "secrets" in done.out and "hush-hush" not in done.out + done.err, done
+
+
+@pytest.mark.parametrize(("words", "key"), [([], "name"), (["v2"], "name"), (["v1"], "jobName")])
+def test_the_schema_is_one_that_others_understand(newcomer, words: list[str], key: str) -> None:
+    done = newcomer.pai("job-schema", *words)
+    schema = json.loads(done.out)
+    assert done.status == 0 and key in schema["properties"] and key in schema["required"]
+    validator = pytest.importorskip("jsonschema").Draft7Validator(schema)
+    good = yaml.safe_load(GOOD.replace("_$", "")) if key == "name" else json.loads(newcomer.pai(
+        "submit", "--preview", "-", stdin=OLD).out)  # fmt: skip
+    assert list(validator.iter_errors(good)) == []
+    assert list(validator.iter_errors({**good, "surprise": 1}))
+    assert newcomer.pai("job-schema", "v3").status == 2
+
+
+def test_a_job_of_version_1_is_taken_as_it_is_and_reads_back_in_both_versions(person) -> None:
+    person.write(old__json=OLD)
+    preview = json.loads(person.pai("submit", "--preview", "-u", "jobName=kept_old", "old.json").out)
+    done = person.pai("submit", "--follow", "-u", "jobName=kept_old", "old.json")
+    assert (done.status, done.out) == (0, "hello\n"), done
+    assert "killAllOnCompletedTaskNumber" in done.err
+    there = person.handshake()
+    address = f"{there['url']}/api/v1/user/{there['user']}/jobs/kept_old/config"
+    asked = Request(address, headers={"Authorization": f"Bearer {there['token']}"})
+    with build_opener(ProxyHandler({})).open(asked, timeout=20) as answer:
+        assert json.load(answer) == preview
+    assert "protocolVersion" not in preview and preview["jobEnvs"] == {"WORD": "hello"}
+    config = yaml.safe_load(person.pai("job-status", "kept_old", "config").out)
+    assert config["protocolVersion"] == 2 and config["taskRoles"]["main"]["commands"] == ["echo $WORD"]
+
+
+def test_a_name_that_version_2_has_not_is_changed_and_told(person) -> None:
+    done = person.pai("submit", "-u", "jobName=dotted.name", "-", stdin=OLD)
+    assert done.status == 0 and done.out == "dotted_name\n" and '"dotted.name"' in done.err, done
+    assert person.pai("wait", "dotted_name").status == 0
+
+
+def test_updates_are_typed_and_reach_into_lists_in_both_versions(newcomer) -> None:
+    words = ["-u", "name=007", "-u", "taskRoles:main:instances=2", "-u", "taskRoles:main:commands:1=a=b",
+             "-u", "parameters:word=1.5", "--vc", "vc1"]  # fmt: skip
+    job = yaml.safe_load(newcomer.pai("submit", "--preview", *words, "-", stdin=GOOD).out)
+    assert (job["name"], job["taskRoles"]["main"]["instances"]) == ("007", 2)
+    assert job["taskRoles"]["main"]["commands"] == ["echo <% $parameters.word %>", "a=b"]
+    assert job["parameters"] == {"word": 1.5} and job["defaults"] == {"virtualCluster": "vc1"}
+    words = ["-u", "jobName=007", "-u", "taskRoles:0:gpuNumber=2", "-u", "retryCount=-1", "--vc", "vc1"]
+    job = json.loads(newcomer.pai("submit", "--preview", *words, "-", stdin=OLD).out)
+    assert (job["jobName"], job["taskRoles"][0]["gpuNumber"]) == ("007", 2)
+    assert (job["retryCount"], job["virtualCluster"]) == (-1, "vc1")
+    done = newcomer.pai(
+        "submit", "--preview", "-u", "taskRoles:0:gpuNumber=two", "-u", "nme=x", "-", stdin=OLD
+    )
+    assert done.status == 1 and "taskRoles[0].gpuNumber" in done.err and "nme" in done.err, done
+    assert not (newcomer.home / ".openpai/local").exists()
+
+
+@pytest.fixture
+def recent():
+    """A cluster of a later OpenPAI, which has no version 1 jobs any more."""
+
+    def answer(request) -> bytes:
+        if request.path == "/rest-server/api/v2/jobs" and request.method == "POST":
+            return reply({"status": 202, "message": "Update job successfully."}, 202)
+        return reply({"code": "NoApiError", "message": f"API {request.path} is not found."}, 404)
+
+    peer = Peer(answer)
+    yield peer
+    peer.close()
+
+
+def add(person, peer) -> None:
+    (person.home / ".openpai").mkdir()
+    entry = {"cluster_alias": "recent", "pai_uri": peer.uri, "user": "alice", "token": "t"}
+    (person.home / ".openpai/clusters.yaml").write_text(yaml.safe_dump([entry]))
+
+
+def test_where_a_cluster_has_no_version_1_the_job_is_converted_and_that_is_told(newcomer, recent) -> None:
+    add(newcomer, recent)
+    done = newcomer.pai("submit", "-u", "jobName=an.old", "-", stdin=OLD)
+    assert done.status == 0 and done.out == "an_old\n", done
+    assert "The cluster recent takes no version 1 jobs: it gets this one as version 2." in done.err
+    assert "killAllOnCompletedTaskNumber" in done.err and '"an.old"' in done.err
+    first, second = recent.requests
+    assert (
+        first.path == "/rest-server/api/v1/user/alice/jobs" and json.loads(first.body)["jobName"] == "an.old"
+    )
+    sent = json.loads(second.body)
+    assert (sent["protocolVersion"], sent["name"]) == (2, "an_old")
+    assert sent["taskRoles"]["main"]["commands"] == ["echo $WORD"]
+
+
+@pytest.mark.parametrize("text", [GOOD, OLD])
+def test_the_preview_shows_what_is_sent(newcomer, recent, text: str) -> None:
+    add(newcomer, recent)
+    name = "name=x" if text is GOOD else "jobName=x"
+    preview = newcomer.pai("submit", "--preview", "-o", "json", "-u", name, "-", stdin=text)
+    assert preview.status == 0 and recent.requests == []
+    assert newcomer.pai("submit", "-u", name, "-", stdin=text).status == 0
+    assert json.loads(recent.requests[0].body) == json.loads(preview.out)
+
+
+def test_a_preview_shows_no_secret_and_what_is_sent_has_it(newcomer, recent) -> None:
+    add(newcomer, recent)
+    text = GOOD.replace("uri: host}", "uri: host, auth: {username: u, password: pass-word}}")
+    text += "secrets: {key: hush-hush}\n"
+    for form in ("table", "json", "yaml"):
+        done = newcomer.pai("submit", "--preview", "-o", form, "-", stdin=text)
+        assert done.status == 0 and "hush-hush" not in done.out and "pass-word" not in done.out, done
+        assert yaml.safe_load(done.out)["secrets"] == "******" and "not shown" in done.err
+    assert newcomer.pai("submit", "-", stdin=text).status == 0
+    assert json.loads(recent.requests[0].body)["secrets"] == {"key": "hush-hush"}
+
+
+def test_what_is_odd_about_a_job_is_told_and_the_job_is_sent(newcomer, recent) -> None:
+    add(newcomer, recent)
+    newcomer.write(job__yaml=GOOD.replace("parameters: {word: hello}\n", "").replace("_$", ""))
+    done = newcomer.pai("submit", "job.yaml")
+    assert done.status == 0 and "job.yaml:9:16: " in done.err and "$parameters.word" in done.err, done
+    assert len(recent.requests) == 1
