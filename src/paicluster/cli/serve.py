@@ -168,7 +168,7 @@ class _Server:
             gpus=settings.gpus,
         )
         entitled = shares(whole([node]), settings.virtual_clusters)
-        engine = ProcessEngine(home, node, grace_s=settings.grace_s)
+        engine = ProcessEngine(home, node, grace_s=settings.grace_s, enforce_limits=settings.enforce_limits)
         store = Store.open(home / "cluster.db")
         keys = home / "keys"
         tokens = Tokens.open(store, keys)

@@ -16,6 +16,7 @@ from paicluster.engines.interface import Observation, Phase
 
 LOST = -101
 NOT_STARTABLE = -1204
+OVER_MEMORY = -1200
 NOT_LAUNCHED = -120
 PREEMPTED = -1003
 OUT_OF_TIME = -1004
@@ -46,6 +47,7 @@ def needs_log(seen: Observation, *, stop_code: int | None) -> bool:
         and not seen.start_error
         and not (stop_code is not None and seen.stopped)
         and not seen.timed_out
+        and not seen.over_memory
         and origin_code(seen) != 0
     )
 
@@ -73,6 +75,11 @@ def task_exit(seen: Observation, *, stop_code: int | None, log_tail: bytes = b""
         )
     if origin == 0:
         return TaskExit(0, {"exitCode": 0, "originUserExitCode": 0})
+    if seen.over_memory:
+        why = "The task used more memory than it asked for, and the machine killed it or a part of it."
+        return TaskExit(
+            OVER_MEMORY, {"exitCode": OVER_MEMORY, "originUserExitCode": origin, "caughtException": why}
+        )
     match = match_exit(origin, log_tail)
     info: dict[str, object] = {"exitCode": match.code, "originUserExitCode": origin}
     if match.matched is not None:

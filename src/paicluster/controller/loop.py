@@ -349,6 +349,10 @@ class Controller:
             return  # gone meanwhile
         steps.settle(record, changes, now_ms)
         if record.row.sub_state in (PENDING, PREPARING, RUNNING):
+            if record.row.sub_state == PENDING and record.row.attempt == 0:
+                for remark in self._engine.remarks():
+                    event = Event(decision.job_id, remark.type, remark.reason, remark.message)
+                    changes.events.append(event)
             placed = steps.place(
                 record, decision.seats, self._nodes, self._ledger, self._engine.ports_free, changes, now_ms
             )

@@ -76,11 +76,22 @@ class Observation:
     killed_by_us: bool = False
     # It had used up its time before it ended.
     timed_out: bool = False
+    # It failed, and the kernel had killed some of it for want of memory.
+    over_memory: bool = False
 
 
 ABSENT = Observation(Phase.ABSENT)
 
 Hint = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What people should know about how their jobs run here; it becomes an event of the job."""
+
+    reason: str
+    message: str
+    type: str = "Normal"
 
 
 class Engine(Protocol):
@@ -93,6 +104,9 @@ class Engine(Protocol):
         """Let go of everything but the tasks, which go on."""
 
     def nodes(self) -> Sequence[Node]: ...
+
+    def remarks(self) -> Sequence[Remark]:
+        """What of a job's wishes this engine cannot honour; the same for all jobs."""
 
     def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
         """Whether these ports can be bound on that node now.

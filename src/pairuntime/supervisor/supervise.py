@@ -13,6 +13,7 @@ import signal
 import time
 
 from pairuntime.supervisor import claim, record, tree
+from pairuntime.supervisor.limits import Limits
 from pairuntime.supervisor.masking import Masker
 from pairuntime.supervisor.merging import Merged
 from pairuntime.supervisor.segments import Log
@@ -56,7 +57,7 @@ def _ignore(signum: "int", frame: "object") -> "None":
 def supervise(folder: "str", cgroup: "tree.Cgroup") -> "int":
     """Run the attempt in this folder, unless someone else has it. Gives this process's exit status.
 
-    This process is in the cgroup already, if there is one.
+    This process is in the cgroup already, if there is one. A task with limits is held by one of its own.
     """
     with open(os.path.join(folder, SPEC), "rb") as f:
         spec = json.loads(f.read().decode())
@@ -66,6 +67,9 @@ def supervise(folder: "str", cgroup: "tree.Cgroup") -> "int":
     signal.set_wakeup_fd(wake_w)
     for signum in _HANDLED:
         signal.signal(signum, _ignore)
+    if spec.get("limits"):
+        cgroup = tree.Cgroup(spec["tree"]["mode"], spec["tree"]["path"])
+        cgroup.make()
     lock = _patiently(lambda: claim.take(folder, spec["attempt"]))
     if lock < 0:
         return 3
@@ -106,6 +110,7 @@ class _Attempt:
         self._childless = False
         self._time_limit_s = int(spec.get("time_limit_s") or 0)  # type: ignore[call-overload]
         self._timed_out = False
+        self._limits = Limits(spec.get("limits") or ())  # type: ignore[arg-type]
         self._stop = None  # type: dict[str, object] | None
         self._signals_sent = []  # type: list[int]
         self._asked = set()  # type: set[int]
@@ -124,6 +129,8 @@ class _Attempt:
             self._close(fd)
         elapsed_ms = int((time.monotonic() - started) * 1000)
         code, signum = _decode(self._status)
+        # A child may have been killed for want of memory, and the program have coped with it.
+        oom = bool(code or signum) and self._limits.killed()
         self._write_record(
             reserved,
             {
@@ -133,6 +140,7 @@ class _Attempt:
                 "start_error": error,
                 "stopped": self._stop is not None,
                 "timed_out": self._timed_out,
+                "oom": oom,
                 "signals_sent": self._signals_sent,
                 "started_ms": started_ms,
                 "elapsed_ms": elapsed_ms,
@@ -164,6 +172,8 @@ class _Attempt:
         try:
             os.chdir(self._cwd)
             os.umask(0o022)
+            what = "limit the task"
+            self._limits.make()
             what = "start %s" % self._argv[0]
             self._main = self._spawn(out_w, err_w)
         except OSError as e:
@@ -182,7 +192,8 @@ class _Attempt:
         """The program in a session of its own. Spawned, not forked: our memory need not be copied."""
         program, argv = self._argv[0], self._argv
         spawn = getattr(os, "posix_spawn", None)
-        if spawn is not None:
+        # What a task with limits has to do first it can only do as a copy of us.
+        if spawn is not None and not self._limits:
             actions = [
                 (_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (_SPAWN_DUP2, out, 1),
@@ -206,11 +217,14 @@ class _Attempt:
 
     def _fork_program(self, program: "str", argv: "list[str]", out: "int", err: "int") -> "int":
         told_r, told_w = os.pipe()
-        pid = os.fork()
+        pid = self._cgroup.fork() if self._limits else os.fork()
         if pid == 0:
             code = 1
             try:
                 os.setsid()
+                if self._limits:
+                    self._cgroup.join()
+                    self._limits.join()
                 signal.set_wakeup_fd(-1)
                 for signum in _RESTORED:
                     signal.signal(signum, signal.SIG_DFL)

@@ -191,7 +191,8 @@ def holding(path: "str") -> "list[int]":
 class Cgroup:
     """One cgroup directory for one task; ``path`` empty means that there is none.
 
-    The supervisor is in it too: what it starts is then there from the first moment.
+    The supervisor is in it too: what it starts is then there from the first moment. Unless the task has
+    limits, which are its own.
     """
 
     def __init__(self, mode: "str", path: "str") -> "None":
@@ -283,7 +284,7 @@ def kill_orphaned(cgroup: "Cgroup", marker: "bytes", claim: "str", work: "str") 
     left = set(cgroup.members())
     if left:
         cgroup.kill()
-    if cgroup.path:
+    if cgroup.mode == V2:
         roots = marked(marker)
     else:
         roots = holding(claim)

@@ -34,26 +34,33 @@ def choose(name: str, allowed: tuple[str, ...] = (tree.V2, tree.V1, tree.PROC)) 
     for mode, parent in _candidates():
         if mode in allowed:
             hold = TreeHold(mode, parent / name)
-            if _works(hold):
+            if works(hold):
                 return hold
     return PROC_ONLY
 
 
 def _candidates() -> list[tuple[str, Path]]:
-    own = _own_cgroups()
+    own = own_cgroups()
     found: list[tuple[str, Path]] = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
         mount, kind = Path(left.split()[4]), right.split()[0]
         if kind == "cgroup2":
-            found.insert(0, (tree.V2, mount / own.get("", "/").lstrip("/")))
+            found.append((tree.V2, mount / own.get("", "/").lstrip("/")))
         elif kind == "cgroup" and mount.name in _V1_HIERARCHIES:
             key = "name=systemd" if mount.name == "systemd" else mount.name
             found.append((tree.V1, mount / own.get(key, "/").lstrip("/")))
-    return found
+    # Those that do nothing else come first: the others may be wanted for limits.
+    return sorted(found, key=lambda one: _order(*one))
 
 
-def _own_cgroups() -> dict[str, str]:
+def _order(mode: str, parent: Path) -> int:
+    names = [name for name in _V1_HIERARCHIES if name in parent.parts]
+    return -1 if mode == tree.V2 else _V1_HIERARCHIES.index(names[0]) if names else len(_V1_HIERARCHIES)
+
+
+def own_cgroups() -> dict[str, str]:
+    """Where this process is, by controller; with no name in the one hierarchy of v2."""
     own = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -62,7 +69,7 @@ def _own_cgroups() -> dict[str, str]:
     return own
 
 
-def _works(hold: TreeHold) -> bool:
+def works(hold: TreeHold) -> bool:
     """Hold a real process for a moment: permissions, delegation and kernel are then known, not guessed."""
     group = hold.cgroup(f"probe-{os.getpid()}")
     assert hold.root is not None

@@ -6,9 +6,11 @@ import asyncio
 import hashlib
 import logging
 import os
+import select
 import shutil
 import signal
 import socket
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,13 +22,14 @@ from paicluster.engines.interface import (
     Node,
     Observation,
     Phase,
+    Remark,
     TaskLaunch,
 )
-from paicluster.engines.process import cgroups, folder, runtime
+from paicluster.engines.process import cgroups, folder, limits, runtime
 from paicluster.engines.process.machine import is_ephemeral
 from paicluster.engines.process.zygote import Zygote
 from paicluster.logs.reader import LogReader
-from pairuntime.supervisor import claim, tree
+from pairuntime.supervisor import claim, record, tree
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +38,7 @@ T = TypeVar("T")
 # While a dead supervisor's tree is being killed, look again this soon.
 _RECHECK_S = 0.05
 _START_PATIENCE_S = 0.01
+_LEAVING_S = 0.2
 # So many attempts are looked at or prepared in less time than a thread takes to wake.
 _INLINE = 4
 
@@ -46,6 +50,7 @@ class ProcessEngine:
         node: Node,
         *,
         hold: cgroups.TreeHold | None = None,
+        enforce_limits: bool = False,
         log_limit: int = 512 << 20,
         log_segment: int = 64 << 20,
         grace_s: float = 10.0,
@@ -56,7 +61,9 @@ class ProcessEngine:
         self._node = node
         name = "pai-" + hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:12]
         self._hold = hold if hold is not None else cgroups.choose(name)
-        self._limits = {"log_limit": log_limit, "log_segment": log_segment, "grace_s": grace_s}
+        # None: tasks are not held to what they asked for.
+        self._limits = limits.choose(name, self._hold) if enforce_limits else None
+        self._usual = {"log_limit": log_limit, "log_segment": log_segment, "grace_s": grace_s}
         self._files = ThreadPoolExecutor(1, thread_name_prefix="engine-files")
         self._hint: Hint = lambda uid: None
         self._events_fd = -1
@@ -71,8 +78,9 @@ class ProcessEngine:
         self._hint = hint
         for path in (self._tasks, self._run, self._runtimes):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self._hold.root is not None:
-            self._hold.root.mkdir(exist_ok=True)
+        for root in self._roots():
+            root.mkdir(exist_ok=True)
+            _sweep(root)
         events = self._run / "events"
         if not events.exists():
             os.mkfifo(events, 0o600)
@@ -88,21 +96,49 @@ class ProcessEngine:
             loop.remove_reader(self._events_fd)
             os.close(self._events_fd)
             self._events_fd = -1
+        self._see_off()
         for uid in list(self._pidfds):
             self._unwatch(uid)
         if self._zygote is not None:
             await self._zygote.close()
         self._files.shutdown()
-        if self._hold.root is not None:
+        for root in self._roots():
+            _sweep(root)
             try:
-                self._hold.root.rmdir()
+                root.rmdir()
             except OSError:
                 pass  # tasks go on in there
+
+    def _see_off(self) -> None:
+        """A supervisor that has told the end of its task is gone in a moment: then its cgroup can go too."""
+        leaving = select.poll()
+        count = 0
+        for uid, fd in self._pidfds.items():
+            if (folder.path_of(self._tasks, uid) / record.NAME).exists():
+                leaving.register(fd, select.POLLIN)
+                count += 1
+        deadline = time.monotonic() + _LEAVING_S
+        while count and time.monotonic() < deadline:
+            for fd, _ in leaving.poll(_LEAVING_S * 1000):
+                leaving.unregister(fd)
+                count -= 1
+
+    def _roots(self) -> list[Path]:
+        """The folders in which each attempt gets a cgroup."""
+        held = [self._hold.root] if self._hold.root is not None else []
+        return held + list(self._limits.roots if self._limits is not None else ())
 
     # -- reading -------------------------------------------------------------------------------
 
     def nodes(self) -> Sequence[Node]:
         return (self._node,)
+
+    def remarks(self) -> Sequence[Remark]:
+        if self._limits is None or not self._limits.missing:
+            return ()
+        what = " and the ".join(self._limits.missing)
+        message = f"This machine does not let the cluster limit the {what} of a task: the job runs without."
+        return (Remark("LimitsNotEnforced", message),)
 
     def log_folder(self, uid: str) -> Path:
         return folder.path_of(self._tasks, uid)
@@ -135,9 +171,12 @@ class ProcessEngine:
 
     def _settle(self, uid: str, seen: Observation) -> Observation:
         """A lost attempt is reported as lost only when nothing of it is left."""
-        if seen.phase is Phase.ENDED and uid not in self._pidfds:
-            # Its supervisor ended while nobody watched; else the cgroup goes when it has left it.
-            self._hold.cgroup(uid).remove()
+        if seen.phase is Phase.ENDED:
+            if uid not in self._pidfds:
+                # Its supervisor ended while nobody watched; else the cgroup goes when it has left it.
+                self._hold.cgroup(uid).remove()
+            if self._limits is not None:
+                self._limits.remove(uid)
         if seen.phase is not Phase.LOST:
             return seen
         path = folder.path_of(self._tasks, uid)
@@ -150,6 +189,8 @@ class ProcessEngine:
         if tree.kill_orphaned(group, mark, str(path / claim.NAME), str(path / folder.WORK)):
             return Observation(Phase.RUNNING, started_ms=seen.started_ms)
         group.remove()
+        if self._limits is not None:
+            self._limits.remove(uid)
         why = folder.failure_of(path)
         if why:
             log.error("The supervisor of attempt %s failed:\n%s", uid, why)
@@ -163,7 +204,11 @@ class ProcessEngine:
             return
         assert self._zygote is not None
         try:
-            groups = [self._hold.cgroup(task.uid) for task in gang]
+            # The supervisor of a task with limits puts the task into its cgroups, and not itself.
+            groups = [
+                tree.Cgroup(tree.PROC, "") if self._limits_of(task) else self._hold.cgroup(task.uid)
+                for task in gang
+            ]
             pids = await self._zygote.launch(list(zip(folders, groups, strict=True)))
         except LaunchFailed:
             # It died before it could tell whether they had started.
@@ -173,6 +218,9 @@ class ProcessEngine:
             raise LaunchFailed(f"The machine could not start another process: {os.strerror(-pids[0])}.")
         for task, pid in zip(gang, pids, strict=True):
             self._watch(task.uid, pid)
+
+    def _limits_of(self, task: TaskLaunch) -> list[dict[str, object]]:
+        return [] if self._limits is None else self._limits.groups(task.uid, task.cpu, task.memory_mb)
 
     def _prepare_all(self, gang: Sequence[TaskLaunch]) -> list[Path]:
         """All folders, or none: nothing is started before the last one is complete."""
@@ -194,11 +242,13 @@ class ProcessEngine:
                         folder.write_exports(shared[key], task)
                     shared_file = shared[key]
                 spec: dict[str, object] = {
-                    **self._limits,
+                    **self._usual,
                     "boot_id": self._boot_id,
                     "events": str(self._run / "events"),
                     "tree": self._hold.as_spec(task.uid),
                 }
+                if limited := self._limits_of(task):
+                    spec["limits"] = limited
                 folder.prepare(path, task, spec, shared_file)
         except OSError as e:
             for path in made:
@@ -292,6 +342,16 @@ class ProcessEngine:
         if count <= _INLINE:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._files, work)
+
+
+def _sweep(root: Path) -> None:
+    """Remove the cgroups that nobody is in; the kernel refuses for the others."""
+    for path in root.iterdir():
+        if path.is_dir():
+            try:
+                path.rmdir()
+            except OSError:
+                pass
 
 
 def _living_owner(owner: dict[str, object]) -> int | None:

@@ -193,6 +193,7 @@ def _from_record(ended: dict[str, object]) -> Observation:
         stopped=bool(ended.get("stopped")),
         killed_by_us=isinstance(sent, list) and signum in sent,
         timed_out=bool(ended.get("timed_out")),
+        over_memory=bool(ended.get("oom")),
     )
 
 

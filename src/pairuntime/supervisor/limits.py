@@ -1,0 +1,69 @@
+"""Cgroups that hold a task to the cores and the memory it asked for.
+
+Where the group that holds the task's tree can be limited, that one is. Else the task joins groups of its
+own in other hierarchies. The supervisor is in none of them: memory that the task fills, and be it with files
+that stay after it, must not keep the only one from working who can tell what happened.
+"""
+
+import errno
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing costs memory
+    from typing import Iterable
+
+
+class Limits:
+    """``groups``: each a ``path``, what to ``set`` (pairs of a file and a value), and whether to ``join``."""
+
+    def __init__(self, groups: "Iterable[dict[str, object]]" = ()) -> "None":
+        self._groups = list(groups)
+
+    def __bool__(self) -> "bool":
+        return bool(self._groups)
+
+    def make(self) -> "None":
+        for group in self._groups:
+            path = str(group["path"])
+            os.makedirs(path, exist_ok=True)
+            for name, value in group["set"]:  # type: ignore[attr-defined]
+                try:
+                    _write(os.path.join(path, name), value.encode())
+                except OSError as e:
+                    # More than a group above has: that one limits it. And not every kernel counts swap.
+                    if e.errno not in (errno.EINVAL, errno.ENOENT, errno.EBUSY, errno.EOPNOTSUPP):
+                        raise
+
+    def join(self) -> "None":
+        for group in self._groups:
+            if group["join"]:
+                _write(os.path.join(str(group["path"]), "cgroup.procs"), b"0")
+
+    def killed(self) -> "bool":
+        """Whether the kernel killed anything in the groups because there was no memory left."""
+        for group in self._groups:
+            for name in ("memory.events", "memory.oom_control"):
+                try:
+                    with open(os.path.join(str(group["path"]), name), "rb") as f:
+                        lines = f.read().splitlines()
+                except OSError:
+                    continue
+                if any(line.startswith(b"oom_kill ") and int(line.split()[1]) > 0 for line in lines):
+                    return True
+        return False
+
+    def remove(self) -> "None":
+        for group in self._groups:
+            if group["join"]:
+                try:
+                    os.rmdir(str(group["path"]))
+                except OSError:
+                    pass
+
+
+def _write(path: "str", value: "bytes") -> "None":
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, value)
+    finally:
+        os.close(fd)

@@ -1,0 +1,40 @@
+"""A job that takes more than it asked for, on a running cluster that holds it to that."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from served import Cluster, job
+
+from paicluster.engines.process import limits
+from paicluster.engines.process.cgroups import PROC_ONLY
+
+GREEDY = f"{sys.executable} -I -S -c 'b = bytearray(300 << 20); b[::4096] = bytes(len(b[::4096]))'"
+
+
+def _cannot_limit() -> bool:
+    name = f"pai-test-{os.getpid()}"
+    found = limits.choose(name, PROC_ONLY)
+    for root in found.roots:
+        root.rmdir()
+    return bool(found.missing) and os.environ.get("CI") != "true"
+
+
+@pytest.mark.skipif(_cannot_limit(), reason="this account may not limit memory here")
+def test_a_job_over_its_memory_fails_with_that_reason(own_cluster: Callable[..., Cluster]) -> None:
+    cluster = own_cluster("--limits", "enforce")
+    status = cluster.run(job("greedy", GREEDY, memory_mb=64))
+    assert (status["state"], status["appExitCode"]) == ("FAILED", -1200)
+    assert status["appExitSpec"]["phrase"] == "UserContainerDockerOOMKilled"
+    assert "more memory" in status["appExitMessages"]["runtime"]["caughtException"]
+    assert status["retries"] == 0
+    assert cluster.events("greedy") == []
+    assert cluster.run(job("modest", GREEDY, memory_mb=1000))["state"] == "SUCCEEDED"
+
+
+def test_a_cluster_of_ones_own_does_not_limit_unless_told(cluster: Cluster, tmp_path: Path) -> None:
+    assert cluster.run(job("over-and-well", GREEDY, memory_mb=64))["state"] == "SUCCEEDED"

@@ -1,0 +1,185 @@
+"""Tasks held to the cores and the memory they asked for, by real cgroups."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from driving import Driven, appears, mark, missing, nothing_left, task
+from process_rig import ProcessRig
+
+from paicluster.engines.interface import Phase, TaskLaunch
+from paicluster.engines.process import cgroups, limits
+from pairuntime.supervisor import tree
+
+PYTHON = f"{sys.executable} -I -S"
+
+
+@pytest.fixture(params=[tree.V2, tree.V1, tree.PROC])
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ProcessRig]:
+    made = ProcessRig(tmp_path / "home", request.param)
+    if limits.choose(f"pai-test-{os.getpid()}", made.hold).missing:
+        made.close()
+        missing("a writable cpu and memory controller")
+    yield made
+    made.close()
+    for root in limits._v1_parents().values():
+        assert not (root / _name(made)).exists(), "a group is left"
+
+
+def _name(rig: ProcessRig) -> str:
+    """What the engine calls its groups."""
+    return "pai-" + hashlib.sha256(str(rig.home.resolve()).encode()).hexdigest()[:12]
+
+
+@pytest.fixture(autouse=True)
+def no_probe_left() -> Iterator[None]:
+    yield
+    for root in limits._v1_parents().values():
+        probe = root / f"pai-test-{os.getpid()}"
+        if probe.exists():
+            probe.rmdir()
+
+
+def takes(megabytes: int) -> str:
+    """A program that really has so much memory."""
+    return f"{PYTHON} -c 'b = bytearray({megabytes} << 20); b[::4096] = bytes(len(b[::4096])); print(len(b))'"
+
+
+def small(rig: ProcessRig, script: str, memory_mb: int = 64, cpu: int = 1) -> TaskLaunch:
+    return task(rig, script, memory_mb=memory_mb, cpu=cpu)
+
+
+async def test_a_task_that_takes_too_much_memory_is_told_apart_from_a_crash(rig: ProcessRig) -> None:
+    async with Driven(rig, enforce_limits=True) as driven:
+        assert driven.engine.remarks() == ()
+        greedy, modest, crashed = await driven.run(
+            small(rig, takes(300)), small(rig, takes(20)), small(rig, "kill -KILL $$")
+        )
+        assert greedy.over_memory and greedy.exit_code == 137, greedy
+        assert modest.exit_code == 0 and not modest.over_memory, modest
+        assert crashed.signal == signal.SIGKILL and not crashed.over_memory, crashed
+
+
+async def test_a_program_that_copes_with_a_killed_child_is_not_blamed(rig: ProcessRig) -> None:
+    async with Driven(rig, enforce_limits=True) as driven:
+        coped, gave_up = await driven.run(
+            small(rig, f"{takes(300)} || echo coped"), small(rig, f"{takes(300)} || exit 5")
+        )
+        assert coped.exit_code == 0 and not coped.over_memory, coped
+        assert gave_up.exit_code == 5 and gave_up.over_memory, gave_up
+
+
+BUSY = """
+import os, time
+ends = time.monotonic() + 1.0
+children = []
+for _ in range(2):
+    if os.fork() == 0:
+        while time.monotonic() < ends:
+            pass
+        os._exit(0)
+began = time.monotonic()
+for _ in range(2):
+    os.wait()
+spent = os.times()
+print(spent.children_user + spent.children_system, 1.0 + time.monotonic() - ends)
+"""
+
+
+async def test_two_busy_processes_of_a_task_with_one_core_have_one_core(
+    rig: ProcessRig, tmp_path: Path
+) -> None:
+    program = tmp_path / "busy.py"
+    program.write_text(BUSY)
+    async with Driven(rig, enforce_limits=True) as driven:
+        one = small(rig, f"cat /proc/self/cgroup; {PYTHON} {program}")
+        (seen,) = await driven.run(one)
+        assert seen.exit_code == 0
+        *groups, last = driven.log(one.uid, "stdout").decode().splitlines()
+        assert any(one.uid in line for line in groups)
+        spent, took = map(float, last.split())
+        # A quota is given out by the tenth of a second: one more than its share is possible.
+        assert spent <= took + 0.3
+
+
+async def test_the_limits_are_those_that_were_asked_for(rig: ProcessRig) -> None:
+    async with Driven(rig, enforce_limits=True) as driven:
+        one = small(rig, "echo ready; sleep 60", memory_mb=77, cpu=2)
+        await driven.launch(one)
+        await driven.said(one.uid, b"ready")
+        folders = {name: root / _name(rig) / one.uid for name, root in limits._v1_parents().items()}
+        assert (folders["memory"] / "memory.limit_in_bytes").read_text().strip() == str(77 << 20)
+        quota, period = ((folders["cpu"] / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        assert int(quota) == 2 * int(period)
+        # The supervisor is not under them: it is never the one that is killed for want of memory.
+        assert str(rig.supervisor(one.uid)) not in (folders["memory"] / "cgroup.procs").read_text().split()
+        await driven.engine.stop([one.uid], 1)
+        await driven.ended(one.uid)
+        await appears(lambda: not any(path.exists() for path in folders.values()), "the end of the groups")
+
+
+async def test_a_lost_task_leaves_no_group(rig: ProcessRig) -> None:
+    word = mark()
+    async with Driven(rig, enforce_limits=True) as driven:
+        one = small(rig, f"echo ready; exec sleep 600 # {word}")
+        await driven.launch(one)
+        await driven.said(one.uid, b"ready")
+        rig.kill_holder(one.uid)
+        await driven.until(one.uid, Phase.LOST)
+        await nothing_left(rig, word)
+
+
+async def test_groups_of_tasks_that_ended_while_no_server_ran_are_removed(rig: ProcessRig) -> None:
+    async with Driven(rig, enforce_limits=True) as driven:
+        one = small(rig, "echo ready; sleep 0.3")
+        await driven.launch(one)
+        await driven.said(one.uid, b"ready")
+    await appears((rig.folder(one.uid) / "exit.json").exists, "the end")
+    async with Driven(rig, enforce_limits=True) as driven:
+        await driven.ended(one.uid)
+
+
+async def test_without_limits_no_group_is_joined(rig: ProcessRig) -> None:
+    async with Driven(rig) as driven:
+        one = small(rig, f"cat /proc/self/cgroup; {takes(200)}")
+        (seen,) = await driven.run(one)
+        assert seen.exit_code == 0 and driven.engine.remarks() == ()
+        own = [line for line in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in line]
+        assert own[0] in driven.log(one.uid).decode().splitlines()
+
+
+async def test_what_cannot_be_limited_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_v1_parents", lambda: {"cpu": tmp_path / "nowhere"})
+    rig = ProcessRig(tmp_path / "home", tree.PROC)
+    async with Driven(rig, enforce_limits=True) as driven:
+        (remark,) = driven.engine.remarks()
+        assert remark.reason == "LimitsNotEnforced" and "cores and the memory" in remark.message
+        (seen,) = await driven.run(small(rig, "exit 3"))
+        assert seen.exit_code == 3
+    rig.close()
+
+
+async def test_the_group_that_holds_the_tree_can_be_the_one_that_is_limited(tmp_path: Path) -> None:
+    """As in cgroup v2, where the group that holds the tree is the one that is limited."""
+    rig = ProcessRig(tmp_path / "home", tree.PROC)
+    parent = limits._v1_parents().get("memory")
+    if parent is None:
+        missing("a memory controller of cgroup v1")
+    rig.hold = cgroups.TreeHold(tree.V1, parent / f"pai-test-tree-{os.getpid()}")
+    file = Path("/dev/shm") / mark()  # memory that stays when those who took it are gone
+    fills = f'{PYTHON} -c \'f = open("{file}", "wb"); f.write(bytes(300 << 20))\''
+    async with Driven(rig, enforce_limits=True) as driven:
+        greedy, modest, shared = await driven.run(
+            small(rig, takes(300)), small(rig, takes(20)), small(rig, f"{fills} || exit 6")
+        )
+        assert greedy.over_memory and greedy.exit_code == 137, greedy
+        assert modest.exit_code == 0, modest
+        assert shared.over_memory and shared.exit_code in (6, 137), shared
+    rig.close()
+    file.unlink()
