@@ -50,7 +50,10 @@ def uids_over(conn: Connection) -> set[str]:
 def named_by_unfinished(conn: Connection, text: str) -> bool:
     """Whether a job that is not over has this text in it: what it names must be kept."""
     query = select(jobs.c.id).join(job_specs, jobs.c.id == job_specs.c.job_id).where(~_OVER)
-    return conn.execute(query.where(func.instr(job_specs.c.config + job_specs.c.job, text) > 0).limit(1)).first() is not None
+    return (
+        conn.execute(query.where(func.instr(job_specs.c.config + job_specs.c.job, text) > 0).limit(1)).first()
+        is not None
+    )
 
 
 def unfinished_needs(conn: Connection, word: str) -> list[str]:
