@@ -483,7 +483,9 @@ class Controller:
             log.error("The job %s cannot be read and is left as it is: %s", row.framework, error)  # noqa: TRY400
             return
         record = Record(row, job, spec.sealed, attempt)
-        record.tasks = {task.uid: task for task in tasks}
+        # Of each task the latest attempt; they come oldest first.
+        latest = {(task.role, task.task_index): task for task in tasks}
+        record.tasks = {task.uid: task for task in latest.values()}
         self._records[row.id] = record
         for task in record.tasks.values():
             self._job_of[task.uid] = row.id

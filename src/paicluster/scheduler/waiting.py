@@ -29,8 +29,10 @@ class Waiting:
     def __init__(self) -> None:
         self._jobs: dict[int, WaitingJob] = {}
         self._shapes: dict[Need, Need] = {}
-        # Heaps of ids; an id that is no longer in _jobs, or there with another place, is skipped.
+        # Heaps of ids; an id that is no longer in _jobs, or there with another place, is skipped. None is in
+        # a heap twice: it would be started twice.
         self._heaps: dict[tuple[str, str], dict[str, dict[Need, list[int]]]] = {}
+        self._in_heap: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -50,7 +52,10 @@ class Waiting:
             return
         self._jobs[job.job_id] = job
         users = self._heaps.setdefault((job.vc, job.level), {})
-        heapq.heappush(users.setdefault(job.user, {}).setdefault(job.need, []), job.job_id)
+        heap = users.setdefault(job.user, {}).setdefault(job.need, [])
+        if self._in_heap.get(job.job_id) is not heap:
+            self._in_heap[job.job_id] = heap
+            heapq.heappush(heap, job.job_id)
 
     def remove(self, job_id: int) -> None:
         self._jobs.pop(job_id, None)
@@ -59,6 +64,7 @@ class Waiting:
         self._jobs.clear()
         self._shapes.clear()
         self._heaps.clear()
+        self._in_heap.clear()
 
     def clusters(self, level: str) -> list[str]:
         """The virtual clusters in which a job of this level may wait, in a fixed order."""
@@ -73,7 +79,7 @@ class Waiting:
         for need in list(shapes):
             heap = shapes[need]
             while heap and not self._is_at(heap[0], vc, level, user, need):
-                heapq.heappop(heap)
+                self._pop(heap)
             if heap:
                 yield heap[0], need
             else:
@@ -89,10 +95,15 @@ class Waiting:
         heap = self._heaps.get((vc, level), {}).get(user, {}).get(need)
         if not heap or heap[0] != job_id:
             return None
-        heapq.heappop(heap)
+        self._pop(heap)
         while heap and not self._is_at(heap[0], vc, level, user, need):
-            heapq.heappop(heap)
+            self._pop(heap)
         return heap[0] if heap else None
+
+    def _pop(self, heap: list[int]) -> None:
+        job_id = heapq.heappop(heap)
+        if self._in_heap.get(job_id) is heap:
+            del self._in_heap[job_id]
 
     def _is_at(self, job_id: int, vc: str, level: str, user: str, need: Need) -> bool:
         job = self._jobs.get(job_id)
