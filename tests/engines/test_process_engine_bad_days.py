@@ -303,6 +303,8 @@ async def test_tasks_that_ended_leave_no_descriptor_no_process_and_no_cgroup(
     tmp_path: Path, mode: str
 ) -> None:
     rig = ProcessRig(tmp_path / "home", mode)
+    # Tests that share this process may have servers of theirs running.
+    others = set(tree.children(os.getpid()))
     try:
         async with Driven(rig) as driven:
             await driven.run(task(rig, "true"))
@@ -319,7 +321,7 @@ async def test_tasks_that_ended_leave_no_descriptor_no_process_and_no_cgroup(
             zygote = await _zygote()
             await appears(lambda: tree.descendants(zygote) == [], "supervisors to be gone")
             await appears(lambda: rig.cgroups_left() == [], f"cgroups to be gone, left: {rig.cgroups_left()}")
-        assert tree.children(os.getpid()) == []
+        assert set(tree.children(os.getpid())) <= others
     finally:
         rig.close()
 
