@@ -109,7 +109,7 @@ def job(name: str, command: str, *, cpu: int = 1, memory_mb: int = 64, pad: int 
         "protocolVersion": 2,
         "name": name,
         "type": "job",
-        "prerequisites": [{"name": "image", "type": "dockerimage", "uri": "none"}],
+        "prerequisites": [{"name": "image", "type": "dockerimage", "uri": "host"}],
         "taskRoles": {
             "main": {
                 "instances": 1,

@@ -18,6 +18,9 @@ from openpaisdk.protocol.states import debug_id, framework_name
 
 MAX_VALUE = 120_000
 """Linux refuses to start a program with one variable of more than 128 KiB, so longer ones are left out."""
+MAX_PEERS = 1000
+"""A shell takes time by the square of its variables for every program it starts: 10 ms with so many, a second
+with ten times as many. Where peers would take more, the lists (``…_HOST_LIST``, ``TF_CONFIG``) name them."""
 MAX_COMMON = 1_400_000
 """With the usual stack limit all variables together may have 2 MB; what does not fit here is left out."""
 
@@ -195,13 +198,15 @@ class GangEnvironment:
                     ports[f"PAI_PORT_LIST_{name}_{place.index}_{label}"] = listed
                     compat[f"PAI_{name}_{place.index}_{label}_PORT"] = listed
         left = MAX_COMMON - _size(variables)
+        room = MAX_PEERS
         for what, group in (
             ("PAI_HOST_IP_<role>_<index>", hosts),
             ("PAI_PORT_LIST_<role>_<index>_<label>", ports),
             ("PAI_<role>_<index>_<label>_PORT", compat),
         ):
             left -= _size(group)
-            if left >= 0:
+            room -= len(group)
+            if left >= 0 and room >= 0:
                 variables.update(group)
             else:
                 self.omitted.append(what)

@@ -88,9 +88,8 @@ def _serve_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--keep-days",
         type=float,
-        default=30.0,
         metavar="D",
-        help="remove finished jobs after so many days (30)",
+        help="how long to keep finished jobs (30; on an embedded cluster for ever)",
     )
     add("--keep-jobs", type=int, default=100_000, metavar="N", help="keep at most so many of them (100000)")
     add("--keep-mb", type=int, metavar="MB", help="keep at most so much of their files (no limit)")

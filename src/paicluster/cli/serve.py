@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         gpus=arguments.gpus,
         grace_s=arguments.grace,
         virtual_clusters=virtual_clusters(arguments.virtual_cluster),
-        keep_days=arguments.keep_days,
+        keep_days=_keep_days(arguments),
         keep_jobs=arguments.keep_jobs,
         keep_mb=arguments.keep_mb,
         clean_after_s=arguments.clean_after,
@@ -95,10 +95,18 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _keep_days(arguments: argparse.Namespace) -> float | None:
+    """On one's own machine nothing goes away by itself, unless it was asked for."""
+    if arguments.keep_days is not None:
+        return float(arguments.keep_days)
+    return None if arguments.embedded else 30.0
+
+
 def _lock(home: Path) -> TextIO:
     """One server a home: the lock is let go by the kernel, whatever happens to us."""
     try:
         lock = (home / "server.lock").open("a")
+        (home / "server.lock").chmod(0o600)
     except OSError as error:
         raise ConfigError(f"The home {home} cannot be used: {error.strerror}.") from error
     try:

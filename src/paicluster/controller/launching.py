@@ -13,6 +13,9 @@ from paicluster.controller.record import Record
 from paicluster.engines.interface import TaskLaunch
 from paicluster.store.rows import JobRow
 
+# The name by which a job says that it wants no image.
+NO_IMAGE = "host"
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchSettings:
@@ -27,6 +30,14 @@ class LaunchSettings:
     unseal: Callable[[bytes, str], bytes]
     # The token a job's current attempt carries.
     job_token: Callable[[JobRow], str]
+
+
+def remarks_on(record: Record) -> list[str]:
+    """What this cluster cannot do for the job, though it asks for it."""
+    images = sorted({role.image_uri for role in record.job.task_roles if role.image_uri} - {NO_IMAGE})
+    if not images:
+        return []
+    return [f"This cluster runs tasks without containers: {', '.join(images)} is not used."]
 
 
 def gang_of(record: Record, settings: LaunchSettings, uids: Sequence[str]) -> list[TaskLaunch]:

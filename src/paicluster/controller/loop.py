@@ -14,7 +14,7 @@ from openpaisdk.errors import PaiError
 from openpaisdk.protocol import read_job
 from paicluster.controller import exits, steps
 from paicluster.controller.changes import Changes, Event
-from paicluster.controller.launching import LaunchSettings, gang_of
+from paicluster.controller.launching import LaunchSettings, gang_of, remarks_on
 from paicluster.controller.ledger import Ledger
 from paicluster.controller.queue import Queue, judge
 from paicluster.controller.record import ATTEMPT_COMPLETED, COMPLETED, PENDING, PREPARING, RUNNING, Record
@@ -353,6 +353,8 @@ class Controller:
                 for remark in self._engine.remarks():
                     event = Event(decision.job_id, remark.type, remark.reason, remark.message)
                     changes.events.append(event)
+                for message in remarks_on(record):
+                    changes.events.append(Event(decision.job_id, "Warning", "ImageNotUsed", message))
             placed = steps.place(
                 record, decision.seats, self._nodes, self._ledger, self._engine.ports_free, changes, now_ms
             )

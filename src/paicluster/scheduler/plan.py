@@ -135,6 +135,8 @@ class _Pass:
         if never:
             self._decisions.append(Wait(job_id, never, never=True))
             return True  # it stands aside; the next of its shape says so too
+        if self._snapshot.partial.get(job_id, ((), 1))[1] <= 0:
+            return True  # as many of its tasks run as it allows itself
         used = Amount() if guest else self._used.get(vc, Amount())
         seats = self._seats(job_id, need, share.minus(used), vc, guest=guest)
         if seats:

@@ -22,6 +22,8 @@ async def info(request: Request) -> Response:
             "version": context(request).version,
             "launcherType": "k8s",
             "authnMethod": "basic",
+            # Ours: tasks run on the host, whatever image a job names.
+            "containers": False,
         }
     )
 
