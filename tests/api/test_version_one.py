@@ -285,8 +285,9 @@ def test_there_is_no_ssh_yet_and_it_is_said_as_the_original_does(cluster: TeamCl
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_the_api_says_what_it_is(cluster: TeamCluster, method: str) -> None:
     said = cluster.ask(method, "/api/v1", token=None).json()
-    assert set(said) == {"name", "version", "launcherType", "authnMethod"}
+    assert set(said) == {"name", "version", "launcherType", "authnMethod", "containers"}
     assert said["name"] == "PAI RESTful API"
+    assert said["containers"] is False
 
 
 def test_virtual_clusters_have_the_shape_of_version_1(cluster: TeamCluster, name: str) -> None:
