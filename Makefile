@@ -30,6 +30,7 @@ setup: $(VENV)/.dev ## make the virtual environment with everything a developer 
 
 quickstart: $(VENV)/.run ## set up and run a first training job on the embedded cluster
 	@cd examples/quickstart && PATH="$(CURDIR)/$(BIN):$$PATH" pai sub -a local --follow -- python train.py
+	@echo "pai is $(BIN)/pai. Next, type: source $(BIN)/activate && pai sub --follow -- echo hello"
 
 lint: $(VENV)/.dev ## format check, lint, types (Linux, macOS, Windows), walls, Python 3.6 check of the runtime
 	@$(BIN)/ruff format --check src tests bench
