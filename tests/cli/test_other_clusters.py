@@ -54,10 +54,14 @@ def test_a_password_is_exchanged_for_a_token_and_not_kept(newcomer, team) -> Non
     assert str(entry["token"]) not in newcomer.pai("list-clusters", "-o", "json").out
 
 
-def test_a_job_runs_there_once_an_image_is_named(newcomer, team) -> None:
+def test_a_job_needs_no_image_where_nothing_runs_in_containers(newcomer, team) -> None:
     add(newcomer, team)
-    done = newcomer.pai("sub", "--follow", "echo", "hello")
-    assert done.status == 2 and "name an image with -i" in done.err, done
+    done = newcomer.pai("sub", "--cpu", "1", "--mem", "64m", "--preview", "echo", "hello")
+    assert done.status == 0 and "uri: host" in done.out, done
+
+
+def test_a_job_runs_there(newcomer, team) -> None:
+    add(newcomer, team)
     done = newcomer.pai("sub", "-i", "host", "--cpu", "1", "--memoryMB", "64", "--follow", "echo", "hello")
     assert (done.status, done.out) == (0, "hello\n"), done
     newcomer.write(a="content")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from openpaisdk.client import Cluster
-    from openpaisdk.client.values import Job
+    from openpaisdk.client.values import Job, Task
 
 STATUSES = {"SUCCEEDED": 0, "FAILED": 3, "STOPPED": 4}
 
@@ -52,12 +52,14 @@ def print_log(
     out = log if log is not None else sys.stdout.buffer
     known_state = final = ""
     printed = False
+    last = b"\n"
     told: set[str] = set()
     sys.stdout.flush()
     try:
         for frame in frames(cluster, wanted):
             if frame.kind == "log":
                 printed = True
+                last = frame.data[-1:] or last
                 out.write(frame.data)
                 out.flush()
             elif frame.kind == "state":
@@ -74,6 +76,9 @@ def print_log(
             f"\nStopped watching; the job goes on. Come back with: pai logs -f {_shell_name(cluster, wanted)}"
         )
         raise
+    # Only where log and remarks share a terminal: a pipe gets the job's own bytes and no others.
+    if last != b"\n" and out.isatty() and sys.stderr.isatty():
+        say("")
     if not printed and not final and sys.stderr.isatty():
         say(f"{wanted.name} is {known_state or 'UNKNOWN'} and has printed nothing yet.")
     return final
@@ -98,18 +103,29 @@ def tell_end(cluster: Cluster, wanted: Wanted, state: str) -> int:
     why = reason(job)
     line = f"{job.name} {colours.state(state)} after {duration(job.launched_ms, job.completed_ms)}"
     say(line + (f": {why}" if why else ""))
-    for folder in files_of(cluster, job)[:1]:
+    role, index = job.ended_by
+    first = job.tasks[0].role if job.tasks else ""
+    tasks = job.tasks
+    if state == "FAILED" and role and (wanted.role or first, wanted.index or 0) != (role, index):
+        which = f"--role {role}" + (f" --index {index}" if index else "")
+        say(f"{role}[{index}] failed first; see: pai logs {which} {_shell_name(cluster, wanted)}")
+        tasks = [task for task in tasks if (task.role, task.index) == (role, index)]
+    for folder in files_of(cluster, job, tasks)[:1]:
         say(f"Its files are in {shown(folder)}")
     return STATUSES.get(state, 1)
 
 
-def files_of(cluster: Cluster, job: Job) -> list[str]:
+def files_of(cluster: Cluster, job: Job, tasks: list[Task] | None = None) -> list[str]:
     """The folders in which the tasks of a job ran, where they can be seen from here."""
     if not cluster.is_embedded:
         return []
     from openpaisdk.local.home import work_folder
 
-    return [folder for task in job.tasks if (folder := work_folder(task.container_id))]
+    return [
+        folder
+        for task in (job.tasks if tasks is None else tasks)
+        if (folder := work_folder(task.container_id))
+    ]
 
 
 def reason(job: Job) -> str:

@@ -7,15 +7,17 @@ import sys
 from openpaisdk.cli.following import files_of, reason
 from openpaisdk.cli.parser import command_parser, whole_number
 from openpaisdk.config.folders import shown
+from openpaisdk.errors import UsageError
 from openpaisdk.jobs.target import open_cluster
 from openpaisdk.output import duration, moment, palette, say, show, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from openpaisdk.client.values import Job, JobSummary
+    from openpaisdk.client.values import Job, JobSummary, Task
 
 EVERYBODY = "__all__"
 PAGE = 50
+STATES = ("WAITING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED", "UNKNOWN")
 
 
 def list_jobs(argv: list[str]) -> int:
@@ -39,6 +41,8 @@ def list_jobs(argv: list[str]) -> int:
     if args.job:
         who = [] if args.user in ("", EVERYBODY) else ["--user", args.user]
         return job_status(["-a", args.cluster_alias, "-o", args.output, *who, "--", args.job])
+    for state in args.state:
+        _check_state(state)
     cluster = open_cluster(args.cluster_alias, tell=say)
     whose = "" if args.user == EVERYBODY else args.user or cluster.user
     found = cluster.jobs(
@@ -50,11 +54,26 @@ def list_jobs(argv: list[str]) -> int:
     )
     show([job.raw for job in found], args.output, lambda: _table(found, args.user == EVERYBODY))
     if args.output == "table":
-        if not found:
+        if not found and (args.state or args.keyword or args.offset):
+            say("No jobs match.")
+        elif not found:
             say("No jobs. Run one with: pai sub -- echo hello")
         elif len(found) == args.limit:
             say(f"Only the newest {args.limit} are shown; --limit N shows more.")
     return 0
+
+
+def _check_state(words: str) -> None:
+    for word in words.split(","):
+        if word.strip().upper() in STATES:
+            continue
+        from difflib import get_close_matches
+
+        near = get_close_matches(word.strip().upper(), STATES, 1)
+        raise UsageError(
+            f"There is no state {word!r}." + (f" Did you mean {near[0]}?" if near else ""),
+            hint=f"A job is one of {', '.join(STATES)}.",
+        )
 
 
 def _table(jobs: list[JobSummary], with_user: bool) -> str:
@@ -134,6 +153,14 @@ def job_status(argv: list[str]) -> int:
     return 0
 
 
+def _exit(job: Job, task: Task) -> str:
+    """A task's exit code; of the task that ended the job the cluster also knows what the program said."""
+    code = task.exit_code
+    if job.origin_exit_code is not None and (task.role, task.index) == job.ended_by:
+        code = job.origin_exit_code
+    return "-" if code is None else str(code)
+
+
 def _detail(job: Job, why: str, files: list[str]) -> str:
     colours = palette(sys.stdout)
     lines = [
@@ -152,7 +179,7 @@ def _detail(job: Job, why: str, files: list[str]) -> str:
             [
                 f"{task.role}[{task.index}]",
                 task.state,
-                "-" if task.exit_code is None else str(task.exit_code),
+                _exit(job, task),
                 duration(task.launched_ms, task.completed_ms),
                 task.ip or "-",
                 " ".join(f"{label}={ports}" for label, ports in task.ports.items()) or "-",

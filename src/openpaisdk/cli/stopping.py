@@ -20,14 +20,21 @@ def stop_job(argv: list[str]) -> int:
     args = parser.parse(argv)
     cluster = open_cluster(args.cluster_alias, tell=say)
     stopped: list[str] = []
+    over: dict[str, str] = {}
     failed: list[PaiError] = []
     for name in dict.fromkeys(args.jobs):
         try:
+            job = cluster.job(name, args.user)
+            if job.is_over:
+                over[name] = job.state
+                continue
             cluster.stop(name, args.user)
             stopped.append(name)
         except PaiError as e:
             failed.append(e)
     show({"stopped": stopped}, args.output, lambda: "\n".join(f"Stopping {name}" for name in stopped))
+    for name, state in over.items():
+        say(f"{name} is over already ({state}).")
     for other in failed[:-1]:
         say(f"pai: {other.message}")
     if failed:

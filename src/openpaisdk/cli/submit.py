@@ -21,7 +21,7 @@ from openpaisdk.jobs.build import (
 from openpaisdk.jobs.command import shell_line
 from openpaisdk.jobs.names import filled_in, made_up
 from openpaisdk.jobs.submission import hand_in, without_secrets
-from openpaisdk.jobs.target import open_cluster
+from openpaisdk.jobs.target import open_cluster, open_entry
 from openpaisdk.output import say, show
 
 TYPE_CHECKING = False
@@ -135,7 +135,7 @@ def _job_options(parser: Parser) -> None:
 
 def _image(given: str, entry: ClusterEntry, defaults: Defaults) -> str:
     image = given or defaults.text("image")
-    if not image and not entry.is_embedded:
+    if not image and not entry.is_embedded and open_entry(entry).info().get("containers") is not False:
         raise UsageError(
             f"The cluster {entry.alias} runs jobs in containers: name an image with -i.",
             hint="Set one for good with: pai set -g image=<image>",
@@ -227,8 +227,9 @@ def _hand_in(
         else:
             status = tell_end(cluster, wanted, wait_to_end(cluster, name))
         result["state"] = next((state for state, code in STATUSES.items() if code == status), "UNKNOWN")
-        if for_programs:
-            show(result, args.output, str)
+        # A followed job's log has stdout for itself; for whoever only waits, the name is the result.
+        if for_programs or not args.follow:
+            show(result, args.output, lambda: name)
         return status
     show(result, args.output, lambda: name)
     if not for_programs:

@@ -100,6 +100,7 @@ class Job:
         "attempt",
         "completed_ms",
         "diagnostics",
+        "ended_by",
         "exit_code",
         "launched_ms",
         "name",
@@ -131,6 +132,10 @@ class Job:
         )
         self.diagnostics = text(status, "appExitDiagnostics")
         self.trigger = text(status, "appExitTriggerMessage")
+        self.ended_by = (
+            text(status, "appExitTriggerTaskRoleName"),
+            number(status, "appExitTriggerTaskIndex") or 0,
+        )
         self.virtual_cluster = text(status, "virtualCluster")
         self.tasks: list[Task] = []
         for role, group in inner(raw, "taskRoles").items():

@@ -1,0 +1,51 @@
+"""What a person notices in passing: names on stdout, jobs that are over, filters that match nothing."""
+
+import re
+
+
+def test_a_job_that_is_waited_for_still_gives_its_name(person) -> None:
+    done = person.pai("sub", "--wait", "--", "true")
+    assert done.status == 0 and re.fullmatch(r"true_\w{6}\n", done.out), done
+
+
+def test_stopping_a_job_that_is_over_says_so(person) -> None:
+    job = person.pai("sub", "--wait", "--", "true").out.strip()
+    done = person.pai("stop-job", job)
+    assert done.status == 0 and done.out == "" and f"{job} is over already (SUCCEEDED)." in done.err, done
+
+
+def test_a_filter_that_matches_nothing_and_one_that_cannot(person) -> None:
+    done = person.pai("list-jobs", "--keyword", "no-such-name-anywhere")
+    assert done.status == 0 and "No jobs match." in done.err, done
+    done = person.pai("list-jobs", "--state", "runing")
+    assert done.status == 2 and "Did you mean RUNNING" in done.err, done
+
+
+def test_the_programs_own_exit_code_is_in_the_table(person) -> None:
+    job = person.pai("sub", "--wait", "exit 9").out.strip()
+    line = next(x for x in person.pai("job-status", job).out.splitlines() if x.startswith("main[0]"))
+    assert line.split()[:3] == ["main[0]", "FAILED", "9"], line
+
+
+FAILS = """\
+protocolVersion: 2
+name: fails_$
+type: job
+prerequisites: [{name: img, type: dockerimage, uri: host}]
+taskRoles:
+  master:
+    dockerImage: img
+    resourcePerInstance: {cpu: 1, memoryMB: 64, gpu: 0}
+    commands: [sleep 60]
+  worker:
+    dockerImage: img
+    resourcePerInstance: {cpu: 1, memoryMB: 64, gpu: 0}
+    commands: [exit 9]
+"""
+
+
+def test_the_task_that_failed_is_named_when_another_one_was_followed(person) -> None:
+    person.write(job__yaml=FAILS)
+    done = person.pai("submit", "--follow", "job.yaml")
+    assert done.status == 3, done
+    assert re.search(r"worker\[0\] failed.*; see: pai logs --role worker fails_\w+", done.err), done
