@@ -105,7 +105,9 @@ def test_an_address_without_a_cluster_adds_nothing(newcomer) -> None:
 
 def test_selecting_and_forgetting(newcomer, team) -> None:
     add(newcomer, team, "one")
-    add(newcomer, team, "two")
+    done = add(newcomer, team, "two")
+    assert "Commands go on using one" in done.err and newcomer.pai("list-jobs").status == 0, done
+    newcomer.pai("unset", "-g", "cluster-alias")
     done = newcomer.pai("list-jobs")
     assert done.status == 2 and "2 clusters (one, two) and none is selected" in done.err, done
     assert newcomer.pai("list-jobs", "-a", "one").status == 0

@@ -49,3 +49,15 @@ def test_the_task_that_failed_is_named_when_another_one_was_followed(person) -> 
     done = person.pai("submit", "--follow", "job.yaml")
     assert done.status == 3, done
     assert re.search(r"worker\[0\] failed.*; see: pai logs --role worker fails_\w+", done.err), done
+
+
+def test_a_check_takes_a_name_that_is_to_be_filled_in(person) -> None:
+    person.write(job__yaml=FAILS, bad__yaml=FAILS.replace("fails_$", "no name_$"))
+    done = person.pai("check-job", "job.yaml")
+    assert done.status == 0 and "good" in done.out, done
+    assert person.pai("check-job", "bad.yaml").status == 1
+
+
+def test_a_folder_that_is_gone_is_told(person) -> None:
+    done = person.sh("mkdir gone && cd gone && rmdir ../gone && pai list-jobs")
+    assert done.status == 1 and "The folder you are in no longer exists" in done.err, done

@@ -60,9 +60,16 @@ def add_cluster(argv: list[str]) -> int:
     raw["token"] = token
     raw["virtual_clusters"] = _virtual_clusters(cluster)
     known = book.find(alias)
+    usable = [entry.alias for entry in book.entries if not entry.is_storage]
+    in_use = usable[0] if len(usable) == 1 and not book.selected and usable != [alias] else ""
     book.put(ClusterEntry({**(known.raw if known else {}), **raw}))
     say(f"{'Replaced' if known else 'Added'} {alias} ({raw['pai_uri']}, version {_version(raw)}).")
-    if len(book.entries) > 1 and not book.selected:
+    if in_use:
+        # It was used because it was the only one; a second one must not break every command.
+        change_defaults([Change("cluster-alias", "=", in_use)], [], is_global=True)
+        say(f"Commands go on using {in_use}. Use {alias} with -a {alias}, or for every command:")
+        say(f"  pai select-cluster -g {alias}")
+    elif len(book.entries) > 1 and not book.selected:
         say(f"Use it with -a {alias}, or for every command: pai select-cluster -g {alias}")
     return 0
 

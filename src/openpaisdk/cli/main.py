@@ -41,6 +41,8 @@ def run(argv: list[str]) -> int:
         return silence_broken_pipe()
     except OSError as e:
         _show_where()
+        if isinstance(e, FileNotFoundError) and not e.filename and _nowhere():
+            return _tell("The folder you are in no longer exists.", "Go to another one: cd", 1)
         where = f"{e.filename}: " if e.filename else ""
         return _tell(f"{where}{e.strerror or e}.", "", 1)
     except Exception as e:
@@ -48,6 +50,14 @@ def run(argv: list[str]) -> int:
         hint = "This is a mistake in pai. Add --debug after pai to see where it happened."
         return _tell(f"Something unexpected happened: {type(e).__name__}: {e}", hint, 1)
     return status
+
+
+def _nowhere() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _call(argv: list[str]) -> int:

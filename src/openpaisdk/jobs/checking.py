@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from openpaisdk.errors import PaiError, ProtocolError
+from openpaisdk.errors import PaiError, ProtocolError, UsageError
 from openpaisdk.jobs.jobfile import contents, plain_data
+from openpaisdk.jobs.names import filled_in
 from openpaisdk.protocol import JobV1, Problem, convert_v1, job_version, read_any_job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+NAMES = (("name",), ("jobName",))
 
 
 class Checked:
@@ -51,9 +54,23 @@ def check_file(path: str) -> Checked:
             # Clusters run the converted job: what has no place in version 2 is refused, or lost, there.
             version, notes = 1, convert_v1(job, file=name).warnings
     except ProtocolError as error:
-        problems = (p for p in error.problems if isinstance(p, Problem))
-        return Checked(name, _version(source, name), problems, False)
+        problems = [p for p in error.problems if isinstance(p, Problem)]
+        version_found = _version(source, name)
+        # A $ in a name is filled in when the job is submitted.
+        kept = [p for p in problems if not (p.path in NAMES and _fills_in(source, name, str(p.path[0])))]
+        return Checked(name, version_found, kept, not kept and bool(problems))
     return Checked(name, version, (p if p.file else replace(p, file=name) for p in notes), True)
+
+
+def _fills_in(source: bytes, name: str, key: str) -> bool:
+    value = plain_data(source, name).get(key)
+    if not isinstance(value, str) or "$" not in value:
+        return False
+    try:
+        filled_in(value)
+    except UsageError:
+        return False
+    return True
 
 
 def _version(source: bytes, name: str) -> int | None:
