@@ -1,5 +1,6 @@
 """What a person notices in passing: names on stdout, jobs that are over, filters that match nothing."""
 
+import json
 import re
 
 
@@ -48,6 +49,9 @@ def test_the_task_that_failed_is_named_when_another_one_was_followed(person) -> 
     person.write(job__yaml=FAILS)
     done = person.pai("submit", "--follow", "job.yaml")
     assert done.status == 3, done
+    name = json.loads(person.pai("list-jobs", "--limit", "1", "-o", "json").out)[0]["name"]
+    again = person.pai("logs", "-f", name)
+    assert "showing master[0], the first of 2 tasks; --role and --index show others" in again.err, again
     assert re.search(r"worker\[0\] failed.*; see: pai logs --role worker fails_\w+", done.err), done
 
 

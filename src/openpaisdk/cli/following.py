@@ -141,8 +141,19 @@ def reason(job: Job) -> str:
     return ""
 
 
+def tell_which(cluster: Cluster, wanted: Wanted) -> None:
+    """Of a job with several tasks one is shown: say which, unless it was named."""
+    if wanted.role or wanted.index is not None:
+        return
+    tasks = cluster.job(wanted.name, wanted.user).tasks
+    if len(tasks) > 1:
+        first = f"{tasks[0].role}[{tasks[0].index}]"
+        say(f"showing {first}, the first of {len(tasks)} tasks; --role and --index show others")
+
+
 def follow_to_end(cluster: Cluster, wanted: Wanted, *, log: BinaryIO | None = None) -> int:
     """Log, then fate: what ``--follow`` does."""
+    tell_which(cluster, wanted)
     state = print_log(cluster, wanted, log=log)
     return tell_end(cluster, wanted, state)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from openpaisdk.cli.following import STATUSES, print_log, tell_end, wait_to_end
+from openpaisdk.cli.following import STATUSES, print_log, tell_end, tell_which, wait_to_end
 from openpaisdk.cli.parser import command_parser, whole_number
 from openpaisdk.client.following import Wanted
 from openpaisdk.errors import PaiError
@@ -42,6 +42,8 @@ def logs(argv: list[str]) -> int:
         tail=args.tail,
         keep=args.follow,
     )
+    if args.follow:
+        tell_which(cluster, wanted)
     state = print_log(cluster, wanted, remarks=args.follow)
     return tell_end(cluster, wanted, state) if args.follow and state else 0
 

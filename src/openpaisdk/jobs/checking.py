@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from openpaisdk.errors import PaiError, ProtocolError, UsageError
+from openpaisdk.errors import PaiError, ProtocolError
 from openpaisdk.jobs.jobfile import contents, plain_data
-from openpaisdk.jobs.names import filled_in
+from openpaisdk.jobs.names import unique
 from openpaisdk.protocol import JobV1, Problem, convert_v1, job_version, read_any_job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from openpaisdk.protocol import Job
 
 NAMES = (("name",), ("jobName",))
 
@@ -47,30 +49,30 @@ def check_file(path: str) -> Checked:
     except PaiError as error:
         return Checked(path, None, (Problem((), error.message),), False)
     try:
-        job = read_any_job(source, file=name, strict=True)
+        job = _read(source, name)
         notes = job.warnings
         version = 2
         if isinstance(job, JobV1):
             # Clusters run the converted job: what has no place in version 2 is refused, or lost, there.
             version, notes = 1, convert_v1(job, file=name).warnings
     except ProtocolError as error:
-        problems = [p for p in error.problems if isinstance(p, Problem)]
-        version_found = _version(source, name)
-        # A $ in a name is filled in when the job is submitted.
-        kept = [p for p in problems if not (p.path in NAMES and _fills_in(source, name, str(p.path[0])))]
-        return Checked(name, version_found, kept, not kept and bool(problems))
+        problems = (p for p in error.problems if isinstance(p, Problem))
+        return Checked(name, _version(source, name), problems, False)
     return Checked(name, version, (p if p.file else replace(p, file=name) for p in notes), True)
 
 
-def _fills_in(source: bytes, name: str, key: str) -> bool:
-    value = plain_data(source, name).get(key)
-    if not isinstance(value, str) or "$" not in value:
-        return False
+def _read(source: bytes, name: str) -> Job | JobV1:
+    """The job; a ``$`` in its name is filled in when it is submitted, so it is no mistake."""
     try:
-        filled_in(value)
-    except UsageError:
-        return False
-    return True
+        return read_any_job(source, file=name, strict=True)
+    except ProtocolError as error:
+        if any(isinstance(p, Problem) and p.path not in NAMES for p in error.problems):
+            raise  # with the places in the text, which filled-in data has not
+        data = dict(plain_data(source, name))
+        key = "jobName" if job_version(data) == 1 else "name"
+        if "$" not in str(data.get(key)):
+            raise
+        return read_any_job({**data, key: unique(str(data[key]))}, file=name, strict=True)
 
 
 def _version(source: bytes, name: str) -> int | None:
