@@ -108,7 +108,8 @@ def tell_end(cluster: Cluster, wanted: Wanted, state: str) -> int:
     tasks = job.tasks
     if state == "FAILED" and role and (wanted.role or first, wanted.index or 0) != (role, index):
         which = f"--role {role}" + (f" --index {index}" if index else "")
-        say(f"{role}[{index}] failed first; see: pai logs {which} {_shell_name(cluster, wanted)}")
+        how = f"{role}[{index}] failed" + (f" with {why}" if why.startswith("exit code") else "")
+        say(f"{how}; see: pai logs {which} {_shell_name(cluster, wanted)}")
         tasks = [task for task in tasks if (task.role, task.index) == (role, index)]
     for folder in files_of(cluster, job, tasks)[:1]:
         say(f"Its files are in {shown(folder)}")
@@ -146,14 +147,18 @@ def tell_which(cluster: Cluster, wanted: Wanted) -> None:
     if wanted.role or wanted.index is not None:
         return
     tasks = cluster.job(wanted.name, wanted.user).tasks
-    if len(tasks) > 1:
-        first = f"{tasks[0].role}[{tasks[0].index}]"
-        say(f"showing {first}, the first of {len(tasks)} tasks; --role and --index show others")
+    if tasks:
+        say_which(tasks[0].role, len(tasks))
+
+
+def say_which(role: str, count: int) -> None:
+    """The sentence itself, for whoever knows the job without asking."""
+    if count > 1:
+        say(f"showing {role}[0], the first of {count} tasks; --role and --index show others")
 
 
 def follow_to_end(cluster: Cluster, wanted: Wanted, *, log: BinaryIO | None = None) -> int:
     """Log, then fate: what ``--follow`` does."""
-    tell_which(cluster, wanted)
     state = print_log(cluster, wanted, log=log)
     return tell_end(cluster, wanted, state)
 

@@ -217,12 +217,17 @@ def _hand_in(
     for_programs = args.output != "table"
     status = 0
     if args.follow or args.wait:
-        from openpaisdk.cli.following import STATUSES, follow_to_end, tell_end, wait_to_end
+        from openpaisdk.cli.following import STATUSES, follow_to_end, say_which, tell_end, wait_to_end
         from openpaisdk.client.following import Wanted
 
         say(f"Job {name} on {cluster.alias}")
         wanted = Wanted(name)
         if args.follow:
+            # The tasks of a job that was just taken do not exist yet, so the job itself is asked.
+            roles = job.get("taskRoles")
+            if isinstance(roles, dict) and roles:
+                counts = [role.get("instances", 1) for role in roles.values() if isinstance(role, dict)]
+                say_which(str(next(iter(roles))), sum(n for n in counts if isinstance(n, int)))
             status = follow_to_end(cluster, wanted, log=sys.stderr.buffer if for_programs else None)
         else:
             status = tell_end(cluster, wanted, wait_to_end(cluster, name))
