@@ -52,7 +52,9 @@ def test_the_task_that_failed_is_named_when_another_one_was_followed(person) -> 
     name = json.loads(person.pai("list-jobs", "--limit", "1", "-o", "json").out)[0]["name"]
     again = person.pai("logs", "-f", name)
     assert "showing master[0], the first of 2 tasks; --role and --index show others" in again.err, again
-    assert re.search(r"worker\[0\] failed with exit code 9; see: pai logs --role worker fails_\w+", done.err), done
+    assert re.search(
+        r"worker\[0\] failed with exit code 9; see: pai logs --role worker fails_\w+", done.err
+    ), done
 
 
 def test_a_check_takes_a_name_that_is_to_be_filled_in(person) -> None:

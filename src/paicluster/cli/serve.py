@@ -14,7 +14,6 @@ import pwd
 import re
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -73,9 +72,6 @@ def run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for chatty in ("alembic", "uvicorn"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    # The loop, the writer and the readers hand the interpreter to each other a few times in a request:
-    # waiting the usual 5 ms each time would be most of its time.
-    sys.setswitchinterval(0.001)
     home = settings.home
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -30,6 +30,7 @@ log = logging.getLogger("paicluster.controller")
 _SWEEP_S = 30.0
 _LOG_TAIL = 10 << 20
 _READ_AT_ONCE = 500
+_NEWCOMERS_S = 0.02
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 _LONGEST_RELAUNCH_S = 5.0
@@ -68,6 +69,7 @@ class Controller:
         self._task: asyncio.Task[None] | None = None
         self._leaving = asyncio.Event()
         self._sweep: asyncio.TimerHandle | None = None
+        self._later: asyncio.TimerHandle | None = None
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._unsubscribe: Callable[[], None] = lambda: None
         self._pass_began: float | None = None
@@ -86,7 +88,7 @@ class Controller:
         """Let go. Tasks run on; the next controller takes them up."""
         self._unsubscribe()
         self._leaving.set()
-        for timer in (*self._timers.values(), *([self._sweep] if self._sweep else [])):
+        for timer in (*self._timers.values(), *filter(None, (self._sweep, self._later))):
             timer.cancel()
         if self._task is not None:
             self._task.cancel()
@@ -108,8 +110,18 @@ class Controller:
     # -- waking --------------------------------------------------------------------------------
 
     def _request(self, requests: dict[int, bool]) -> None:
+        hurry = not len(self._queue.waiting)
         for job_id, again in requests.items():
             (self._requests if again else self._submitted).add(job_id)
+            hurry = hurry or again
+        if hurry:
+            self._wake.set()
+        elif self._later is None:
+            # Others wait already, so a newcomer has time: many are then taken in at once.
+            self._later = asyncio.get_running_loop().call_later(_NEWCOMERS_S, self._take_in_now)
+
+    def _take_in_now(self) -> None:
+        self._later = None
         self._wake.set()
 
     def _hint(self, uid: str) -> None:
