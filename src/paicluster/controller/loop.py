@@ -30,6 +30,7 @@ log = logging.getLogger("paicluster.controller")
 _SWEEP_S = 30.0
 _LOG_TAIL = 10 << 20
 _READ_AT_ONCE = 500
+_FEW = 4
 _NEWCOMERS_S = 0.02
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
@@ -208,6 +209,12 @@ class Controller:
     async def _take_in(self) -> None:
         """New jobs: to the queue, as what the scheduler compares."""
         submitted, self._submitted = sorted(self._submitted), set()
+        if len(submitted) <= _FEW and not len(self._queue.waiting):
+            # They will start at once, most likely: read them whole now instead of twice.
+            for record in await self._refresh(submitted):
+                if self._queue.add(record.pending_job()):
+                    self._recheck.add(record.row.id)
+            return
         for start in range(0, len(submitted), _READ_AT_ONCE):
             part = submitted[start : start + _READ_AT_ONCE]
             for job in await self._store.read(lambda conn, part=part: jobs.pending_jobs(conn, part)):  # type: ignore[misc]

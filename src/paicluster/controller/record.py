@@ -9,10 +9,10 @@ from openpaisdk.protocol import Job
 from openpaisdk.protocol.retries import RetryCounts, decide_retry
 from paicluster.controller.ledger import Holder
 from paicluster.controller.queue import level_of
-from paicluster.scheduler.needs import Request, request_of
+from paicluster.scheduler.needs import Request, request_of, to_text
 from paicluster.scheduler.plan import OPPORTUNISTIC
 from paicluster.scheduler.waiting import WaitingJob
-from paicluster.store.rows import AttemptRow, JobRow, TaskRow
+from paicluster.store.rows import AttemptRow, JobRow, PendingJob, TaskRow
 
 PENDING = "AttemptCreationPending"
 PREPARING = "AttemptPreparing"
@@ -57,6 +57,10 @@ class Record:
 
     def request(self) -> Request:
         return request_of(self.job, self.row.username)
+
+    def pending_job(self) -> PendingJob:
+        row = self.row
+        return PendingJob(row.id, row.vc, row.username, row.priority, to_text(self.request()))
 
     def waiting_job(self) -> WaitingJob:
         return WaitingJob(
