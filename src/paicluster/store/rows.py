@@ -35,7 +35,6 @@ class JobRow:
     total_roles: int
     attempt: int
     generation: str
-    stop_requested_ms: int | None
     tags: str = "[]"
 
 

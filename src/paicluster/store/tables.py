@@ -77,7 +77,6 @@ jobs = Table(
     Column("total_roles", Integer, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("generation", Text, nullable=False),
-    Column("stop_requested_ms", BigInteger),
     # A sorted JSON array, the same as in job_tags; here so that rendering a summary needs this row alone.
     Column("tags", Text, nullable=False),
     sqlite_autoincrement=True,

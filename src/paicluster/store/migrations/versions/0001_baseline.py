@@ -48,7 +48,6 @@ def upgrade() -> None:
         sa.Column("total_roles", sa.Integer(), nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=False),
         sa.Column("generation", sa.Text(), nullable=False),
-        sa.Column("stop_requested_ms", sa.BigInteger(), nullable=True),
         sa.Column("tags", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
         sqlite_autoincrement=True,
