@@ -1,4 +1,4 @@
-"""Parts from outside that tests need for real: installed once, found by everybody, missing in CI is a failure."""
+"""Parts from outside that tests need for real: installed once; one that is missing in CI is a failure."""
 
 from __future__ import annotations
 
