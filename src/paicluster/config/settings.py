@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from openpaisdk.errors import ConfigError, UsageError
+from paicluster.config.sections import Authentication, EngineSettings, RequestLimits, StorageSettings
 from paicluster.scheduler.needs import Amount
 
 DEFAULT = "default"
@@ -22,12 +23,28 @@ class Settings:
     tls_cert: str | None = None
     tls_key: str | None = None
     allow_plain_http: bool = False
+    # How people and tasks reach us, where that is not the address we listen on.
+    external_url: str | None = None
+    # Pages from these origins may use the API from a browser.
+    cors_origins: tuple[str, ...] = ()
+    # Where the database is, if not in the home.
+    database: Path | None = None
     cpus: int | None = None
     memory_mb: int | None = None
     gpus: int | None = None
     grace_s: float = 10.0
     # The shares of virtual clusters beside `default`, which has the rest.
     virtual_clusters: Mapping[str, Amount] = field(default_factory=dict)
+    # By virtual cluster, the name of the engine that runs its jobs; those not named use the first.
+    engine_of: Mapping[str, str] = field(default_factory=dict)
+    engines: tuple[EngineSettings, ...] = (EngineSettings(),)
+    storages: tuple[StorageSettings, ...] = ()
+    authentication: Authentication = field(default_factory=Authentication)
+    limits: RequestLimits = field(default_factory=RequestLimits)
+    # The Unix account of a user, where it is not the one of the same name.
+    accounts: Mapping[str, str] = field(default_factory=dict)
+    # All users' tasks run as the account of the server, and can read each other's files.
+    allow_shared_account: bool = False
     # What is kept of finished jobs; None sets no limit.
     keep_days: float | None = 30.0
     keep_jobs: int | None = 100_000
@@ -39,6 +56,10 @@ class Settings:
     # One person on this machine; everything comes from the command that started us.
     embedded: bool = False
     idle_exit_s: float | None = None
+
+    @property
+    def database_file(self) -> Path:
+        return self.database or self.home / "cluster.db"
 
     def check(self) -> Settings:
         if not 0 <= self.port <= 65535:
