@@ -48,6 +48,9 @@ ADDITIONS = Fields(
         ),
         "arrayLimit": Int("How many tasks may run at a time; for jobs without a gang.", minimum=1),
         "timeLimit": Int("Seconds after which a task is asked to end, then killed.", minimum=1),
+        "outputs": Items(
+            Text(), "Files and folders of the working directory, or patterns of them, kept when a task ends."
+        ),
     },
     "What openpaisdk adds to a job.",
 )
@@ -151,6 +154,7 @@ class Additions:
     after: tuple[After, ...] = ()
     array_limit: int = 0
     time_limit_s: int | None = None
+    outputs: tuple[str, ...] = ()
 
 
 NO_ADDITIONS = Additions()
@@ -170,4 +174,5 @@ def additions(extras: Mapping[str, Any]) -> Additions:
         ),
         array_limit=int(ours.get("arrayLimit", 0)),
         time_limit_s=ours.get("timeLimit"),
+        outputs=tuple(ours.get("outputs", ())),
     )
