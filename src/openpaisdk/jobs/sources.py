@@ -8,7 +8,7 @@ import stat
 from openpaisdk.client.wire import CHUNK, Body
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.jobs import tar
-from openpaisdk.jobs.ignore import NEVER, Rule, is_ignored, read_rules
+from openpaisdk.storage.ignore import NEVER, Rule, is_ignored, read_rules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

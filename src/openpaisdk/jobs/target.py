@@ -1,68 +1,7 @@
-"""From the name of a cluster to one that answers. The embedded cluster is started where it is meant."""
+"""The cluster a command means, as jobs and commands ask for it."""
 
 from __future__ import annotations
 
-from openpaisdk.client import Cluster, Endpoint
-from openpaisdk.client.transport import FOLLOWING, GONE, REST_SERVER
-from openpaisdk.config.clusters import ClusterBook, ClusterEntry
-from openpaisdk.errors import ConfigError
+from openpaisdk.reach import endpoint_of, open_cluster, open_embedded, open_entry
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from openpaisdk.local.handshake import Handshake
-
-
-def open_cluster(
-    alias: str = "", *, book: ClusterBook | None = None, tell: Callable[[str], None] | None = None
-) -> Cluster:
-    """The cluster a command means. With none configured that is the one inside, registered at first use."""
-    book = book or ClusterBook.load()
-    entry = book.choose(alias)
-    if not entry.is_embedded:
-        return open_entry(entry)
-    cluster = open_embedded(entry.alias, tell)
-    if book.find(entry.alias) is None:
-        book.put(entry)
-    return cluster
-
-
-def open_entry(entry: ClusterEntry) -> Cluster:
-    """A cluster from its entry in the clusters file. Nothing is sent yet."""
-    uri = entry.text("pai_uri")
-    if not uri:
-        raise ConfigError(
-            f"The cluster {entry.alias} has no pai_uri.", hint="Add it again with pai add-cluster."
-        )
-    rest = entry.raw.get("rest_path")
-    endpoint = Endpoint(
-        uri,
-        entry.text("user"),
-        entry.text("token"),
-        rest_path=str(rest) if rest is not None else REST_SERVER,
-        verify=entry.raw.get("verify_tls") is not False,
-        authority_file=entry.text("ca_file"),
-    )
-    return Cluster(entry.alias, endpoint)
-
-
-def open_embedded(alias: str, tell: Callable[[str], None] | None = None) -> Cluster:
-    """The cluster of this machine, running. Its address may change under us, so it can be found again."""
-    from openpaisdk.local.ready import again, ready
-
-    now = ready(tell=tell)
-    latest = [now.url]
-
-    def renew(why: str) -> Endpoint | None:
-        found = again() if why == FOLLOWING else ready(tell=tell, failed=latest[0] if why == GONE else "")
-        if found is None:
-            return None
-        latest[0] = found.url
-        return endpoint_of(found)
-
-    return Cluster(alias, endpoint_of(now), renew=renew, is_embedded=True)
-
-
-def endpoint_of(found: Handshake) -> Endpoint:
-    return Endpoint(found.url, found.user, found.token)
+__all__ = ["endpoint_of", "open_cluster", "open_embedded", "open_entry"]
