@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from openpaisdk.errors import PaiError
 
@@ -33,10 +33,61 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class RegistryLogin:
+    """How to log in where an image comes from. ``registry`` empty: where the image's own name points."""
+
+    username: str
+    password: str = field(repr=False)
+    registry: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a task came to run: on a node, by this address, with these ports (by label) and GPUs."""
+
+    node: str
+    ip: str
+    ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Blanks:
+    """What stands in the environments of a gang for what will be known of a task when it has a place.
+
+    Each is a text that occurs nowhere else: the address, each port by label, and the list of its GPUs.
+    """
+
+    ip: str
+    ports: Mapping[str, tuple[str, ...]]
+    gpus: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImageAuth:
+    """How to log in to the registry an image comes from; never to appear on a command line."""
+
+    username: str
+    password: str = field(repr=False)
+    # Empty: the one the image's name begins with.
+    registry: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder of the node that a task in a container finds at ``target``."""
+
+    source: Path
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TaskLaunch:
     """Everything an engine needs to start one task attempt."""
 
     uid: str
+    # Empty for an engine that finds a place itself; ``blanks`` then says what is to be filled in.
     node: str
     script: str
     environment: Mapping[str, str]
@@ -44,19 +95,42 @@ class TaskLaunch:
     shared_environment: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     sources: Path | None = None
+    # None: on the host itself.
     image: str | None = None
+    login: RegistryLogin | None = field(default=None, repr=False)
     cpu: int = 1
     memory_mb: int = 0
+    shm_mb: int | None = None
     gpus: tuple[int, ...] = ()
+    # How many, also where it is not yet known which.
+    gpu_count: int = 0
+    ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     # Counted from the start; then asked to end, then killed.
     time_limit_s: int | None = None
+    # Who submitted the job, where, and under which name.
+    owner: str = ""
+    vc: str = ""
+    job: str = ""
+    # What the job says to this kind of engine and to no other.
+    options: Mapping[str, Any] = field(default_factory=dict)
+    blanks: Blanks | None = None
 
 
 class Phase(Enum):
     ABSENT = "absent"  # not started; launching it again is safe
+    QUEUED = "queued"  # handed over to what schedules itself, or about to start there
     RUNNING = "running"
     ENDED = "ended"
     LOST = "lost"  # started, and gone without telling how it ended; nothing of it is left
+
+
+class Loss(Enum):
+    """What took an attempt away, where that is known."""
+
+    UNKNOWN = "unknown"
+    NODE = "node"  # its machine failed
+    PREEMPTED = "preempted"  # it had to give way to another
+    CANCELLED = "cancelled"  # somebody ended it, past us
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +152,10 @@ class Observation:
     timed_out: bool = False
     # It failed, and the kernel had killed some of it for want of memory.
     over_memory: bool = False
+    # Not the program ended it, nor we: this did. Always so of one that is LOST.
+    loss: Loss | None = None
+    # Where it runs, once that is known; only of engines that find the place themselves.
+    place: Place | None = None
 
 
 ABSENT = Observation(Phase.ABSENT)
@@ -94,11 +172,42 @@ class Remark:
     type: str = "Normal"
 
 
+Say = Callable[[str, Remark], None]
+
+
+def unheard(uid: str, remark: Remark) -> None:
+    """Where nobody wants to know."""
+
+
+# Told of an attempt, by its uid, while it is being prepared or runs; it becomes an event of its job.
+Say = Callable[[str, Remark], None]
+
+
+@runtime_checkable
+class Speaks(Protocol):
+    """An engine that has something to say of single attempts: why they wait, how far a pull has come."""
+
+    def on_remark(self, say: Say) -> None:
+        """``say`` is called on the event loop. Set before ``start``."""
+
+
+@runtime_checkable
+class RunsInside(Protocol):
+    """An engine that can run a command beside a running task, in what that task sees."""
+
+    def exec_command(self, uid: str, argv: Sequence[str], *, tty: bool = False) -> list[str]:
+        """What the server must run, as it is, to run ``argv`` there. NotFound when the task does not run."""
+
+
 class Engine(Protocol):
     """The write side. Every call is idempotent: after a crash the controller simply calls again."""
 
-    async def start(self, hint: Hint) -> None:
-        """Make ready. ``hint(uid)`` is called on the event loop when an attempt may have changed."""
+    async def start(self, hint: Hint, say: Say = unheard) -> None:
+        """Make ready.
+
+        ``hint(uid)`` is called on the event loop when an attempt may have changed; ``say(uid, remark)``, also
+        there, when the people who own the attempt should know something: it becomes an event of their job.
+        """
 
     async def close(self) -> None:
         """Let go of everything but the tasks, which go on."""
@@ -113,6 +222,13 @@ class Engine(Protocol):
 
         ``lasting``: and are none that the node gives to whoever connects somewhere, so that they will
         still be free when the task binds them.
+        """
+
+    def has(self, uid: str) -> bool:
+        """Whether this engine has anything of that attempt, be it that it was stopped before it started.
+
+        It is how the engine of an attempt is found again after a restart: no two engines of a cluster may keep
+        their attempts in the same folder.
         """
 
     async def launch(self, gang: Sequence[TaskLaunch]) -> None:
@@ -138,3 +254,27 @@ class LogSource(Protocol):
 
     def log_folder(self, uid: str) -> Path:
         """The folder that holds the log segments of an attempt."""
+
+
+@runtime_checkable
+class SelfScheduling(Protocol):
+    """An engine that finds the places itself.
+
+    It is given whole gangs without nodes, ports and GPUs, keeps them (QUEUED) until there is room, and tells the
+    place of each task with its observation. What it needs to be asked for may be down: then `launch` does
+    not fail, the gang waits, and `say` tells why.
+    """
+
+    schedules_itself: bool
+
+
+@runtime_checkable
+class Enterable(Protocol):
+    """An engine that can run a command beside a running attempt."""
+
+    def inside(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
+        """The words to run on the server's machine so that ``command`` runs where the attempt does, in its
+        folder, with its environment and limits; standard streams and exit status pass through.
+
+        ``terminal``: it is to have a terminal of its own.
+        """
