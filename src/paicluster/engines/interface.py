@@ -64,16 +64,6 @@ class Blanks:
 
 
 @dataclass(frozen=True, slots=True)
-class ImageAuth:
-    """How to log in to the registry an image comes from; never to appear on a command line."""
-
-    username: str
-    password: str = field(repr=False)
-    # Empty: the one the image's name begins with.
-    registry: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Mount:
     """A folder of the node that a task in a container finds at ``target``."""
 
@@ -105,6 +95,8 @@ class TaskLaunch:
     # How many, also where it is not yet known which.
     gpu_count: int = 0
     ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    # What it finds in its container beside the image.
+    mounts: tuple[Mount, ...] = ()
     # Counted from the start; then asked to end, then killed.
     time_limit_s: int | None = None
     # Who submitted the job, where, and under which name.
@@ -152,6 +144,8 @@ class Observation:
     timed_out: bool = False
     # It failed, and the kernel had killed some of it for want of memory.
     over_memory: bool = False
+    # A code of the exit table, where the engine knows better why it ended than the program's status tells.
+    platform_code: int | None = None
     # Not the program ended it, nor we: this did. Always so of one that is LOST.
     loss: Loss | None = None
     # Where it runs, once that is known; only of engines that find the place themselves.
@@ -177,26 +171,6 @@ Say = Callable[[str, Remark], None]
 
 def unheard(uid: str, remark: Remark) -> None:
     """Where nobody wants to know."""
-
-
-# Told of an attempt, by its uid, while it is being prepared or runs; it becomes an event of its job.
-Say = Callable[[str, Remark], None]
-
-
-@runtime_checkable
-class Speaks(Protocol):
-    """An engine that has something to say of single attempts: why they wait, how far a pull has come."""
-
-    def on_remark(self, say: Say) -> None:
-        """``say`` is called on the event loop. Set before ``start``."""
-
-
-@runtime_checkable
-class RunsInside(Protocol):
-    """An engine that can run a command beside a running task, in what that task sees."""
-
-    def exec_command(self, uid: str, argv: Sequence[str], *, tty: bool = False) -> list[str]:
-        """What the server must run, as it is, to run ``argv`` there. NotFound when the task does not run."""
 
 
 class Engine(Protocol):
