@@ -21,6 +21,16 @@ _ALWAYS = ("keys",)
 _FILES = ("tasks", "sources")
 
 
+def backup_options(parser: argparse.ArgumentParser) -> None:
+    restore_options(parser)
+    parser.add_argument("--with-files", action="store_true", help="also logs, working folders and sources")
+
+
+def restore_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--home", required=True, metavar="DIR", help="where the cluster keeps everything")
+    parser.add_argument("file", metavar="FILE", help="the backup")
+
+
 def backup(arguments: argparse.Namespace) -> int:
     """The database as of one moment, also while the server runs; the keys; the files, if asked for."""
     home, target = Path(arguments.home).expanduser().absolute(), Path(arguments.file).expanduser().absolute()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import fcntl
 import getpass
-import ipaddress
 import json
 import logging
 import os
@@ -19,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import TextIO
+from urllib.parse import urlsplit
 
 import uvicorn
 import uvloop
@@ -31,12 +30,15 @@ from paicluster.auth import accounts
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import Tokens, new_token_row
-from paicluster.config.settings import Settings, shares, virtual_clusters
+from paicluster.cli import leaving
+from paicluster.config.file import is_loopback
+from paicluster.config.settings import Settings, shares
 from paicluster.controller.housekeeping import Housekeeping, Keep
 from paicluster.controller.launching import LaunchSettings
 from paicluster.controller.loop import Controller, whole
 from paicluster.engines.process.engine import ProcessEngine
 from paicluster.engines.process.machine import process_identity, this_machine
+from paicluster.engines.several import Engines
 from paicluster.logs.growth import Growth
 from paicluster.store import Store, users
 
@@ -47,28 +49,8 @@ _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _EMBEDDED_TOKEN = "embedded"
 
 
-def run(arguments: argparse.Namespace) -> int:
-    settings = Settings(
-        home=Path(arguments.home).expanduser().absolute(),
-        host=arguments.host,
-        port=arguments.port,
-        tls_cert=arguments.tls_cert,
-        tls_key=arguments.tls_key,
-        allow_plain_http=arguments.allow_plain_http,
-        cpus=arguments.cpus,
-        memory_mb=arguments.memory_mb,
-        gpus=arguments.gpus,
-        grace_s=arguments.grace,
-        virtual_clusters=virtual_clusters(arguments.virtual_cluster),
-        keep_days=_keep_days(arguments),
-        keep_jobs=arguments.keep_jobs,
-        keep_mb=arguments.keep_mb,
-        clean_after_s=arguments.clean_after,
-        # One's own machine is shared with everything else one does there: its jobs are not fenced in.
-        enforce_limits=arguments.limits == "enforce" or (arguments.limits is None and not arguments.embedded),
-        embedded=arguments.embedded,
-        idle_exit_s=arguments.idle_exit,
-    ).check()
+def run(settings: Settings) -> int:
+    leaving.begin()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for chatty in ("alembic", "uvicorn"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
@@ -91,13 +73,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _keep_days(arguments: argparse.Namespace) -> float | None:
-    """On one's own machine nothing goes away by itself, unless it was asked for."""
-    if arguments.keep_days is not None:
-        return float(arguments.keep_days)
-    return None if arguments.embedded else 30.0
-
-
 def _lock(home: Path) -> TextIO:
     """One server a home: the lock is let go by the kernel, whatever happens to us."""
     try:
@@ -115,7 +90,7 @@ def _lock(home: Path) -> TextIO:
 
 
 def _listen(settings: Settings) -> socket.socket:
-    if not _is_loopback(settings.host) and not settings.tls_cert and not settings.allow_plain_http:
+    if not is_loopback(settings.host) and not settings.tls_cert and not settings.allow_plain_http:
         raise ConfigError(
             f"Listening on {settings.host} without TLS would send passwords in the clear.",
             hint="Give --tls-cert and --tls-key, or say --allow-plain-http if something in front does TLS.",
@@ -142,15 +117,6 @@ def _listen(settings: Settings) -> socket.socket:
     return listener
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 class _Server:
     def __init__(self, settings: Settings, listener: socket.socket):
         self._settings = settings
@@ -159,6 +125,8 @@ class _Server:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         self._authority = f"{host}:{port}"
         self._url = f"{'https' if settings.tls_cert else 'http'}://{self._authority}"
+        # What people and tasks are told.
+        self._external_url = settings.external_url or self._url
 
     async def run(self) -> None:
         settings, home = self._settings, self._settings.home
@@ -166,14 +134,14 @@ class _Server:
         handshake.unlink(missing_ok=True)
         # Before any thread is there: finding out how trees are held here forks once.
         node = this_machine(
-            ip="127.0.0.1" if _is_loopback(settings.host) else _own_address(),
+            ip="127.0.0.1" if is_loopback(settings.host) else _own_address(),
             cpu=settings.cpus,
             memory_mb=settings.memory_mb,
             gpus=settings.gpus,
         )
         entitled = shares(whole([node]), settings.virtual_clusters)
         engine = ProcessEngine(home, node, grace_s=settings.grace_s, enforce_limits=settings.enforce_limits)
-        store = Store.open(home / "cluster.db")
+        store = Store.open(settings.database_file)
         keys = home / "keys"
         tokens = Tokens.open(store, keys)
         sealer = Sealer.open_keys(keys)
@@ -182,7 +150,7 @@ class _Server:
         sources = home / "sources"
         launching = LaunchSettings(
             base_environment=_base_environment(),
-            rest_server_uri=self._url,
+            rest_server_uri=self._external_url,
             sources=sources,
             keep_submitted_environment=settings.embedded,
             unseal=sealer.unseal,
@@ -202,7 +170,7 @@ class _Server:
             controller_age=controller.pass_age,
             sources=sources,
             version=f"v{__version__}",
-            authority=lambda: self._authority,
+            authority=lambda: urlsplit(self._external_url).netloc,
         )
         keep = Keep(settings.keep_days, settings.keep_jobs, settings.keep_mb)
         housekeeping = Housekeeping(store, engine, keep, sources, first_after_s=settings.clean_after_s)
@@ -288,8 +256,9 @@ class _Uvicorn(uvicorn.Server):
         self._own_loop = asyncio.get_running_loop()
 
     async def main_loop(self) -> None:
-        self._on_ready()
-        await self._stop_asked.wait()
+        if not leaving.asked():
+            self._on_ready()
+            await self._stop_asked.wait()
         # Followers would stay for as long as their jobs; what else is being answered gets its moment.
         self._on_stop()
 

@@ -1,0 +1,72 @@
+"""`paicluster init` and `paicluster check-config`: the file that describes a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from openpaisdk.errors import ConfigError, UsageError
+from paicluster.config import file as cluster_file
+from paicluster.config import template
+
+DEFAULT_HOME = "paicluster"
+
+
+def init_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Write the commented file that describes a new cluster."
+    parser.epilog = "example:\n  paicluster init --home ./cluster\n  paicluster serve --home ./cluster"
+    parser.add_argument(
+        "--home", default=DEFAULT_HOME, metavar="DIR", help=f"the new cluster's home (./{DEFAULT_HOME})"
+    )
+    parser.add_argument("--slurm", action="store_true", help="for the Slurm cluster this machine belongs to")
+    parser.add_argument("--force", action="store_true", help="replace the file if there is one")
+
+
+def init(arguments: argparse.Namespace) -> int:
+    home = Path(arguments.home).expanduser().absolute()
+    file = home / cluster_file.NAME
+    engines = slurm_section() if arguments.slurm else template.PROCESS
+    text = template.cluster_file(file, engines)
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if arguments.force else os.O_EXCL)
+        with os.fdopen(os.open(file, flags, 0o600), "w") as out:
+            out.write(text)
+    except FileExistsError:
+        raise ConfigError(f"There is a file {file} already.", hint="Replace it with --force.") from None
+    except OSError as error:
+        raise ConfigError(f"The file {file} cannot be written: {error.strerror}.") from error
+    print(f"Wrote {file}.\nNext: look it through, then: paicluster serve --home {arguments.home}")
+    return 0
+
+
+def slurm_section() -> str:
+    """The part of the file on engines, for the Slurm cluster that this machine belongs to."""
+    raise UsageError("This version cannot describe a Slurm cluster by itself.", hint="Leave out --slurm.")
+
+
+def check_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Say everything that is wrong with a cluster's file, by line and column."
+    parser.epilog = "example:\n  paicluster check-config ./cluster/cluster.yaml"
+    parser.add_argument("file", metavar="FILE", help="the file, or the home it is in")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how to print it")
+
+
+def check(arguments: argparse.Namespace) -> int:
+    file = Path(arguments.file).expanduser()
+    file = file / cluster_file.NAME if file.is_dir() else file
+    as_json = arguments.output == "json"
+    try:
+        fields = cluster_file.load(file)
+        cluster_file.settings_of(fields).check()
+    except cluster_file.ClusterFileError as error:
+        if not as_json:
+            raise
+        print(json.dumps([problem.as_dict() for problem in error.problems], indent=2))
+        return error.exit_status
+    print("[]" if as_json else f"{file} is good.")
+    sys.stdout.flush()
+    return 0

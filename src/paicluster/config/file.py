@@ -1,0 +1,270 @@
+"""A cluster's YAML file, read into settings; everything that is wrong with it is told at once, by line."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from openpaisdk.errors import ConfigError, ProtocolError
+from openpaisdk.protocol.problems import MAX_PROBLEMS, Problem, did_you_mean
+from openpaisdk.protocol.text import Document, read
+from paicluster.config.sections import Authentication, EngineSettings, RequestLimits, StorageSettings
+from paicluster.config.settings import DEFAULT, Settings
+from paicluster.config.shape import CLUSTER, seconds
+from paicluster.scheduler.needs import Amount
+
+NAME = "cluster.yaml"
+_BY_ITEM = ("virtual-clusters", "storages")
+
+
+class ClusterFileError(ConfigError):
+    """A cluster's file is wrong. ``problems`` lists everything found, not only the first."""
+
+    def __init__(self, file: Path, problems: tuple[Problem, ...], total: int):
+        self.problems = problems
+        lines = [str(problem) for problem in problems]
+        if total > len(problems):
+            lines.append(f"and {total - len(problems)} more")
+        if len(lines) > 1:
+            lines = [f"{file} has {total} problems:", *(f"  {line}" for line in lines)]
+        super().__init__("\n".join(lines))
+
+
+def load(file: Path) -> dict[str, Any]:
+    """What the file says, as fields of `Settings`; what it does not say is not in it.
+
+    Paths are taken from the folder of the file. ``home`` is always there: by default that folder.
+    """
+    file = file.expanduser().absolute()
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"The cluster's file {file} cannot be read: {error.strerror}.") from error
+    try:
+        document = read(data, str(file)) if data.strip() else Document({}, "", str(file))
+    except ProtocolError as error:
+        found = tuple(problem for problem in error.problems if isinstance(problem, Problem))
+        raise ClusterFileError(file, found, len(found)) from None
+    said = {} if document.data is None else document.data
+    problems: list[Problem] = []
+    CLUSTER.explain(said, (), problems)
+    if isinstance(said, dict):
+        problems.extend(_contradictions(_sound(said, problems), file.parent))
+    if problems:
+        shown = sorted(map(document.locate, problems[:MAX_PROBLEMS]), key=lambda one: (one.line, one.column))
+        raise ClusterFileError(file, tuple(shown), len(problems))
+    return _fields(said, file.parent)
+
+
+def settings_of(fields: Mapping[str, Any], embedded: bool = False) -> Settings:
+    """The settings with these fields, and else the usual ones."""
+    usual: dict[str, Any] = {
+        # One's own machine is shared with everything else one does there: its jobs are not fenced in.
+        "enforce_limits": not embedded,
+        # And there nothing goes away by itself, unless it was asked for.
+        "keep_days": None if embedded else 30.0,
+    }
+    return Settings(**{**usual, **fields, "embedded": embedded})
+
+
+# -- what no key can tell by itself ----------------------------------------------------------------
+
+
+def _sound(said: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
+    """What is of the right shape: of lists and shares each by itself, of the rest whole sections."""
+    broken = {problem.path[: 2 if problem.path[0] in _BY_ITEM else 1] for problem in problems if problem.path}
+    sound: dict[str, Any] = {}
+    for key, value in said.items():
+        if (key,) in broken or value is None:
+            continue
+        if key in _BY_ITEM and isinstance(value, dict):
+            value = {name: item for name, item in value.items() if (key, name) not in broken}
+        elif key in _BY_ITEM and isinstance(value, list):
+            value = [None if (key, index) in broken else item for index, item in enumerate(value)]
+        sound[key] = value
+    if {("engine",), ("engines",)} & broken:
+        # Who knows what they are called.
+        sound.pop("virtual-clusters", None)
+        sound.pop("engine", None)
+    return sound
+
+
+def _contradictions(said: Mapping[str, Any], folder: Path) -> Iterator[Problem]:
+    yield from _about_listening(said.get("listen") or {}, folder)
+    yield from _about_engines(said)
+    yield from _about_names(said)
+    database = said.get("database")
+    if isinstance(database, str) and "://" in database:
+        yield Problem(("database",), "only a database in a file can be used", suggestion="write a path")
+    times = said.get("authentication") or {}
+    if "session-lifetime" in times and seconds(times["session-lifetime"]) > seconds(
+        times.get("longest-session", "7d")
+    ):
+        yield Problem(
+            ("authentication", "session-lifetime"),
+            'is more than "longest-session", the most anybody may have',
+        )
+
+
+def _about_listening(listen: Mapping[str, Any], folder: Path) -> Iterator[Problem]:
+    tls = listen.get("tls")
+    for key, name in (tls or {}).items():
+        if not _under(folder, name).is_file():
+            yield Problem(("listen", "tls", key), f"there is no file {_under(folder, name)}")
+    host = listen.get("host", "127.0.0.1")
+    if not tls and not listen.get("allow-plain-http") and not is_loopback(host):
+        yield Problem(
+            ("listen", "host"),
+            "other machines would send passwords in the clear",
+            suggestion='give "tls", or say "allow-plain-http: true" if something in front does TLS',
+        )
+
+
+def _about_engines(said: Mapping[str, Any]) -> Iterator[Problem]:
+    if "engine" in said and "engines" in said:
+        yield Problem(("engine",), 'there is "engines" too', suggestion="keep one of them", at_key=True)
+        return
+    engines = _engines(said)
+    kinds = {engine.name: engine.kind for engine in engines}
+    clusters = said.get("virtual-clusters") or {}
+    for name, share in clusters.items():
+        share = share or {}
+        chosen = share.get("engine", engines[0].name)
+        amounts = {"gpus", "cpus", "memory-mb"} & share.keys()
+        if chosen not in kinds:
+            hint = did_you_mean(chosen, kinds)
+            yield Problem(
+                ("virtual-clusters", name, "engine"), f'there is no engine "{chosen}"', suggestion=hint
+            )
+        elif name == DEFAULT and amounts:
+            yield Problem(("virtual-clusters", name), "has what the others leave; it cannot be given a share")
+        elif name != DEFAULT and kinds[chosen] in ("process", "container") and not amounts:
+            yield Problem(("virtual-clusters", name), "has no share", expected="gpus, cpus and memory-mb")
+
+
+def _about_names(said: Mapping[str, Any]) -> Iterator[Problem]:
+    for key in ("engines", "storages"):
+        seen: set[str] = set()
+        for index, item in enumerate(said.get(key) or ()):
+            name = (item or {}).get("name") or (item or {}).get("type", "")
+            if name and name in seen:
+                yield Problem((key, index), f'the name "{name}" is there twice')
+            seen.add(name)
+
+
+# -- from the file's words to fields ---------------------------------------------------------------
+
+
+def _fields(said: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    fields: dict[str, Any] = {"home": _under(folder, said.get("home", "."))}
+    listen = said.get("listen") or {}
+    _take(fields, listen, "host", "port", "allow-plain-http")
+    if listen.get("external-url"):
+        fields["external_url"] = listen["external-url"].rstrip("/")
+    if listen.get("tls"):
+        fields["tls_cert"] = str(_under(folder, listen["tls"]["certificate"]))
+        fields["tls_key"] = str(_under(folder, listen["tls"]["key"]))
+    if "cors-origins" in listen:
+        fields["cors_origins"] = tuple(listen["cors-origins"])
+    if "database" in said:
+        fields["database"] = _under(folder, said["database"])
+    fields.update(_engine_fields(said))
+    if "storages" in said:
+        fields["storages"] = tuple(_storage(item, folder) for item in said["storages"])
+    if "authentication" in said:
+        fields["authentication"] = Authentication(**_section(said["authentication"], _AUTHENTICATION))
+    if "limits" in said:
+        fields["limits"] = RequestLimits(**_section(said["limits"], _LIMITS))
+    kept = {"days": "keep_days", "jobs": "keep_jobs", "files-mb": "keep_mb"}
+    fields.update({kept[key]: value for key, value in (said.get("retention") or {}).items()})
+    if "accounts" in said:
+        fields["accounts"] = {user: str(account) for user, account in said["accounts"].items()}
+    _take(fields, said, "allow-shared-account")
+    return fields
+
+
+def _engine_fields(said: Mapping[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    engines = _engines(said)
+    if "engine" in said or "engines" in said:
+        fields["engines"] = engines
+    own = next((engine for engine in engines if engine.kind == "process"), None)
+    options = own.options if own is not None else {}
+    _take(fields, options, "cpus", "memory-mb", "gpus")
+    if "grace" in options:
+        fields["grace_s"] = float(str(options["grace"]))
+    if "limits" in options:
+        fields["enforce_limits"] = options["limits"] == "enforce"
+    clusters = {name: share or {} for name, share in (said.get("virtual-clusters") or {}).items()}
+    if clusters:
+        fields["virtual_clusters"] = {
+            name: Amount(int(share.get("cpus", 0)), int(share.get("memory-mb", 0)), int(share.get("gpus", 0)))
+            for name, share in clusters.items()
+            if {"gpus", "cpus", "memory-mb"} & share.keys()
+        }
+        fields["engine_of"] = {name: share["engine"] for name, share in clusters.items() if "engine" in share}
+    return fields
+
+
+def _engines(said: Mapping[str, Any]) -> tuple[EngineSettings, ...]:
+    listed = said.get("engines") or [said.get("engine", "process")]
+    found = []
+    for item in listed:
+        whole = {"type": item} if isinstance(item, str) else item
+        options = {key: value for key, value in whole.items() if key not in ("type", "name")}
+        found.append(EngineSettings(whole.get("name", whole["type"]), whole["type"], options))
+    return tuple(found)
+
+
+def _storage(item: Mapping[str, Any], folder: Path) -> StorageSettings:
+    return StorageSettings(
+        name=item["name"],
+        kind=item["type"],
+        path=_under(folder, item["path"]) if "path" in item else None,
+        url=item.get("url"),
+        share=item.get("share", True),
+        read_only=item.get("read-only", False),
+        groups=tuple(item.get("groups", ())),
+    )
+
+
+_AUTHENTICATION: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "anonymous-v1-reads": ("anonymous_v1_reads", bool),
+    "session-lifetime": ("session_s", seconds),
+    "longest-session": ("longest_session_s", seconds),
+    "failed-logins-per-account": ("logins_per_account", lambda value: value),
+    "failed-logins-per-address": ("logins_per_address", lambda value: value),
+}
+_LIMITS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "body-mb": ("body_mb", int),
+    "sources-mb": ("sources_mb", int),
+    "slow-client": ("slow_client_s", lambda value: float(seconds(value))),
+    "requests-per-minute": ("requests_per_minute", lambda value: value),
+    "lists-per-minute": ("lists_per_minute", lambda value: value),
+    "submissions-per-hour": ("submissions_per_hour", lambda value: value),
+}
+
+
+def _section(
+    said: Mapping[str, Any], names: Mapping[str, tuple[str, Callable[[Any], Any]]]
+) -> dict[str, Any]:
+    return {names[key][0]: names[key][1](value) for key, value in said.items()}
+
+
+def _take(fields: dict[str, Any], said: Mapping[str, Any], *keys: str) -> None:
+    fields.update({key.replace("-", "_"): said[key] for key in keys if key in said})
+
+
+def _under(folder: Path, name: str) -> Path:
+    return folder / Path(name).expanduser()
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

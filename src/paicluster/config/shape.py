@@ -1,0 +1,216 @@
+"""The shape of a cluster's YAML file: every key, what it takes, and one sentence on what it is for."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from openpaisdk.protocol.schema import Bool, Choice, Fields, Int, Items, Keyed, Node, Nullable, Text, Variant
+
+NAME = Text(pattern=r"[A-Za-z0-9_]+", form="a name of letters, digits and _")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+_DURATION = re.compile(r"(\d{1,9})([smhd])")
+
+
+class Number(Node):
+    """A number of 0 or more, whole or not."""
+
+    expected = "a number of 0 or more"
+
+    def accepts(self, value: Any) -> bool:
+        return type(value) in (int, float) and 0 <= value < 1e12
+
+
+class Duration(Node):
+    """Seconds, or a number with its unit."""
+
+    expected = 'a time such as "90s", "12h" or "7d"'
+
+    def accepts(self, value: Any) -> bool:
+        if type(value) is int:
+            return 0 < value < 10**9
+        return isinstance(value, str) and _DURATION.fullmatch(value) is not None and seconds(value) > 0
+
+
+def seconds(value: Any) -> int:
+    """What a duration of the file means."""
+    match = _DURATION.fullmatch(str(value))
+    return int(match[1]) * _UNITS[match[2]] if match else int(value)
+
+
+class Url(Node):
+    """An address of the web."""
+
+    def __init__(self, doc: str = "", *, schemes: tuple[str, ...] = ("http", "https"), origin: bool = False):
+        super().__init__(doc)
+        self._schemes = schemes
+        self._origin = origin
+        example = f"{schemes[-1]}://pai.example.com"
+        self.expected = f'an origin such as "{example}"' if origin else f'an address such as "{example}"'
+
+    def accepts(self, value: Any) -> bool:
+        if not isinstance(value, str) or re.search(r"\s", value):
+            return False
+        try:
+            parts = urlsplit(value)
+            _ = parts.port
+        except ValueError:
+            return False
+        whole = (
+            parts.scheme in self._schemes and bool(parts.hostname) and not parts.query and not parts.fragment
+        )
+        return whole and not parts.username and (not self._origin or not parts.path)
+
+    def advice(self, value: Any) -> str:
+        if isinstance(value, str) and "://" not in value:
+            return f"write {self._schemes[-1]}:// before it"
+        return "leave out what follows the port" if self._origin and isinstance(value, str) else ""
+
+
+class Account(Node):
+    """A Unix account: its name, or its number, or the numbers of user and group."""
+
+    expected = 'an account: its name, or numbers as in "1001:1001"'
+
+    def accepts(self, value: Any) -> bool:
+        if type(value) is int:
+            return 0 <= value < 2**32 - 1
+        return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_.:$-]*", value) is not None
+
+
+_AMOUNTS = {
+    "gpus": Int("GPUs.", minimum=0),
+    "cpus": Int("Cores.", minimum=0),
+    "memory-mb": Int("Memory.", minimum=0),
+}
+_LIMIT = Nullable(Int(minimum=1))
+
+# What each kind of engine can be told; `type` and `name` come beside it.
+ENGINE_OPTIONS: dict[str, dict[str, Node]] = {
+    "process": {
+        **{name: Nullable(node) for name, node in _AMOUNTS.items()},
+        "grace": Number("Seconds between asking a task to stop and killing it."),
+        "limits": Choice("off", "enforce", doc="Whether tasks are held to what they asked for."),
+    },
+    "container": {},
+    "slurm": {},
+}
+# Engines whose options are not listed here yet take any.
+_OPEN = frozenset(kind for kind, options in ENGINE_OPTIONS.items() if not options)
+
+
+def engine_node() -> Variant:
+    return Variant(
+        "type",
+        {
+            kind: Fields(
+                {"type": Choice(kind), "name": NAME, **options}, required=("type",), open=kind in _OPEN
+            )
+            for kind, options in ENGINE_OPTIONS.items()
+        },
+        "Where tasks run.",
+    )
+
+
+class EngineOrName(Node):
+    """An engine by its type alone, or with its options."""
+
+    expected = f"one of {', '.join(ENGINE_OPTIONS)}, or a mapping with the type and its options"
+
+    def __init__(self, doc: str = ""):
+        super().__init__(doc)
+        self._kind = Choice(*ENGINE_OPTIONS)
+        self._whole = engine_node()
+
+    def accepts(self, value: Any) -> bool:
+        return self._kind.accepts(value) if isinstance(value, str) else self._whole.accepts(value)
+
+    def explain(self, value: Any, path: Any, problems: Any) -> None:
+        if isinstance(value, str):
+            self._kind.explain(value, path, problems)
+        elif isinstance(value, dict):
+            self._whole.explain(value, path, problems)
+        else:
+            super().explain(value, path, problems)
+
+
+_STORAGE_COMMON: dict[str, Node] = {
+    "name": NAME,
+    "share": Bool("Whether everybody sees the whole of it; else each user the folder of his name."),
+    "read-only": Bool(),
+    "groups": Items(NAME, "Whose it is; everybody's by default."),
+}
+_FOLDER = Text(pattern=r"\S.*", form="a path")
+
+CLUSTER = Fields(
+    {
+        "home": _FOLDER,
+        "listen": Fields(
+            {
+                "host": Text(pattern=r"\S+", form="an address or a name"),
+                "port": Int(minimum=0, maximum=65535),
+                "external-url": Nullable(Url()),
+                "tls": Nullable(
+                    Fields({"certificate": _FOLDER, "key": _FOLDER}, required=("certificate", "key"))
+                ),
+                "allow-plain-http": Bool(),
+                "cors-origins": Items(Url(origin=True)),
+            }
+        ),
+        "database": _FOLDER,
+        "engine": EngineOrName(),
+        "engines": Items(engine_node(), at_least=1),
+        "virtual-clusters": Keyed(Nullable(Fields({**_AMOUNTS, "engine": NAME})), key=NAME),
+        "storages": Items(
+            Variant(
+                "type",
+                {
+                    "own": Fields(
+                        {"type": Choice("own"), "path": _FOLDER, **_STORAGE_COMMON}, required=("type", "name")
+                    ),
+                    "mount": Fields(
+                        {"type": Choice("mount"), "path": _FOLDER, **_STORAGE_COMMON},
+                        required=("type", "name", "path"),
+                    ),
+                    "hdfs": Fields(
+                        {
+                            "type": Choice("hdfs"),
+                            "url": Url(schemes=("http", "https", "hdfs")),
+                            **_STORAGE_COMMON,
+                        },
+                        required=("type", "name", "url"),
+                    ),
+                },
+            )
+        ),
+        "authentication": Fields(
+            {
+                "anonymous-v1-reads": Bool(),
+                "session-lifetime": Duration(),
+                "longest-session": Duration(),
+                "failed-logins-per-account": _LIMIT,
+                "failed-logins-per-address": _LIMIT,
+            }
+        ),
+        "limits": Fields(
+            {
+                "body-mb": Int(minimum=1, maximum=1024),
+                "sources-mb": Int(minimum=1),
+                "slow-client": Duration(),
+                "requests-per-minute": _LIMIT,
+                "lists-per-minute": _LIMIT,
+                "submissions-per-hour": _LIMIT,
+            }
+        ),
+        "retention": Fields(
+            {
+                "days": Nullable(Number()),
+                "jobs": Nullable(Int(minimum=0)),
+                "files-mb": Nullable(Int(minimum=0)),
+            }
+        ),
+        "accounts": Keyed(Account(), key=Text(pattern=r"[\w.-]+", form="the name of a user")),
+        "allow-shared-account": Bool(),
+    }
+)
