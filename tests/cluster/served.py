@@ -174,6 +174,20 @@ class Cluster:
         self.token = said.get("token") or self.token
         return self
 
+    def wait_listening_to_signals(self) -> None:
+        """Until the process has come so far as to hear of a signal: the interpreter itself takes a moment."""
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status")
+        mask = 1 << (signal.SIGTERM - 1)
+
+        def hears() -> bool:
+            return any(
+                line.startswith("SigCgt:") and int(line.split()[1], 16) & mask
+                for line in status.read_text().splitlines()
+            )
+
+        eventually(hears, "the server's ear for signals")
+
     def kill(self) -> None:
         """`kill -9`."""
         assert self.process is not None

@@ -257,6 +257,23 @@ def test_it_leaves_at_once_while_jobs_run_and_people_follow(
     assert cluster.log_of("goes-on") == b"ready\n"
 
 
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("after_s", [0.0, 0.3, 0.6])
+def test_it_leaves_well_while_it_is_still_starting(
+    new_cluster: MakeCluster, signum: signal.Signals, after_s: float
+) -> None:
+    cluster = new_cluster()
+    process = cluster.spawn()
+    cluster.wait_listening_to_signals()
+    # Anywhere on the way: among the imports, with the database open, with the first tasks looked for.
+    time.sleep(after_s)
+    process.send_signal(signum)
+    assert process.wait(20) == 0
+    assert "Traceback" not in cluster.log.read_text()
+    assert not (cluster.home / "server.json").exists()
+    assert not cluster.processes()
+
+
 @pytest.mark.slow
 def test_an_embedded_cluster_leaves_when_nobody_needs_it(new_cluster: MakeCluster) -> None:
     cluster = new_cluster().start("--idle-exit", "1")
