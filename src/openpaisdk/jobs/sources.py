@@ -8,7 +8,7 @@ import stat
 from openpaisdk.client.wire import CHUNK, Body
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.jobs import tar
-from openpaisdk.storage.ignore import NEVER, Rule, is_ignored, read_rules
+from openpaisdk.storage.ignore import NEVER, Rule, is_ignored, read_rules, rules_above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def collect(root: str, only: Sequence[str] = (), *, cap: int = SIZE_CAP) -> Sour
         for path in only:
             walk.named(path)
     else:
-        walk.folder("", _rules_above(walk.root))
+        walk.folder("", rules_above(walk.root))
     members = [walk.found[name] for name in sorted(walk.found)]
     return Sources(members, walk.left_out) if members else None
 
@@ -121,14 +121,14 @@ class _Walk:
         if not os.path.lexists(full):
             raise UsageError(f"--sources {path}: there is no such file or folder.")
         if name == ".":
-            self.folder("", _rules_above(self.root))
+            self.folder("", rules_above(self.root))
             return
         parts = name.split(os.sep)
         for i in range(1, len(parts)):  # the folders on the way, so that they keep their modes
             self.add("/".join(parts[:i]), os.path.join(self.root, *parts[:i]))
         inside = "/".join(parts)
         if self.add(inside, os.path.join(self.root, name)):
-            rules = _rules_above(self.root)
+            rules = rules_above(self.root)
             for i in range(len(parts)):
                 rules += read_rules(os.path.join(self.root, *parts[:i]), "".join(p + "/" for p in parts[:i]))
             self.folder(inside + "/", rules)
@@ -204,21 +204,6 @@ class _Walk:
 def _is_environment(folder: str) -> bool:
     """A virtual environment, or one of conda's."""
     return any(os.path.exists(os.path.join(folder, mark)) for mark in ("pyvenv.cfg", "conda-meta"))
-
-
-def _rules_above(folder: str) -> list[Rule]:
-    """Rules of the folders above, up to the root of the repository: git heeds them too."""
-    above: list[str] = []
-    at = folder
-    while not os.path.exists(os.path.join(at, ".git")):
-        at, before = os.path.dirname(at), at
-        if at == before:
-            return []  # no repository: what lies above has no say
-        above.append(at)
-    rules: list[Rule] = []
-    for up in reversed(above):
-        rules += read_rules(up, front=os.path.relpath(folder, up).replace(os.sep, "/") + "/")
-    return rules
 
 
 def _content(m: Member) -> Iterator[bytes]:

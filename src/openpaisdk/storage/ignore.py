@@ -109,3 +109,19 @@ def _bracket_end(text: str, start: int) -> int:
     if text[i : i + 1] in ("!", "^"):
         i += 1
     return text.find("]", i + 1)
+
+
+def rules_above(folder: str) -> list[Rule]:
+    """Rules of the folders above, up to the root of the repository: git heeds them too."""
+    folder = os.path.realpath(folder)
+    above: list[str] = []
+    at = folder
+    while not os.path.exists(os.path.join(at, ".git")):
+        at, before = os.path.dirname(at), at
+        if at == before:
+            return []  # no repository: what lies above has no say
+        above.append(at)
+    rules: list[Rule] = []
+    for up in reversed(above):
+        rules += read_rules(up, front=os.path.relpath(folder, up).replace(os.sep, "/") + "/")
+    return rules

@@ -1,0 +1,124 @@
+"""Walking a folder of this machine, less what ignore files keep back."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from openpaisdk.errors import PaiError
+from openpaisdk.storage.entries import Folder, amount, join
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from openpaisdk.storage.entries import Facts
+    from openpaisdk.storage.ignore import Rule
+
+LOOKS = 20_000
+"""How many entries of what is skipped are looked at to tell its size."""
+NAMED = 4
+
+
+class Skipped:
+    """What stays behind, for the person to see: never silently."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+        self.others: dict[str, str] = {}
+        self._looks = LOOKS
+        self._is_more = False
+
+    def add(self, name: str, full: str) -> None:
+        self.sizes[name] = self._size(full)
+
+    def add_other(self, name: str, why: str) -> None:
+        self.others[name] = why
+
+    def __bool__(self) -> bool:
+        return bool(self.sizes or self.others)
+
+    def __str__(self) -> str:
+        largest = sorted(self.sizes.items(), key=lambda item: -item[1])
+        more = "more than " if self._is_more else ""
+        said = [f"{name} {more if size else ''}{amount(size)}" for name, size in largest[:NAMED]]
+        if rest := largest[NAMED:]:
+            said.append(f"{len(rest)} others {amount(sum(size for _, size in rest))}")
+        said += [f"{name} ({why})" for name, why in list(self.others.items())[:NAMED]]
+        if len(self.others) > NAMED:
+            said.append(f"{len(self.others) - NAMED} more of these")
+        return ", ".join(said)
+
+    def _size(self, full: str) -> int:
+        try:
+            with os.scandir(full) as found:
+                total = 0
+                for item in found:
+                    self._looks -= 1
+                    if self._looks < 0:
+                        self._is_more = True
+                        return total
+                    if item.is_dir(follow_symlinks=False):
+                        total += self._size(item.path)
+                    else:
+                        total += item.stat(follow_symlinks=False).st_size
+                return total
+        except NotADirectoryError:
+            return os.lstat(full).st_size
+        except OSError:
+            return 0
+
+
+def walk(root: str, *, ignoring: bool = False, skipped: Skipped | None = None) -> Iterator[Folder]:
+    """The folders of a tree, each before what is in it, in the order of ``entries.order``.
+
+    A link to a file is taken for the file; a link to a folder is not followed, and named in ``skipped``.
+    """
+    rules: list[Rule] = []
+    if ignoring:
+        from openpaisdk.storage.ignore import rules_above
+
+        rules = rules_above(root)
+    yield from _walk(root, "", rules, ignoring, skipped if skipped is not None else Skipped())
+
+
+def _walk(here: str, path: str, rules: list[Rule], ignoring: bool, skipped: Skipped) -> Iterator[Folder]:
+    files: dict[str, Facts] = {}
+    folders: list[str] = []
+    if ignoring:
+        from openpaisdk.storage.ignore import NEVER, is_ignored, read_rules
+
+        rules = rules + read_rules(here, path + "/" if path else "")
+    try:
+        with os.scandir(here) as entries:
+            for entry in entries:
+                name = entry.name
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if ignoring and (name in NEVER or (rules and is_ignored(join(path, name), is_folder, rules))):
+                    skipped.add(join(path, name), entry.path)
+                    continue
+                if is_folder:
+                    folders.append(name)
+                    continue
+                try:
+                    found = entry.stat()
+                except FileNotFoundError:
+                    if entry.is_symlink():
+                        skipped.add_other(join(path, name), "a link to nothing")
+                    continue  # gone since it was listed
+                mode = found.st_mode
+                if stat.S_ISREG(mode):
+                    files[name] = (found.st_size, found.st_mtime_ns, mode & 0o7777)
+                elif stat.S_ISDIR(mode):
+                    skipped.add_other(join(path, name), "a link to a folder")
+                else:
+                    skipped.add_other(join(path, name), "neither a file nor a folder")
+    except OSError as e:
+        raise PaiError(
+            f"{e.filename or here} cannot be read: {e.strerror}.",
+            hint="Leave it out with a .paiignore file, or make it readable.",
+        ) from None
+    folders.sort()
+    yield Folder(path, files, folders)
+    for name in folders:
+        yield from _walk(os.path.join(here, name), join(path, name), rules, ignoring, skipped)
