@@ -236,6 +236,7 @@ def test_the_jobs_of_a_user_who_is_gone_speak_for_nobody(tokens: Tokens, store: 
 
 def test_a_user_who_is_gone_or_changed_is_seen_so_at_once(tokens: Tokens, store: Store) -> None:
     async def main() -> None:
+        await store.write(lambda conn: users.add_user(conn, "other", "hash", created_ms=0, admin=True))
         token = await tokens.issue("root", "application")
         assert (await tokens.verify(token)).admin is True
         await store.write(lambda conn: users.update_user(conn, "root", admin=False))

@@ -168,3 +168,41 @@ class TokenRow:
     name: str
     created_ms: int
     expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """``extension`` is a JSON text."""
+
+    groupname: str
+    description: str
+    external_name: str
+    extension: str
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What somebody may use. An administrator may use every virtual cluster and every storage."""
+
+    admin: bool
+    groups: tuple[str, ...]
+    clusters: frozenset[str]
+    storages: tuple[str, ...]
+    # The first storage of each group: where files go that name none.
+    default_storages: tuple[str, ...] = ()
+
+    def may_use(self, vc: str) -> bool:
+        return self.admin or vc in self.clusters
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRow:
+    """A virtual cluster as it was changed at run time; without amounts it has what the settings give it."""
+
+    name: str
+    cpu: int | None
+    memory_mb: int | None
+    gpu: int | None
+    capacity: float | None
+    max_capacity: float | None
+    status: str = "running"

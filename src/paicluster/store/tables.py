@@ -45,6 +45,40 @@ users = Table(
     Column("created_ms", BigInteger, nullable=False),
 )
 
+user_groups = Table(
+    "user_groups",
+    metadata,
+    Column("groupname", Text, primary_key=True),
+    Column("description", Text, nullable=False),
+    Column("external_name", Text, nullable=False),
+    # JSON. What its members may use is under `acls`.
+    Column("extension", Text, nullable=False),
+)
+
+group_members = Table(
+    "group_members",
+    metadata,
+    Column("username", Text, ForeignKey("users.username", ondelete="CASCADE"), nullable=False),
+    Column("groupname", Text, ForeignKey("user_groups.groupname", ondelete="CASCADE"), nullable=False),
+    PrimaryKeyConstraint("username", "groupname"),
+    Index("group_members_by_group", "groupname", "username"),
+)
+
+# What was changed of the virtual clusters while the cluster ran; the settings say the rest.
+virtual_clusters = Table(
+    "virtual_clusters",
+    metadata,
+    Column("name", Text, primary_key=True),
+    # Nothing: as much as the settings give it.
+    Column("cpu", Integer),
+    Column("memory_mb", Integer),
+    Column("gpu", Integer),
+    # In percent, as somebody asked for it.
+    Column("capacity", Float),
+    Column("max_capacity", Float),
+    Column("status", Text, nullable=False),
+)
+
 jobs = Table(
     "jobs",
     metadata,

@@ -1,0 +1,42 @@
+"""Virtual clusters as they were changed while the cluster ran. Plain functions over a connection."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from paicluster.store.rows import ClusterRow
+from paicluster.store.tables import jobs, virtual_clusters
+
+
+def list_clusters(conn: Connection) -> list[ClusterRow]:
+    query = select(virtual_clusters).order_by(virtual_clusters.c.name)
+    return [ClusterRow(*row) for row in conn.execute(query)]
+
+
+def put_cluster(conn: Connection, row: ClusterRow) -> None:
+    """Write what holds for a virtual cluster, over what was there."""
+    values = asdict(row)
+    changed = conn.execute(
+        update(virtual_clusters).where(virtual_clusters.c.name == row.name).values(values)
+    ).rowcount
+    if not changed:
+        conn.execute(insert(virtual_clusters).values(values))
+
+
+def set_status(conn: Connection, name: str, status: str) -> None:
+    """Note that a virtual cluster takes jobs (`running`) or takes none (`stopped`)."""
+    known = {row.name: row for row in list_clusters(conn)}
+    old = known.get(name, ClusterRow(name, None, None, None, None, None))
+    put_cluster(conn, replace(old, status=status))
+
+
+def delete_cluster(conn: Connection, name: str) -> bool:
+    return conn.execute(delete(virtual_clusters).where(virtual_clusters.c.name == name)).rowcount > 0
+
+
+def unfinished_jobs(conn: Connection, vc: str) -> int:
+    """How many jobs of a virtual cluster are not over."""
+    query = select(func.count()).select_from(jobs).where(jobs.c.vc == vc, jobs.c.sub_state != "Completed")
+    return conn.execute(query).scalar() or 0

@@ -1,0 +1,243 @@
+"""Groups: who is in them, and what that permits. Plain functions over a connection.
+
+A group's `extension.acls` has `admin`, `virtualClusters` and `storageConfigs`. Everybody is in `default`;
+whoever is in a group with `admin` is an administrator, and the column `users.admin` says so too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, delete, insert, select, update
+
+from openpaisdk.errors import Conflict, Forbidden
+from paicluster.store.rows import Access, GroupRow
+from paicluster.store.tables import group_members as members
+from paicluster.store.tables import user_groups as groups
+from paicluster.store.tables import users
+from paicluster.store.tokens import touch_tokens_of
+
+DEFAULT = "default"
+ADMINS = "admingroup"
+
+_MANY = 1 << 60
+
+
+def get_group(conn: Connection, groupname: str) -> GroupRow | None:
+    row = conn.execute(select(groups).where(groups.c.groupname == groupname)).fetchone()
+    return None if row is None else GroupRow(*row)
+
+
+def list_groups(conn: Connection, *, offset: int = 0, limit: int = _MANY) -> list[GroupRow]:
+    query = select(groups).order_by(groups.c.groupname).limit(limit).offset(offset)
+    return [GroupRow(*row) for row in conn.execute(query)]
+
+
+def existing(conn: Connection, names: Collection[str]) -> set[str]:
+    """Those of these groups that there are."""
+    return set(conn.execute(select(groups.c.groupname).where(groups.c.groupname.in_(names))).scalars())
+
+
+def add_group(
+    conn: Connection,
+    groupname: str,
+    *,
+    description: str = "",
+    external_name: str = "",
+    extension: Mapping[str, Any] | None = None,
+) -> None:
+    if get_group(conn, groupname) is not None:
+        raise Conflict(f"Group name {groupname} already exists.", code="ConflictGroupError")
+    conn.execute(
+        insert(groups).values(
+            groupname=groupname,
+            description=description,
+            external_name=external_name,
+            extension=_text(with_acls(extension or {})),
+        )
+    )
+
+
+def update_group(conn: Connection, groupname: str, **columns: Any) -> bool:
+    """Set columns of a group (``extension`` as a mapping); False when there is no such group."""
+    if "extension" in columns:
+        columns["extension"] = _text(with_acls(columns["extension"]))
+    if not columns:
+        return get_group(conn, groupname) is not None
+    found = conn.execute(update(groups).where(groups.c.groupname == groupname).values(**columns)).rowcount > 0
+    settle(conn, [name for name, _ in members_of(conn, groupname)])
+    return found
+
+
+def delete_group(conn: Connection, groupname: str) -> bool:
+    """Remove a group, also from everybody who is in it; False when there is none such."""
+    if groupname in (DEFAULT, ADMINS):
+        raise Forbidden(f"The group {groupname} cannot be removed: the cluster needs it.")
+    were_in_it = [name for name, _ in members_of(conn, groupname)]
+    conn.execute(delete(members).where(members.c.groupname == groupname))
+    found = conn.execute(delete(groups).where(groups.c.groupname == groupname)).rowcount > 0
+    settle(conn, were_in_it)
+    return found
+
+
+def members_of(
+    conn: Connection, groupname: str, *, offset: int = 0, limit: int = _MANY
+) -> list[tuple[str, bool]]:
+    """Who is in a group, by name, and whether he is an administrator."""
+    query = (
+        select(users.c.username, users.c.admin)
+        .join(members, members.c.username == users.c.username)
+        .where(members.c.groupname == groupname)
+        .order_by(users.c.username)
+    )
+    return [(name, bool(admin)) for name, admin in conn.execute(query.limit(limit).offset(offset))]
+
+
+def groups_of(conn: Connection, username: str) -> list[str]:
+    """The groups somebody is in, `default` first."""
+    return groups_by_user(conn, [username]).get(username, [])
+
+
+def groups_by_user(conn: Connection, usernames: Collection[str]) -> dict[str, list[str]]:
+    """For each of these users the groups he is in, `default` first."""
+    found: dict[str, list[str]] = {}
+    query = select(members.c.username, members.c.groupname).where(members.c.username.in_(usernames))
+    for username, groupname in conn.execute(
+        query.order_by(members.c.groupname != DEFAULT, members.c.groupname)
+    ):
+        found.setdefault(username, []).append(groupname)
+    return found
+
+
+def add_member(conn: Connection, username: str, groupname: str) -> None:
+    """Take somebody into a group. Both must exist; being in it already changes nothing."""
+    if groupname not in groups_of(conn, username):
+        conn.execute(insert(members).values(username=username, groupname=groupname))
+        settle(conn, [username])
+
+
+def remove_member(conn: Connection, username: str, groupname: str) -> None:
+    conn.execute(delete(members).where(members.c.username == username, members.c.groupname == groupname))
+    settle(conn, [username])
+
+
+def set_groups(conn: Connection, username: str, groupnames: Iterable[str]) -> None:
+    """Put somebody into exactly these groups."""
+    conn.execute(delete(members).where(members.c.username == username))
+    rows = [{"username": username, "groupname": name} for name in dict.fromkeys(groupnames)]
+    if rows:
+        conn.execute(insert(members), rows)
+    settle(conn, [username])
+
+
+def set_admin(conn: Connection, username: str, admin: bool) -> None:
+    """Make somebody an administrator, or take that from him, by the groups he is in."""
+    now = groups_of(conn, username)
+    if admin:
+        if not any(_acls(group)["admin"] for group in _rows(conn, now)):
+            set_groups(conn, username, (*now, ADMINS))
+        return
+    set_groups(conn, username, [row.groupname for row in _rows(conn, now) if not _acls(row)["admin"]])
+
+
+def access_of(conn: Connection, username: str) -> Access:
+    """What the groups somebody is in permit. `default` is everybody's."""
+    return combine(_rows(conn, groups_of(conn, username)))
+
+
+def combine(rows: Sequence[GroupRow]) -> Access:
+    """What being in these groups permits."""
+    acls = [_acls(row) for row in rows]
+    storages = dict.fromkeys(name for acl in acls for name in acl["storageConfigs"])
+    return Access(
+        admin=any(acl["admin"] for acl in acls),
+        groups=tuple(row.groupname for row in rows),
+        clusters=frozenset((DEFAULT, *(name for acl in acls for name in acl["virtualClusters"]))),
+        storages=tuple(storages),
+        default_storages=tuple(
+            dict.fromkeys(acl["storageConfigs"][0] for acl in acls if acl["storageConfigs"])
+        ),
+    )
+
+
+def groups_of_clusters(conn: Connection, names: Collection[str]) -> dict[str, str]:
+    """For each of these virtual clusters the group that stands for it: the one that has it alone."""
+    found = {}
+    for row in _rows(conn, names):
+        if _acls(row)["virtualClusters"] == [row.groupname]:
+            found[row.groupname] = row.groupname
+    return found
+
+
+def ensure_group_of_cluster(
+    conn: Connection, vc: str, description: str = "", external_name: str = ""
+) -> None:
+    """Every virtual cluster has a group of its name: whoever is in it may use the virtual cluster."""
+    row = get_group(conn, vc)
+    if row is None:
+        acls = {"acls": {"virtualClusters": [vc]}}
+        add_group(conn, vc, description=description, external_name=external_name, extension=acls)
+    elif vc not in _acls(row)["virtualClusters"]:
+        raise Conflict(f"Group name {vc} already exists.", code="ConflictVcError")
+
+
+def forget_cluster(conn: Connection, vc: str) -> None:
+    """A virtual cluster is gone: its own group goes, and no other mentions it any more."""
+    for row in list_groups(conn):
+        acls = _acls(row)
+        if vc not in acls["virtualClusters"]:
+            continue
+        if row.groupname == vc and acls["virtualClusters"] == [vc]:
+            delete_group(conn, vc)
+            continue
+        rest = [name for name in acls["virtualClusters"] if name != vc]
+        extension = {**extension_of(row), "acls": {**acls, "virtualClusters": rest}}
+        update_group(conn, row.groupname, extension=extension)
+
+
+def extension_of(row: GroupRow) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(row.extension)
+    return found
+
+
+def with_acls(extension: Mapping[str, Any]) -> dict[str, Any]:
+    """An extension whose `acls` are all there."""
+    acls = extension.get("acls")
+    acls = acls if isinstance(acls, dict) else {}
+    return {**extension, "acls": {"admin": False, "virtualClusters": [], "storageConfigs": [], **acls}}
+
+
+def settle(conn: Connection, usernames: Sequence[str]) -> None:
+    """After a change of groups: who is an administrator now, and that tokens stand for something else.
+
+    A change that would leave nobody to administrate the cluster is refused.
+    """
+    had_admin = _has_admin(conn)
+    for username in usernames:
+        admin = access_of(conn, username).admin
+        conn.execute(update(users).where(users.c.username == username).values(admin=admin))
+        touch_tokens_of(conn, username)
+    if had_admin and not _has_admin(conn):
+        raise Forbidden("This would leave the cluster without an administrator.")
+
+
+def _has_admin(conn: Connection) -> bool:
+    return conn.execute(select(users.c.username).where(users.c.admin).limit(1)).fetchone() is not None
+
+
+def _rows(conn: Connection, names: Collection[str]) -> list[GroupRow]:
+    """These groups, in this order, as far as they exist."""
+    query = select(groups).where(groups.c.groupname.in_(names))
+    found = {row.groupname: GroupRow(*row) for row in conn.execute(query)}
+    return [found[name] for name in names if name in found]
+
+
+def _acls(row: GroupRow) -> dict[str, Any]:
+    acls: dict[str, Any] = with_acls(extension_of(row))["acls"]
+    return acls
+
+
+def _text(extension: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(extension).decode()

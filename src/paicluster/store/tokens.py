@@ -1,0 +1,58 @@
+"""Tokens in the database: rows from which tokens are computed. Plain functions over a connection."""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
+
+from paicluster.store.rows import TokenRow
+from paicluster.store.tables import jobs, tokens
+from paicluster.store.writer import job_token_id, touch_tokens
+
+
+def add_token(conn: Connection, token: TokenRow) -> None:
+    conn.execute(insert(tokens).values({name: getattr(token, name) for name in token.__slots__}))
+
+
+def get_token(conn: Connection, token_id: str) -> TokenRow | None:
+    row = conn.execute(select(tokens).where(tokens.c.id == token_id)).fetchone()
+    return None if row is None else TokenRow(*row)
+
+
+def list_tokens(conn: Connection, username: str, now_ms: int) -> list[TokenRow]:
+    """A user's tokens that have not expired, oldest first."""
+    query = select(tokens).where(
+        tokens.c.username == username, (tokens.c.expires_ms.is_(None)) | (tokens.c.expires_ms > now_ms)
+    )
+    return [TokenRow(*row) for row in conn.execute(query.order_by(tokens.c.created_ms, tokens.c.id))]
+
+
+def name_token(conn: Connection, token_id: str, name: str) -> bool:
+    """Give a token a name people know it by; False when there is no such token."""
+    return conn.execute(update(tokens).where(tokens.c.id == token_id).values(name=name)).rowcount > 0
+
+
+def delete_token(conn: Connection, token_id: str) -> bool:
+    return _delete(conn, tokens.c.id == token_id) > 0
+
+
+def delete_tokens_of_user(conn: Connection, username: str, kind: str) -> int:
+    """Revoke a user's tokens of one kind (a new password ends the sessions)."""
+    return _delete(conn, tokens.c.username == username, tokens.c.kind == kind)
+
+
+def delete_expired(conn: Connection, now_ms: int) -> int:
+    return _delete(conn, tokens.c.expires_ms <= now_ms)
+
+
+def touch_tokens_of(conn: Connection, username: str) -> None:
+    """Say that what this user's tokens stand for is different now."""
+    touch_tokens(conn, conn.execute(select(tokens.c.id).where(tokens.c.username == username)).scalars())
+    unfinished = (jobs.c.username == username) & (jobs.c.sub_state != "Completed")
+    of_jobs = conn.execute(select(jobs.c.id, jobs.c.attempt).where(unfinished))
+    touch_tokens(conn, (job_token_id(row.id, row.attempt) for row in of_jobs))
+
+
+def _delete(conn: Connection, *which: ColumnElement[bool]) -> int:
+    gone = conn.execute(delete(tokens).where(*which).returning(tokens.c.id)).scalars().all()
+    touch_tokens(conn, gone)
+    return len(gone)
