@@ -93,6 +93,18 @@ class Unavailable(PaiError):
     status = 503
 
 
+class TooManyRequests(PaiError):
+    """Somebody asks too often. ``retry_after_s`` says when to come back."""
+
+    code = "TooManyRequestsError"
+    status = 429
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0, limit: int = 0, hint: str = ""):
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+        self.limit = limit
+
+
 class StoreError(PaiError):
     """The cluster's database cannot be used."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+import math
+import time
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -11,13 +12,14 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from openpaisdk.errors import InvalidParameters, PaiError
+from openpaisdk.errors import InvalidParameters, PaiError, TooManyRequests
 
 log = logging.getLogger("paicluster.api")
 
 encode = msgspec.json.Encoder().encode
 
-MAX_BODY = 8 << 20
+# Where a request carries the context with it.
+KEY = "paicluster.context"
 
 
 def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -28,27 +30,32 @@ def refusal(error: PaiError) -> Response:
     body: dict[str, Any] = {"code": error.code, "message": error.message}
     if error.hint:
         body["hint"] = error.hint
-    return answer(body, error.status)
+    headers = None
+    if isinstance(error, TooManyRequests):
+        wait = str(max(1, math.ceil(error.retry_after_s)))
+        headers = {
+            "Retry-After": wait,
+            "X-RateLimit-Limit": str(error.limit),
+            "X-RateLimit-Remaining": "0",
+            "X-RateLimit-Reset": str(int(time.time()) + int(wait)),
+        }
+    return answer(body, error.status, headers)
 
 
-def route_errors(route: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """Every failure of a route as an answer for people; what we did not foresee goes to the log."""
-
-    async def guarded(request: Request) -> Response:
-        try:
-            return await route(request)
-        except PaiError as error:
-            return refusal(error)
-        except ClientDisconnect:
-            return Response(status_code=499)
-        except Exception:
-            log.exception("%s %s failed", request.method, request.url.path)
-            return refusal(PaiError("The cluster hit an error of its own; its log has the details."))
-
-    return guarded
+def failure(request: Request, error: BaseException) -> Response:
+    """Whatever went wrong as an answer for people; what we did not foresee goes to the log."""
+    if isinstance(error, PaiError):
+        return refusal(error)
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=499)
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return refusal(PaiError("The cluster hit an error of its own; its log has the details."))
 
 
-async def body_of(request: Request, limit: int = MAX_BODY) -> bytes:
+async def body_of(request: Request, limit: int | None = None) -> bytes:
+    """The whole body, up to ``limit`` bytes: by default as many as the settings allow."""
+    if limit is None:
+        limit = request.scope[KEY].edge.largest_body
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
         raise _too_large(limit)
@@ -96,7 +103,11 @@ def _short(value: str | None) -> str:
 
 async def form_or_json(request: Request) -> dict[str, Any]:
     """A mapping from a JSON or a form-encoded body."""
-    body = await body_of(request, 1 << 20)
+    return mapping_of(request, await body_of(request, 1 << 20))
+
+
+def mapping_of(request: Request, body: bytes) -> dict[str, Any]:
+    """What `form_or_json` makes of a body that was read already."""
     if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
     try:

@@ -12,6 +12,9 @@ from pathlib import Path
 from starlette.requests import Request
 
 from openpaisdk.errors import Forbidden, Unauthorized
+from paicluster.api.answers import KEY
+from paicluster.api.audit import WHO
+from paicluster.api.edge import RATE, Edge
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import GUEST, INVALID, Identity, Tokens
@@ -19,9 +22,6 @@ from paicluster.engines.interface import LogSource, Node
 from paicluster.logs.growth import Growth
 from paicluster.scheduler.needs import Amount
 from paicluster.store import Store
-
-# Where a request carries the context with it.
-KEY = "paicluster.context"
 
 APPLICATIONS_REFUSED = "Applications are not allowed to do this operation."
 
@@ -44,6 +44,7 @@ class Context:
     sources: Path
     version: str
     authority: Callable[[], str]
+    edge: Edge = field(default_factory=Edge)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def close_streams(self) -> None:
@@ -82,6 +83,11 @@ async def identify(request: Request) -> Identity:
     # Only an application may come with a user name and its token as the password.
     if username is not None and not (identity.application and identity.username == username):
         raise Unauthorized(INVALID)
+    scope = request.scope
+    scope[WHO] = identity
+    rate = scope.get(RATE)
+    if rate is not None:
+        rate.take(identity.username)
     return identity
 
 

@@ -25,7 +25,9 @@ import uvloop
 from openpaisdk._version import __version__
 from openpaisdk.errors import ConfigError
 from paicluster.api.app import Door, build
+from paicluster.api.connections import Connection, Patience
 from paicluster.api.context import Context
+from paicluster.api.edge import Edge
 from paicluster.auth import accounts
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
@@ -38,7 +40,6 @@ from paicluster.controller.launching import LaunchSettings
 from paicluster.controller.loop import Controller, whole
 from paicluster.engines.process.engine import ProcessEngine
 from paicluster.engines.process.machine import process_identity, this_machine
-from paicluster.engines.several import Engines
 from paicluster.logs.growth import Growth
 from paicluster.store import Store, users
 
@@ -171,6 +172,7 @@ class _Server:
             sources=sources,
             version=f"v{__version__}",
             authority=lambda: urlsplit(self._external_url).netloc,
+            edge=Edge.open(settings),
         )
         keep = Keep(settings.keep_days, settings.keep_jobs, settings.keep_mb)
         housekeeping = Housekeeping(store, engine, keep, sources, first_after_s=settings.clean_after_s)
@@ -182,6 +184,7 @@ class _Server:
             handshake.unlink(missing_ok=True)
             await housekeeping.close()
             await controller.close()
+            context.edge.close()
             growth.close()
             store.close()
 
@@ -190,7 +193,7 @@ class _Server:
         door = build(context)
         config = uvicorn.Config(
             door,
-            http="httptools",
+            http=Connection,
             ws="none",
             lifespan="off",
             access_log=False,
@@ -203,10 +206,12 @@ class _Server:
             ssl_keyfile=settings.tls_key,
         )
         server = _Uvicorn(config, announce, context.close_streams)
+        patience = Patience(server.server_state.connections, settings.limits.slow_client_s)
         idle = None
         if settings.idle_exit_s is not None:
             idle = asyncio.create_task(_leave_when_idle(server, door, controller, settings.idle_exit_s))
         await server.serve(sockets=[self._listener])
+        patience.close()
         if idle is not None:
             idle.cancel()
 

@@ -1,0 +1,44 @@
+"""Around every route: failures become answers, answers get their headers, and all of it is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from time import perf_counter
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from paicluster.api.answers import failure
+from paicluster.api.edge import RATE, Edge
+from paicluster.api.limits import Window
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def guard(
+    route: Handler, path: str, methods: Sequence[str], edge: Edge, rate: Window | None = None
+) -> Handler:
+    """A route as the network meets it. ``rate`` counts it for its user, once `identify` knows who that is."""
+    series = {method: edge.meters.series(method, path) for method in (*methods, "HEAD")}
+    put_on = edge.headers.put_on
+    audit = edge.audit
+
+    async def guarded(request: Request) -> Response:
+        began = perf_counter()
+        scope = request.scope
+        method = scope["method"]
+        if rate is not None:
+            scope[RATE] = rate
+        try:
+            response = await route(request)
+        except Exception as error:
+            response = failure(request, error)
+        put_on(response)
+        if audit is not None and method not in _READS:
+            audit.record(request, path, response.status_code)
+        series[method].count(response.status_code, perf_counter() - began)
+        return response
+
+    return guarded

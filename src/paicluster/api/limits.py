@@ -1,0 +1,123 @@
+"""How much one may ask for: rates, and logins that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive
+
+from openpaisdk.errors import PaiError, TooManyRequests
+from paicluster.api.answers import body_of, mapping_of
+from paicluster.api.audit import note
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+MESSAGE = "Too many requests, please try again later."
+# Whoever comes from that many addresses in a minute is not told apart by them.
+_MOST_KEYS = 100_000
+
+
+class Window:
+    """So many in a span of time for each key. All start over together, which keeps counting cheap."""
+
+    __slots__ = ("_counts", "_ends", "most", "seconds")
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self.most = most
+        self.seconds = seconds
+        self._counts: dict[str, int] = {}
+        self._ends = time.monotonic() + seconds
+
+    def take(self, key: str) -> None:
+        """One more of this key, or TooManyRequests."""
+        now = time.monotonic()
+        if now >= self._ends or len(self._counts) > _MOST_KEYS:
+            self._counts.clear()
+            self._ends = now + self.seconds
+        count = self._counts.get(key, 0) + 1
+        if count > self.most:
+            raise TooManyRequests(MESSAGE, retry_after_s=self._ends - now, limit=self.most)
+        self._counts[key] = count
+
+    def full(self, key: str) -> float:
+        """Seconds until this key may have one more; 0 when it may now."""
+        rest = self._ends - time.monotonic()
+        return rest if rest > 0 and self._counts.get(key, 0) >= self.most else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The three rates of the original; None sets no limit."""
+
+    # Of all requests, for each address.
+    requests: Window | None = None
+    # Of lists of jobs, and of submissions, for each user.
+    lists: Window | None = None
+    submissions: Window | None = None
+
+
+class Logins:
+    """Logins that failed, by account and by address: after so many in a minute the next must wait.
+
+    Checking a password is slow on purpose, so only ``at_once`` are checked at a time: whoever tries many
+    takes nothing from those who read logs meanwhile.
+    """
+
+    def __init__(
+        self, of_account: int | None = None, of_address: int | None = None, at_once: int = 2
+    ) -> None:
+        self._accounts = window(of_account, 60)
+        self._addresses = window(of_address, 60)
+        self._checking = asyncio.Semaphore(at_once)
+
+    def guarded(self, login: Handler) -> Handler:
+        """A login route that keeps count of what goes wrong."""
+
+        async def route(request: Request) -> Response:
+            body = await body_of(request, 1 << 20)
+            account = mapping_of(request, body).get("username")
+            counted = [(self._addresses, request.client.host if request.client is not None else "")]
+            if isinstance(account, str):
+                counted.append((self._accounts, account))
+                note(request, account)
+            for failures, key in counted:
+                if failures is not None and (wait := failures.full(key)):
+                    raise TooManyRequests(
+                        "Too many logins failed, please try again later.",
+                        retry_after_s=wait,
+                        limit=failures.most,
+                    )
+            async with self._checking:
+                try:
+                    return await login(Request(request.scope, replayed(request.receive, body)))
+                except PaiError as error:
+                    if error.code in ("NoUserError", "IncorrectPasswordError"):
+                        for failures, key in counted:
+                            if failures is not None and not failures.full(key):
+                                failures.take(key)
+                    raise
+
+        return route
+
+
+def window(most: int | None, seconds: float) -> Window | None:
+    return None if most is None else Window(most, seconds)
+
+
+def replayed(receive: Receive, body: bytes) -> Receive:
+    """``receive`` of a request whose body was read already."""
+    first = True
+
+    async def again() -> Message:
+        nonlocal first
+        if first:
+            first = False
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await receive()
+
+    return again
