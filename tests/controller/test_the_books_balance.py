@@ -29,7 +29,9 @@ from paicluster.engines.interface import (
     Observation,
     Phase,
     Remark,
+    Say,
     TaskLaunch,
+    unheard,
 )
 from paicluster.scheduler.needs import Amount, request_of, to_text
 from paicluster.store import Store, jobs
@@ -57,7 +59,7 @@ class Dictionaries:
 
     # -- as the controller sees it
 
-    async def start(self, hint: Hint) -> None:
+    async def start(self, hint: Hint, say: Say = unheard) -> None:
         self._hint = hint
 
     async def close(self) -> None:
@@ -71,6 +73,9 @@ class Dictionaries:
 
     def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
         return self._dice.random() < 0.9
+
+    def has(self, uid: str) -> bool:
+        return uid in self.seen
 
     async def launch(self, gang: Sequence[TaskLaunch]) -> None:
         await asyncio.sleep(0)

@@ -27,12 +27,15 @@ MAX_COMMON = 1_400_000
 
 @dataclass(frozen=True, slots=True)
 class TaskPlace:
-    """Where one task of an attempt runs. ``uid`` is its own; an empty ``ip`` means not yet known."""
+    """Where one task of an attempt runs. ``uid`` is its own; an empty ``ip`` means not yet known.
+
+    A port or a GPU may be a text: then it stands for a number that somebody else fills in.
+    """
 
     role: str
     index: int
     ip: str
-    ports: Mapping[str, tuple[int, ...]]
+    ports: Mapping[str, tuple[int | str, ...]]
     uid: str
     gpus: tuple[int | str, ...] = ()
     attempt: int = 0

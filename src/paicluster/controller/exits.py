@@ -12,15 +12,25 @@ from openpaisdk.protocol.completion import (
     STOPPED_TO_COMPLETE,
 )
 from openpaisdk.protocol.exitcodes import match_exit
-from paicluster.engines.interface import Observation, Phase
+from paicluster.engines.interface import Loss, Observation, Phase
 
 LOST = -101
 NOT_STARTABLE = -1204
 OVER_MEMORY = -1200
 NOT_LAUNCHED = -120
+REFUSED = -200
+NODE_LOST = -1001
 PREEMPTED = -1003
 OUT_OF_TIME = -1004
 NEVER_STARTED = -1100
+
+# By what took it away: the code, and what people are told.
+_LOSSES = {
+    Loss.UNKNOWN: (LOST, "The task's supervisor died."),
+    Loss.NODE: (NODE_LOST, "The machine that ran the task failed."),
+    Loss.PREEMPTED: (PREEMPTED, "The task had to give way to a job with a right to what it used."),
+    Loss.CANCELLED: (LOST, "Somebody ended the task, past this cluster."),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +58,18 @@ def needs_log(seen: Observation, *, stop_code: int | None) -> bool:
         and not (stop_code is not None and seen.stopped)
         and not seen.timed_out
         and not seen.over_memory
+        and not seen.refused
+        and seen.loss is None
         and origin_code(seen) != 0
     )
 
 
 def task_exit(seen: Observation, *, stop_code: int | None, log_tail: bytes = b"") -> TaskExit:
     """``stop_code`` is why we asked the task to stop, if we did."""
+    if seen.refused:
+        return TaskExit(REFUSED, {"exitCode": REFUSED, "caughtException": seen.refused})
     if seen.phase is Phase.LOST:
-        return TaskExit(LOST, {"exitCode": LOST, "caughtException": "The task's supervisor died."})
+        return _lost(seen)
     if seen.started_ms is None:
         # It never started: stopped before that, or the machine could not start it.
         code = stop_code if stop_code is not None else NOT_LAUNCHED
@@ -64,10 +78,7 @@ def task_exit(seen: Observation, *, stop_code: int | None, log_tail: bytes = b""
         return TaskExit(NOT_STARTABLE, {"exitCode": NOT_STARTABLE, "caughtException": seen.start_error})
     origin = origin_code(seen)
     if seen.timed_out and (origin != 0 or seen.killed_by_us):
-        why = "The task ran longer than its time limit."
-        return TaskExit(
-            OUT_OF_TIME, {"exitCode": OUT_OF_TIME, "originUserExitCode": origin, "caughtException": why}
-        )
+        return _because(OUT_OF_TIME, origin, _OUT_OF_TIME)
     if seen.stopped and stop_code is not None and (origin != 0 or seen.killed_by_us):
         return TaskExit(
             stop_code,
@@ -76,10 +87,9 @@ def task_exit(seen: Observation, *, stop_code: int | None, log_tail: bytes = b""
     if origin == 0:
         return TaskExit(0, {"exitCode": 0, "originUserExitCode": 0})
     if seen.over_memory:
-        why = "The task used more memory than it asked for, and the machine killed it or a part of it."
-        return TaskExit(
-            OVER_MEMORY, {"exitCode": OVER_MEMORY, "originUserExitCode": origin, "caughtException": why}
-        )
+        return _because(OVER_MEMORY, origin, _OVER_MEMORY)
+    if seen.loss is not None:
+        return _because(_LOSSES[seen.loss][0], origin, _LOSSES[seen.loss][1])
     match = match_exit(origin, log_tail)
     info: dict[str, object] = {"exitCode": match.code, "originUserExitCode": origin}
     if match.matched is not None:
@@ -87,6 +97,29 @@ def task_exit(seen: Observation, *, stop_code: int | None, log_tail: bytes = b""
     last_lines = log_tail[-4096:].decode("utf-8", "replace").splitlines()[-15:]
     info["errorLogs"] = {"user": "\n".join(last_lines), "platform": ""}
     return TaskExit(match.code, info)
+
+
+_OUT_OF_TIME = "The task ran longer than its time limit."
+_OVER_MEMORY = "The task used more memory than it asked for, and the machine killed it or a part of it."
+
+
+def _because(code: int, origin: int, why: str) -> TaskExit:
+    return TaskExit(code, {"exitCode": code, "originUserExitCode": origin, "caughtException": why})
+
+
+def _lost(seen: Observation) -> TaskExit:
+    """It is gone without a word of its own; somebody else may know why."""
+    code, why = _LOSSES[seen.loss or Loss.UNKNOWN]
+    if seen.timed_out:
+        code, why = OUT_OF_TIME, _OUT_OF_TIME
+    elif seen.over_memory:
+        code, why = OVER_MEMORY, _OVER_MEMORY
+    return TaskExit(code, {"exitCode": code, "caughtException": why})
+
+
+def why_lost(seen: Observation) -> str:
+    """The sentence for people."""
+    return str(_lost(seen).info["caughtException"])
 
 
 def _why_stopped(stop_code: int | None) -> str:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from openpaisdk.errors import PaiError
 from paicluster.engines.interface import Engine
+from paicluster.engines.several import Engines
 from paicluster.scheduler.needs import from_text
 from paicluster.store import Store, jobs, removal, users
 from paicluster.store.submissions import forget_keys
@@ -47,11 +48,17 @@ class Removed:
 
 class Housekeeping:
     def __init__(
-        self, store: Store, engine: Engine, keep: Keep, sources: Path, *, first_after_s: float = 60.0
+        self,
+        store: Store,
+        engine: Engine | Engines,
+        keep: Keep,
+        sources: Path,
+        *,
+        first_after_s: float = 60.0,
     ):
         self._first_after_s = first_after_s
         self._store = store
-        self._engine = engine
+        self._engines = Engines.of(engine)
         self._keep = keep
         self._sources = sources
         self._task: asyncio.Task[None] | None = None
@@ -128,14 +135,14 @@ class Housekeeping:
         # Folders first: had we stopped in between, the next round would find the jobs and go on.
         uids = await self._store.read(lambda conn: removal.uids_of(conn, job_ids))
         every = [uid for of_job in uids.values() for uid in of_job]
-        await self._engine.remove(every)
+        await self._engines.remove(every)
         removed.folders += len(every)
         removed.jobs += await self._store.write(lambda conn: removal.delete_jobs(conn, job_ids))
 
     async def _remove_until_small(self, limit: int, removed: Removed) -> None:
         """What unfinished jobs have on disk does not count: no history would be left beside a large one."""
         over = await self._store.read(removal.uids_over)
-        sizes = {uid: size for uid, size in (await self._engine.sizes()).items() if uid in over}
+        sizes = {uid: size for uid, size in (await self._engines.sizes()).items() if uid in over}
         total = sum(sizes.values())
         while total > limit:
             old = await self._oldest(_AT_ONCE)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from openpaisdk.protocol import render_secrets, task_script
+from openpaisdk.protocol import Job, TaskRole, render_secrets, task_script
 from openpaisdk.protocol.environment import GangEnvironment, TaskPlace
 from paicluster.controller.record import Record
-from paicluster.engines.interface import TaskLaunch
-from paicluster.store.rows import JobRow
+from paicluster.engines.interface import Blanks, RegistryLogin, TaskLaunch
+from paicluster.store.rows import JobRow, TaskRow
 
 # The name by which a job says that it wants no image.
 NO_IMAGE = "host"
@@ -43,18 +43,14 @@ def remarks_on(record: Record) -> list[str]:
 def gang_of(record: Record, settings: LaunchSettings, uids: Sequence[str]) -> list[TaskLaunch]:
     """Everything the engine needs to start these tasks of the current attempt."""
     job = record.job
-    places = [
-        TaskPlace(
-            task.role,
-            task.task_index,
-            task.ip or "",
-            {label: tuple(numbers) for label, numbers in json.loads(task.ports or "{}").items()},
-            task.uid,
-            tuple(json.loads(task.gpus or "[]")),
-            task.task_attempt,
-        )
-        for task in record.tasks.values()
-    ]
+    roles = {role.name: role for role in job.task_roles}
+    # Whoever is launched without a node gets a place from its engine: what follows from it is left blank.
+    blanks = {
+        uid: _blanks(number, roles[record.tasks[uid].role])
+        for number, uid in enumerate(uids)
+        if not record.tasks[uid].node
+    }
+    places = [_place(task, blanks.get(task.uid)) for task in record.tasks.values()]
     secrets: dict[str, object] = {}
     if record.sealed is not None:
         secrets = json.loads(settings.unseal(record.sealed, record.row.framework))
@@ -76,7 +72,7 @@ def gang_of(record: Record, settings: LaunchSettings, uids: Sequence[str]) -> li
     masked = (*_secret_texts(secrets), token)
     sources = job.additions.sources
     bundle = None if sources is None else settings.sources / f"{sources.sha256}.tar"
-    images = {role.name: role.image_uri for role in job.task_roles}
+    logins = {role.name: _login(role, job, secrets) for role in job.task_roles}
     return [
         TaskLaunch(
             uid=task.uid,
@@ -86,14 +82,59 @@ def gang_of(record: Record, settings: LaunchSettings, uids: Sequence[str]) -> li
             shared_environment=gang.common,
             secrets=masked,
             sources=bundle,
-            image=images[task.role],
+            image=_image(roles[task.role]),
+            login=logins[task.role],
             cpu=int(task.cpu),
             memory_mb=task.memory_mb,
+            shm_mb=roles[task.role].shm_mb,
             gpus=tuple(json.loads(task.gpus or "[]")),
+            gpu_count=roles[task.role].resources.gpu,
+            ports=_ports(task),
             time_limit_s=job.additions.time_limit_s,
+            owner=record.row.username,
+            vc=record.row.vc,
+            job=record.row.name,
+            options=job.extras.get("openpaisdk", {}).get("slurm", {}),
+            blanks=blanks.get(task.uid),
         )
         for task in (record.tasks[uid] for uid in uids)
     ]
+
+
+def _image(role: TaskRole) -> str | None:
+    return role.image_uri if role.image_uri and role.image_uri != NO_IMAGE else None
+
+
+def _login(role: TaskRole, job: Job, secrets: Mapping[str, object]) -> RegistryLogin | None:
+    image = job.prerequisite("dockerimage", role.docker_image) if role.docker_image else None
+    if image is None or not image.auth:
+        return None
+    said = {name: render_secrets(str(value), secrets) for name, value in image.auth.items()}
+    return RegistryLogin(said.get("username", ""), said.get("password", ""), said.get("registryuri", ""))
+
+
+def _ports(task: TaskRow) -> dict[str, tuple[int, ...]]:
+    return {label: tuple(numbers) for label, numbers in json.loads(task.ports or "{}").items()}
+
+
+def _blanks(number: int, role: TaskRole) -> Blanks:
+    """About as long as what will stand there, so that what fits with them fits with the real ones."""
+    ports = {
+        label: tuple(f"%p{number}.{label}.{count}%" for count in range(wanted))
+        for label, wanted in role.resources.ports.items()
+    }
+    return Blanks(f"%pai.ip.{number}%", ports, f"%pai.gpus.{number}%")
+
+
+def _place(task: TaskRow, blanks: Blanks | None) -> TaskPlace:
+    if blanks is None:
+        gpus = tuple(json.loads(task.gpus or "[]"))
+        return TaskPlace(
+            task.role, task.task_index, task.ip or "", _ports(task), task.uid, gpus, task.task_attempt
+        )
+    return TaskPlace(
+        task.role, task.task_index, blanks.ip, blanks.ports, task.uid, (blanks.gpus,), task.task_attempt
+    )
 
 
 def _secret_texts(value: object) -> list[str]:

@@ -18,7 +18,8 @@ from paicluster.controller.launching import LaunchSettings, gang_of, remarks_on
 from paicluster.controller.ledger import Ledger
 from paicluster.controller.queue import Queue, judge
 from paicluster.controller.record import ATTEMPT_COMPLETED, COMPLETED, PENDING, PREPARING, RUNNING, Record
-from paicluster.engines.interface import Engine, LaunchFailed, Node, Observation, Phase
+from paicluster.engines.interface import Engine, LaunchFailed, Node, Observation, Phase, Remark, RunsImages
+from paicluster.engines.several import Engines
 from paicluster.scheduler.needs import Amount
 from paicluster.scheduler.plan import Guest, Preempt, Snapshot, Start, plan
 from paicluster.store import Store, jobs
@@ -41,14 +42,14 @@ class Controller:
     def __init__(
         self,
         store: Store,
-        engine: Engine,
+        engine: Engine | Engines,
         settings: LaunchSettings,
         *,
         shares: Mapping[str, Amount] | None = None,
         grace_s: float = 10.0,
     ):
         self._store = store
-        self._engine = engine
+        self._engines = Engines.of(engine)
         self._settings = settings
         self._grace_s = grace_s
         self._records: dict[int, Record] = {}
@@ -62,10 +63,12 @@ class Controller:
         # Tasks this controller has told the engine to stop; a new controller tells it again.
         self._stop_sent: set[str] = set()
         self._ledger = Ledger()
-        self._nodes = {node.name: node for node in engine.nodes()}
-        self._shares = shares if shares is not None else {"default": whole(engine.nodes())}
+        self._nodes = {node.name: node for node in self._engines.placed_nodes()}
+        self._shares = shares if shares is not None else {"default": whole(self._engines.placed_nodes())}
         self._requests: set[int] = set()
         self._hints: set[str] = set()
+        # What engines said about attempts, not yet written down.
+        self._said: list[tuple[str, Remark]] = []
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._leaving = asyncio.Event()
@@ -80,7 +83,7 @@ class Controller:
 
     async def start(self) -> None:
         """Take up every job that is not over, and go on from there."""
-        await self._engine.start(self._hint)
+        await self._engines.start(self._hint, self._say)
         self._unsubscribe = self._store.changes.subscribe_requests(self._request)
         await self._load_all()
         self._task = asyncio.create_task(self._run())
@@ -96,7 +99,7 @@ class Controller:
             await asyncio.gather(self._task, return_exceptions=True)
         launches = [r.launching for r in self._records.values() if r.launching is not None]
         await asyncio.gather(*launches, return_exceptions=True)
-        await self._engine.close()
+        await self._engines.close()
 
     def pass_age(self) -> float:
         """Seconds the current pass has been under way: a stuck controller shows here."""
@@ -128,6 +131,11 @@ class Controller:
     def _hint(self, uid: str) -> None:
         if uid in self._job_of:
             self._hints.add(uid)
+            self._wake.set()
+
+    def _say(self, uid: str, remark: Remark) -> None:
+        if uid in self._job_of:
+            self._said.append((uid, remark))
             self._wake.set()
 
     def _sweep_all(self) -> None:
@@ -187,6 +195,11 @@ class Controller:
         if requests:
             for record in await self._refresh(requests):
                 touched[record.row.id] = record
+        said, self._said = self._said, []
+        for uid, remark in said:
+            if uid in self._job_of:
+                event = Event(self._job_of[uid], remark.type, remark.reason, remark.message)
+                changes.events.append(event)
         if hints:
             await self._observe(hints, touched, changes, now_ms)
         if self._recheck:
@@ -201,7 +214,7 @@ class Controller:
             self._launch(self._records[job_id])
         if changes.stop:
             self._stop_sent.update(changes.stop)
-            await self._engine.stop(changes.stop, self._grace_s)
+            await self._engines.stop(changes.stop, self._grace_s)
         self._arm_sweep()
         if not self.busy:
             self.idle_since = time.monotonic()
@@ -242,21 +255,25 @@ class Controller:
     async def _observe(
         self, uids: Iterable[str], touched: dict[int, Record], changes: Changes, now_ms: int
     ) -> None:
-        seen = await self._engine.observe([uid for uid in uids if uid in self._job_of])
+        seen = await self._engines.observe([uid for uid in uids if uid in self._job_of])
         for uid, observation in seen.items():
             record = self._records.get(self._job_of.get(uid, -1))
             task = record.tasks.get(uid) if record is not None else None
             if record is None or task is None or task.sub_state == COMPLETED:
                 continue
             touched[record.row.id] = record
+            if observation.place is not None:
+                steps.task_placed(record, uid, observation.place, changes)
+                task = record.tasks[uid]
             if observation.phase is Phase.ABSENT:
                 # Intended, and never started: a crash came between. Launching again is safe.
                 if record.launching is None and not task.stop_requested:
                     changes.launch.append(record.row.id)
                 elif task.stop_requested:
                     changes.stop.append(uid)
-            elif observation.phase is Phase.RUNNING:
-                steps.task_started(record, uid, observation.started_ms or now_ms, changes)
+            elif observation.phase in (Phase.RUNNING, Phase.QUEUED):
+                if observation.phase is Phase.RUNNING:
+                    steps.task_started(record, uid, observation.started_ms or now_ms, changes)
                 if task.stop_requested and uid not in self._stop_sent:
                     changes.stop.append(uid)
             else:
@@ -269,16 +286,14 @@ class Controller:
         stop_code = steps.stop_code_of(record, task)
         tail = b""
         if exits.needs_log(seen, stop_code=stop_code):
-            tail = await self._engine.log_tail(task.uid, _LOG_TAIL)
+            tail = await self._engines.log_tail(task.uid, _LOG_TAIL)
         outcome = exits.task_exit(seen, stop_code=stop_code, log_tail=tail)
-        lost = seen.phase is Phase.LOST
+        lost = seen.phase is Phase.LOST or seen.loss is not None
         steps.task_ended(
             record, task.uid, outcome, seen.started_ms, seen.ended_ms or now_ms, changes, lost=lost
         )
         if lost:
-            message = (
-                f"Task {task.role}[{task.task_index}] lost its supervisor; what was left of it was killed."
-            )
+            message = f"Task {task.role}[{task.task_index}] was lost: {exits.why_lost(seen)}"
             changes.events.append(Event(record.row.id, "Warning", "TaskLost", message))
         self._ledger.free(task.uid)
 
@@ -340,7 +355,7 @@ class Controller:
                     self._queue.set_aside(decision.job_id)
 
     def _snapshot(self) -> Snapshot:
-        guests = [r for r in self._records.values() if r.guest and r.live]
+        guests = [r for r in self._records.values() if r.guest and r.live and not self._is_handed_over(r)]
         guests.sort(key=lambda record: record.row.launched_ms or _now_ms(), reverse=True)
         held: dict[int, list[tuple[str, Amount, tuple[int, ...]]]] = {}
         if guests:
@@ -359,7 +374,11 @@ class Controller:
             held_by=self._ledger.by_user,
             guests=[Guest(r.row.id, tuple(held.get(r.row.id, ())), r.leaving) for r in guests],
             partial=partial,
+            self_scheduling=self._engines.self_scheduling,
         )
+
+    def _is_handed_over(self, record: Record) -> bool:
+        return record.row.vc in self._engines.self_scheduling
 
     def _start(self, decision: Start, changes: Changes, now_ms: int) -> None:
         record = self._records.get(decision.job_id)
@@ -369,18 +388,22 @@ class Controller:
         steps.settle(record, changes, now_ms)
         if record.row.sub_state in (PENDING, PREPARING, RUNNING):
             if record.row.sub_state == PENDING and record.row.attempt == 0:
-                for remark in self._engine.remarks():
-                    event = Event(decision.job_id, remark.type, remark.reason, remark.message)
-                    changes.events.append(event)
-                for message in remarks_on(record):
-                    changes.events.append(Event(decision.job_id, "Warning", "ImageNotUsed", message))
+                self._remark_at_start(record, changes)
             placed = steps.place(
-                record, decision.seats, self._nodes, self._ledger, self._engine.ports_free, changes, now_ms
+                record, decision.seats, self._nodes, self._ledger, self._engines.ports_free, changes, now_ms
             )
             for task in placed:
                 self._job_of[task.uid] = decision.job_id
             self._reasons.pop(decision.job_id, None)
         self._file(record, changes, now_ms)
+
+    def _remark_at_start(self, record: Record, changes: Changes) -> None:
+        engine = self._engines.engine_of(record.job, record.row.vc)
+        for remark in self._engines.remarks(engine):
+            changes.events.append(Event(record.row.id, remark.type, remark.reason, remark.message))
+        if not isinstance(self._engines.get(engine), RunsImages):
+            for message in remarks_on(record):
+                changes.events.append(Event(record.row.id, "Warning", "ImageNotUsed", message))
 
     def _say_waiting(self, job_id: int, reason: str, changes: Changes) -> None:
         if self._reasons.get(job_id) != reason:
@@ -412,7 +435,9 @@ class Controller:
             await self._pause_before_relaunch(record)
             while uids := [t.uid for t in record.live if t.sub_state == PREPARING and t.uid not in launched]:
                 record.launched.update(uids)
-                await self._engine.launch(gang_of(record, self._settings, uids))
+                engine = self._engines.engine_of(record.job, record.row.vc)
+                for part in self._handed_together(record, uids):
+                    await self._engines.launch(engine, gang_of(record, self._settings, part))
                 launched.update(uids)
             # From here on the engine hints by itself: at the start, at the end, when a supervisor dies.
             abandoned = False
@@ -429,6 +454,12 @@ class Controller:
             for uid in uids if abandoned else ():
                 self._hint(uid)
 
+    def _handed_together(self, record: Record, uids: list[str]) -> list[list[str]]:
+        """Tasks that need not wait for each other are handed over each by itself."""
+        if self._is_handed_over(record) and not record.job.gang:
+            return [[uid] for uid in uids]
+        return [uids]
+
     async def _pause_before_relaunch(self, record: Record) -> None:
         """What keeps a task from starting, such as a full disk, does not pass by trying harder."""
         if any(task.uid in record.launched for task in record.live if task.sub_state == PREPARING):
@@ -442,7 +473,7 @@ class Controller:
     async def _abandon(self, record: Record, uids: list[str], why: str) -> None:
         """Nothing of the gang may start any more; its attempt then ends, and is retried by the rules."""
         try:
-            await self._engine.stop(uids, 0)
+            await self._engines.stop(uids, 0)
         except OSError as error:
             # The attempts are as they were, not started: they are launched again after a pause.
             log.warning("%s could not be given up: %s", record.row.framework, error)
@@ -482,7 +513,10 @@ class Controller:
         wanted = list(job_ids)
         unknown = [job_id for job_id in wanted if job_id not in self._records]
         known = [job_id for job_id in wanted if job_id in self._records]
-        rows, stops = await self._store.read(lambda conn: _read_some(conn, unknown, known))
+        if len(wanted) <= _FEW:
+            rows, stops = self._store.glance(lambda conn: _read_some(conn, unknown, known))
+        else:
+            rows, stops = await self._store.read(lambda conn: _read_some(conn, unknown, known))
         for row, spec in rows:
             self._adopt(row, [], spec, None)
         for job_id, execution_type in stops.items():
@@ -510,7 +544,7 @@ class Controller:
         self._records[row.id] = record
         for task in record.tasks.values():
             self._job_of[task.uid] = row.id
-            if task.sub_state != COMPLETED:
+            if task.sub_state != COMPLETED and not self._is_handed_over(record):
                 self._ledger.take(task, record.holder())
 
 

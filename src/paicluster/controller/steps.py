@@ -30,7 +30,7 @@ from paicluster.controller.record import (
     RUNNING,
     Record,
 )
-from paicluster.engines.interface import Node
+from paicluster.engines.interface import Node, Place
 from paicluster.scheduler.rooms import TaskSeat
 from paicluster.store.rows import AttemptRow, TaskRow
 from paicluster.store.writer import job_token_id
@@ -75,14 +75,15 @@ def place(
     changes: Changes,
     now_ms: int,
 ) -> list[TaskRow]:
-    """Write the intent: a row for each task with a fresh uid, ports and GPUs."""
+    """Write the intent: a row for each task with a fresh uid, ports and GPUs; without a node only the uid."""
     order = {role.name: number for number, role in enumerate(record.job.task_roles)}
     resources = {role.name: role.resources for role in record.job.task_roles}
     holder = record.holder()
     placed = []
     for seat in seats:
         need = resources[seat.role]
-        uid, ports = _draw(seat.node, need.ports, ledger, ports_free)
+        where = _chosen(seat, nodes, need.ports, ledger, ports_free) if seat.node else {}
+        uid = where.pop("uid", None) or str(uuid.uuid4())
         before = record.task_at(seat.role, seat.index)
         task = TaskRow(
             uid=uid,
@@ -94,20 +95,18 @@ def place(
             task_attempt=0 if before is None else before.task_attempt + 1,
             task_uid=uid if before is None else before.task_uid,
             sub_state=PREPARING,
-            node=seat.node,
-            ip=nodes[seat.node].ip,
-            ports=json.dumps(ports),
-            gpus=json.dumps(list(seat.gpus)),
             cpu=need.cpu,
             memory_mb=need.memory_mb,
             created_ms=now_ms,
             retries_total=0 if before is None else before.retries_total + 1,
             retries_accountable=0 if before is None else before.retries_accountable + _counts(before),
+            **where,
         )
         if before is not None:
             del record.tasks[before.uid]
         record.tasks[uid] = task
-        ledger.take(task, holder)
+        if seat.node:
+            ledger.take(task, holder)
         changes.new_tasks.append(task)
         placed.append(task)
     if record.row.sub_state == PENDING:
@@ -120,6 +119,20 @@ def place(
 def _counts(ended: TaskRow) -> int:
     """1 when the end of this task attempt was the user's doing."""
     return 0 if ended.lost else 1
+
+
+def _chosen(
+    seat: TaskSeat, nodes: dict[str, Node], counts: Any, ledger: Ledger, ports_free: PortsFree
+) -> dict[str, Any]:
+    """The columns of a task whose place we chose."""
+    uid, ports = _draw(seat.node, counts, ledger, ports_free)
+    return {
+        "uid": uid,
+        "node": seat.node,
+        "ip": nodes[seat.node].ip,
+        "ports": json.dumps(ports),
+        "gpus": json.dumps(list(seat.gpus)),
+    }
 
 
 def _draw(
@@ -157,6 +170,20 @@ def fail_unstarted(record: Record, why: str, changes: Changes, now_ms: int) -> N
 
 
 # -- what was seen --------------------------------------------------------------------------------
+
+
+def task_placed(record: Record, uid: str, place: Place, changes: Changes) -> None:
+    """The engine found a place for it."""
+    if record.tasks[uid].node != place.node:
+        set_task(
+            record,
+            changes,
+            uid,
+            node=place.node,
+            ip=place.ip,
+            ports=json.dumps(dict(place.ports)),
+            gpus=json.dumps(list(place.gpus)),
+        )
 
 
 def task_started(record: Record, uid: str, started_ms: int, changes: Changes) -> None:

@@ -136,6 +136,8 @@ class Observation:
     signal: int | None = None
     # Why the program could not be started at all.
     start_error: str = ""
+    # Nobody will ever run it as it is, and why. It never started.
+    refused: str = ""
     # We were told to stop it before it ended.
     stopped: bool = False
     # We sent the signal that ended it.
@@ -201,7 +203,7 @@ class Engine(Protocol):
     def has(self, uid: str) -> bool:
         """Whether this engine has anything of that attempt, be it that it was stopped before it started.
 
-        It is how the engine of an attempt is found again after a restart: no two engines of a cluster may keep
+        It is how the engine of an attempt is found again after a restart: no two engines may keep
         their attempts in the same folder.
         """
 
@@ -231,11 +233,18 @@ class LogSource(Protocol):
 
 
 @runtime_checkable
+class RunsImages(Protocol):
+    """An engine whose tasks run in the image that their job names."""
+
+    runs_images: bool
+
+
+@runtime_checkable
 class SelfScheduling(Protocol):
     """An engine that finds the places itself.
 
-    It is given whole gangs without nodes, ports and GPUs, keeps them (QUEUED) until there is room, and tells the
-    place of each task with its observation. What it needs to be asked for may be down: then `launch` does
+    It is given whole gangs without nodes, ports and GPUs, keeps them (QUEUED) until there is room, and tells
+    the place of each task with its observation. What it needs to be asked for may be down: then `launch` does
     not fail, the gang waits, and `say` tells why.
     """
 

@@ -42,6 +42,8 @@ class Snapshot:
     guests: Sequence[Guest] = ()
     # Tasks of jobs without a gang that wait: which indexes of each role, and how many may start now.
     partial: Mapping[int, tuple[tuple[tuple[int, ...], ...], int]] = field(default_factory=dict)
+    # Virtual clusters whose engine finds the places itself: their jobs are handed over, in order, at once.
+    self_scheduling: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,9 @@ class _Pass:
 
     def _try(self, vc: str, level: str, user: str, job_id: int, need: Need) -> bool:
         """Deal with one job. False: nothing of this shape can start in this pass."""
+        if vc in self._snapshot.self_scheduling:
+            self._hand_over(job_id, need)
+            return True
         guest = level == OPPORTUNISTIC
         share = self._whole if guest else self._snapshot.shares.get(vc, Amount())
         never = self._never(vc, share, need)
@@ -150,6 +155,21 @@ class _Pass:
                 self._make_room(job_id, need)
         return False
 
+    def _hand_over(self, job_id: int, need: Need) -> None:
+        indexes, most = self._partial(job_id, need)
+        seats = [
+            TaskSeat(role.role, index, "", ())
+            for role, wanted in zip(need.roles, indexes, strict=True)
+            for index in wanted
+        ]
+        if most > 0 and seats:
+            self._decisions.append(Start(job_id, tuple(seats[:most])))
+
+    def _partial(self, job_id: int, need: Need) -> tuple[tuple[Sequence[int], ...], int]:
+        """Which tasks of each role wait, and how many of them may start."""
+        every = tuple(range(role.instances) for role in need.roles)
+        return self._snapshot.partial.get(job_id, (every, need.limit or 1 << 30))
+
     def _never(self, vc: str, share: Amount, need: Need) -> str:
         """Why it could not start even on the empty cluster; nothing when it could."""
         seats = seat([room.copy() for room in self._empty], need)
@@ -170,9 +190,7 @@ class _Pass:
                 return ()
             self._rooms = left
             return tuple(seats)
-        indexes, most = self._snapshot.partial.get(
-            job_id, (tuple(tuple(range(role.instances)) for role in need.roles), need.limit or 1 << 30)
-        )
+        indexes, most = self._partial(job_id, need)
         taken: list[TaskSeat] = []
         for role, wanted in zip(need.roles, indexes, strict=True):
             one = Need((role._replace(instances=1),), gang=False)

@@ -12,6 +12,8 @@ _NAMES = ("cpu", "memory", "nvidia.com/gpu")
 
 @dataclass(frozen=True, slots=True)
 class TaskSeat:
+    """A task and its place; without a node it is for the engine to find one."""
+
     role: str
     index: int
     node: str

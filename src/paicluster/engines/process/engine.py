@@ -23,9 +23,11 @@ from paicluster.engines.interface import (
     Observation,
     Phase,
     Remark,
+    Say,
     TaskLaunch,
+    unheard,
 )
-from paicluster.engines.process import cgroups, folder, limits, runtime
+from paicluster.engines.process import accounts, cgroups, folder, limits, runtime
 from paicluster.engines.process.machine import is_ephemeral
 from paicluster.engines.process.zygote import Zygote
 from paicluster.logs.reader import LogReader
@@ -51,10 +53,14 @@ class ProcessEngine:
         *,
         hold: cgroups.TreeHold | None = None,
         enforce_limits: bool = False,
+        accounts: accounts.Accounts | None = None,
         log_limit: int = 512 << 20,
         log_segment: int = 64 << 20,
         grace_s: float = 10.0,
     ):
+        # None: all tasks run as we do.
+        self._accounts = accounts
+        self._way_is_open = False
         self._tasks = home / "tasks"
         self._run = home / "run"
         self._runtimes = home / "runtime"
@@ -74,7 +80,7 @@ class ProcessEngine:
 
     # -- life ----------------------------------------------------------------------------------
 
-    async def start(self, hint: Hint) -> None:
+    async def start(self, hint: Hint, say: Say = unheard) -> None:
         self._hint = hint
         for path in (self._tasks, self._run, self._runtimes):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -140,6 +146,9 @@ class ProcessEngine:
         message = f"This machine does not let the cluster limit the {what} of a task: the job runs without."
         return (Remark("LimitsNotEnforced", message),)
 
+    def has(self, uid: str) -> bool:
+        return folder.path_of(self._tasks, uid).exists()
+
     def log_folder(self, uid: str) -> Path:
         return folder.path_of(self._tasks, uid)
 
@@ -199,7 +208,8 @@ class ProcessEngine:
     # -- writing -------------------------------------------------------------------------------
 
     async def launch(self, gang: Sequence[TaskLaunch]) -> None:
-        folders = await self._in_files(lambda: self._prepare_all(gang), len(gang))
+        account = self._account_of(gang)
+        folders = await self._in_files(lambda: self._prepare_all(gang, account), len(gang))
         if not folders:
             return
         assert self._zygote is not None
@@ -222,8 +232,27 @@ class ProcessEngine:
     def _limits_of(self, task: TaskLaunch) -> list[dict[str, object]]:
         return [] if self._limits is None else self._limits.groups(task.uid, task.cpu, task.memory_mb)
 
-    def _prepare_all(self, gang: Sequence[TaskLaunch]) -> list[Path]:
+    def _account_of(self, gang: Sequence[TaskLaunch]) -> accounts.Account | None:
+        """Who the gang, which is one user's, runs as; None: as we do."""
+        found = self._accounts.of(gang[0].owner) if self._accounts is not None and gang else None
+        if found is not None and not self._way_is_open:
+            home = self._tasks.parent
+            if closed := accounts.closed_way(home):
+                raise LaunchFailed(
+                    f"The account {found.name} cannot reach the cluster's files in {home}: the folder {closed} "
+                    "is closed to it. The administrator can move the home to where others may pass, such as "
+                    "/var/lib/paicluster."
+                )
+            # To be passed through, not to be looked into.
+            for path in (home, self._tasks):
+                path.chmod(0o711)
+            self._way_is_open = True
+        return found
+
+    def _prepare_all(self, gang: Sequence[TaskLaunch], account: accounts.Account | None) -> list[Path]:
         """All folders, or none: nothing is started before the last one is complete."""
+        if account is not None:
+            gang = accounts.dress(gang, account)
         paths: list[Path] = []
         made: list[Path] = []
         shared: dict[int, Path] = {}
@@ -249,7 +278,7 @@ class ProcessEngine:
                 }
                 if limited := self._limits_of(task):
                     spec["limits"] = limited
-                folder.prepare(path, task, spec, shared_file)
+                folder.prepare(path, task, spec, shared_file, account)
         except OSError as e:
             for path in made:
                 if folder.owner_of(path) is None:

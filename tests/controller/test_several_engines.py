@@ -1,0 +1,177 @@
+"""A cluster with several engines: each attempt goes to its job's engine, and is found there again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from served import job as job_of
+
+from openpaisdk.errors import ConfigError
+from openpaisdk.protocol import read_job
+from paicluster.engines.interface import (
+    ABSENT,
+    Hint,
+    Node,
+    Observation,
+    Phase,
+    Remark,
+    Say,
+    TaskLaunch,
+    unheard,
+)
+from paicluster.engines.several import Engines
+
+HERE = Node("here", "127.0.0.1", 4, 1000)
+
+
+class Shelf:
+    """An engine that only remembers; what it has survives it, as files do."""
+
+    def __init__(self, name: str, kept: dict[str, Observation], *, own: Node | None = None):
+        self.name = name
+        self.kept = kept
+        self.own = (HERE,) if own is None else (HERE, own)
+        self.say: Say = unheard
+
+    async def start(self, hint: Hint, say: Say = unheard) -> None:
+        self.say = say
+
+    async def close(self) -> None:
+        self.say = unheard
+
+    def nodes(self) -> Sequence[Node]:
+        return self.own
+
+    def remarks(self) -> Sequence[Remark]:
+        return (Remark("Shelf", f"This is {self.name}."),)
+
+    def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
+        return self.name != "busy" or not ports
+
+    def has(self, uid: str) -> bool:
+        return uid in self.kept
+
+    async def launch(self, gang: Sequence[TaskLaunch]) -> None:
+        for task in gang:
+            self.kept.setdefault(task.uid, Observation(Phase.RUNNING))
+
+    async def observe(self, uids: Sequence[str]) -> dict[str, Observation]:
+        return {uid: self.kept.get(uid, ABSENT) for uid in uids}
+
+    async def log_tail(self, uid: str, size: int) -> bytes:
+        return self.name.encode()[-size:]
+
+    def log_folder(self, uid: str) -> Path:
+        return Path("/logs") / self.name / uid
+
+    async def stop(self, uids: Sequence[str], grace_s: float) -> None:
+        for uid in uids:
+            self.kept[uid] = Observation(Phase.ENDED, stopped=True)
+
+    async def remove(self, uids: Sequence[str]) -> None:
+        for uid in uids:
+            self.kept.pop(uid, None)
+
+    async def sizes(self) -> dict[str, int]:
+        return dict.fromkeys(self.kept, 1)
+
+
+class Shelves:
+    """Two engines and what they keep; `engines` is a server that starts anew."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, dict[str, Observation]] = {"one": {}, "two": {}}
+        self.made: list[str] = []
+
+    def _maker(self, name: str) -> Callable[[], Shelf]:
+        def make() -> Shelf:
+            self.made.append(name)
+            return Shelf(name, self.kept[name], own=Node(f"of-{name}", "127.0.0.1", 1, 1))
+
+        return make
+
+    def engines(self) -> Engines:
+        return Engines(
+            {name: self._maker(name) for name in self.kept},
+            lambda job, vc: "two" if vc == "second" else "one",
+        )
+
+
+def launch(uid: str) -> TaskLaunch:
+    return TaskLaunch(uid=uid, node="here", script="true", environment={})
+
+
+def test_an_engine_is_made_when_it_is_first_needed() -> None:
+    shelves = Shelves()
+    engines = shelves.engines()
+    assert shelves.made == []
+    engines.get("two")
+    engines.get("two")
+    assert shelves.made == ["two"]
+
+
+def test_a_job_goes_to_the_engine_of_its_virtual_cluster() -> None:
+    engines = Shelves().engines()
+    job = read_job(str(job_of("any", "true")).replace("'", '"'))
+    assert engines.engine_of(job, "default") == "one"
+    assert engines.engine_of(job, "second") == "two"
+
+
+def test_an_attempt_is_found_again_by_a_server_that_never_heard_of_it() -> None:
+    async def run() -> None:
+        shelves = Shelves()
+        await shelves.engines().launch("two", [launch("a")])
+        again = shelves.engines()
+        assert (await again.observe(["a", "b"])) == {"a": Observation(Phase.RUNNING), "b": ABSENT}
+        assert again.log_folder("a") == Path("/logs/two/a")
+        assert await again.log_tail("a", 100) == b"two"
+        await again.stop(["a"], 1)
+        assert shelves.kept["two"]["a"].stopped
+        assert await again.sizes() == {"a": 1}
+        await again.remove(["a"])
+        assert not again.has("a")
+
+    asyncio.run(run())
+
+
+def test_what_one_engine_has_is_not_launched_by_another() -> None:
+    """The cluster's file may have been changed between the intent and the launch."""
+
+    async def run() -> None:
+        shelves = Shelves()
+        await shelves.engines().launch("two", [launch("a"), launch("b")])
+        await shelves.engines().launch("one", [launch("a"), launch("b")])
+        assert shelves.kept["one"] == {}
+
+    asyncio.run(run())
+
+
+def test_what_was_stopped_before_it_was_launched_stays_where_it_was_stopped() -> None:
+    async def run() -> None:
+        shelves = Shelves()
+        engines = shelves.engines()
+        await engines.stop(["a"], 0)
+        await engines.launch("two", [launch("a")])
+        assert (await engines.observe(["a"]))["a"].stopped
+        assert shelves.kept["two"] == {}
+
+    asyncio.run(run())
+
+
+def test_a_machine_that_two_engines_share_is_one_node() -> None:
+    assert [node.name for node in Shelves().engines().nodes()] == ["here", "of-one", "of-two"]
+
+
+def test_a_port_is_free_when_every_engine_on_the_node_says_so() -> None:
+    busy, free = Shelf("busy", {}), Shelf("free", {})
+    engines = Engines({"busy": lambda: busy, "free": lambda: free}, lambda job, vc: "free")
+    assert not engines.ports_free("here", [80], lasting=False)
+    assert engines.ports_free("here", [], lasting=False)
+
+
+def test_a_cluster_without_an_engine_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        Engines({}, lambda job, vc: "none")
