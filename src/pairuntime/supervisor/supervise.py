@@ -4,6 +4,7 @@ It is single-threaded and small: it is forked from the zygote, and what it touch
 memory. What a large gang has in common comes to the task through its script, not through here.
 """
 
+import _signal
 import errno
 import fcntl
 import json
@@ -24,6 +25,8 @@ if TYPE_CHECKING:  # importing typing costs memory
 
 SPEC = "spec.json"
 STOP = "stop"
+# Where a task that runs as another account finds its sources, already open: it cannot open them itself.
+SOURCES_FD = 9
 
 _READ = 65536
 _F_GETPIPE_SZ = 1032
@@ -32,6 +35,9 @@ _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 # Since Python 3.8.
 _SPAWN_OPEN = getattr(os, "POSIX_SPAWN_OPEN", 0)
 _SPAWN_DUP2 = getattr(os, "POSIX_SPAWN_DUP2", 0)
+# The plain one: `signal.signal` also looks up names for what it is given and what it gives back.
+set_handler = _signal.signal
+DEFAULT = _signal.SIG_DFL
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
@@ -59,21 +65,25 @@ def supervise(folder: "str", cgroup: "tree.Cgroup") -> "int":
 
     This process is in the cgroup already, if there is one. A task with limits is held by one of its own.
     """
-    with open(os.path.join(folder, SPEC), "rb") as f:
-        spec = json.loads(f.read().decode())
+    spec = json.loads(claim.contents(os.path.join(folder, SPEC)).decode())
     wake_r, wake_w = os.pipe()
     os.set_blocking(wake_r, False)
     os.set_blocking(wake_w, False)
     signal.set_wakeup_fd(wake_w)
     for signum in _HANDLED:
-        signal.signal(signum, _ignore)
+        set_handler(signum, _ignore)
     if spec.get("limits"):
         cgroup = tree.Cgroup(spec["tree"]["mode"], spec["tree"]["path"])
         cgroup.make()
     lock = _patiently(lambda: claim.take(folder, spec["attempt"]))
     if lock < 0:
         return 3
-    attempt = _Attempt(folder, spec, cgroup, wake_r)
+    kind = Attempt
+    if spec.get("container"):
+        from pairuntime.supervisor.contained import Contained
+
+        kind = Contained
+    attempt = kind(folder, spec, cgroup, wake_r)
     try:
         attempt.run()
     except BaseException:
@@ -83,7 +93,9 @@ def supervise(folder: "str", cgroup: "tree.Cgroup") -> "int":
     return 0
 
 
-class _Attempt:
+class Attempt:
+    """One attempt, from the claim to the record. What differs for tasks in containers is in `contained`."""
+
     def __init__(
         self, folder: "str", spec: "dict[str, object]", cgroup: "tree.Cgroup", wake: "int"
     ) -> "None":
@@ -97,6 +109,9 @@ class _Attempt:
         self._wake = wake
         self._cgroup = cgroup
         self._environment = spec["env"]  # type: dict[str, str] # type: ignore[assignment]
+        # Who the program runs as; None: as we do.
+        self._account = spec.get("account")  # type: dict[str, object] | None # type: ignore[assignment]
+        self._sources = str(spec.get("sources") or "")
         limit = int(spec.get("log_limit", 512 << 20))  # type: ignore[call-overload]
         segment = int(spec.get("log_segment", 64 << 20))  # type: ignore[call-overload]
         secrets = [str(s).encode() for s in spec.get("mask", ())]  # type: ignore[attr-defined]
@@ -119,7 +134,7 @@ class _Attempt:
         reserved = _patiently(lambda: record.reserve(self._folder))
         started_ms = int(time.time() * 1000)
         started = time.monotonic()
-        tree.become_subreaper()
+        self._hold_tree()
         self._poll.register(self._wake, select.POLLIN)
         error = "" if self._stop_requested() else self._start()
         self._tell("started")
@@ -128,16 +143,14 @@ class _Attempt:
         for fd in list(self._reads):
             self._close(fd)
         elapsed_ms = int((time.monotonic() - started) * 1000)
-        code, signum = _decode(self._status)
-        # A child may have been killed for want of memory, and the program have coped with it.
-        oom = bool(code or signum) and self._limits.killed()
+        code, signum, oom, problem = self._outcome()
         self._write_record(
             reserved,
             {
                 "attempt": self._attempt,
                 "exit_code": code,
                 "signal": signum,
-                "start_error": error,
+                "start_error": error or problem,
                 "stopped": self._stop is not None,
                 "timed_out": self._timed_out,
                 "oom": oom,
@@ -151,6 +164,15 @@ class _Attempt:
             },
         )
         self._tell("ended")
+
+    def _hold_tree(self) -> "None":
+        tree.become_subreaper()
+
+    def _outcome(self) -> "tuple[int | None, int | None, bool, str]":
+        """Exit code, signal, whether for want of memory, and why it never was the user's program that ran."""
+        code, signum = _decode(self._status)
+        # A child may have been killed for want of memory, and the program have coped with it.
+        return code, signum, bool(code or signum) and self._limits.killed(), ""
 
     def abandon(self) -> "None":
         """We cannot go on: end the tree and leave. Claimed, unlocked and without a record means lost."""
@@ -192,8 +214,8 @@ class _Attempt:
         """The program in a session of its own. Spawned, not forked: our memory need not be copied."""
         program, argv = self._argv[0], self._argv
         spawn = getattr(os, "posix_spawn", None)
-        # What a task with limits has to do first it can only do as a copy of us.
-        if spawn is not None and not self._limits:
+        # What a task with limits or another account has to do first it can only do as a copy of us.
+        if spawn is not None and not self._limits and self._account is None:
             actions = [
                 (_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (_SPAWN_DUP2, out, 1),
@@ -232,6 +254,8 @@ class _Attempt:
                 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
                 os.dup2(out, 1)
                 os.dup2(err, 2)
+                if self._account is not None:
+                    self._become(self._account)
                 os.execve(program, argv, self._environment)
             except OSError as e:
                 code = e.errno or 1
@@ -246,6 +270,18 @@ class _Attempt:
             os.waitpid(pid, 0)
             raise OSError(int(problem), os.strerror(int(problem)))
         return pid
+
+    def _become(self, account: "dict[str, object]") -> "None":
+        """Be that account, for good, in the child that becomes its program."""
+        if self._sources:
+            os.dup2(os.open(self._sources, os.O_RDONLY), SOURCES_FD)
+        uid, gid = int(account["uid"]), int(account["gid"])  # type: ignore[call-overload]
+        # Else it could not open /dev/stdout, which it can where it began with its own pipes.
+        for fd in (1, 2):
+            os.fchown(fd, uid, gid)
+        os.setgroups(account["groups"])  # type: ignore[arg-type]
+        os.setgid(gid)
+        os.setuid(uid)
 
     # -- carrying ------------------------------------------------------------------------------
 
@@ -350,8 +386,7 @@ class _Attempt:
     def _stop_requested(self) -> "bool":
         if self._stop is None:
             try:
-                with open(os.path.join(self._folder, STOP), "rb") as f:
-                    self._stop = json.loads(f.read().decode())
+                self._stop = json.loads(claim.contents(os.path.join(self._folder, STOP)).decode())
             except FileNotFoundError:
                 return False
             self._grace_s = float(self._stop.get("grace_s", self._grace_s))  # type: ignore[arg-type]

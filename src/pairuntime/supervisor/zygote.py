@@ -10,8 +10,10 @@ import gc
 import os
 import signal
 
-from pairuntime.supervisor import supervise, tree
+from pairuntime.supervisor import contained, supervise, tree
 
+# Loaded here, so that no supervisor has to.
+_LOADED = (contained,)
 # Why a supervisor died, where it could still say so.
 FAILURE = "supervisor.err"
 
@@ -81,7 +83,7 @@ def _supervise_and_exit(fd: "int", go: "int", cgroup: "tree.Cgroup", folder: "st
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 2)
         os.close(nothing)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        supervise.set_handler(signal.SIGCHLD, supervise.DEFAULT)
         if os.read(go, 1):
             os.close(go)
             cgroup.join()
