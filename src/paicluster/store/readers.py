@@ -28,6 +28,8 @@ class Readers:
         self._path = path
         self._questions: SimpleQueue[tuple[Callable[[Connection], Any], _Deliver] | None] = SimpleQueue()
         self._closing = False
+        # For questions so small that handing them to a thread would take longer than answering them.
+        self._here: Connection | None = None
         self._threads = [
             threading.Thread(target=self._run, name=f"store-reader-{n}", daemon=True) for n in range(count)
         ]
@@ -69,9 +71,25 @@ class Readers:
             raise answer[1]
         return answer[0]
 
+    def answer_here(self, fn: Callable[[Connection], Any]) -> Any:
+        """On the caller's own thread, which is always the same one: the loop's."""
+        if self._closing:
+            raise StoreError("The cluster's database is closed.", status=503)
+        try:
+            if self._here is None:
+                self._here = sqlite.open_glancing(self._engine)
+            return self._read(self._here, fn)
+        except Exception as error:
+            failure = sqlite.as_store_error(error, self._path)
+            if failure is None or failure is error:
+                raise
+            raise failure from None
+
     def close(self) -> None:
         """Answer what was asked, then end the threads."""
         self._closing = True
+        if self._here is not None:
+            self._here.close()
         for _ in self._threads:
             self._questions.put(None)
         for thread in self._threads:

@@ -112,6 +112,13 @@ def open_reader(engine: Engine) -> Connection:
     return conn
 
 
+def open_glancing(engine: Engine) -> Connection:
+    """A reader for single rows: it keeps only a few pages, so it never has to rest."""
+    conn = open_reader(engine)
+    raw_connection(conn).execute("PRAGMA cache_size=-512")
+    return conn
+
+
 def wake(conn: Connection) -> None:
     """Let a reader look at the file in place: a page of a list is spread over thousands of its pages."""
     raw_connection(conn).execute(f"PRAGMA mmap_size={_MAPPED}")

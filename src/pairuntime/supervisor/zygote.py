@@ -94,7 +94,8 @@ def _supervise_and_exit(fd: "int", go: "int", cgroup: "tree.Cgroup", folder: "st
         import traceback
 
         try:
-            with open(os.path.join(folder, FAILURE), "w") as f:
+            fd = os.open(os.path.join(folder, FAILURE), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(fd, "w") as f:
                 traceback.print_exc(file=f)
         except OSError:
             pass

@@ -42,7 +42,7 @@ async def follow(request: Request) -> Response:
     await identify(request)
     ctx = context(request)
     framework = request.path_params["framework"]
-    row, roles = await ctx.store.read(lambda conn: _job_and_roles(conn, framework))
+    row, roles = ctx.store.glance(lambda conn: _job_and_roles(conn, framework))
     get = request.query_params.get
     stream = get("stream") or "all"
     if stream not in STREAMS:
@@ -111,7 +111,7 @@ class _Follower:
         with feed.watch(self._job_id) as watch:
             changed = asyncio.ensure_future(watch.wait())
             try:
-                view = await self._look()
+                view = self._look()
                 while view is not None:
                     # The intent to run a task is known before its folder is made: look for it again.
                     if view.task is not None and (watched != view.task.uid or not _seeing(growth)):
@@ -125,7 +125,7 @@ class _Follower:
                         yield frame
                         self._last_said = time.monotonic()
                     if self._advance(view):
-                        view = await self._look()
+                        view = self._look()
                         continue
                     if not self._stay or view.job.sub_state == "Completed":
                         if self._stay:
@@ -139,7 +139,7 @@ class _Follower:
                         self._last_said = time.monotonic()
                     if changed.done():
                         changed = asyncio.ensure_future(watch.wait())
-                        view = await self._look()
+                        view = self._look()
             finally:
                 changed.cancel()
                 if growth is not None:
@@ -152,7 +152,7 @@ class _Follower:
             patience = min(patience, SLOW_LOOK_S)
         await first_of(changed, growth, patience)
 
-    async def _look(self) -> _View | None:
+    def _look(self) -> _View | None:
         """None when the job is gone."""
 
         def read(conn: Connection) -> _View | None:
@@ -164,7 +164,7 @@ class _Follower:
             news = sorted(jobs.events_of(conn, job.id), key=lambda event: event.id)
             return _View(job, task, tuple(event for event in news if event.id > self._last_event))
 
-        return await self._ctx.store.read(read)
+        return self._ctx.store.glance(read)
 
     def _log(self, view: _View) -> list[bytes]:
         """What the log has more than we sent. Bounded: a chatty task must not fill our memory."""
