@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpaisdk.errors import UsageError
+from openpaisdk.jobs.amounts import memory_mb, port_counts
 from openpaisdk.jobs.build import (
     HERE,
     HOST_IMAGE,
     Resources,
     callers_environment,
-    memory_mb,
     one_liner,
-    port_counts,
 )
 from openpaisdk.jobs.command import shell_line
 from openpaisdk.jobs.names import filled_in, made_up

@@ -6,7 +6,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     (
         "Run and watch jobs",
         (
-            ("sub", "submit:sub", "run a command as a job"),
+            ("sub", "sub:sub", "run a command as a job"),
             ("submit", "submit:submit", "hand in a job file (YAML or JSON)"),
             ("list-jobs", "listing:list_jobs", "list your jobs"),
             ("job-status", "listing:job_status", "show one job: its state, its tasks, its configuration"),
@@ -14,6 +14,9 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("connect-job", "watching:connect_job", "print a job's state as it changes, until it is over"),
             ("wait", "watching:wait", "wait until jobs are over"),
             ("stop-job", "stopping:stop_job", "stop jobs (also: stop-jobs)"),
+            ("clone-job", "submit:clone_job", "hand a job in again, changed (also: resubmit)"),
+            ("tag-job", "tagging:tag_job", "put tags on a job"),
+            ("delete-job", "stopping:delete_job", "delete jobs that are over"),
         ),
     ),
     (
@@ -53,7 +56,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
         ),
     ),
 )
-ALIASES = {"stop-jobs": "stop-job"}
+ALIASES = {"stop-jobs": "stop-job", "resubmit": "clone-job"}
 PLACES = {name: place for _, group in GROUPS for name, place, _ in group}
 
 HEAD = """\

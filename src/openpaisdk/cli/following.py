@@ -113,6 +113,11 @@ def tell_end(cluster: Cluster, wanted: Wanted, state: str) -> int:
         tasks = [task for task in tasks if (task.role, task.index) == (role, index)]
     for folder in files_of(cluster, job, tasks)[:1]:
         say(f"Its files are in {shown(folder)}")
+    if state == "SUCCEEDED" and (bad := [t for t in job.tasks if t.state == "FAILED"]):
+        # The tasks of an array are each for themselves; who waits for all wants to know of those.
+        few = ", ".join(f"{t.role}[{t.index}]" for t in bad[:5]) + (", ..." if len(bad) > 5 else "")
+        say(f"{len(bad)} of its {len(job.tasks)} tasks failed: {few}")
+        return STATUSES["FAILED"]
     return STATUSES.get(state, 1)
 
 

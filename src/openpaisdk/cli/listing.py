@@ -13,6 +13,9 @@ from openpaisdk.output import duration, moment, palette, say, show, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import argparse
+
+    from openpaisdk.client import Cluster
     from openpaisdk.client.values import Job, JobSummary, Task
 
 EVERYBODY = "__all__"
@@ -23,44 +26,81 @@ STATES = ("WAITING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED", "U
 def list_jobs(argv: list[str]) -> int:
     """``pai list-jobs [options] [job]``"""
     parser = command_parser(
-        "list-jobs", "pai list-jobs --state RUNNING\npai list-jobs --user __all__ -o json"
+        "list-jobs",
+        "pai list-jobs --state RUNNING\npai list-jobs --user __all__ --since 2h -o json\n"
+        "pai list-jobs --limit 20 --offset 20",
+        "The newest come first.",
     )
-    parser.add_argument("--user", default="", metavar="USER", help=f"whose jobs; {EVERYBODY} for everybody's")
-    parser.add_argument(
-        "--state",
-        action="append",
-        default=[],
-        help="only jobs in this state; may be repeated",
-        metavar="STATE",
+    add = parser.add_argument
+    add("--user", default="", metavar="USER", help=f"whose jobs; {EVERYBODY} for everybody's")
+    add("--state", action="append", default=[], metavar="STATE", help="only these; may be repeated")
+    add(
+        "--vc", "--virtual-cluster", dest="virtual_cluster", default="", metavar="VC", help="only in this one"
     )
-    parser.add_argument("--keyword", default="", metavar="TEXT", help="only jobs whose name holds this text")
-    parser.add_argument("--limit", type=whole_number(1), default=PAGE, metavar="N", help=f"how many ({PAGE})")
-    parser.add_argument("--offset", type=whole_number(0), metavar="N", help="leave out the first N")
-    parser.add_argument("job", nargs="?", default="", help="show this job in full, as job-status does")
+    add("--keyword", default="", metavar="TEXT", help="only jobs whose name holds this text")
+    add("--tag", action="append", default=[], metavar="TAG", help="only jobs with this tag; may be repeated")
+    add("--since", default="", metavar="TIME", help="only jobs handed in since: 2h, 3d, or 2026-11-15")
+    add("--limit", type=whole_number(1), default=PAGE, metavar="N", help=f"how many ({PAGE})")
+    add("--offset", type=whole_number(0), default=0, metavar="N", help="leave out the first N")
+    add("--all", action="store_true", help="no limit")
+    add("job", nargs="?", default="", help="show this job in full, as job-status does")
     args = parser.parse(argv)
     if args.job:
         who = [] if args.user in ("", EVERYBODY) else ["--user", args.user]
         return job_status(["-a", args.cluster_alias, "-o", args.output, *who, "--", args.job])
     for state in args.state:
         _check_state(state)
+    since = _since(args.since) if args.since else 0
     cluster = open_cluster(args.cluster_alias, tell=say)
-    whose = "" if args.user == EVERYBODY else args.user or cluster.user
-    found = cluster.jobs(
-        user=whose,
-        state=",".join(s.upper() for s in args.state),
-        keyword=args.keyword,
-        limit=args.limit,
-        offset=args.offset,
-    )
+    found, more = _found(cluster, args, since)
     show([job.raw for job in found], args.output, lambda: _table(found, args.user == EVERYBODY))
     if args.output == "table":
-        if not found and (args.state or args.keyword or args.offset):
+        narrowed = args.state or args.keyword or args.offset or args.tag or args.since or args.virtual_cluster
+        if not found and narrowed:
             say("No jobs match.")
         elif not found:
             say("No jobs. Run one with: pai sub -- echo hello")
-        elif len(found) == args.limit:
-            say(f"Only the newest {args.limit} are shown; --limit N shows more.")
+        elif more:
+            after = args.offset + len(found)
+            say(
+                f"There may be more: --offset {after} goes on, --limit N shows more at once, --all shows all."
+            )
     return 0
+
+
+def _found(cluster: Cluster, args: argparse.Namespace, since: int) -> tuple[list[JobSummary], bool]:
+    """The jobs asked for, and whether there may be more of them."""
+    user = "" if args.user == EVERYBODY else args.user or cluster.user
+    state = ",".join(s.upper() for s in args.state)
+    limit = None if args.all else args.limit
+    vc, tags = args.virtual_cluster, ",".join(args.tag)
+    if limit is not None and not since:
+        jobs = cluster.jobs(
+            user=user,
+            state=state,
+            keyword=args.keyword,
+            virtual_cluster=vc,
+            tags=tags,
+            limit=limit,
+            offset=args.offset or None,
+        )
+        return jobs, len(jobs) == limit
+    found: list[JobSummary] = []
+    for job in cluster.all_jobs(
+        user=user, state=state, keyword=args.keyword, virtual_cluster=vc, tags=tags, offset=args.offset
+    ):
+        if (job.submitted_ms or 0) < since:  # the newest come first, so all that follow are older
+            break
+        if len(found) == limit:
+            return found, True
+        found.append(job)
+    return found, False
+
+
+def _since(text: str) -> int:
+    from openpaisdk.jobs.amounts import moment_ms
+
+    return moment_ms(text)
 
 
 def _check_state(words: str) -> None:
@@ -113,7 +153,7 @@ def _table(jobs: list[JobSummary], with_user: bool) -> str:
 
 
 def job_status(argv: list[str]) -> int:
-    """``pai job-status [options] job [config]``"""
+    """``pai job-status [options] job [config|ssh|events]``"""
     parser = command_parser(
         "job-status", "pai job-status train_k3v9xq\npai job-status train_k3v9xq config > again.yaml"
     )
@@ -122,8 +162,8 @@ def job_status(argv: list[str]) -> int:
     parser.add_argument(
         "query",
         nargs="?",
-        choices=("config", "events"),
-        help="its configuration, or what the cluster said about it",
+        choices=("config", "ssh", "events"),
+        help="its configuration, how to reach it by ssh, or what the cluster said about it",
     )
     args = parser.parse(argv)
     cluster = open_cluster(args.cluster_alias, tell=say)
@@ -132,6 +172,10 @@ def job_status(argv: list[str]) -> int:
 
         config = cluster.job_config(args.job, args.user)
         show(yaml.safe_load(config), "yaml" if args.output == "table" else args.output, str)
+        return 0
+    if args.query == "ssh":
+        ssh = cluster.job_ssh(args.job, args.user)
+        show(ssh, args.output, lambda: _ssh_lines(ssh))
         return 0
     if args.query == "events":
         events = cluster.events(args.job, args.user)
@@ -151,6 +195,20 @@ def job_status(argv: list[str]) -> int:
     raw = {**job.raw, "reason": why} if job.state == "WAITING" else job.raw
     show(raw, args.output, lambda: _detail(job, why, files_of(cluster, job)))
     return 0
+
+
+def _ssh_lines(info: dict[str, object]) -> str:
+    """A line to type for each container."""
+    pair, containers = info.get("keyPair"), info.get("containers")
+    key = str(pair.get("privateKeyFileName") or "") if isinstance(pair, dict) else ""
+    link = str(pair.get("privateKeyDirectDownloadLink") or "") if isinstance(pair, dict) else ""
+    identity = f"-i {key} " if key else ""
+    lines = [
+        f"ssh {identity}-p {c.get('sshPort')} root@{c.get('sshIp')}"
+        for c in (containers if isinstance(containers, list) else [])
+        if isinstance(c, dict)
+    ]
+    return "\n".join([*lines, *([f"The key {key} is at {link}"] if link else [])])
 
 
 def _exit(job: Job, task: Task) -> str:
@@ -173,6 +231,8 @@ def _detail(job: Job, why: str, files: list[str]) -> str:
         f"  duration   {duration(job.launched_ms, job.completed_ms)}",
         f"  retries    {job.retries}",
     ]
+    if job.tags:
+        lines.append(f"  tags       {', '.join(job.tags)}")
     lines += [f"  files      {shown(folder)}" for folder in files]
     if job.tasks:
         rows = [

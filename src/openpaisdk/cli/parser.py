@@ -77,7 +77,7 @@ class Parser(argparse.ArgumentParser):
                 names = ", ".join(sorted(o for o in self._option_string_actions if o.startswith(option)))
                 raise UsageError(f"pai {self.name}: {option} could be any of {names}.")
             action = next(iter(near.values()))
-        return action.nargs != 0
+        return action.nargs not in (0, "?")  # an optional value needs an =
 
     def split_command(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
         """Our options, and the command: from the first word that is no option, or after ``--``."""

@@ -12,9 +12,12 @@ from openpaisdk.errors import ConnectionFailed, NotFound, PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from openpaisdk.client.wire import Answer, Body
+
+PAGE = 1000
+"""How many jobs are asked for at a time when all are wanted."""
 
 
 class Cluster:
@@ -60,6 +63,7 @@ class Cluster:
         state: str = "",
         keyword: str = "",
         virtual_cluster: str = "",
+        tags: str = "",
         limit: int | None = None,
         offset: int | None = None,
         order: str = "",
@@ -72,6 +76,7 @@ class Cluster:
                 "state": state,
                 "keyword": keyword,
                 "vc": virtual_cluster,
+                "tagsContain": tags,
                 "limit": limit,
                 "offset": offset,
                 "order": order,
@@ -82,6 +87,36 @@ class Cluster:
         if not isinstance(found, list):
             raise _strange(self)
         return [JobSummary(_mapping(raw, self)) for raw in found]
+
+    def all_jobs(
+        self,
+        *,
+        user: str = "",
+        state: str = "",
+        keyword: str = "",
+        virtual_cluster: str = "",
+        tags: str = "",
+        offset: int = 0,
+    ) -> Iterator[JobSummary]:
+        """Every job, newest first, asked for page by page as they are taken."""
+        seen: set[str] = set()  # a job that comes in meanwhile moves all others by one place
+        while True:
+            page = self.jobs(
+                user=user,
+                state=state,
+                keyword=keyword,
+                virtual_cluster=virtual_cluster,
+                tags=tags,
+                limit=PAGE,
+                offset=offset,
+            )
+            for job in page:
+                if job.whole_name not in seen:
+                    seen.add(job.whole_name)
+                    yield job
+            if len(page) < PAGE:
+                return
+            offset += len(page)
 
     def count_jobs(self, *, state: str = "", user: str = "", virtual_cluster: str = "") -> int:
         """How many jobs there are, without listing them."""
@@ -116,6 +151,36 @@ class Cluster:
         path = self.job_path(name, user) + "/executionType"
         self._json("PUT", path, body=b'{"value":"STOP"}', missing=name)
 
+    def delete(self, name: str, user: str = "") -> None:
+        """Remove a job that is over, with its logs. Clusters of OpenPAI's last versions cannot."""
+        for path in (self.job_path(name, user), self.old_job_path(name, user)):
+            try:
+                self._answer("DELETE", path, missing=name).read()
+            except NotFound as e:
+                if e.code != NO_API:
+                    raise
+            else:
+                return
+        raise PaiError(f"The cluster {self.alias} keeps every job: it knows no way to delete one.")
+
+    def tag(self, name: str, value: str, user: str = "") -> None:
+        path = self.job_path(name, user) + "/tag"
+        self._json("PUT", path, body=json.dumps({"value": value}).encode(), missing=name)
+
+    def untag(self, name: str, value: str, user: str = "") -> None:
+        path = self.job_path(name, user) + "/tag"
+        self._json("DELETE", path, body=json.dumps({"value": value}).encode(), missing=name)
+
+    def job_ssh(self, name: str, user: str = "") -> dict[str, object]:
+        """Where the tasks of a job take ssh, and with which key."""
+        try:
+            found = self._get(self.job_path(name, user) + "/ssh", missing=name)
+        except NotFound as e:
+            if e.code != NO_API:
+                raise
+            found = self._get(self.old_job_path(name, user) + "/ssh", missing=name)
+        return _mapping(found, self)
+
     def virtual_clusters(self) -> list[VirtualCluster]:
         found = _mapping(self._get("/api/v2/virtual-clusters"), self)
         return [VirtualCluster(name, _mapping(raw, self)) for name, raw in found.items()]
@@ -138,10 +203,17 @@ class Cluster:
                 hint="Put them into the image, or leave --sources out.",
             ) from None
 
+    def whole_name(self, name: str, user: str = "") -> str:
+        """``user~name``, which tells a job from everybody else's."""
+        return name if "~" in name else f"{user or self.user}~{name}"
+
     def job_path(self, name: str, user: str = "") -> str:
-        owner, sep, bare = name.partition("~")
-        whole = f"{owner}~{bare}" if sep else f"{user or self.user}~{name}"
-        return f"/api/v2/jobs/{quote(whole)}"
+        return f"/api/v2/jobs/{quote(self.whole_name(name, user))}"
+
+    def old_job_path(self, name: str, user: str = "") -> str:
+        """The same in version 1 of the API."""
+        owner, _, bare = self.whole_name(name, user).partition("~")
+        return f"/api/v1/user/{quote(owner)}/jobs/{quote(bare)}"
 
     def close(self) -> None:
         self.transport.close()

@@ -27,6 +27,14 @@ def inner(raw: Mapping[str, object], key: str) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
+def names(raw: Mapping[str, object], key: str) -> list[str]:
+    """A list of names; older clusters write them with commas between."""
+    value = raw.get(key)
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return [str(item) for item in value] if isinstance(value, list) else []
+
+
 class JobSummary:
     """A job in a list."""
 
@@ -40,6 +48,7 @@ class JobSummary:
         "retries",
         "state",
         "submitted_ms",
+        "tags",
         "tasks",
         "user",
         "virtual_cluster",
@@ -49,6 +58,7 @@ class JobSummary:
         self.raw = raw
         self.name = text(raw, "name")
         self.user = text(raw, "username")
+        self.tags = names(raw, "tags")
         self.state = text(raw, "state") or "UNKNOWN"
         self.submitted_ms = number(raw, "submissionTime") or number(raw, "createdTime")
         self.launched_ms = number(raw, "launchedTime")
@@ -58,6 +68,17 @@ class JobSummary:
         self.retries = number(raw, "retries") or 0
         self.tasks = number(raw, "totalTaskNumber") or 0
         self.gpus = number(raw, "totalGpuNumber") or 0
+
+    @property
+    def whole_name(self) -> str:
+        return f"{self.user}~{self.name}"
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in FINAL_STATES
+
+    def __repr__(self) -> str:
+        return f"<job {self.whole_name}: {self.state}>"
 
 
 class Task:
@@ -92,6 +113,9 @@ class Task:
         self.log = text(raw, "containerLog")
         self.container_id = text(raw, "containerId")
 
+    def __repr__(self) -> str:
+        return f"<task {self.role}[{self.index}]: {self.state}>"
+
 
 class Job:
     """One job, with its tasks."""
@@ -109,6 +133,7 @@ class Job:
         "retries",
         "state",
         "submitted_ms",
+        "tags",
         "tasks",
         "trigger",
         "user",
@@ -118,7 +143,8 @@ class Job:
     def __init__(self, raw: dict[str, object]):
         status = inner(raw, "jobStatus")
         self.raw = raw
-        self.name = text(raw, "name")
+        self.name = text(raw, "name") or text(status, "name")
+        self.tags = names(raw, "tags")
         self.user = text(status, "username")
         self.state = text(status, "state") or "UNKNOWN"
         self.attempt = number(status, "attemptId") or 0
@@ -148,6 +174,9 @@ class Job:
     def is_over(self) -> bool:
         return self.state in FINAL_STATES
 
+    def __repr__(self) -> str:
+        return f"<job {self.user}~{self.name}: {self.state}>"
+
 
 class Event:
     """What the cluster has to say about a job."""
@@ -160,6 +189,9 @@ class Event:
         self.reason = text(raw, "reason")
         self.message = text(raw, "message")
 
+    def __repr__(self) -> str:
+        return f"<event {self.reason}: {self.message}>"
+
 
 class VirtualCluster:
     """A share of a cluster. Resources are None where the cluster does not tell."""
@@ -169,6 +201,10 @@ class VirtualCluster:
     def __init__(self, name: str, raw: dict[str, object]):
         self.name = name
         self.raw = raw
+
+    def __repr__(self) -> str:
+        free = {name: self.available(*keys) for name, keys in RESOURCES.items()}
+        return f"<virtual cluster {self.name}: {free}>"
 
     def total(self, *names: str) -> int | None:
         return _first(inner(self.raw, "resourcesTotal"), names)
@@ -182,6 +218,7 @@ class VirtualCluster:
 GPUS = ("gpu", "GPUs")
 CORES = ("cpu", "vCores")
 MEMORY = ("memory",)
+RESOURCES = {"GPUs": GPUS, "vCores": CORES, "memory": MEMORY}
 
 
 def _first(raw: Mapping[str, object], names: tuple[str, ...]) -> int | None:

@@ -40,6 +40,12 @@ class ClusterEntry:
     def is_storage(self) -> bool:
         return str(self.raw.get("type") or "").startswith("storage-")
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether the cluster is one of this package, which knows our additions to jobs."""
+        info = self.raw.get("info")
+        return self.is_embedded or (isinstance(info, dict) and "containers" in info)
+
     def text(self, key: str) -> str:
         value = self.raw.get(key)
         return "" if value is None else str(value)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sys
 
-from openpaisdk.errors import UsageError
 from openpaisdk.jobs.command import as_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from openpaisdk.jobs.around import Around
 
 ROLE = "main"
+DEPLOYMENT = "sdk_deployment"
 IMAGE_NAME = "docker_image"
 HOST_IMAGE = "host"
 """The protocol demands an image. This one stands for none: the job runs with the tools of its machine."""
@@ -36,6 +38,48 @@ HERE = Resources(cpu=1, gpu=0, memory_mb=512)
 ELSEWHERE = Resources(cpu=2, gpu=0, memory_mb=4096)
 
 
+class Wishes:
+    """What else a job may ask for. Everything has a default that asks for nothing."""
+
+    __slots__ = (
+        "after",
+        "array_limit",
+        "instances",
+        "is_array",
+        "outputs",
+        "priority",
+        "retries",
+        "tags",
+        "time_limit",
+        "workspace",
+    )
+
+    def __init__(
+        self,
+        *,
+        instances: int = 1,
+        is_array: bool = False,
+        array_limit: int = 0,
+        retries: int = 0,
+        priority: str = "",
+        after: Sequence[Mapping[str, object]] = (),
+        time_limit: int = 0,
+        outputs: Sequence[str] = (),
+        workspace: str = "",
+        tags: Sequence[str] = (),
+    ):
+        self.instances = instances
+        self.is_array = is_array
+        self.array_limit = array_limit
+        self.retries = retries
+        self.priority = priority
+        self.after = [dict(item) for item in after]
+        self.time_limit = time_limit
+        self.outputs = list(outputs)
+        self.workspace = workspace
+        self.tags = list(tags)
+
+
 def one_liner(
     name: str,
     line: str,
@@ -45,27 +89,72 @@ def one_liner(
     virtual_cluster: str = "",
     environment: Mapping[str, str] | None = None,
     sources: Mapping[str, object] | None = None,
+    around: Around | None = None,
+    wishes: Wishes | None = None,
 ) -> dict[str, object]:
-    """A job of one task that runs one shell line."""
+    """A job of one role that runs one shell line, once or in many tasks."""
+    wishes = wishes or Wishes()
     asked: dict[str, object] = {"cpu": resources.cpu, "gpu": resources.gpu, "memoryMB": resources.memory_mb}
     if resources.ports:
         asked["ports"] = resources.ports
+    role: dict[str, object] = {}
+    if wishes.instances > 1:
+        role["instances"] = wishes.instances
+    if wishes.is_array:
+        # Each task of an array is for itself: one that fails ends no other.
+        role["completion"] = {"minFailedInstances": -1, "minSucceededInstances": -1}
+    role.update(dockerImage=IMAGE_NAME, resourcePerInstance=asked, commands=[line])
     job: dict[str, object] = {
         "protocolVersion": 2,
         "name": name,
         "type": "job",
         "prerequisites": [{"name": IMAGE_NAME, "type": "dockerimage", "uri": image}],
-        "taskRoles": {ROLE: {"dockerImage": IMAGE_NAME, "resourcePerInstance": asked, "commands": [line]}},
     }
-    if virtual_cluster:
-        job["defaults"] = {"virtualCluster": virtual_cluster}
+    if wishes.workspace:
+        job["parameters"] = {"work_directory": f"{wishes.workspace.rstrip('/')}/jobs/{name}"}
+    if around and around.secrets:
+        job["secrets"] = around.secrets
+    if wishes.retries:
+        job["jobRetryCount"] = wishes.retries
+    job["taskRoles"] = {ROLE: role}
+    before = around.pre_commands() if around else []
+    if before:
+        job["deployments"] = [{"name": DEPLOYMENT, "taskRoles": {ROLE: {"preCommands": before}}}]
+    defaults: dict[str, object] = {"virtualCluster": virtual_cluster} if virtual_cluster else {}
+    if before:
+        defaults["deployment"] = DEPLOYMENT
+    if defaults:
+        job["defaults"] = defaults
+    job["extras"] = _extras(wishes, environment, sources)
+    return job
+
+
+def _extras(
+    wishes: Wishes, environment: Mapping[str, str] | None, sources: Mapping[str, object] | None
+) -> dict[str, object]:
+    extras: dict[str, object] = {"submitFrom": "pai"}
+    if wishes.tags:
+        extras["tags"] = wishes.tags
+    if wishes.is_array:
+        extras["gangAllocation"] = False
+    if wishes.priority:
+        extras["hivedScheduler"] = {"jobPriorityClass": wishes.priority}
     ours: dict[str, object] = {}
     if environment:
         ours["environment"] = dict(environment)
     if sources:
         ours["sources"] = dict(sources)
-    job["extras"] = {"submitFrom": "pai", **({"openpaisdk": ours} if ours else {})}
-    return job
+    if wishes.after:
+        ours["after"] = wishes.after
+    if wishes.array_limit:
+        ours["arrayLimit"] = wishes.array_limit
+    if wishes.time_limit:
+        ours["timeLimit"] = wishes.time_limit
+    if wishes.outputs:
+        ours["outputs"] = wishes.outputs
+    if ours:
+        extras["openpaisdk"] = ours
+    return extras
 
 
 def callers_environment() -> dict[str, str]:
@@ -78,35 +167,3 @@ def callers_environment() -> dict[str, str]:
     if ours and ours not in path.split(os.pathsep):
         kept["PATH"] = path + os.pathsep + ours
     return kept
-
-
-def memory_mb(text: str) -> int:
-    """``512``, ``512m``, ``4g`` or ``4GB`` as megabytes."""
-    amount = text.strip().lower().removesuffix("b").strip()
-    unit = 1
-    if amount[-1:] in ("m", "g", "t"):
-        unit = {"m": 1, "g": 1024, "t": 1024 * 1024}[amount[-1]]
-        amount = amount[:-1]
-    try:
-        size = int(float(amount) * unit)
-    except ValueError:
-        size = 0
-    if size < 1:
-        raise UsageError(f"{text!r} is not an amount of memory: write 4g, or a number of megabytes.")
-    return size
-
-
-def port_counts(items: list[str]) -> dict[str, int]:
-    """``label=count`` of each ``--ports``. A number above 99 is a port somebody hoped to choose."""
-    counts: dict[str, int] = {}
-    for item in items:
-        label, _, count = item.partition("=")
-        if not label.isidentifier() or not label.isascii() or not count.isdecimal() or int(count) < 1:
-            raise UsageError(f"{item!r} names no ports: write a label and how many, like --ports http=1.")
-        if int(count) > 99:
-            raise UsageError(
-                f"--ports {item}: the number says how many ports, and {count} is too many.",
-                hint=f"Ports are assigned; the job reads its own in $PAI_CONTAINER_HOST_{label}_PORT_LIST.",
-            )
-        counts[label] = int(count)
-    return counts

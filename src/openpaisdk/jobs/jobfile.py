@@ -29,7 +29,7 @@ def read_job_file(
     Everything that is wrong comes in one error, with the line where it stands. ``tell`` gets what is odd
     about a version 2 job; of a version 1 job whoever takes it has more to say.
     """
-    from openpaisdk.protocol import JobV1, apply_updates, job_version, read_any_job
+    from openpaisdk.protocol import read_any_job
 
     name, source = contents(path)
     job: Job | JobV1 | None = None
@@ -43,6 +43,32 @@ def read_job_file(
         if not isinstance(data, dict) or not (updates or _open_name(data)):
             raise
         before = error
+    return _changed(data, job, before, updates, virtual_cluster, tell, name)
+
+
+def changed_job(
+    data: dict[str, object],
+    updates: list[str],
+    *,
+    virtual_cluster: str = "",
+    tell: Callable[[str], None] | None = None,
+    name: str = "the job",
+) -> dict[str, object]:
+    """A job that is plain data already, updates applied, checked."""
+    return _changed(data, None, None, updates, virtual_cluster, tell, name)
+
+
+def _changed(
+    data: dict[str, object],
+    job: Job | JobV1 | None,
+    before: ProtocolError | None,
+    updates: list[str],
+    virtual_cluster: str,
+    tell: Callable[[str], None] | None,
+    name: str,
+) -> dict[str, object]:
+    from openpaisdk.protocol import JobV1, apply_updates, job_version, read_any_job
+
     changes = [unique(u) if u.startswith(NAMES) else u for u in updates]
     if virtual_cluster:
         key = "virtualCluster" if job_version(data) == 1 else "defaults:virtualCluster"

@@ -1,0 +1,85 @@
+"""A job is shown, or handed in and watched: what ``sub``, ``submit`` and ``clone-job`` have in common."""
+
+from __future__ import annotations
+
+import sys
+
+from openpaisdk.cli.parser import Parser
+from openpaisdk.jobs.submission import hand_in, without_secrets
+from openpaisdk.output import say, show
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from openpaisdk.client import Cluster
+
+
+def job_options(parser: Parser, *, vc: bool = True) -> None:
+    """The options of every command that hands in a job."""
+    parser.add_argument("-f", "--follow", action="store_true", help="print its log until it is over")
+    parser.add_argument("--wait", action="store_true", help="wait until it is over")
+    if vc:
+        parser.add_argument(
+            "--vc",
+            "--virtual-cluster",
+            dest="virtual_cluster",
+            default="",
+            metavar="VC",
+            help="the virtual cluster",
+        )
+    parser.add_argument("--preview", action="store_true", help="print what would be sent, and send nothing")
+    parser.add_argument(
+        "--no-browser", action="store_true", help="open no web page (pai opens none for a job anyway)"
+    )
+
+
+def preview(job: dict[str, object], form: str) -> int:
+    """What would be sent, because it is what is sent; only secrets are masked."""
+    shown = without_secrets(job)
+
+    def people() -> str:
+        from openpaisdk.protocol import dump_yaml
+
+        return dump_yaml(shown).rstrip()
+
+    # Version 1 is JSON, for people too.
+    show(shown, "json" if form == "table" and "protocolVersion" not in job else form, people)
+    if shown != job:
+        say("The values of its secrets are not shown.")
+    return 0
+
+
+def hand_in_and_watch(
+    cluster: Cluster, job: dict[str, object], args: argparse.Namespace, rename: Callable[[], str] | None
+) -> int:
+    """Submit; then follow, wait, or say how to."""
+    name = hand_in(cluster, job, rename, say)
+    result: dict[str, object] = {"jobName": name, "cluster": cluster.alias, "user": cluster.user}
+    for_programs = args.output != "table"
+    status = 0
+    if args.follow or args.wait:
+        from openpaisdk.cli.following import STATUSES, follow_to_end, say_which, tell_end, wait_to_end
+        from openpaisdk.client.following import Wanted
+
+        say(f"Job {name} on {cluster.alias}")
+        wanted = Wanted(name)
+        if args.follow:
+            # The tasks of a job that was just taken do not exist yet, so the job itself is asked.
+            roles = job.get("taskRoles")
+            if isinstance(roles, dict) and roles:
+                counts = [role.get("instances", 1) for role in roles.values() if isinstance(role, dict)]
+                say_which(str(next(iter(roles))), sum(n for n in counts if isinstance(n, int)))
+            status = follow_to_end(cluster, wanted, log=sys.stderr.buffer if for_programs else None)
+        else:
+            status = tell_end(cluster, wanted, wait_to_end(cluster, name))
+        result["state"] = next((state for state, code in STATUSES.items() if code == status), "UNKNOWN")
+        # A followed job's log has stdout for itself; for whoever only waits, the name is the result.
+        if for_programs or not args.follow:
+            show(result, args.output, lambda: name)
+        return status
+    show(result, args.output, lambda: name)
+    if not for_programs:
+        say(f"Submitted to {cluster.alias}. Follow it with: pai logs -f {name}")
+    return status

@@ -1,0 +1,156 @@
+"""Every option of ``pai sub``: what it puts into the job, and that the job then runs so."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from at_a_terminal import until
+
+NASTY = 'it\'s "a" $HOME `x` \\ <tag> & ü'
+
+
+def preview(person, *words: str) -> dict:
+    done = person.pai("sub", "--preview", *words)
+    assert done.status == 0, done
+    return yaml.safe_load(done.out)
+
+
+def run(person, *words: str):
+    return person.pai("sub", "--no-sources", "--mem", "32m", *words)
+
+
+def test_every_option_has_its_place_in_the_job(person) -> None:
+    line = (
+        "-j all_$ -i img --cpu 3 --gpu 1 --mem 2g --ports http=2 --no-sources -w /me/space --env A=1 "
+        "--secret S=s --pip numpy --pip-installs 'torch>2' --python /opt/env/bin/python --instances 2 "
+        "--timeout 1d --retry 4 --priority prod --after first --after second:end --outputs model "
+        "--debug-hold=5m --vc default --no-browser python train.py"
+    )
+    job = preview(person, *shlex.split(line))
+    assert re.fullmatch(r"all_\w{8}", job["name"])
+    role = job["taskRoles"]["main"]
+    assert role["instances"] == 2 and role["commands"] == ["python train.py"]
+    assert role["resourcePerInstance"] == {"cpu": 3, "gpu": 1, "memoryMB": 2048, "ports": {"http": 2}}
+    assert job["prerequisites"][0]["uri"] == "img" and job["jobRetryCount"] == 4
+    assert job["parameters"] == {"work_directory": f"/me/space/jobs/{job['name']}"}
+    assert job["secrets"] == "******"
+    assert job["defaults"] == {"virtualCluster": "default", "deployment": "sdk_deployment"}
+    extras = job["extras"]
+    assert extras["hivedScheduler"] == {"jobPriorityClass": "prod"}
+    ours = extras["openpaisdk"]
+    assert ours["after"] == [{"job": "first"}, {"job": "second", "on": "end"}]
+    assert ours["timeLimit"] == 86400 and ours["outputs"] == ["model"] and "sources" not in ours
+    before = job["deployments"][0]["taskRoles"]["main"]["preCommands"]
+    assert "sleep 300" in before[0] and before[1] == "export A=1" and "$secrets.S" in before[2]
+    assert before[3:] == [
+        'export PATH=/opt/env/bin:"$PATH"',
+        "/opt/env/bin/python -m pip install numpy 'torch>2'",
+    ]
+
+
+def test_a_job_that_asks_for_nothing_has_no_deployment(person) -> None:
+    job = preview(person, "--no-sources", "true")
+    assert not {"deployments", "parameters", "secrets", "defaults", "jobRetryCount"} & set(job)
+
+
+def test_packages_and_the_branch_of_the_sdk_become_pre_commands(person) -> None:
+    person.pai("set", "container-sdk-branch=pai-0.14.y", "pip-installs+=pyyaml")
+    job = preview(person, "--pip", "numpy", "--pip-path", "pip3", "true")
+    assert job["deployments"][0]["taskRoles"]["main"]["preCommands"] == [
+        "pip3 install -U 'git+https://github.com/Microsoft/pai@pai-0.14.y#egg=openpaisdk"
+        "&subdirectory=contrib/python-sdk'",
+        "pip3 install numpy pyyaml",
+    ]
+
+
+def test_variables_and_secrets_arrive_exact_and_secrets_are_never_shown(person) -> None:
+    secret = "hush-" + NASTY
+    show = 'printf "%s|%s|%s" "$A" "$B" "$S" > got; echo "secret is $S"; cat got | wc -c'
+    words = ["-j", "exact_$", "--env", f"A={NASTY}", "--env", "B", "--secret", f"S={secret}", "--wait", show]
+    done = person.pai("sub", "--no-sources", "--mem", "32m", *words, env={"B": "from here"})
+    name = done.out.strip()
+    assert done.status == 0, done
+    folder = Path(re.search(r"Its files are in (.*)", done.err)[1].replace("~", str(person.home)))
+    assert (folder / "got").read_text() == f"{NASTY}|from here|{secret}"
+    assert "hush-" not in person.pai("logs", name).out
+    assert "hush-" not in person.pai("job-status", name, "config").out
+    assert "hush-" not in person.pai("sub", "--preview", "--secret", f"S={secret}", "true").out
+
+
+def test_an_array_runs_every_task_and_names_those_that_failed(person) -> None:
+    done = run(person, "-j", "sweep_$", "--array", "3%1", "--wait", "-o", "json", "exit $PAI_TASK_INDEX")
+    assert done.status == 3 and "2 of its 3 tasks failed: main[1], main[2]" in done.err, done
+    job = json.loads(person.pai("job-status", json.loads(done.out)["jobName"], "-o", "json").out)
+    assert len(job["taskRoles"]["main"]["taskStatuses"]) == 3
+
+
+def test_instances_start_together(person) -> None:
+    done = run(person, "--instances", "2", "-f", "echo $PAI_TASK_INDEX of $PAI_CURRENT_TASK_ROLE_TASK_COUNT")
+    assert done.status == 0 and "showing main[0], the first of 2 tasks" in done.err, done
+
+
+def test_a_job_starts_after_another(person) -> None:
+    first = run(person, "-j", "first_$", "sleep 0.3; exit 1").out.strip()
+    never = run(person, "--after", first, "true").out.strip()
+    done = run(person, "--after", f"{first}:end", "--wait", "true")
+    assert done.status == 0 and person.state(first) == "FAILED", done
+    until(lambda: person.state(never) != "RUNNING")
+    assert person.state(never) != "SUCCEEDED"
+    person.pai("stop-job", never)
+
+
+def test_a_task_is_ended_at_its_time_limit_and_a_failure_is_tried_again(person) -> None:
+    done = run(person, "--timeout", "1s", "--wait", "sleep 60")
+    assert done.status == 3, done
+    done = run(person, "--retry", "1", "--wait", "-o", "json", "exit 5")
+    job = json.loads(person.pai("job-status", json.loads(done.out)["jobName"], "-o", "json").out)
+    assert job["jobStatus"]["retries"] == 1
+
+
+def test_a_task_that_failed_is_held_for_those_who_want_to_look(person) -> None:
+    done = run(person, "--debug-hold=1", "-f", "echo before; exit 7")
+    assert done.status == 3 and "before" in done.out and "held for 1 seconds" in done.out, done
+    assert "exit code 7" in done.err
+    assert "held" not in run(person, "--debug-hold", "-f", "true").out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--ports", "http=8080"], "how many ports"),
+        (["--env", "no-name=1"], "--env"),
+        (["--env", "NOT_SET_ANYWHERE"], "there is no such variable here"),
+        (["--secret", "1=hush"], "--secret ...:"),
+        (["--env", "A=1", "--secret", "A=2"], "which is it"),
+        (["--timeout", "soon"], "not a time"),
+        (["--array", "0"], "--array 0"),
+        (["--array", "3", "--instances", "2"], "contradict"),
+        (["--priority", "high"], "high"),
+        (["--after", "x:later"], "--after x:later"),
+        (["--mem", "much"], "not an amount of memory"),
+        (["--no-sources", "--sources", "x"], "contradict"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(person, words: list[str], says: str) -> None:
+    done = person.pai("sub", *words, "true")
+    assert done.status == 2 and says in done.err and "hush" not in done.err and done.out == "", done
+
+
+def test_a_home_folder_does_not_travel_unless_it_is_named(person) -> None:
+    (person.home / "hello.py").write_text("print('hello')")
+    (person.home / "private").write_text("diary")
+    done = person.pai("sub", "--mem", "64m", "-f", "python hello.py; ls", cwd=person.home)
+    assert done.status == 0 and "only hello.py travels" in done.err, done
+    assert done.out == "hello\nhello.py\n"
+    done = person.pai("sub", "--mem", "64m", "-f", "ls", cwd=person.home)
+    assert done.status == 0 and "none of it travels" in done.err and done.out == "", done
+    done = person.pai("sub", "--mem", "64m", "-f", "--src", "private", "ls", cwd=person.home)
+    assert done.out == "private\n" and "home folder" not in done.err, done
+
+
+def test_options_may_be_shortened_as_long_as_they_are_plain(person) -> None:
+    job = preview(person, "--job", "short", "--inst", "2", "--no-s", "true")
+    assert job["name"] == "short" and job["taskRoles"]["main"]["instances"] == 2
