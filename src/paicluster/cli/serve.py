@@ -32,13 +32,13 @@ from paicluster.auth import accounts
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import Tokens, new_token_row
-from paicluster.cli import leaving
+from paicluster.cli import leaving, unix
+from paicluster.cli.engines import engines_of, handed_over
 from paicluster.config.file import is_loopback
 from paicluster.config.settings import Settings, shares
 from paicluster.controller.housekeeping import Housekeeping, Keep
 from paicluster.controller.launching import LaunchSettings
 from paicluster.controller.loop import Controller, whole
-from paicluster.engines.process.engine import ProcessEngine
 from paicluster.engines.process.machine import process_identity, this_machine
 from paicluster.logs.growth import Growth
 from paicluster.store import Store, users
@@ -56,6 +56,8 @@ def run(settings: Settings) -> int:
     for chatty in ("alembic", "uvicorn"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     home = settings.home
+    # Whatever is not opened to others on purpose is closed to them.
+    os.umask(0o077)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -128,6 +130,8 @@ class _Server:
         self._url = f"{'https' if settings.tls_cert else 'http'}://{self._authority}"
         # What people and tasks are told.
         self._external_url = settings.external_url or self._url
+        if settings.external_url is None and settings.host in ("0.0.0.0", "::"):
+            self._external_url = self._url.replace(host, _own_address(), 1)
 
     async def run(self) -> None:
         settings, home = self._settings, self._settings.home
@@ -140,13 +144,14 @@ class _Server:
             memory_mb=settings.memory_mb,
             gpus=settings.gpus,
         )
-        entitled = shares(whole([node]), settings.virtual_clusters)
-        engine = ProcessEngine(home, node, grace_s=settings.grace_s, enforce_limits=settings.enforce_limits)
+        engines = engines_of(settings, node, lambda: store.glance(users.count_users))
+        entitled = shares(whole(engines.placed_nodes()), settings.virtual_clusters)
         store = Store.open(settings.database_file)
         keys = home / "keys"
         tokens = Tokens.open(store, keys)
         sealer = Sealer.open_keys(keys)
         user, token = self._first_user(store, tokens)
+        unix.check(settings, store.read_sync(users.count_users))
         growth = Growth()
         sources = home / "sources"
         launching = LaunchSettings(
@@ -157,15 +162,15 @@ class _Server:
             unseal=sealer.unseal,
             job_token=tokens.of_job,
         )
-        controller = Controller(store, engine, launching, shares=entitled, grace_s=settings.grace_s)
+        controller = Controller(store, engines, launching, shares=entitled, grace_s=settings.grace_s)
         context = Context(
             store=store,
             tokens=tokens,
             tickets=Tickets.open(keys),
             sealer=sealer,
-            logs=engine,
+            logs=engines,
             growth=growth,
-            nodes=engine.nodes,
+            nodes=engines.nodes,
             shares=entitled,
             remove_job=lambda job_id: housekeeping.remove_job(job_id),
             controller_age=controller.pass_age,
@@ -175,8 +180,9 @@ class _Server:
             edge=Edge.open(settings),
         )
         keep = Keep(settings.keep_days, settings.keep_jobs, settings.keep_mb)
-        housekeeping = Housekeeping(store, engine, keep, sources, first_after_s=settings.clean_after_s)
+        housekeeping = Housekeeping(store, engines, keep, sources, first_after_s=settings.clean_after_s)
         await controller.start()
+        entitled.update(handed_over(settings, engines))
         housekeeping.start()
         try:
             await self._serve(context, controller, lambda: self._announce(handshake, user, token))
@@ -237,6 +243,7 @@ class _Server:
         """The handshake: written aside and renamed, so that whoever sees it sees it whole."""
         what = {
             "url": self._url,
+            "certificate": self._settings.tls_cert,
             **process_identity(),
             "version": __version__,
             "user": user,

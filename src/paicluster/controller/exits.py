@@ -59,6 +59,7 @@ def needs_log(seen: Observation, *, stop_code: int | None) -> bool:
         and not seen.timed_out
         and not seen.over_memory
         and not seen.refused
+        and seen.platform_code is None
         and seen.loss is None
         and origin_code(seen) != 0
     )
@@ -74,6 +75,9 @@ def task_exit(seen: Observation, *, stop_code: int | None, log_tail: bytes = b""
         # It never started: stopped before that, or the machine could not start it.
         code = stop_code if stop_code is not None else NOT_LAUNCHED
         return TaskExit(code, {"exitCode": code, "caughtException": _why_stopped(stop_code)})
+    if seen.platform_code is not None:
+        why = seen.start_error or "The platform ended the task."
+        return TaskExit(seen.platform_code, {"exitCode": seen.platform_code, "caughtException": why})
     if seen.start_error:
         return TaskExit(NOT_STARTABLE, {"exitCode": NOT_STARTABLE, "caughtException": seen.start_error})
     origin = origin_code(seen)

@@ -1,0 +1,72 @@
+"""The engines a cluster's settings name, each made (and imported) when it is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from openpaisdk.errors import ConfigError
+from openpaisdk.protocol import Job
+from paicluster.cli import unix
+from paicluster.config.sections import EngineSettings
+from paicluster.config.settings import DEFAULT, Settings
+from paicluster.engines.interface import Node
+from paicluster.engines.several import Engines, ReadableEngine
+from paicluster.scheduler.needs import Amount
+
+SELF_SCHEDULING = frozenset(("slurm",))
+
+# Counts the users of the cluster.
+Users = Callable[[], int]
+Make = Callable[[EngineSettings, Settings, Node, Users], ReadableEngine]
+
+
+def engines_of(settings: Settings, node: Node, users: Users = lambda: 1) -> Engines:
+    """``node``: this machine, for the engines that run tasks on it."""
+    kinds = {engine.name: engine.kind for engine in settings.engines}
+    first = settings.engines[0].name
+    clusters = {DEFAULT: first, **dict.fromkeys(settings.virtual_clusters, first), **settings.engine_of}
+    makers: dict[str, Callable[[], ReadableEngine]] = {}
+    for engine in settings.engines:
+        if engine.kind not in _MAKERS:
+            raise ConfigError(f"This version has no engine of the type {engine.kind}.")
+        makers[engine.name] = partial(_MAKERS[engine.kind], engine, settings, node, users)
+
+    def engine_of(job: Job, vc: str) -> str:
+        return clusters.get(vc, first)
+
+    self_scheduling = [vc for vc, name in clusters.items() if kinds.get(name) in SELF_SCHEDULING]
+    return Engines(makers, engine_of, self_scheduling=self_scheduling)
+
+
+def handed_over(settings: Settings, engines: Engines) -> dict[str, Amount]:
+    """The virtual clusters whose engine schedules itself, each with all that this engine has."""
+    found = {}
+    for vc in engines.self_scheduling:
+        total = Amount()
+        for node in engines.get(settings.engine_of.get(vc, settings.engines[0].name)).nodes():
+            total = total.plus(Amount(node.cpu, node.memory_mb, len(node.gpus)))
+        found[vc] = total
+    return found
+
+
+def _process(engine: EngineSettings, settings: Settings, node: Node, users: Users) -> ReadableEngine:
+    from paicluster.engines.process.engine import ProcessEngine
+
+    return ProcessEngine(
+        settings.home,
+        node,
+        grace_s=settings.grace_s,
+        enforce_limits=settings.enforce_limits,
+        accounts=unix.of_settings(settings, users),
+    )
+
+
+def _slurm(engine: EngineSettings, settings: Settings, node: Node, users: Users) -> ReadableEngine:
+    from paicluster.engines.slurm.engine import SlurmEngine
+    from paicluster.engines.slurm.options import options_of
+
+    return SlurmEngine(options_of(engine.options, settings.home, engine.name), grace_s=settings.grace_s)
+
+
+_MAKERS: dict[str, Make] = {"process": _process, "slurm": _slurm}
