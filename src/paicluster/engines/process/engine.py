@@ -239,9 +239,9 @@ class ProcessEngine:
             home = self._tasks.parent
             if closed := accounts.closed_way(home):
                 raise LaunchFailed(
-                    f"The account {found.name} cannot reach the cluster's files in {home}: the folder {closed} "
-                    "is closed to it. The administrator can move the home to where others may pass, such as "
-                    "/var/lib/paicluster."
+                    f"The account {found.name} cannot reach the cluster's files in {home}: the folder "
+                    f"{closed} is closed to it. The administrator can move the home to where others may "
+                    "pass, such as /var/lib/paicluster."
                 )
             # To be passed through, not to be looked into.
             for path in (home, self._tasks):

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from paicluster.engines.interface import ABSENT, Observation, Phase, TaskLaunch
+from paicluster.engines.process.accounts import Account
 from pairuntime.supervisor import claim, record, supervise, tree, zygote
 
 SCRIPT = "task.sh"
@@ -59,18 +60,36 @@ def _spec(folder: Path) -> dict[str, object] | None:
         return None
 
 
-def prepare(folder: Path, task: TaskLaunch, spec: dict[str, object], shared_file: Path | None) -> None:
-    """Write everything a supervisor needs. `spec.json` comes last: with it the folder is complete."""
+def prepare(
+    folder: Path,
+    task: TaskLaunch,
+    spec: dict[str, object],
+    shared_file: Path | None,
+    account: Account | None = None,
+) -> None:
+    """Write everything a supervisor needs. `spec.json` comes last: with it the folder is complete.
+
+    With an account of its own the task can pass through the folder to its work and its script, and see or
+    touch nothing else there.
+    """
     # The folder is closed to others: script and environment may carry secrets.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     work = folder / WORK
     work.mkdir(exist_ok=True)
+    if account is not None:
+        _give(work, account, 0o700)
+        for one in (folder.parent, folder):
+            one.chmod(0o711)
     program = shell()
     header = _BASH_HEADER if program.endswith("bash") else _SH_HEADER
     unpack = ""
     if task.sources is not None:
-        bundle = shlex.quote(str(task.sources))
+        # The store of sources is closed to other accounts: their supervisor hands them the open file.
+        bundle = shlex.quote(str(task.sources)) if account is None else f"- <&{supervise.SOURCES_FD}"
         unpack = f"tar -xpf {bundle} || {{ echo 'The sources could not be unpacked.' >&2; exit 127; }}\n"
+        if account is not None:
+            unpack += f"exec {supervise.SOURCES_FD}<&-\n"
+            spec = {**spec, "sources": str(task.sources)}
     key, _, value = marker(task.uid).partition("=")
     environment = {**task.environment, key: value, "PAI_WORK_DIR": str(work)}
     source = ""
@@ -92,6 +111,12 @@ def prepare(folder: Path, task: TaskLaunch, spec: dict[str, object], shared_file
             if name in _START_VARIABLES or not _for_a_shell(name):
                 environment.setdefault(name, value)
     _write(folder / SCRIPT, source + unpack + header + task.script + "\n")
+    if account is not None:
+        environment.setdefault("HOME", str(work))
+        spec = {**spec, "account": account.as_spec()}
+        for name in (SCRIPT, EXPORTS):
+            if name == SCRIPT or shared_file is not None:
+                _give(folder / name, account, 0o600)
     spec = {
         **spec,
         "attempt": task.uid,
@@ -104,6 +129,11 @@ def prepare(folder: Path, task: TaskLaunch, spec: dict[str, object], shared_file
     aside = folder / "spec.aside"
     _write(aside, json.dumps(spec))
     aside.rename(folder / supervise.SPEC)
+
+
+def _give(path: Path, account: Account, mode: int) -> None:
+    os.chown(path, account.uid, account.gid, follow_symlinks=False)
+    path.chmod(mode)
 
 
 def _for_a_shell(name: str) -> bool:
