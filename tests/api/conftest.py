@@ -22,7 +22,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluster]:
         admin = who == "admin"
         store.write_sync(lambda conn, w=who, a=admin: users.add_user(conn, w, hashed, created_ms=0, admin=a))
     store.close()
-    running = TeamCluster(home, ("--cpus", "64", "--memory-mb", "65536", "--gpus", "4"))
+    running = TeamCluster(
+        home, ("--allow-shared-account", "--cpus", "64", "--memory-mb", "65536", "--gpus", "4")
+    )
     try:
         running.start()
         running.tokens = {who: running.log_in(who) for who in PEOPLE}
