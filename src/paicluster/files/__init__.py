@@ -1,0 +1,13 @@
+"""The cluster's own storage: a folder of the server, with homes, team folders and permissions.
+
+`Storage` is what others use: paths and people in, entries and open files out. Nothing that comes in leaves
+the folder, and a file appears whole or not at all. Every call blocks on the disk: call it from a thread.
+"""
+
+from paicluster.files.people import Need, Person
+from paicluster.files.records import Record
+from paicluster.files.staging import Staged
+from paicluster.files.storage import Storage
+from paicluster.files.tree import Entry
+
+__all__ = ["Entry", "Need", "Person", "Record", "Staged", "Storage"]

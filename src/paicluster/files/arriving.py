@@ -1,0 +1,234 @@
+"""How files come in: made, replaced, appended to, put together, cut short."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Sequence
+
+from openpaisdk.errors import PaiError
+from paicluster.files import records
+from paicluster.files.journal import Journal
+from paicluster.files.paths import names_of, text_of
+from paicluster.files.people import Need, Person
+from paicluster.files.placing import (
+    FILE_MODE,
+    FOLDER_MODE,
+    make_folders,
+    record_for,
+    refuse_unless_may_add,
+    refuse_unless_removable,
+)
+from paicluster.files.records import SUPERUSER, Record
+from paicluster.files.refusals import disk_errors, exists, no_file, unsupported
+from paicluster.files.renaming import rename_new
+from paicluster.files.staging import JOURNAL, Staged, StagingArea
+from paicluster.files.tree import Node, Spot, Tree, open_file, open_folder
+
+# Appends and truncations of one file take turns. A few locks serve all files.
+_LOCKS = [threading.Lock() for _ in range(64)]
+_PIECE = 1 << 20
+_NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
+
+
+class Arrivals:
+    def __init__(self, tree: Tree, area: StagingArea, *, sync: bool):
+        self._tree = tree
+        self._area = area
+        # Whether what was committed is on the disk itself before anybody is told so.
+        self._sync = sync
+        self._journal = Journal(area.folder(JOURNAL))
+        self._undo_interrupted()
+
+    def stage(
+        self, path: str, who: Person, *, overwrite: bool, mode: int | None, parents: bool, key: str
+    ) -> Staged:
+        with self._tree.find(path, who) as spot:
+            self._refuse_unless_may_write(spot, who, overwrite=overwrite, parents=parents)
+
+        def finish(staged: Staged) -> None:
+            with disk_errors(path), self._tree.find(path, who) as spot:
+                self._refuse_unless_may_write(spot, who, overwrite=overwrite, parents=parents)
+                self._put(staged, spot, who, overwrite=overwrite, mode=FILE_MODE if mode is None else mode)
+
+        return self._area.begin(path, finish, key)
+
+    def stage_append(self, path: str, who: Person) -> Staged:
+        with self._tree.find(path, who) as spot:
+            _writable(spot, who)
+
+        def finish(staged: Staged) -> None:
+            with disk_errors(path), self._tree.find(path, who) as spot:
+                self._append(_writable(spot, who), staged)
+
+        return self._area.begin(path, finish)
+
+    def concat(self, path: str, sources: Sequence[str], who: Person) -> None:
+        """Put other files at the end of one, in order; they are gone then. All of it or nothing."""
+        if len({names_of(each) for each in (path, *sources)}) <= len(sources) or not sources:
+            raise unsupported("concat: a file is put together with others, at least one, and each once.")
+        with self._tree.find(path, who) as spot:
+            record = _writable(spot, who).record
+        for source in sources:
+            with self._tree.find(source, who) as spot:
+                self._refuse_unless_may_take(spot, who)
+
+        def finish(staged: Staged) -> None:
+            with disk_errors(path), self._tree.find(path, who) as spot:
+                _writable(spot, who)
+                self._take_place(staged, spot.holder(), spot.name, record, overwrite=True)
+
+        staged = self._area.begin(path, finish)
+        try:
+            seen = [self._copy_in(each, who, staged) for each in (path, *sources)]
+        except BaseException:
+            staged.abandon()
+            raise
+        staged.commit()
+        for source, inode in zip(sources, seen[1:], strict=True):
+            with disk_errors(source), self._tree.find(source, who) as spot:
+                # Only what was copied goes: a new file of that name is another one.
+                if spot.node is not None and spot.node.status.st_ino == inode:
+                    os.unlink(spot.name, dir_fd=spot.holder().fd)
+
+    def truncate(self, path: str, who: Person, length: int) -> None:
+        with disk_errors(path), self._tree.find(path, who) as spot:
+            node = _writable(spot, who)
+            with _lock_of(node):
+                fd = open_file(node, os.O_WRONLY)
+                try:
+                    size = os.fstat(fd).st_size
+                    if length > size:
+                        raise unsupported(
+                            "Cannot truncate to a larger file size. "
+                            f"Current size: {size}, truncate size: {length}."
+                        )
+                    os.ftruncate(fd, length)
+                finally:
+                    os.close(fd)
+
+    def _refuse_unless_may_write(self, spot: Spot, who: Person, *, overwrite: bool, parents: bool) -> None:
+        if spot.node is not None:
+            if spot.node.folder:
+                raise exists(spot.path, " as a directory")
+            if not overwrite:
+                raise exists(spot.path)
+            folder = spot.holder()
+            folder.refuse_unless(who, Need.WRITE)
+            spot.node.refuse_unless(who, Need.WRITE)
+            refuse_unless_removable(who, folder, spot.node)
+            return
+        folder = spot.holder()
+        if len(spot.missing) == 1:
+            folder.refuse_unless(who, Need.WRITE)
+        elif not parents:
+            raise no_file(text_of(spot.names[:-1]))
+        else:
+            refuse_unless_may_add(self._tree, folder, spot.missing[0], who)
+
+    def _refuse_unless_may_take(self, spot: Spot, who: Person) -> None:
+        node = spot.file()
+        node.refuse_unless(who, Need.READ)
+        folder = spot.holder()
+        folder.refuse_unless(who, Need.WRITE)
+        refuse_unless_removable(who, folder, node)
+
+    def _put(self, staged: Staged, spot: Spot, who: Person, *, overwrite: bool, mode: int) -> None:
+        folder, made = spot.holder(), -1
+        if len(spot.missing) > 1:
+            folder = make_folders(self._tree, spot, spot.missing[:-1], who, FOLDER_MODE)
+            made = folder.fd
+        try:
+            record = record_for(folder.record, who, mode, is_folder=False)
+            self._take_place(staged, folder, spot.name, record, overwrite=overwrite)
+        finally:
+            if made >= 0:
+                os.close(made)
+
+    def _take_place(
+        self, staged: Staged, folder: Node, name: str, record: Record, *, overwrite: bool
+    ) -> None:
+        records.write(staged.fd, record, keeps=self._tree.keeps_records)
+        if self._sync:
+            os.fsync(staged.fd)
+        if overwrite:
+            os.rename(staged.name, name, src_dir_fd=staged.folder_fd, dst_dir_fd=folder.fd)
+        else:
+            rename_new(staged.folder_fd, staged.name, folder.fd, name)
+        if self._sync:
+            fd = open_folder(folder)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def _append(self, node: Node, staged: Staged) -> None:
+        size = staged.size
+        if not size:
+            return
+        with _lock_of(node):
+            fd = open_file(node, os.O_RDWR)
+            try:
+                before = os.fstat(fd).st_size
+                note = self._journal.write(node.path, node.status.st_ino, before)
+                try:
+                    _copy(staged.fd, fd, size, before)
+                    if self._sync:
+                        os.fsync(fd)
+                except BaseException:
+                    os.ftruncate(fd, before)
+                    raise
+                finally:
+                    self._journal.strike(note)
+            finally:
+                os.close(fd)
+
+    def _copy_in(self, source: str, who: Person, staged: Staged) -> int:
+        with disk_errors(source), self._tree.find(source, who) as spot:
+            node = spot.file()
+            fd = open_file(node, os.O_RDONLY)
+            try:
+                _copy(fd, staged.fd, os.fstat(fd).st_size, staged.size)
+            finally:
+                os.close(fd)
+            return node.status.st_ino
+
+    def _undo_interrupted(self) -> None:
+        """A server that died in the middle of an append left a part of it: take that off again."""
+        root = Person(SUPERUSER, admin=True)
+        for note in self._journal.left():
+            try:
+                with disk_errors(note.path), self._tree.find(note.path, root) as spot:
+                    node = spot.node
+                    if node is not None and node.status.st_ino == note.inode:
+                        os.truncate(node.on_disk, min(note.length, node.status.st_size))
+            except PaiError:
+                # The path leads nowhere any more.
+                pass
+            self._journal.strike(note)
+
+
+def _writable(spot: Spot, who: Person) -> Node:
+    node = spot.file()
+    node.refuse_unless(who, Need.WRITE)
+    return node
+
+
+def _lock_of(node: Node) -> threading.Lock:
+    return _LOCKS[node.status.st_ino % len(_LOCKS)]
+
+
+def _copy(source: int, target: int, size: int, at: int) -> None:
+    """``size`` bytes from the beginning of one file to ``at`` in the other, in the kernel where it can."""
+    done = 0
+    while done < size:
+        try:
+            count = os.copy_file_range(source, target, size - done, done, at + done)
+        except OSError as error:
+            if error.errno not in _NO_KERNEL_COPY:
+                raise
+            count = os.pwrite(target, os.pread(source, min(_PIECE, size - done), done), at + done)
+        if not count:
+            raise OSError(errno.EIO, "a file became shorter while it was copied")
+        done += count

@@ -1,0 +1,171 @@
+"""Changing what is there: folders, names, rights, times; and taking things away."""
+
+from __future__ import annotations
+
+import os
+
+from paicluster.files import records
+from paicluster.files.paths import names_of
+from paicluster.files.people import Need, Person
+from paicluster.files.placing import (
+    make_folders,
+    refuse_unless_may_add,
+    refuse_unless_may_take,
+    refuse_unless_removable,
+)
+from paicluster.files.records import TEAM, good_name
+from paicluster.files.refusals import bad_path, disk_errors, exists, no_file, not_allowed, not_empty
+from paicluster.files.renaming import rename_new
+from paicluster.files.staging import StagingArea
+from paicluster.files.tree import Node, Spot, Tree, entries
+
+_ALL = Need.READ | Need.WRITE | Need.EXECUTE
+
+
+def make_dirs(tree: Tree, path: str, who: Person, mode: int) -> None:
+    """A folder with all that lead to it; one that is there already is fine."""
+    with disk_errors(path), tree.find(path, who) as spot:
+        if spot.node is None:
+            os.close(make_folders(tree, spot, spot.missing, who, mode).fd)
+        elif not spot.node.folder:
+            raise exists(path, " as a file")
+
+
+def rename(tree: Tree, source: str, target: str, who: Person) -> bool:
+    """As HDFS renames: into a folder that is there, never over a file; False when it cannot be done."""
+    to = names_of(target)
+    with disk_errors(source), tree.find(source, who) as old:
+        if old.node is None or not old.names:
+            return False
+        with tree.find(target, who) as new:
+            into = new.node is not None and new.node.folder
+        if into:
+            to = (*to, old.name)
+        if to == old.names:
+            return True
+        with tree.find("/" + "/".join(to), who) as new:
+            if new.node is not None or len(new.missing) > 1 or to[: len(old.names)] == old.names:
+                return False
+            _refuse_unless_may_move(tree, old, new, who)
+            try:
+                rename_new(old.holder().fd, old.name, new.holder().fd, new.name)
+            except FileExistsError:
+                return False
+            return True
+
+
+def move(tree: Tree, source: str, target: str, who: Person, *, overwrite: bool) -> None:
+    """Rename to exactly this path; with ``overwrite`` also over a file, or over an empty folder."""
+    with disk_errors(target), tree.find(source, who) as old, tree.find(target, who) as new:
+        node = old.there()
+        if len(new.missing) > 1:
+            raise no_file(new.path)
+        if new.names[: len(old.names)] == old.names or not old.names:
+            raise bad_path(target, f"{source} cannot be moved there")
+        if new.node is not None:
+            if not overwrite or new.node.folder != node.folder:
+                raise exists(new.path)
+            refuse_unless_removable(who, new.holder(), new.node)
+        _refuse_unless_may_move(tree, old, new, who)
+        if overwrite:
+            os.rename(old.name, new.name, src_dir_fd=old.holder().fd, dst_dir_fd=new.holder().fd)
+        else:
+            rename_new(old.holder().fd, old.name, new.holder().fd, new.name)
+
+
+def _refuse_unless_may_move(tree: Tree, old: Spot, new: Spot, who: Person) -> None:
+    refuse_unless_may_take(tree, old.holder(), old.there(), who)
+    refuse_unless_removable(who, old.holder(), old.there())
+    if old.there().folder:
+        refuse_unless_may_add(tree, new.holder(), new.name, who)
+    else:
+        new.holder().refuse_unless(who, Need.WRITE)
+
+
+def delete(tree: Tree, area: StagingArea, path: str, who: Person, *, recursive: bool) -> bool:
+    """Take something away; False when it is not there, or is the root."""
+    with disk_errors(path), tree.find(path, who) as spot:
+        node = spot.node
+        if node is None or not spot.names:
+            return False
+        holder = spot.holder()
+        refuse_unless_may_take(tree, holder, node, who)
+        refuse_unless_removable(who, holder, node)
+        if not node.folder:
+            os.unlink(spot.name, dir_fd=holder.fd)
+        elif not recursive:
+            _remove_empty(spot, holder)
+        else:
+            if not who.admin:
+                _refuse_unless_may_empty(tree, node, who)
+            area.discard(holder.fd, spot.name)
+        return True
+
+
+def _remove_empty(spot: Spot, holder: Node) -> None:
+    try:
+        os.rmdir(spot.name, dir_fd=holder.fd)
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise not_empty(spot.path) from None
+
+
+def _refuse_unless_may_empty(tree: Tree, node: Node, who: Person) -> None:
+    """Whoever deletes a folder must be allowed to empty every folder below it."""
+    found = list(entries(node))
+    if found:
+        node.refuse_unless(who, _ALL)
+    for entry in found:
+        child = tree.child(node, entry.name) if entry.folder else None
+        if child is not None:
+            try:
+                refuse_unless_removable(who, node, child)
+                _refuse_unless_may_empty(tree, child, who)
+            finally:
+                os.close(child.fd)
+
+
+def set_mode(tree: Tree, path: str, who: Person, mode: int) -> None:
+    with disk_errors(path), tree.find(path, who) as spot:
+        node = spot.there()
+        _refuse_unless_owner(node, who)
+        # That a folder is a team's is not for a mode to say.
+        kept = node.record.mode & TEAM
+        tree.set_record(node, node.record._replace(mode=(mode & 0o1777) | kept))
+
+
+def set_owner(tree: Tree, path: str, who: Person, owner: str, group: str) -> None:
+    """Give a thing away. An owner may choose among his groups; all else is for administrators."""
+    for name in (owner, group):
+        if name and not good_name(name):
+            raise bad_path(name, "this is no name of a user or a group")
+    with disk_errors(path), tree.find(path, who) as spot:
+        node = spot.there()
+        _refuse_unless_owner(node, who)
+        if not who.admin and owner and owner != node.record.owner:
+            raise not_allowed(f"User {who.name} is not a super user (non-super user cannot change owner).")
+        if not who.admin and group and not who.is_in(group):
+            raise not_allowed(f"User {who.name} does not belong to {group}.")
+        records.refuse_owner(keeps=tree.keeps_records)
+        record = node.record
+        tree.set_record(node, record._replace(owner=owner or record.owner, group=group or record.group))
+
+
+def set_times(
+    tree: Tree, path: str, who: Person, modified_ms: int | None = None, accessed_ms: int | None = None
+) -> None:
+    with disk_errors(path), tree.find(path, who) as spot:
+        node = spot.there()
+        node.refuse_unless(who, Need.WRITE)
+        now = node.status
+        modified = now.st_mtime_ns if modified_ms is None else modified_ms * 1_000_000
+        accessed = now.st_atime_ns if accessed_ms is None else accessed_ms * 1_000_000
+        os.utime(node.on_disk, ns=(accessed, modified))
+
+
+def _refuse_unless_owner(node: Node, who: Person) -> None:
+    if not who.admin and who.name != node.record.owner:
+        raise not_allowed(
+            f"Permission denied. user={who.name} is not the owner of inode={node.path}",
+        )

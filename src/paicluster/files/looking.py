@@ -1,0 +1,100 @@
+"""Looking: what is there, how much it is, what is in it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from paicluster.files.people import Need, Person
+from paicluster.files.refusals import disk_errors
+from paicluster.files.tree import Entry, Node, Tree, entries, open_file
+
+_LOOK_IN = Need.READ | Need.EXECUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Entries by name; ``remaining`` is how many more there are."""
+
+    entries: list[Entry]
+    remaining: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    folders: int
+    files: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A file to read from, which stays the same whatever becomes of its path. The caller closes ``fd``."""
+
+    fd: int
+    entry: Entry
+
+
+def status(tree: Tree, path: str, who: Person) -> Entry:
+    with disk_errors(path), tree.find(path, who) as spot:
+        return spot.there().entry()
+
+
+def listing(tree: Tree, path: str, who: Person, after: str, limit: int | None) -> Listing:
+    """What a folder holds, in the order of the names' bytes; a file is the one entry, without a name."""
+    with disk_errors(path), tree.find(path, who) as spot:
+        node = spot.there()
+        if not node.folder:
+            return Listing([node.entry()])
+        node.refuse_unless(who, _LOOK_IN)
+        found = [entry for entry in entries(node) if not after or entry.name > after]
+        found.sort(key=lambda entry: entry.name)
+        shown = found if limit is None else found[:limit]
+        return Listing(shown, len(found) - len(shown))
+
+
+def count_children(tree: Tree, path: str, who: Person) -> int:
+    with disk_errors(path), tree.find(path, who) as spot:
+        node = spot.there()
+        return sum(1 for _ in entries(node, with_records=False)) if node.folder else 0
+
+
+def check(tree: Tree, path: str, who: Person, need: Need) -> None:
+    """Refused, or nothing."""
+    with disk_errors(path), tree.find(path, who) as spot:
+        spot.there().refuse_unless(who, need)
+
+
+def open_read(tree: Tree, path: str, who: Person) -> OpenFile:
+    with disk_errors(path), tree.find(path, who) as spot:
+        node = spot.file()
+        node.refuse_unless(who, Need.READ)
+        fd = open_file(node, os.O_RDONLY)
+        node.status = os.fstat(fd)
+        return OpenFile(fd, node.entry(spot.name))
+
+
+def summary(tree: Tree, path: str, who: Person) -> Summary:
+    """How many folders and files there are, with itself, and how many bytes."""
+    with disk_errors(path), tree.find(path, who) as spot:
+        node = spot.there()
+        return _sum(tree, node, who) if node.folder else Summary(0, 1, node.status.st_size)
+
+
+def _sum(tree: Tree, node: Node, who: Person) -> Summary:
+    node.refuse_unless(who, _LOOK_IN)
+    folders, files, size = 1, 0, 0
+    for entry in entries(node, with_records=False):
+        if not entry.folder:
+            files += 1
+            size += entry.size
+            continue
+        child = tree.child(node, entry.name)
+        if child is None:
+            continue
+        try:
+            below = _sum(tree, child, who)
+        finally:
+            os.close(child.fd)
+        folders, files, size = folders + below.folders, files + below.files, size + below.size
+    return Summary(folders, files, size)

@@ -1,0 +1,121 @@
+"""Making folders, and who may put things where."""
+
+from __future__ import annotations
+
+import os
+
+from paicluster.files.paths import Names, text_of
+from paicluster.files.people import Need, Person, may_remove
+from paicluster.files.records import HOMES, SUPERGROUP, SUPERUSER, TEAM, TEAMS, Record, good_name
+from paicluster.files.refusals import exists, no_file, not_a_folder, not_allowed
+from paicluster.files.tree import Node, Spot, Tree
+
+FOLDER_MODE = 0o755
+FILE_MODE = 0o644
+
+# Where everybody may leave things: old clients write there without asking. Made when first used.
+_PUBLIC = ("tmp", "Output", "openpai-sdk")
+_PUBLIC_RECORD = Record(SUPERUSER, SUPERGROUP, 0o1777)
+
+
+def refuse_unless_may_add(tree: Tree, folder: Node, name: str, who: Person) -> None:
+    """Adding and removing needs WRITE on the folder; in the root everybody has the folder of his own name."""
+    if not folder.names and tree.keeps_records and name == who.name:
+        return
+    if not folder.names and name in _PUBLIC:
+        return
+    folder.refuse_unless(who, Need.WRITE)
+
+
+def refuse_unless_may_take(tree: Tree, folder: Node, node: Node, who: Person) -> None:
+    if not folder.names and tree.keeps_records and node.names == (who.name,):
+        return
+    folder.refuse_unless(who, Need.WRITE)
+
+
+def refuse_unless_removable(who: Person, folder: Node, node: Node) -> None:
+    if not may_remove(who, folder.record, node.record):
+        raise not_allowed(
+            f"Permission denied by sticky bit: user={who.name}, path={node.path}, owner={node.record.owner}"
+        )
+
+
+def record_for(folder: Record, who: Person, mode: int, *, is_folder: bool) -> Record:
+    """What a new thing in a folder gets: the folder's group, and in a team's folder the team's rights."""
+    mode &= 0o1777 if is_folder else 0o777
+    if folder.mode & TEAM:
+        rights = folder.mode & (0o070 if is_folder else 0o060)
+        mode = (mode & ~0o070) | rights | (TEAM if is_folder else 0)
+    return Record(who.name, folder.group, mode)
+
+
+def make_folders(tree: Tree, spot: Spot, names: Names, who: Person, mode: int) -> Node:
+    """Make ``names`` below the last folder of a spot where something is missing.
+
+    The caller closes the descriptor of what it gets.
+    """
+    folder = spot.parent
+    if folder is None:
+        raise no_file(spot.path)
+    if not folder.folder:
+        raise not_a_folder(folder.path)
+    refuse_unless_may_add(tree, folder, names[0], who)
+    held = -1
+    try:
+        for left, name in enumerate(names, 1 - len(names)):
+            folder = _make(tree, folder, name, who, mode if left == 0 else mode | 0o300)
+            if held >= 0:
+                os.close(held)
+            held = folder.fd
+    except BaseException:
+        if held >= 0:
+            os.close(held)
+        raise
+    return folder
+
+
+def _make(tree: Tree, folder: Node, name: str, who: Person, mode: int) -> Node:
+    new = True
+    try:
+        os.mkdir(name, 0o700, dir_fd=folder.fd)
+    except FileExistsError:
+        # Somebody else was faster.
+        new = False
+    node = tree.child(folder, name)
+    path = text_of((*folder.names, name))
+    if node is None:
+        raise exists(path)
+    if not node.folder:
+        os.close(node.fd)
+        raise not_a_folder(path)
+    if new:
+        tree.set_record(node, _record_of_new(folder, name, who, mode))
+    return node
+
+
+def _record_of_new(folder: Node, name: str, who: Person, mode: int) -> Record:
+    if not folder.names and name == who.name:
+        return Record(who.name, who.name, 0o700)
+    if not folder.names and name in _PUBLIC:
+        return _PUBLIC_RECORD
+    return record_for(folder.record, who, mode, is_folder=True)
+
+
+def welcome(tree: Tree, who: Person) -> None:
+    """Give somebody his home, and each of his groups its folder, where they are not there yet."""
+    _have(tree, HOMES, who.name, Record(who.name, who.name, 0o700))
+    for group in who.groups:
+        _have(tree, TEAMS, group, Record(SUPERUSER, group, 0o770 | TEAM))
+
+
+def _have(tree: Tree, place: str, name: str, record: Record) -> None:
+    if not good_name(name) or name in (".", ".."):
+        return
+    root = Person(SUPERUSER, admin=True)
+    with tree.find(f"/{place}/{name}", root) as spot:
+        if spot.node is None:
+            node = make_folders(tree, spot, spot.missing, root, FOLDER_MODE)
+            try:
+                tree.set_record(node, record)
+            finally:
+                os.close(node.fd)

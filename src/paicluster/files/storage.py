@@ -1,0 +1,137 @@
+"""One storage: everything that can be done with it, in one place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from paicluster.files import changing, looking, placing
+from paicluster.files.arriving import Arrivals
+from paicluster.files.checksum import file_checksum
+from paicluster.files.looking import Listing, OpenFile, Summary
+from paicluster.files.people import Need, Person
+from paicluster.files.records import HOMES
+from paicluster.files.refusals import disk_errors
+from paicluster.files.staging import Staged, StagingArea
+from paicluster.files.tree import Entry, Tree
+
+
+class Storage:
+    """A folder of the server as a file system of many people.
+
+    Paths are absolute, as clients write them; `who` is the person for whom it is done. Every call may block
+    on the disk, may be made from any thread, and says what was wrong with a `PaiError`.
+    """
+
+    def __init__(self, root: Path, *, sync: bool = False):
+        self.root = root
+        self._tree = Tree(root)
+        self._area = StagingArea(self._tree)
+        self._arrivals = Arrivals(self._tree, self._area, sync=sync)
+        self._welcomed: set[Person] = set()
+
+    def close(self) -> None:
+        self._area.close()
+        self._tree.close()
+
+    @staticmethod
+    def home_of(who: Person) -> str:
+        return f"/{HOMES}/{who.name}"
+
+    def welcome(self, who: Person) -> None:
+        """Make the home of somebody and the folders of his groups. Call it before what he asks for."""
+        if who in self._welcomed:
+            return
+        with disk_errors(self.home_of(who)):
+            placing.welcome(self._tree, who)
+        self._welcomed.add(who)
+
+    def status(self, path: str, who: Person) -> Entry:
+        return looking.status(self._tree, path, who)
+
+    def list(self, path: str, who: Person, *, after: str = "", limit: int | None = None) -> Listing:
+        """What a folder holds, by name; a file is the one entry, with an empty name."""
+        return looking.listing(self._tree, path, who, after, limit)
+
+    def count_children(self, path: str, who: Person) -> int:
+        return looking.count_children(self._tree, path, who)
+
+    def summary(self, path: str, who: Person) -> Summary:
+        return looking.summary(self._tree, path, who)
+
+    def check(self, path: str, who: Person, need: Need) -> None:
+        """Nothing when ``who`` may; refused otherwise."""
+        looking.check(self._tree, path, who, need)
+
+    def open_read(self, path: str, who: Person) -> OpenFile:
+        """The file, open; it can be given away as it is. The caller closes it."""
+        return looking.open_read(self._tree, path, who)
+
+    def checksum(self, path: str, who: Person) -> tuple[str, bytes]:
+        """Hadoop's name for the algorithm, and the checksum."""
+        opened = self.open_read(path, who)
+        try:
+            with disk_errors(path):
+                return file_checksum(opened.fd, opened.entry.size)
+        finally:
+            os.close(opened.fd)
+
+    def make_dirs(self, path: str, who: Person, mode: int = placing.FOLDER_MODE) -> None:
+        changing.make_dirs(self._tree, path, who, mode)
+
+    def rename(self, source: str, target: str, who: Person) -> bool:
+        """As HDFS does it: into a folder that is there, never over a file; False when it cannot be done."""
+        return changing.rename(self._tree, source, target, who)
+
+    def move(self, source: str, target: str, who: Person, *, overwrite: bool) -> None:
+        """Rename to exactly ``target``; a refusal says why it cannot be done."""
+        changing.move(self._tree, source, target, who, overwrite=overwrite)
+
+    def delete(self, path: str, who: Person, *, recursive: bool) -> bool:
+        return changing.delete(self._tree, self._area, path, who, recursive=recursive)
+
+    def stage(
+        self,
+        path: str,
+        who: Person,
+        *,
+        overwrite: bool,
+        mode: int | None = None,
+        parents: bool = True,
+        key: str = "",
+    ) -> Staged:
+        """A file to be written aside and then committed to ``path``. Refused at once where it may not be.
+
+        With a ``key`` it can be suspended and taken up again, also by the next server: begin again with the
+        same key and look at its ``size``. Keys of different people must differ.
+        """
+        return self._arrivals.stage(path, who, overwrite=overwrite, mode=mode, parents=parents, key=key)
+
+    def stage_append(self, path: str, who: Person) -> Staged:
+        """What is to be put at the end of a file that is there, once it is whole."""
+        return self._arrivals.stage_append(path, who)
+
+    def drop_suspended(self, key: str) -> None:
+        self._area.drop(key)
+
+    def clean(self) -> None:
+        """Remove abandoned uploads that are old enough."""
+        self._area.clean(at_once=True)
+
+    def concat(self, path: str, sources: Sequence[str], who: Person) -> None:
+        self._arrivals.concat(path, sources, who)
+
+    def truncate(self, path: str, who: Person, length: int) -> None:
+        self._arrivals.truncate(path, who, length)
+
+    def set_mode(self, path: str, who: Person, mode: int) -> None:
+        changing.set_mode(self._tree, path, who, mode)
+
+    def set_owner(self, path: str, who: Person, *, owner: str = "", group: str = "") -> None:
+        changing.set_owner(self._tree, path, who, owner, group)
+
+    def set_times(
+        self, path: str, who: Person, *, modified_ms: int | None = None, accessed_ms: int | None = None
+    ) -> None:
+        changing.set_times(self._tree, path, who, modified_ms, accessed_ms)

@@ -1,0 +1,244 @@
+"""Walking the folder of a storage: name by name, from an open folder to the next, never through a link.
+
+The kernel is only ever handed one name below a folder that is already open, so that no path can lead out,
+whatever it holds and whoever moves things about meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from openpaisdk.errors import ConfigError
+from paicluster.files import records
+from paicluster.files.paths import OWN, Names, names_of, text_of
+from paicluster.files.people import Need, Person, allowed, described
+from paicluster.files.records import Record
+from paicluster.files.refusals import is_a_folder, no_file, not_a_folder, not_allowed
+
+_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What clients are told about a file or a folder. ``name`` is empty for the thing that was asked for."""
+
+    name: str
+    folder: bool
+    size: int
+    modified_ms: int
+    accessed_ms: int
+    record: Record
+    file_id: int
+
+
+@dataclass(slots=True)
+class Node:
+    """A file or folder of the tree, held by an open descriptor that gives no right but to point at it."""
+
+    fd: int
+    status: os.stat_result
+    record: Record
+    names: Names
+
+    @property
+    def folder(self) -> bool:
+        return stat.S_ISDIR(self.status.st_mode)
+
+    @property
+    def path(self) -> str:
+        return text_of(self.names)
+
+    @property
+    def on_disk(self) -> str:
+        """A path to the very thing, which stays right when it is renamed."""
+        return f"/proc/self/fd/{self.fd}"
+
+    def entry(self, name: str = "") -> Entry:
+        return _entry(name, self.status, self.record)
+
+    def refuse_unless_passable(self, who: Person) -> None:
+        if not self.folder:
+            raise not_a_folder(self.path)
+        self.refuse_unless(who, Need.EXECUTE)
+
+    def refuse_unless(self, who: Person, need: Need) -> None:
+        if not allowed(who, self.record, need):
+            what = described(self.record, folder=self.folder)
+            raise not_allowed(
+                f'Permission denied: user={who.name}, access={need.word}, inode="{self.path}":{what}'
+            )
+
+
+class Spot:
+    """Where a path leads: the folder that holds it, and what is there, if anything is.
+
+    ``missing`` are the names that are not there, from the first; then ``parent`` is the last folder that is.
+    """
+
+    def __init__(self, names: Names, node: Node):
+        self.names = names
+        self.parent: Node | None = None
+        self.node: Node | None = node
+        self.missing: Names = ()
+        self._owned: list[int] = []
+
+    @property
+    def path(self) -> str:
+        return text_of(self.names)
+
+    @property
+    def name(self) -> str:
+        return self.names[-1] if self.names else ""
+
+    def there(self) -> Node:
+        if self.node is None:
+            raise no_file(self.path)
+        return self.node
+
+    def file(self) -> Node:
+        node = self.there()
+        if node.folder:
+            raise is_a_folder(self.path)
+        return node
+
+    def holder(self) -> Node:
+        """The folder it lies in, or would; the root lies in none."""
+        if self.parent is None:
+            raise is_a_folder(self.path)
+        return self.parent
+
+    def step(self, node: Node) -> None:
+        if len(self._owned) > 1:
+            os.close(self._owned.pop(0))
+        self._owned.append(node.fd)
+        self.parent, self.node = self.node, node
+
+    def stop(self, missing: Names) -> None:
+        self.parent, self.node, self.missing = self.node, None, missing
+
+    def close(self) -> None:
+        while self._owned:
+            os.close(self._owned.pop())
+
+    def __enter__(self) -> Spot:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Tree:
+    """The folder itself."""
+
+    def __init__(self, root: Path):
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self.keeps_records = records.disk_keeps_records(self.fd)
+        except OSError as error:
+            raise ConfigError(f"The storage {root} cannot be used: {error.strerror}.") from error
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def find(self, path: str, who: Person) -> Spot:
+        """Follow a path as far as it goes; whoever may not pass through a folder on the way is refused."""
+        names = names_of(path)
+        spot = Spot(names, self._root())
+        try:
+            for i, name in enumerate(names):
+                folder = spot.there()
+                folder.refuse_unless_passable(who)
+                child = self.child(folder, name)
+                if child is None:
+                    spot.stop(names[i:])
+                    break
+                spot.step(child)
+        except BaseException:
+            spot.close()
+            raise
+        return spot
+
+    def child(self, folder: Node, name: str) -> Node | None:
+        """What a folder has by a name; None also for links, devices and whatever else is no file."""
+        try:
+            fd = os.open(name, _LOOK, dir_fd=folder.fd)
+        except FileNotFoundError:
+            return None
+        try:
+            status = os.fstat(fd)
+            if not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
+                os.close(fd)
+                return None
+            names = (*folder.names, name)
+            return Node(fd, status, records.read(f"/proc/self/fd/{fd}", names, status), names)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def set_record(self, node: Node, record: Record) -> None:
+        records.write(node.on_disk, record, keeps=self.keeps_records)
+        node.record = record
+
+    def _root(self) -> Node:
+        status = os.fstat(self.fd)
+        return Node(self.fd, status, records.read(f"/proc/self/fd/{self.fd}", (), status), ())
+
+
+def open_folder(node: Node) -> int:
+    """A descriptor that can be listed."""
+    return os.open(".", _FOLDER, dir_fd=node.fd)
+
+
+def open_file(node: Node, flags: int) -> int:
+    """The file itself, opened: it can be no other than the one that was checked."""
+    return os.open(node.on_disk, flags | os.O_CLOEXEC)
+
+
+def entries(node: Node, *, with_records: bool = True) -> Iterator[Entry]:
+    """What a folder holds, in no order. What cannot be named in UTF-8, and what is no file, is left out."""
+    fd = open_folder(node)
+    try:
+        with os.scandir(fd) as found:
+            for item in found:
+                if not node.names and item.name == OWN:
+                    continue
+                try:
+                    item.name.encode()
+                    status = item.stat(follow_symlinks=False)
+                    if not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
+                        continue
+                    record = NOBODY
+                    if with_records:
+                        record = records.read(
+                            f"/proc/self/fd/{fd}/{item.name}", (*node.names, item.name), status
+                        )
+                except (FileNotFoundError, UnicodeEncodeError):
+                    continue
+                yield _entry(item.name, status, record)
+    finally:
+        os.close(fd)
+
+
+NOBODY = Record("", "", 0)
+
+
+def _entry(name: str, status: os.stat_result, record: Record) -> Entry:
+    folder = stat.S_ISDIR(status.st_mode)
+    return Entry(
+        name=name,
+        folder=folder,
+        size=0 if folder else status.st_size,
+        modified_ms=status.st_mtime_ns // 1_000_000,
+        accessed_ms=0 if folder else status.st_atime_ns // 1_000_000,
+        record=record,
+        file_id=status.st_ino,
+    )

@@ -1,0 +1,283 @@
+"""Files come in whole, stay whole, and go when they are told to."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from openpaisdk.errors import PaiError
+from paicluster.files import Person, Storage
+
+
+def put(storage: Storage, path: str, data: bytes, who: Person, *, overwrite: bool = False) -> None:
+    staged = storage.stage(path, who, overwrite=overwrite)
+    staged.write(data)
+    staged.commit()
+
+
+def read(storage: Storage, path: str, who: Person) -> bytes:
+    opened = storage.open_read(path, who)
+    with os.fdopen(opened.fd, "rb") as file:
+        return file.read()
+
+
+def refused(code: str) -> pytest.RaisesExc[PaiError]:
+    return pytest.raises(PaiError, check=lambda error: error.code == code)
+
+
+def names(storage: Storage, path: str, who: Person) -> list[str]:
+    return [entry.name for entry in storage.list(path, who).entries]
+
+
+def own_files(storage: Storage) -> list[str]:
+    return [name for _, _, files in os.walk(storage.root / ".pai") for name in files]
+
+
+def test_a_file_is_seen_only_when_it_is_whole(storage: Storage, alice: Person) -> None:
+    staged = storage.stage("/user/alice/a/b/file", alice, overwrite=False)
+    staged.write(b"first ")
+    assert names(storage, "/user/alice", alice) == []
+    staged.write(b"second")
+    staged.commit()
+    assert read(storage, "/user/alice/a/b/file", alice) == b"first second"
+    assert own_files(storage) == []
+
+
+def test_an_abandoned_file_leaves_the_old_one_and_nothing_else(storage: Storage, alice: Person) -> None:
+    put(storage, "/user/alice/file", b"old", alice)
+    staged = storage.stage("/user/alice/file", alice, overwrite=True)
+    staged.write(b"new")
+    staged.abandon()
+    staged.abandon()
+    assert read(storage, "/user/alice/file", alice) == b"old"
+    assert own_files(storage) == []
+
+
+def test_whoever_reads_the_old_file_goes_on_reading_it(storage: Storage, alice: Person) -> None:
+    put(storage, "/user/alice/file", b"old", alice)
+    opened = storage.open_read("/user/alice/file", alice)
+    put(storage, "/user/alice/file", b"newer", alice, overwrite=True)
+    with os.fdopen(opened.fd, "rb") as file:
+        assert file.read() == b"old"
+    assert read(storage, "/user/alice/file", alice) == b"newer"
+
+
+def test_of_two_that_make_the_same_file_one_is_refused(storage: Storage, alice: Person) -> None:
+    first = storage.stage("/user/alice/file", alice, overwrite=False)
+    second = storage.stage("/user/alice/file", alice, overwrite=False)
+    first.write(b"first")
+    second.write(b"second")
+    second.commit()
+    with refused("ConflictFileError"):
+        first.commit()
+    assert read(storage, "/user/alice/file", alice) == b"second"
+    assert own_files(storage) == []
+
+
+def test_a_folder_is_not_replaced_by_a_file(storage: Storage, alice: Person) -> None:
+    storage.make_dirs("/user/alice/folder", alice)
+    with refused("ConflictFileError"):
+        storage.stage("/user/alice/folder", alice, overwrite=True)
+    put(storage, "/user/alice/file", b"", alice)
+    with refused("NotAFolderError"):
+        storage.stage("/user/alice/file/below", alice, overwrite=True)
+    with refused("ConflictFileError"):
+        storage.make_dirs("/user/alice/file", alice)
+
+
+def test_an_append_is_added_when_it_is_whole(storage: Storage, alice: Person) -> None:
+    put(storage, "/user/alice/log", b"one\n", alice)
+    staged = storage.stage_append("/user/alice/log", alice)
+    staged.write(b"two\n")
+    assert read(storage, "/user/alice/log", alice) == b"one\n"
+    staged.commit()
+    assert read(storage, "/user/alice/log", alice) == b"one\ntwo\n"
+    with refused("NoFileError"):
+        storage.stage_append("/user/alice/none", alice)
+
+
+def test_an_append_cut_by_the_death_of_the_server_is_undone(tmp_path: Path, alice: Person) -> None:
+    storage = Storage(tmp_path)
+    storage.welcome(alice)
+    put(storage, "/user/alice/log", b"one\n", alice)
+    file = tmp_path / "user/alice/log"
+    note = f'{{"path": "/user/alice/log", "inode": {file.stat().st_ino}, "length": 4}}'
+    (tmp_path / ".pai/journal/note").write_text(note)
+    (tmp_path / ".pai/journal/torn").write_text(note[:20])
+    with file.open("ab") as grown:
+        grown.write(b"tw")
+    storage.close()
+    storage = Storage(tmp_path)
+    assert read(storage, "/user/alice/log", alice) == b"one\n"
+    assert own_files(storage) == []
+    storage.close()
+
+
+def test_files_are_put_together_in_order_and_are_gone_then(storage: Storage, alice: Person) -> None:
+    for name in ("a", "b", "c"):
+        put(storage, f"/user/alice/{name}", name.encode() * 3, alice)
+    storage.set_mode("/user/alice/a", alice, 0o600)
+    storage.concat("/user/alice/a", ["/user/alice/c", "/user/alice/b"], alice)
+    assert read(storage, "/user/alice/a", alice) == b"aaacccbbb"
+    assert names(storage, "/user/alice", alice) == ["a"]
+    assert storage.status("/user/alice/a", alice).record.mode == 0o600
+
+
+def test_files_are_not_put_together_when_one_is_missing(storage: Storage, alice: Person) -> None:
+    for name in ("a", "b"):
+        put(storage, f"/user/alice/{name}", name.encode(), alice)
+    for sources in (
+        ["/user/alice/b", "/user/alice/none"],
+        ["/user/alice/b", "/user/alice/b"],
+        [],
+        ["/user/alice/a"],
+    ):
+        with pytest.raises(PaiError):
+            storage.concat("/user/alice/a", sources, alice)
+    assert read(storage, "/user/alice/a", alice) == b"a"
+    assert names(storage, "/user/alice", alice) == ["a", "b"]
+    assert own_files(storage) == []
+
+
+def test_a_file_is_cut_short_but_never_made_longer(storage: Storage, alice: Person) -> None:
+    put(storage, "/user/alice/file", b"0123456789", alice)
+    storage.truncate("/user/alice/file", alice, 4)
+    assert read(storage, "/user/alice/file", alice) == b"0123"
+    with pytest.raises(PaiError, match="larger"):
+        storage.truncate("/user/alice/file", alice, 5)
+
+
+def test_what_cannot_have_room_is_refused_before_it_is_sent(storage: Storage, alice: Person) -> None:
+    staged = storage.stage("/user/alice/huge", alice, overwrite=False)
+    with refused("StorageFullError"):
+        staged.reserve(1 << 60)
+    staged.abandon()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_leaves_the_old_file(storage: Storage, alice: Person) -> None:
+    put(storage, "/user/alice/file", b"old", alice)
+    staged = storage.stage("/user/alice/file", alice, overwrite=True)
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, staged.fd)
+    os.close(full)
+    with refused("StorageFullError"):
+        staged.write(b"new")
+    staged.abandon()
+    assert read(storage, "/user/alice/file", alice) == b"old"
+    assert own_files(storage) == []
+
+
+def test_a_suspended_upload_is_taken_up_by_the_next_server(tmp_path: Path, alice: Person) -> None:
+    storage = Storage(tmp_path)
+    storage.welcome(alice)
+    staged = storage.stage("/user/alice/file", alice, overwrite=True, key="alice-1")
+    staged.write(b"first ")
+    staged.suspend()
+    storage.close()
+    storage = Storage(tmp_path)
+    staged = storage.stage("/user/alice/file", alice, overwrite=True, key="alice-1")
+    assert staged.size == 6
+    os.lseek(staged.fd, 0, os.SEEK_END)
+    staged.write(b"second")
+    staged.commit()
+    assert read(storage, "/user/alice/file", alice) == b"first second"
+    assert own_files(storage) == []
+    storage.close()
+
+
+def test_what_nobody_came_back_for_goes_away(tmp_path: Path, alice: Person) -> None:
+    storage = Storage(tmp_path)
+    storage.welcome(alice)
+    lost = storage.stage("/user/alice/lost", alice, overwrite=True)
+    kept = storage.stage("/user/alice/kept", alice, overwrite=True, key="kept")
+    kept.suspend()
+    old = storage.stage("/user/alice/old", alice, overwrite=True, key="old")
+    long_ago = time.time() - 30 * 24 * 3600
+    os.utime(old.fd, (long_ago, long_ago))
+    old.suspend()
+    os.utime(lost.fd, (long_ago, long_ago))
+    storage.clean()
+    # One that is being written stays, however slow its client.
+    assert sorted(own_files(storage)) == sorted([lost.name, "kept"])
+    storage.close()
+    storage = Storage(tmp_path)
+    assert own_files(storage) == ["kept"]
+    storage.drop_suspended("kept")
+    assert own_files(storage) == []
+    storage.close()
+    os.close(lost.fd)
+
+
+def test_renaming_moves_into_a_folder_and_never_over_a_file(storage: Storage, alice: Person) -> None:
+    put(storage, "/user/alice/a", b"a", alice)
+    put(storage, "/user/alice/b", b"b", alice)
+    storage.make_dirs("/user/alice/folder/deep", alice)
+    assert not storage.rename("/user/alice/a", "/user/alice/b", alice)
+    assert not storage.rename("/user/alice/none", "/user/alice/c", alice)
+    assert not storage.rename("/user/alice/a", "/user/alice/none/a", alice)
+    assert not storage.rename("/user/alice/folder", "/user/alice/folder/deep", alice)
+    assert not storage.rename("/", "/user/alice/root", alice)
+    assert storage.rename("/user/alice/a", "/user/alice/folder", alice)
+    assert storage.rename("/user/alice/folder", "/user/alice/moved", alice)
+    assert read(storage, "/user/alice/moved/a", alice) == b"a"
+    assert read(storage, "/user/alice/b", alice) == b"b"
+
+
+def test_moving_replaces_only_when_told_to(storage: Storage, alice: Person) -> None:
+    put(storage, "/user/alice/a", b"a", alice)
+    put(storage, "/user/alice/b", b"b", alice)
+    storage.make_dirs("/user/alice/full/deep", alice)
+    with refused("ConflictFileError"):
+        storage.move("/user/alice/a", "/user/alice/b", alice, overwrite=False)
+    with refused("ConflictFileError"):
+        storage.move("/user/alice/a", "/user/alice/full", alice, overwrite=True)
+    storage.make_dirs("/user/alice/other", alice)
+    with refused("NotEmptyError"):
+        storage.move("/user/alice/other", "/user/alice/full", alice, overwrite=True)
+    storage.move("/user/alice/a", "/user/alice/b", alice, overwrite=True)
+    assert read(storage, "/user/alice/b", alice) == b"a"
+    assert "a" not in names(storage, "/user/alice", alice)
+
+
+def test_a_folder_with_something_in_it_is_deleted_only_when_told_to(storage: Storage, alice: Person) -> None:
+    put(storage, "/user/alice/folder/deep/file", b"x", alice)
+    with refused("NotEmptyError"):
+        storage.delete("/user/alice/folder", alice, recursive=False)
+    assert storage.delete("/user/alice/folder", alice, recursive=True)
+    assert not storage.delete("/user/alice/folder", alice, recursive=True)
+    assert not storage.delete("/", alice, recursive=True)
+    assert list((storage.root / ".pai/gone").iterdir()) == []
+
+
+def test_a_listing_goes_on_where_it_ended(storage: Storage, alice: Person) -> None:
+    for i in range(5):
+        put(storage, f"/user/alice/f{i}", b"x" * i, alice)
+    first = storage.list("/user/alice", alice, limit=2)
+    assert ([e.name for e in first.entries], first.remaining) == (["f0", "f1"], 3)
+    rest = storage.list("/user/alice", alice, after="f1", limit=10)
+    assert ([e.name for e in rest.entries], rest.remaining) == (["f2", "f3", "f4"], 0)
+    one = storage.list("/user/alice/f3", alice)
+    assert [(e.name, e.size, e.folder) for e in one.entries] == [("", 3, False)]
+
+
+def test_a_summary_counts_what_is_below(storage: Storage, alice: Person) -> None:
+    put(storage, "/user/alice/a/one", b"123", alice)
+    put(storage, "/user/alice/a/b/two", b"45", alice)
+    summary = storage.summary("/user/alice/a", alice)
+    assert (summary.folders, summary.files, summary.size) == (2, 2, 5)
+    of_file = storage.summary("/user/alice/a/one", alice)
+    assert (of_file.folders, of_file.files, of_file.size) == (0, 1, 3)
+
+
+def test_times_are_set_to_the_millisecond(storage: Storage, alice: Person) -> None:
+    put(storage, "/user/alice/file", b"", alice)
+    storage.set_times("/user/alice/file", alice, modified_ms=1_500_000_000_123, accessed_ms=1_400_000_000_456)
+    entry = storage.status("/user/alice/file", alice)
+    assert (entry.modified_ms, entry.accessed_ms) == (1_500_000_000_123, 1_400_000_000_456)
+    storage.set_times("/user/alice/file", alice, accessed_ms=1)
+    entry = storage.status("/user/alice/file", alice)
+    assert (entry.modified_ms, entry.accessed_ms) == (1_500_000_000_123, 1)
