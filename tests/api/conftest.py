@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from team import PASSWORD, PEOPLE, TeamCluster
 
+from described import Description
 from paicluster.auth.passwords import hash_password
 from paicluster.store import Store, users
 
@@ -27,6 +28,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluster]:
     )
     try:
         running.start()
+        running.description = Description(running.get("/openapi.json", token=None).json())
         running.tokens = {who: running.log_in(who) for who in PEOPLE}
         running.user, running.token = "alice", running.tokens["alice"]
         yield running

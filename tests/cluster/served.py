@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from described import Description
+
 DEADLINE_S = 30.0
 OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 
@@ -130,6 +132,8 @@ class Cluster:
     address: tuple[str, int] = ("", 0)
     user: str = ""
     token: str = ""
+    # Every answer is held against it, where there is one.
+    description: Description | None = None
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -268,9 +272,12 @@ class Cluster:
             connection.request(method, path, body, sent)
             response = connection.getresponse()
             said = {name.lower(): value for name, value in response.getheaders()}
-            return Reply(response.status, said, response.read())
+            reply = Reply(response.status, said, response.read())
         finally:
             connection.close()
+        if self.description is not None:
+            self.description.hold(method, path, reply.status, reply.headers, reply.body)
+        return reply
 
     def get(self, path: str, **more: Any) -> Reply:
         return self.ask("GET", path, **more)

@@ -1,0 +1,38 @@
+"""What the API can be asked and what it answers, in types; `/openapi.json` is made from them.
+
+Each route's handler has one `Operation`, in the file of its subject. What a type says is held against every
+answer the tests see, so a description that is not true does not last.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import msgspec
+
+from paicluster.api.description import clusters, jobs, people, server, version1
+from paicluster.api.description.document import document
+from paicluster.api.description.operation import Handler, Operation
+
+OPERATIONS: dict[Handler, Operation] = {
+    **jobs.OPERATIONS,
+    **people.OPERATIONS,
+    **clusters.OPERATIONS,
+    **version1.OPERATIONS,
+    **server.OPERATIONS,
+}
+
+
+@cache
+def served(version: str) -> bytes:
+    """The whole description as JSON."""
+    from paicluster.api.app import ROUTES
+
+    return msgspec.json.encode(document(ROUTES, OPERATIONS, version))
+
+
+def undescribed() -> list[str]:
+    """The routes nobody has described; there must be none."""
+    from paicluster.api.app import ROUTES
+
+    return [f"{'|'.join(methods)} {path}" for path, methods, handler in ROUTES if handler not in OPERATIONS]

@@ -1,0 +1,284 @@
+"""Jobs, version 2."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from paicluster.api.description.operation import (
+    JSON,
+    TEXT,
+    YAML,
+    Body,
+    Either,
+    Handler,
+    Operation,
+    Query,
+    SaidWithStatus,
+    Text,
+    Wire,
+    json_or_form,
+)
+from paicluster.api.v2 import follow, jobs, tasklogs
+
+State = Literal["WAITING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED", "UNKNOWN"]
+ExecutionType = Literal["START", "STOP"]
+Milliseconds = Annotated[int, Meta(description="Since 1970, UTC.")]
+Count = Annotated[int, Meta(ge=0)]
+
+
+class RetryDetails(Wire):
+    user: Count
+    platform: Count
+    resource: Count
+
+
+class JobSummary(Wire):
+    debug_id: str
+    name: str
+    username: str
+    state: State
+    sub_state: str
+    execution_type: ExecutionType
+    tags: list[str]
+    retries: Count
+    retry_details: RetryDetails
+    retry_delay_time: float | None
+    submission_time: Milliseconds
+    created_time: Milliseconds
+    launched_time: Milliseconds | None
+    completed_time: Milliseconds | None
+    app_exit_code: int | None
+    virtual_cluster: str
+    total_gpu_number: Count
+    total_task_number: Count
+    total_task_role_number: Count
+    job_priority: str | None
+
+
+class JobPage(Wire):
+    total_count: Count
+    data: list[JobSummary]
+
+
+class ExitSpec(Wire):
+    code: int
+    phrase: str
+    issuer: str
+    causer: str
+    type: str
+    stage: str
+    behavior: str
+    reaction: str
+    repro: list[str]
+    solution: list[str]
+    reason: str | UnsetType = UNSET
+
+
+class RuntimeExit(msgspec.Struct, rename="camel"):
+    exit_code: int
+    origin_user_exit_code: int | UnsetType = UNSET
+    matched_user_log_string: str | UnsetType = UNSET
+    matched_platform_log_string: str | UnsetType = UNSET
+    caught_exception: str | UnsetType | None = UNSET
+
+
+class ExitMessages(Wire):
+    container: None
+    runtime: RuntimeExit | None
+    launcher: str | None
+
+
+class JobStatus(Wire):
+    username: str
+    state: State
+    sub_state: str
+    execution_type: ExecutionType
+    retries: Count
+    retry_details: RetryDetails
+    retry_delay_time: float | None
+    submission_time: Milliseconds
+    created_time: Milliseconds
+    launched_time: Milliseconds | None
+    completed_time: Milliseconds | None
+    attempt_id: Count
+    attempt_state: str
+    app_id: str
+    app_progress: Literal[0, 1]
+    app_tracking_url: str
+    app_created_time: Milliseconds | None
+    app_launched_time: Milliseconds | None
+    app_completed_time: Milliseconds | None
+    app_exit_code: int | None
+    app_exit_spec: ExitSpec | None
+    app_exit_diagnostics: str | None
+    app_exit_messages: ExitMessages | None
+    app_exit_trigger_message: str | None
+    app_exit_trigger_task_role_name: str | None
+    app_exit_trigger_task_index: int | None
+    app_exit_type: str | None
+    virtual_cluster: str
+
+
+class TaskAttempt(Wire):
+    container_id: str
+    container_ip: str | None
+    container_node_name: str | None
+    container_ports: dict[str, str]
+    container_gpus: None
+    container_log: str
+    container_exit_code: int | None
+    container_exit_spec: ExitSpec | None
+    container_exit_diagnostics: str | None
+    attempt_id: Count
+    attempt_state: str
+    current_attempt_created_time: Milliseconds | None
+    current_attempt_launched_time: Milliseconds | None
+    current_attempt_completed_time: Milliseconds | None
+
+
+class TaskDetail(TaskAttempt):
+    task_index: Count
+    task_uid: str
+    task_state: str
+    retries: Count
+    accountable_retries: Count
+    created_time: Milliseconds
+    launched_time: Milliseconds | None
+    completed_time: Milliseconds | None
+
+
+class TaskRoleStatus(Wire):
+    name: str
+
+
+class TaskRole(Wire):
+    task_role_status: TaskRoleStatus
+    task_statuses: list[TaskDetail]
+
+
+class JobDetail(Wire):
+    debug_id: str
+    name: str
+    tags: list[str]
+    job_priority: str | None
+    job_status: JobStatus
+    task_roles: dict[str, TaskRole]
+
+
+class TaskStatus(Wire):
+    username: str
+    job_name: str
+    job_attempt_id: Count
+    task_role_name: str
+    task_index: Count
+    task_uid: str
+    task_state: str
+    retries: Count
+    accountable_retries: Count
+    created_time: Milliseconds
+    launched_time: Milliseconds | None
+    completed_time: Milliseconds | None
+    attempts: list[TaskAttempt]
+
+
+class LogLocation(Wire):
+    name: Literal["stdout", "stderr", "all"]
+    uri: str
+
+
+class LogLocations(Wire):
+    locations: list[LogLocation]
+
+
+class Event(Wire):
+    uid: str
+    framework_name: str
+    pod_uid: str | None
+    taskrole_name: str | None
+    task_name: str | None
+    task_index: int | None
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+    first_timestamp: str
+    last_timestamp: str
+    count: Count
+    source_component: str
+    source_host: str | None
+
+
+class Events(Wire):
+    total_count: Count
+    data: list[Event]
+
+
+class ExecutionWanted(msgspec.Struct):
+    value: ExecutionType
+
+
+JOB = Body({YAML: dict[str, Any], JSON: dict[str, Any]})
+WHICH = (
+    Query("username", about="Of these users; names separated by commas."),
+    Query("vc", about="In these virtual clusters."),
+    Query("state", about="In these states."),
+    Query("keyword", about="With this in the name of the user, the job or the virtual cluster."),
+    Query("tagsContain", about="With one of these tags."),
+    Query("tagsNotContain", about="With none of these tags."),
+    Query("jobPriority", about="Of these priorities; `default` is none."),
+    Query("order", about="FIELD,ASC or FIELD,DESC; by default submissionTime,DESC."),
+    Query("offset", Count),
+    Query("limit", Annotated[int, Meta(ge=0, le=50000)]),
+    Query("withTotalCount", bool, about="Answer with the number of all."),
+)
+_TAG = "job"
+
+OPERATIONS: dict[Handler, Operation] = {
+    jobs.submit: Operation("Hand a job in", _TAG, {202: SaidWithStatus}, (403, 404, 409, 422, 507), body=JOB),
+    jobs.list_jobs: Operation("List jobs", _TAG, {200: Either(list[JobSummary], JobPage)}, query=WHICH),
+    jobs.detail: Operation("A job, with one attempt of it", _TAG, {200: JobDetail}),
+    jobs.config: Operation("The job as submitted, its secrets masked", _TAG, {200: Text(YAML)}),
+    jobs.execution_type: Operation(
+        "Stop a job", _TAG, {202: SaidWithStatus}, (403,), body=json_or_form(ExecutionWanted)
+    ),
+    jobs.events: Operation(
+        "What happened to a job", _TAG, {200: Events}, query=(Query("type", about="Normal or Warning."),)
+    ),
+    jobs.task_attempts: Operation("Every attempt of a task", _TAG, {200: TaskStatus}),
+    tasklogs.locations: Operation(
+        "Where a task's logs are",
+        _TAG,
+        {200: LogLocations},
+        query=(Query("tail-mode", bool), Query("tailMode", bool)),
+    ),
+    tasklogs.read_log: Operation(
+        "A task's log",
+        "log",
+        {200: Text(TEXT, binary=True), 206: Text(TEXT, binary=True), 416: None},
+        query=(
+            Query("pod-uid", required=True),
+            Query("token", about="From the log's location; else a token of the API is needed."),
+            Query("tail-mode", bool, about="The last 16384 bytes."),
+            Query("follow", bool, about="Stay until the task is over."),
+            Query("start", Count, about="With follow: from this offset."),
+            Query("username"),
+            Query("framework-name"),
+            Query("taskrole"),
+        ),
+    ),
+    follow.follow: Operation(
+        "A job's states, events and log as they come; see the contributors' page on architecture",
+        _TAG,
+        {200: Text(follow.MEDIA_TYPE, binary=True)},
+        query=(
+            Query("role"),
+            Query("index", Count),
+            Query("stream", Literal["stdout", "stderr", "all"]),
+            Query("from", about="ATTEMPT.TASKATTEMPT:OFFSET."),
+            Query("tail", Count, about="Only the last so many lines of what is there."),
+            Query("follow", bool, about="Whether to stay until the job is over; by default yes."),
+        ),
+    ),
+}

@@ -1,0 +1,164 @@
+"""Version 1, for clients of old."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from paicluster.api.description.jobs import (
+    WHICH,
+    Count,
+    ExecutionType,
+    ExecutionWanted,
+    ExitMessages,
+    ExitSpec,
+    Milliseconds,
+    RetryDetails,
+    State,
+    TaskRoleStatus,
+)
+from paicluster.api.description.operation import (
+    JSON,
+    YAML,
+    Body,
+    Handler,
+    Operation,
+    Query,
+    Said,
+    Text,
+    Wire,
+    json_or_form,
+)
+from paicluster.api.v1 import clusters, jobs, tasklogs
+
+_TAG = "version 1"
+
+
+class JobSummaryV1(Wire):
+    name: str
+    username: str
+    state: State
+    sub_state: str
+    execution_type: ExecutionType
+    retries: Count
+    retry_details: RetryDetails
+    created_time: Milliseconds
+    completed_time: Milliseconds | None
+    app_exit_code: int | None
+    virtual_cluster: str
+    total_gpu_number: Count
+    total_task_number: Count
+    total_task_role_number: Count
+
+
+class JobStatusV1(Wire):
+    username: str
+    virtual_cluster: str
+    state: State
+    sub_state: str
+    created_time: Milliseconds
+    completed_time: Milliseconds | None
+    execution_type: ExecutionType
+    retries: Count
+    retry_details: RetryDetails
+    app_id: str
+    app_progress: Literal[0, 1]
+    app_tracking_url: str
+    app_launched_time: Milliseconds | None
+    app_completed_time: Milliseconds | None
+    app_exit_code: int | None
+    app_exit_spec: ExitSpec | None
+    app_exit_trigger_message: str | None
+    app_exit_trigger_task_role_name: str | None
+    app_exit_trigger_task_index: int | None
+    app_exit_diagnostics: str | None
+    app_exit_messages: ExitMessages | None
+    app_exit_type: str | None
+
+
+class TaskV1(Wire):
+    task_index: Count
+    task_state: str
+    container_id: str
+    container_ip: str | None
+    container_ports: dict[str, str]
+    container_gpus: int | None
+    container_log: str
+    container_exit_code: int | None
+
+
+class TaskRoleV1(Wire):
+    task_role_status: TaskRoleStatus
+    task_statuses: list[TaskV1]
+
+
+class JobDetailV1(Wire):
+    name: str
+    job_status: JobStatusV1
+    task_roles: dict[str, TaskRoleV1]
+
+
+class ResourcesV1(Wire):
+    memory: float
+    v_cores: float
+    gpus: Count = msgspec.field(name="GPUs")
+
+
+class VirtualClusterV1(Wire):
+    capacity: float
+    max_capacity: float
+    used_capacity: float
+    num_active_jobs: Count
+    num_jobs: Count
+    num_pending_jobs: Count
+    resources_used: ResourcesV1
+    resources_total: ResourcesV1
+    dedicated: bool
+    node_list: list[str]
+    status: Literal["RUNNING", "STOPPED", "DRAINING"]
+
+
+class SshContainer(Wire):
+    id: str
+    ssh_ip: str
+    ssh_port: str
+
+
+class SshKeyPair(Wire):
+    folder_path: str
+    public_key_file_name: str
+    private_key_file_name: str
+    private_key_direct_download_link: str
+
+
+class SshInfo(Wire):
+    containers: list[SshContainer]
+    key_pair: SshKeyPair
+
+
+_JOB = Body({JSON: dict[str, Any]})
+_PAGE = Text("text/html")
+
+OPERATIONS: dict[Handler, Operation] = {
+    jobs.list_jobs: Operation("List jobs", _TAG, {200: list[JobSummaryV1]}, query=WHICH),
+    jobs.submit: Operation("Hand a job in", _TAG, {202: Said}, (403, 404, 409, 422, 507), body=_JOB),
+    jobs.detail: Operation("A job", _TAG, {200: JobDetailV1}),
+    jobs.remove: Operation("Remove a job that is over", _TAG, {202: Said}, (403, 409)),
+    jobs.config: Operation("The job as submitted", _TAG, {200: (dict[str, Any], Text(YAML))}),
+    jobs.ssh: Operation("How to reach a job's tasks by SSH", _TAG, {200: SshInfo}, (403,)),
+    jobs.execution_type: Operation(
+        "Stop a job", _TAG, {202: Said}, (403,), body=json_or_form(ExecutionWanted)
+    ),
+    clusters.list_clusters: Operation("All virtual clusters", _TAG, {200: dict[str, VirtualClusterV1]}),
+    clusters.one_cluster: Operation("A virtual cluster", _TAG, {200: VirtualClusterV1}, (400,)),
+    tasklogs.list_files: Operation("The logs of a task", "log", {200: _PAGE}, (401,), token=False),
+    tasklogs.read_file: Operation(
+        "A log of a task",
+        "log",
+        {200: (_PAGE, Text())},
+        (401,),
+        query=(Query("start", int, about="Counted from the end when negative."),),
+        token=False,
+    ),
+}

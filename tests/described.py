@@ -1,0 +1,89 @@
+"""Holds answers against the description the server serves of itself: status, type and shape."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cached_property
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
+
+_HERE = "urn:description"
+
+
+class Description:
+    """`/openapi.json`, and whether what came back is what it promised."""
+
+    def __init__(self, document: dict[str, Any]):
+        self.document = document
+        registry: Registry[Any] = Registry()
+        self._registry = registry.with_resource(_HERE, Resource.from_contents(document, DRAFT202012))
+        self._validators: dict[str, Draft202012Validator] = {}
+        self.seen: set[tuple[str, str, int]] = set()
+
+    @cached_property
+    def _templates(self) -> list[tuple[re.Pattern[str], str]]:
+        # The more of an address is fixed, the sooner it is tried, as the router does.
+        ordered = sorted(self.document["paths"], key=lambda path: (path.count("{"), -len(path)))
+        return [(re.compile(_pattern(path)), path) for path in ordered]
+
+    def hold(self, method: str, url: str, status: int, headers: dict[str, str], body: bytes) -> None:
+        """Fails when this answer was not described."""
+        path = unquote(urlsplit(url).path)
+        if path.startswith("/rest-server/"):
+            path = path.removeprefix("/rest-server")
+        where = f"{method} {url[:120]} -> {status}"
+        template = self._template(path, method.lower())
+        if template is None:
+            assert status in (404, 501), f"{where}: no such route is described"
+            return
+        operation = self.document["paths"][template][method.lower()]
+        self.seen.add((method, template, status))
+        answer = operation["responses"].get(str(status))
+        assert answer is not None, (
+            f"{where}: the description of {template} knows no such status; {body[:300]!r}"
+        )
+        contents = answer.get("content")
+        if contents is None:
+            assert not body, f"{where}: described without a body, and has {body[:100]!r}"
+            return
+        media = headers.get("content-type", "").partition(";")[0].strip()
+        assert media in contents, f"{where}: {media!r} is not among {sorted(contents)}"
+        if media == "application/json" and "schema" in contents[media]:
+            slash = template.replace("~", "~0").replace("/", "~1")
+            self._validate(
+                f"{_HERE}#/paths/{slash}/{method.lower()}/responses/{status}/content/application~1json/schema",
+                json.loads(body),
+                where,
+            )
+
+    def _template(self, path: str, method: str) -> str | None:
+        return next(
+            (
+                template
+                for pattern, template in self._templates
+                if method in self.document["paths"][template] and pattern.fullmatch(path)
+            ),
+            None,
+        )
+
+    def _validate(self, reference: str, value: Any, where: str) -> None:
+        validator = self._validators.get(reference)
+        if validator is None:
+            validator = Draft202012Validator(
+                {"$ref": reference.replace("{", "%7B").replace("}", "%7D")}, registry=self._registry
+            )
+            self._validators[reference] = validator
+        error = next(iter(validator.iter_errors(value)), None)
+        if error is not None:
+            place = "/".join(map(str, error.absolute_path)) or "(the whole)"
+            raise AssertionError(f"{where}: {place}: {error.message[:600]}")
+
+
+def _pattern(path: str) -> str:
+    parts = re.split(r"(\{\w+\})", path)
+    return "".join("[^/]+" if part.startswith("{") else re.escape(part) for part in parts)

@@ -1,0 +1,73 @@
+"""Clusters with a small team, for the tests of what stands between the network and the routes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+for _room in ("api", "cluster"):
+    sys.path.insert(0, str(Path(__file__).parent.parent / _room))
+
+from team import PASSWORD, PEOPLE, TeamCluster
+
+from paicluster.auth.passwords import hash_password
+from paicluster.store import Store, users
+
+MACHINE = ("--cpus", "64", "--memory-mb", "65536", "--gpus", "4", "--allow-shared-account")
+
+
+def add_people(home: Path, names: tuple[str, ...] = PEOPLE, password: str = PASSWORD) -> None:
+    """Users in a home nobody has started yet."""
+    home.mkdir(parents=True, exist_ok=True)
+    store = Store.open(home / "cluster.db")
+    hashed = hash_password(password)
+    for who in names:
+        admin = who == "admin"
+        store.write_sync(lambda conn, w=who, a=admin: users.add_user(conn, w, hashed, created_ms=0, admin=a))
+    store.close()
+
+
+NewTeam = Callable[..., TeamCluster]
+
+
+@pytest.fixture
+def new_team(tmp_path: Path) -> Iterator[NewTeam]:
+    """Starts clusters with `admin`, `alice` and `bob`; ``config`` is what their file says."""
+    running: list[TeamCluster] = []
+
+    def start(config: str = "", names: tuple[str, ...] = PEOPLE) -> TeamCluster:
+        home = tmp_path / f"home-{len(running)}"
+        add_people(home, names)
+        options = MACHINE
+        if config:
+            file = tmp_path / f"cluster-{len(running)}.yaml"
+            file.write_text(config)
+            options = ("--config", str(file), *MACHINE)
+        cluster = TeamCluster(home, options)
+        running.append(cluster)
+        cluster.start()
+        cluster.tokens = {who: cluster.log_in(who) for who in names[:3]}
+        cluster.user, cluster.token = "alice", cluster.tokens["alice"]
+        return cluster
+
+    yield start
+    for cluster in running:
+        cluster.close()
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluster]:
+    """One cluster for the tests of a file, as the settings have it by default."""
+    home = tmp_path_factory.mktemp("edge") / "home"
+    add_people(home)
+    cluster = TeamCluster(home, MACHINE)
+    try:
+        cluster.start()
+        cluster.tokens = {who: cluster.log_in(who) for who in PEOPLE}
+        cluster.user, cluster.token = "alice", cluster.tokens["alice"]
+        yield cluster
+    finally:
+        cluster.close()
