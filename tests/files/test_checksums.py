@@ -1,0 +1,56 @@
+"""The checksum is the one Hadoop computes."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from pathlib import Path
+
+import pytest
+from test_storing_files import put
+
+from paicluster.files import Person, Storage, checksum
+
+
+def _crc32c(data: bytes) -> int:
+    """By the definition, bit by bit."""
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+    return value ^ 0xFFFFFFFF
+
+
+def _hadoop(data: bytes, block: int) -> bytes:
+    md5s = b""
+    for start in range(0, len(data), block):
+        part = data[start : start + block]
+        sums = [_crc32c(part[i : i + 512]) for i in range(0, len(part), 512)]
+        md5s += hashlib.md5(b"".join(struct.pack(">I", s) for s in sums)).digest()
+    return hashlib.md5(md5s).digest()
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 4096, 5000])
+def test_small_files_have_one_block(storage: Storage, alice: Person, size: int) -> None:
+    data = bytes(i % 251 for i in range(size))
+    put(storage, "/user/alice/file", data, alice)
+    name, digest = storage.checksum("/user/alice/file", alice)
+    assert name == "MD5-of-0MD5-of-512CRC32C"
+    assert digest == struct.pack(">iq", 512, 0) + _hadoop(data, 1 << 27)
+
+
+def test_larger_files_are_summed_block_by_block(
+    storage: Storage, alice: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checksum, "BLOCK_SIZE", 2048)
+    data = bytes(i % 253 for i in range(5000))
+    put(storage, "/user/alice/file", data, alice)
+    name, digest = storage.checksum("/user/alice/file", alice)
+    assert name == "MD5-of-4MD5-of-512CRC32C"
+    assert digest == struct.pack(">iq", 512, 4) + _hadoop(data, 2048)
+
+
+def test_the_reference_is_right() -> None:
+    assert _crc32c(b"123456789") == 0xE3069283
+    assert Path(checksum.__file__).exists()

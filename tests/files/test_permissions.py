@@ -1,0 +1,243 @@
+"""Homes are private, teams share, and nobody gets further than his rights."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_storing_files import names, put, read, refused
+
+from openpaisdk.errors import PaiError
+from paicluster.files import Need, Person, Storage
+from paicluster.files import records as records_module
+
+
+def test_a_home_is_its_owners_alone(storage: Storage, alice: Person, bob: Person, admin: Person) -> None:
+    put(storage, "/user/alice/file", b"mine", alice)
+    for attempt in (
+        lambda: storage.open_read("/user/alice/file", bob),
+        lambda: storage.status("/user/alice/file", bob),
+        lambda: storage.list("/user/alice", bob),
+        lambda: storage.stage("/user/alice/new", bob, overwrite=True),
+        lambda: storage.stage("/user/alice/file", bob, overwrite=True),
+        lambda: storage.delete("/user/alice/file", bob, recursive=True),
+        lambda: storage.delete("/user/alice", bob, recursive=True),
+        lambda: storage.rename("/user/alice/file", "/user/bob/file", bob),
+        lambda: storage.rename("/user/alice", "/user/bob/alice", bob),
+        lambda: storage.make_dirs("/user/carla", bob),
+        lambda: storage.summary("/user/alice", bob),
+        lambda: storage.checksum("/user/alice/file", bob),
+        lambda: storage.set_mode("/user/alice", bob, 0o777),
+        lambda: storage.set_times("/user/alice/file", bob, modified_ms=1),
+        lambda: storage.concat("/user/bob/file", ["/user/alice/file"], bob),
+    ):
+        with refused("ForbiddenFileError"):
+            put(storage, "/user/bob/file", b"", bob, overwrite=True)
+            attempt()
+    assert read(storage, "/user/alice/file", admin) == b"mine"
+
+
+def test_the_refusal_says_what_hadoop_says(storage: Storage, alice: Person, bob: Person) -> None:
+    with pytest.raises(PaiError) as refusal:
+        storage.list("/user/alice", bob)
+    assert refusal.value.message == (
+        'Permission denied: user=bob, access=READ_EXECUTE, inode="/user/alice":alice:alice:drwx------'
+    )
+
+
+def test_a_team_shares_its_folder_whatever_mode_its_clients_ask_for(
+    storage: Storage, alice: Person, bob: Person, carol: Person
+) -> None:
+    storage.make_dirs("/shared/vision/run/one", alice, 0o700)
+    put(storage, "/shared/vision/run/one/file", b"alice", alice)
+    assert read(storage, "/shared/vision/run/one/file", bob) == b"alice"
+    put(storage, "/shared/vision/run/one/file", b"bob", bob, overwrite=True)
+    assert storage.delete("/shared/vision/run", alice, recursive=True)
+    with refused("ForbiddenFileError"):
+        storage.list("/shared/vision", carol)
+
+
+def test_everybody_may_make_the_folder_of_his_own_name_in_the_root(
+    storage: Storage, alice: Person, bob: Person
+) -> None:
+    put(storage, "/alice/workspace/code.tar.gz", b"x", alice)
+    assert storage.status("/alice", alice).record == ("alice", "alice", 0o700)
+    with refused("ForbiddenFileError"):
+        storage.make_dirs("/alice/x", bob)
+    with refused("ForbiddenFileError"):
+        storage.make_dirs("/carla/x", bob)
+    with refused("ForbiddenFileError"):
+        storage.stage("/bob", bob, overwrite=True)
+    assert storage.delete("/alice", alice, recursive=True)
+
+
+def test_where_everybody_writes_each_removes_only_his_own(
+    storage: Storage, alice: Person, bob: Person
+) -> None:
+    put(storage, "/Output/alice/job/result", b"x", alice)
+    put(storage, "/tmp/note", b"x", alice)
+    storage.set_mode("/tmp/note", alice, 0o666)
+    for attempt in (
+        lambda: storage.delete("/tmp/note", bob, recursive=False),
+        lambda: storage.delete("/tmp", bob, recursive=True),
+        lambda: storage.rename("/tmp/note", "/user/bob/note", bob),
+        lambda: storage.stage("/tmp/note", bob, overwrite=True),
+        lambda: storage.delete("/Output/alice", bob, recursive=True),
+    ):
+        with refused("ForbiddenFileError"):
+            attempt()
+    assert storage.delete("/tmp/note", alice, recursive=False)
+
+
+def test_a_mode_opens_and_closes_a_file(storage: Storage, alice: Person, bob: Person) -> None:
+    storage.set_mode("/user/alice", alice, 0o755)
+    put(storage, "/user/alice/file", b"x", alice)
+    assert read(storage, "/user/alice/file", bob) == b"x"
+    storage.set_mode("/user/alice/file", alice, 0o600)
+    with refused("ForbiddenFileError"):
+        storage.open_read("/user/alice/file", bob)
+    storage.set_mode("/user/alice/file", alice, 0o000)
+    with refused("ForbiddenFileError"):
+        storage.open_read("/user/alice/file", alice)
+    storage.set_mode("/user/alice/file", alice, 0o400)
+    storage.check("/user/alice/file", alice, Need.READ)
+    with refused("ForbiddenFileError"):
+        storage.check("/user/alice/file", alice, Need.READ | Need.WRITE)
+
+
+def test_a_folder_is_deleted_only_by_whoever_may_empty_all_of_it(
+    storage: Storage, alice: Person, bob: Person
+) -> None:
+    storage.make_dirs("/shared/vision/bobs/deep", bob)
+    put(storage, "/shared/vision/bobs/deep/file", b"x", bob)
+    storage.set_mode("/shared/vision/bobs/deep", bob, 0o700)
+    with refused("ForbiddenFileError"):
+        storage.delete("/shared/vision/bobs", alice, recursive=True)
+    assert read(storage, "/shared/vision/bobs/deep/file", bob) == b"x"
+
+
+def test_only_an_administrator_gives_files_away(
+    storage: Storage, alice: Person, carol: Person, admin: Person
+) -> None:
+    put(storage, "/user/alice/file", b"x", alice)
+    with refused("ForbiddenFileError"):
+        storage.set_owner("/user/alice/file", alice, owner="bob")
+    with refused("ForbiddenFileError"):
+        storage.set_owner("/user/alice/file", alice, group="elsewhere")
+    with refused("InvalidPathError"):
+        storage.set_owner("/user/alice/file", admin, owner="a:b")
+    storage.set_owner("/user/alice/file", alice, group="vision")
+    storage.set_owner("/user/alice/file", admin, owner="carol")
+    assert storage.status("/user/alice/file", alice).record == ("carol", "vision", 0o644)
+
+
+def test_owners_and_modes_outlive_the_server_and_go_along_with_a_rename(
+    tmp_path: Path, alice: Person, bob: Person
+) -> None:
+    storage = Storage(tmp_path)
+    storage.welcome(alice)
+    storage.make_dirs("/user/alice/a", alice, 0o711)
+    put(storage, "/user/alice/a/file", b"x", alice)
+    storage.set_mode("/user/alice/a/file", alice, 0o640)
+    storage.rename("/user/alice/a", "/user/alice/b", alice)
+    storage.close()
+    storage = Storage(tmp_path)
+    assert storage.status("/user/alice/b", alice).record == ("alice", "alice", 0o711)
+    assert storage.status("/user/alice/b/file", alice).record == ("alice", "alice", 0o640)
+    storage.close()
+
+
+def test_what_was_put_there_by_hand_belongs_to_the_owner_of_the_place(
+    storage: Storage, alice: Person, bob: Person
+) -> None:
+    (storage.root / "user/alice/by-hand").write_bytes(b"x")
+    (storage.root / "data").mkdir()
+    (storage.root / "data/set").write_bytes(b"x")
+    assert storage.status("/user/alice/by-hand", alice).record.owner == "alice"
+    assert storage.status("/data/set", bob).record.owner == "admin"
+    with refused("ForbiddenFileError"):
+        storage.stage("/data/set", bob, overwrite=True)
+
+
+def test_a_disk_without_attributes_keeps_modes_and_gives_owners_by_place(
+    tmp_path: Path, alice: Person, bob: Person, admin: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records_module, "disk_keeps_records", lambda fd: False)
+    storage = Storage(tmp_path)
+    for who in (alice, bob):
+        storage.welcome(who)
+    put(storage, "/user/alice/file", b"x", alice)
+    assert storage.status("/user/alice/file", alice).record == ("alice", "alice", 0o644)
+    with refused("ForbiddenFileError"):
+        storage.open_read("/user/alice/file", bob)
+    storage.set_mode("/user/alice", alice, 0o711)
+    assert read(storage, "/user/alice/file", bob) == b"x"
+    put(storage, "/shared/vision/file", b"x", bob)
+    assert read(storage, "/shared/vision/file", alice) == b"x"
+    with refused("UnsupportedStorageError"):
+        storage.set_owner("/user/alice/file", admin, owner="bob")
+    storage.close()
+
+
+def test_a_name_that_is_no_name_gets_no_home(storage: Storage) -> None:
+    for name in ("..", ".", "a/b", "", "a:b"):
+        storage.welcome(Person(name))
+    assert names(storage, "/user", Person("x")) == ["admin", "alice", "bob", "carol"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_an_ordinary_account_can_serve_it_too(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    for parent in tmp_path.parents:
+        if parent == Path("/tmp"):
+            break
+        parent.chmod(parent.stat().st_mode | 0o711)
+    program = """
+import os, sys
+from pathlib import Path
+from paicluster.files import Person, Storage
+os.setgid(65534); os.setuid(65534)
+storage, alice = Storage(Path(sys.argv[1]) / "storage"), Person("alice")
+storage.welcome(alice)
+staged = storage.stage("/user/alice/file", alice, overwrite=False); staged.write(b"x"); staged.commit()
+storage.set_mode("/user/alice/file", alice, 0)
+storage.set_mode("/user/alice/file", alice, 0o600)
+os.close(storage.open_read("/user/alice/file", alice).fd)
+print(storage.status("/user/alice/file", alice).record)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "owner='alice'" in done.stdout, done.stderr
+
+
+def test_descriptors_are_given_back(storage: Storage, alice: Person, bob: Person) -> None:
+    put(storage, "/user/alice/a/b/file", b"x", alice)
+
+    def everything() -> None:
+        put(storage, "/user/alice/a/n/m/file", b"x", alice)
+        storage.list("/user/alice/a", alice)
+        storage.summary("/user/alice", alice)
+        storage.rename("/user/alice/a/n", "/user/alice/a/o", alice)
+        storage.delete("/user/alice/a/o", alice, recursive=True)
+        storage.checksum("/user/alice/a/b/file", alice)
+        for path in ("/user/alice/a/b/file/x", "/user/alice/none/x", "/user/alice/a/../b"):
+            with pytest.raises(PaiError):
+                storage.open_read(path, alice)
+        with pytest.raises(PaiError):
+            storage.open_read("/user/alice/a/b/file", bob)
+        with pytest.raises(PaiError):
+            storage.make_dirs("/user/alice/a/b/file/x/y", alice)
+
+    everything()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        everything()
+    assert len(os.listdir("/proc/self/fd")) == before
