@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from openpaisdk.errors import ProtocolError
-from openpaisdk.protocol.extras import additions
+from openpaisdk.protocol.extras import RUNTIME_PLUGIN, additions
 from openpaisdk.protocol.model import MASK, Deployment, Job, Prerequisite, Resources, Secrets, TaskRole
 from openpaisdk.protocol.problems import Problem, judge
 from openpaisdk.protocol.references import check
@@ -161,6 +161,11 @@ def task_script(role: TaskRole | str, job: Job) -> str:
     """
     task_role = job.role(role) if isinstance(role, str) else role
     commands = (*task_role.pre_commands, *task_role.commands, *task_role.post_commands)
+    if task_role.prerequisites or RUNTIME_PLUGIN in job.extras:
+        from openpaisdk.protocol.plugins import around
+
+        before, after = around(task_role, job)
+        commands = (*before, *commands, *after)
     text = "\n".join(commands)
     if "<%" in text:
         scopes = _scopes(task_role, job)
