@@ -11,6 +11,7 @@ from starlette.requests import Request
 from openpaisdk.errors import Forbidden, InvalidParameters, NotFound
 from openpaisdk.protocol import Job, mask_secrets
 from openpaisdk.protocol.states import framework_name
+from paicluster.api.audit import note
 from paicluster.api.context import Context, context
 from paicluster.auth.tokens import Identity
 from paicluster.scheduler.needs import Request as Wanted
@@ -38,12 +39,9 @@ async def admit(
     was submitted where that was a version 1 job.
     """
     ctx = context(request)
+    note(request, f"{identity.username}~{job.name}")
     _check_sources(ctx, job)
-    if job.virtual_cluster not in ctx.shares:
-        raise Forbidden(
-            f"User {identity.username} is not allowed to do operation in {job.virtual_cluster}.",
-            hint=f"There is {', '.join(ctx.shares)}.",
-        )
+    _check_cluster(ctx, identity, job.virtual_cluster)
     if job.total_tasks > MOST_TASKS:
         raise InvalidParameters(f"A job may have {MOST_TASKS} tasks at most; this one has {job.total_tasks}.")
     wanted = request_of(job, identity.username)
@@ -77,6 +75,19 @@ async def admit(
             body_sha256=hashlib.sha256(body).hexdigest() if key is not None else "",
         ),
     )
+
+
+def _check_cluster(ctx: Context, identity: Identity, vc: str) -> None:
+    if vc not in ctx.shares or not identity.access.may_use(vc):
+        raise Forbidden(
+            f"User {identity.username} is not allowed to do operation in {vc}.",
+            hint=f"There is {', '.join(name for name in ctx.shares if identity.access.may_use(name))}.",
+        )
+    if vc in ctx.virtual_clusters.stopped:
+        raise Forbidden(
+            f"The virtual cluster {vc} is stopped: it takes no jobs now.",
+            hint="Choose another one, or ask an administrator to start it.",
+        )
 
 
 def _check_sources(ctx: Context, job: Job) -> None:
