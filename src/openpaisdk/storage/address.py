@@ -1,4 +1,4 @@
-"""Where a file is: ``pai://<cluster>/<storage>/<path>``, ``hdfs://HOST[:PORT]/path``, ``-``, or a local path."""
+"""Where a file is: ``pai://<cluster>/<storage>/<path>``, ``hdfs://HOST[:PORT]/path``, ``-``, a local path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ USER_NAME = "${PAI_USER_NAME}"
 
 
 class Place:
-    """An address, taken apart. ``path`` is absolute on a storage; ``is_folder`` when a slash was at its end."""
+    """An address, taken apart. ``path`` is absolute on a storage; ``is_folder``: a slash was at its end."""
 
     __slots__ = ("cluster", "host", "is_folder", "kind", "path", "storage", "text")
 
@@ -59,7 +59,7 @@ def read_place(text: str) -> Place:
         if not cluster or not storage:
             raise UsageError(
                 f"{text!r} is not whole: it must name a cluster and a storage.",
-                hint="pai://<cluster>/<storage>/<path>; pai list-storages shows the storages, 0 is the selected one.",
+                hint="pai://<cluster>/<storage>/<path>; pai list-storages shows them, 0 is the selected one.",
             )
         return Place(
             PAI, text, clean(path, text), cluster=cluster, storage=storage, is_folder=_ends_in_slash(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import BinaryIO
+    from typing import IO
 
     from openpaisdk.storage.entries import Facts
 
@@ -21,7 +21,7 @@ class Spool:
 
     def __init__(self) -> None:
         self.held: list[Item] = []
-        self.file: BinaryIO | None = None
+        self.file: IO[bytes] | None = None
         self.count = 0
         self.size = 0
         self.largest: list[tuple[int, str]] = []

@@ -1,0 +1,194 @@
+"""What every kind of storage can do, and a file on its way in or out of one.
+
+A backend is asked from several threads at once. Paths are absolute, with ``/`` between their parts.
+"""
+
+from __future__ import annotations
+
+from openpaisdk.errors import PaiError, UsageError
+from openpaisdk.storage.entries import join
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from openpaisdk.storage.entries import Entry, Facts, Folder
+
+    Chunks = Iterator[bytes | memoryview]
+    Range = tuple[int, int]
+    """Offset and length."""
+
+PART_BYTES = 16 << 20
+"""What a large file is cut into: each part travels, is verified and is resumed by itself."""
+CHUNK = 1 << 20
+MARK = ".pai-part"
+"""How the names of unfinished copies end, on every kind of storage. They never travel themselves."""
+CHANGED = "ChangedFileError"
+FULL = "StorageFullError"
+
+
+class Outgoing:
+    """A file being read: its facts when it was opened, and ranges of its bytes."""
+
+    size: int
+    mtime_ns: int
+    mode: int
+    key: str
+    """Names this very content: another size, time or place gives another key."""
+
+    def chunks(self, offset: int, length: int) -> Chunks:
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise when the file is not the one any more that was opened."""
+
+    def fileno(self) -> int:
+        """A descriptor the kernel can copy from; -1 where there is none."""
+        return -1
+
+    def close(self) -> None:
+        pass
+
+
+class Incoming:
+    """A file being written beside its target, which stays as it is until ``finish``.
+
+    ``size`` may be -1 when it is not known; then parts come in order.
+    """
+
+    size: int
+    in_order = False
+    """Whether the ranges must come one after the other."""
+
+    def missing(self) -> list[Range]:
+        """What has not arrived yet; an interrupted copy of the same content is taken up."""
+        raise NotImplementedError
+
+    def put(self, offset: int, length: int, chunks: Callable[[], Chunks]) -> None:
+        """Write one range. ``chunks`` may be asked for again when the way was cut."""
+        raise NotImplementedError
+
+    def fileno(self) -> int:
+        return -1
+
+    def mark(self, offset: int, length: int) -> None:
+        """A range was written through ``fileno``."""
+
+    def finish(self, size: int) -> None:
+        """Put it in the target's place, whole."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Leave what has arrived for the next try."""
+
+    def abandon(self) -> None:
+        """Remove what has arrived: it will not be continued."""
+        self.close()
+
+
+class Backend:
+    """A storage. What one kind cannot do better has its plain way here."""
+
+    where = ""
+    """What people call it: ``pai://team/home`` or this machine."""
+    is_local = False
+    packs = False
+    """Whether small files can travel packed (``send_pack``, ``fetch_pack``)."""
+    names_are_hdfs = False
+
+    def status(self, path: str) -> Entry | None:
+        raise NotImplementedError
+
+    def listing(self, path: str) -> list[Entry]:
+        """What lies in a folder, by name."""
+        raise NotImplementedError
+
+    def walk(self, path: str) -> Iterator[Folder]:
+        """All folders below one, in the order of ``entries.order``."""
+        return walk_by_listing(self, path, "")
+
+    def open(self, path: str, facts: Facts | None = None) -> Outgoing:
+        raise NotImplementedError
+
+    def begin(self, path: str, outgoing: Facts, key: str) -> Incoming:
+        raise NotImplementedError
+
+    def make_folder(self, path: str) -> None:
+        raise NotImplementedError
+
+    def delete(self, path: str) -> None:
+        """A file, or a folder with all that is in it."""
+        raise NotImplementedError
+
+    def rename(self, path: str, target: str) -> None:
+        raise NotImplementedError
+
+    def free(self, path: str) -> int | None:
+        """How many bytes have room; None when nobody can say."""
+        return None
+
+    def send_pack(self, base: str, pack: bytes) -> list[tuple[str, PaiError]]:
+        raise NotImplementedError
+
+    def fetch_pack(self, base: str, names: list[str]) -> bytes:
+        raise NotImplementedError
+
+    def place(self, path: str, content: bytes | memoryview, mtime_ns: int, mode: int) -> None:
+        """A small file, whole or not at all."""
+        key = key_of(self.where, path, mtime_ns, len(content))
+        incoming = self.begin(path, (len(content), mtime_ns, mode), key)
+        try:
+            incoming.put(0, len(content), lambda: iter((content,)))
+            incoming.finish(len(content))
+        except BaseException:
+            incoming.abandon()
+            raise
+
+    def shown(self, path: str) -> str:
+        return self.where + path
+
+    def close(self) -> None:
+        pass
+
+
+def walk_by_listing(backend: Backend, path: str, base: str) -> Iterator[Folder]:
+    """One question a folder: for storages that know no better."""
+    from openpaisdk.storage.entries import Folder
+
+    files: dict[str, Facts] = {}
+    folders: list[str] = []
+    for entry in backend.listing(path):
+        if entry.is_folder:
+            folders.append(entry.name)
+        else:
+            files[entry.name] = (entry.size, entry.mtime_ns, entry.mode)
+    folders.sort()
+    yield Folder(base, files, folders)
+    for name in folders:
+        yield from walk_by_listing(backend, f"{path.rstrip('/')}/{name}", join(base, name))
+
+
+def parts(size: int, part_bytes: int = PART_BYTES) -> list[Range]:
+    """The ranges a file is cut into. An empty file has one, empty."""
+    if size == 0:
+        return [(0, 0)]
+    return [(at, min(part_bytes, size - at)) for at in range(0, size, part_bytes)]
+
+
+def key_of(*said: object) -> str:
+    """A short name for this very content, the same in every run."""
+    from openpaisdk.parcels.hashing import BLAKE2B, of_bytes
+
+    return of_bytes("\0".join(map(str, said)).encode("utf-8", "surrogateescape"), BLAKE2B).hex()[:16]
+
+
+def changed(what: str, how: str = "changed") -> PaiError:
+    return PaiError(
+        f"{what} {how} while it was copied; the target is as it was.",
+        code=CHANGED,
+        hint="Copy it again when nobody writes to it.",
+    )
+
+
+def no_such(what: str) -> UsageError:
+    return UsageError(f"{what}: there is no such file or folder.")

@@ -1,0 +1,394 @@
+"""The engine: carries out a plan. Many files at a time, large ones in parts, small ones packed.
+
+What fails for one file does not stop the others; what would fail for all (no room, no way) stops everything.
+Nothing is left torn: a target is the old file or the new one, and what was begun can be continued.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from openpaisdk.errors import ConnectionFailed, PaiError, Unauthorized, Unavailable
+from openpaisdk.parcels import records
+from openpaisdk.parcels.hashing import ALGORITHMS, of_bytes, preferred
+from openpaisdk.storage.backend import CHANGED, FULL, changed
+from openpaisdk.storage.entries import largest
+from openpaisdk.storage.plan import Plan, counted, named
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from openpaisdk.storage.backend import Backend, Incoming, Outgoing, Range
+    from openpaisdk.storage.entries import Facts
+
+    Item = tuple[str, Facts]
+    Unit = Callable[[], None]
+
+WORKERS = 4
+
+
+class Progress:
+    """How far we are; whoever draws it looks from outside."""
+
+    def __init__(self, files: int = 0, size: int = 0):
+        self.files_in_all = files
+        self.bytes_in_all = size
+        self.files = 0
+        self.bytes = 0
+
+
+class Failure:
+    __slots__ = ("error", "path")
+
+    def __init__(self, path: str, error: PaiError):
+        self.path = path
+        self.error = error
+
+
+class Engine:
+    def __init__(self, plan: Plan, source: Backend, target: Backend, *, workers: int = WORKERS):
+        self.plan = plan
+        self.source = source
+        self.target = target
+        self.workers = workers
+        self.progress = Progress(plan.new.count, plan.new.size)
+        self.failures: list[Failure] = []
+        self.stopped: BaseException | None = None
+        self._lock = threading.Lock()
+        self._open: list[_Large] = []
+        self._folders: set[str] = set()
+
+    def run(self, watch: Callable[[Progress], None] | None = None) -> None:
+        """Do all of it. ``watch`` is called now and then, from this thread."""
+        units = _Shared(self._units())
+        count = min(self.workers, max(1, self.plan.new.count))
+        threads = [
+            threading.Thread(target=self._work, args=(units,), daemon=True, name=f"transfer-{i}")
+            for i in range(count)
+        ]
+        if count == 1 and watch is None:
+            self._work(units)
+        else:
+            for thread in threads:
+                thread.start()
+            try:
+                for thread in threads:
+                    while thread.is_alive():
+                        thread.join(0.1)
+                        if watch is not None:
+                            watch(self.progress)
+            except BaseException as e:
+                self.stopped = self.stopped or e
+                raise
+        for large in self._open:
+            large.close()
+        if self.stopped is not None:
+            raise self._explained(self.stopped)
+        if self.failures:
+            raise self._summed_up()
+
+    # -- what there is to do -------------------------------------------------------------------
+
+    def _units(self) -> Iterator[Unit]:
+        """Pieces of work, in an order in which they can be done; asked for by one worker at a time."""
+        packing = (self.source.packs or self.source.is_local) and (self.target.packs or self.target.is_local)
+        packing = packing and (self.source.packs or self.target.packs)
+        if self.plan.folders:
+            yield lambda: self._make_folders(self.plan.folders)
+        batch: list[Item] = []
+        size = 0
+        for item in self.plan.new:
+            path, facts = item
+            if facts[0] > records.SMALL:
+                yield from self._parts(path, facts)
+            elif not packing:
+                yield lambda path=path, facts=facts: self._single(path, facts)  # type: ignore[misc]
+            else:
+                batch.append(item)
+                size += facts[0]
+                if size >= records.PACK or len(batch) >= records.COUNT:
+                    yield lambda batch=batch: self._pack(batch)  # type: ignore[misc]
+                    batch, size = [], 0
+        if batch:
+            yield lambda batch=batch: self._pack(batch)  # type: ignore[misc]
+
+    def _parts(self, path: str, facts: Facts) -> Iterator[Unit]:
+        try:
+            large = _Large(self, path, facts)
+        except PaiError as e:
+            self._fail(path, e)
+            return
+        with self._lock:
+            self._open.append(large)
+        ranges = large.ranges
+        if large.incoming.in_order or not ranges:
+            yield lambda: large.move(ranges)
+            return
+        for each in ranges:
+            yield lambda each=each: large.move([each])  # type: ignore[misc]
+
+    # -- doing it ------------------------------------------------------------------------------
+
+    def _work(self, units: _Shared) -> None:
+        while self.stopped is None:
+            try:
+                unit = units.take()
+                if unit is None:
+                    return
+                unit()
+            except BaseException as e:
+                self.stopped = self.stopped or e
+
+    def _make_folders(self, folders: list[str]) -> None:
+        if self.target.packs:
+            for start in range(0, len(folders), records.COUNT):
+                some = folders[start : start + records.COUNT]
+                made = [records.head(records.Record(records.FOLDER, name, b"", mode=0o755)) for name in some]
+                self._report(
+                    self.target.send_pack(self.plan.target, b"".join([*made, records.end(len(some))]))
+                )
+            return
+        for folder in folders:
+            try:
+                self.target.make_folder(self._there(folder))
+            except PaiError as e:
+                self._fail(folder, e)
+
+    def _pack(self, batch: list[Item]) -> None:
+        pack = self._fetched(batch) if self.source.packs else self._packed(batch)
+        if self.target.packs:
+            self._report(self.target.send_pack(self.plan.target, pack))
+        else:
+            self._unpack(pack, dict(batch))
+        self._done(len(batch), sum(facts[0] for _, facts in batch))
+
+    def _packed(self, batch: list[Item]) -> bytes:
+        """Files of this machine, read and packed. One that changes meanwhile is left out and said so."""
+        algorithm = preferred()
+        place = ALGORITHMS.index(algorithm)
+        out: list[bytes] = []
+        count = 0
+        for path, facts in batch:
+            try:
+                content, mtime_ns, mode = self._read_small(path, facts)
+            except PaiError as e:
+                self._fail(path, e)
+                continue
+            out.append(
+                records.head(
+                    records.Record(
+                        records.FILE,
+                        path,
+                        content,
+                        mode=mode,
+                        mtime_ns=mtime_ns,
+                        digest=of_bytes(content, algorithm),
+                        algorithm=place,
+                    )
+                )
+            )
+            out.append(content)
+            count += 1
+        out.append(records.end(count))
+        return b"".join(out)
+
+    def _read_small(self, path: str, facts: Facts) -> tuple[bytes, int, int]:
+        """A small file of this machine. That it stayed the same while it was read is looked at afterwards."""
+        outgoing = self.source.open(self._here(path), facts)
+        try:
+            fd = outgoing.fileno()
+            content = (
+                os.pread(fd, outgoing.size + 1, 0) if hasattr(os, "pread") else os.read(fd, outgoing.size + 1)
+            )
+            if len(content) > outgoing.size:
+                raise changed(self.source.shown(self._here(path)), "grew")
+            outgoing.check()
+            return content, outgoing.mtime_ns, outgoing.mode
+        finally:
+            outgoing.close()
+
+    def _fetched(self, batch: list[Item]) -> bytes:
+        return self.source.fetch_pack(self.plan.source, [path for path, _ in batch])
+
+    def _unpack(self, pack: bytes, wanted: dict[str, Facts]) -> None:
+        place = getattr(self.target, "place")  # noqa: B009
+        for record in records.unpacked(pack):
+            if record.name not in wanted:
+                continue  # nobody asked for it: a server does not choose where on this machine it writes
+            if record.kind == records.PROBLEM:
+                said = bytes(record.content).decode("utf-8", "replace")
+                self._fail(record.name, PaiError(said or "The cluster could not read it."))
+                continue
+            if of_bytes(record.content, ALGORITHMS[record.algorithm]) != record.digest:
+                raise ConnectionFailed(f"{record.name} was damaged on its way.")
+            try:
+                place(self._there(record.name), record.content, record.mtime_ns, record.mode)
+            except PaiError as e:
+                self._fail(record.name, e)
+
+    def _single(self, path: str, facts: Facts) -> None:
+        try:
+            large = _Large(self, path, facts)
+            large.move(large.ranges)
+        except PaiError as e:
+            self._fail(path, e)
+
+    # -- words ---------------------------------------------------------------------------------
+
+    def _here(self, path: str) -> str:
+        return f"{self.plan.source.rstrip('/')}/{path}" if path else self.plan.source
+
+    def _there(self, path: str) -> str:
+        return f"{self.plan.target.rstrip('/')}/{path}" if path else self.plan.target
+
+    def _done(self, files: int, size: int) -> None:
+        with self._lock:
+            self.progress.files += files
+            self.progress.bytes += size
+
+    def _report(self, problems: list[tuple[str, PaiError]]) -> None:
+        for name, error in problems:
+            self._fail(name, error)
+
+    def _fail(self, path: str, error: PaiError) -> None:
+        if error.code == FULL or isinstance(error, (ConnectionFailed, Unauthorized)):
+            raise error
+        with self._lock:
+            self.failures.append(Failure(path, error))
+
+    def _explained(self, error: BaseException) -> BaseException:
+        if not isinstance(error, PaiError):
+            return error
+        if error.code == FULL:
+            return PaiError(
+                f"{error.message} {self.progress.files} of {counted(self.progress.files_in_all)} arrived; "
+                f"the largest of all are {largest(self.plan.new.top())}.",
+                code=FULL,
+                status=507,
+                hint="Make room and run the same command again: it continues where it was.",
+            )
+        if isinstance(error, (ConnectionFailed, Unavailable)):
+            return type(error)(
+                f"{error.message} {self.progress.files} of {counted(self.progress.files_in_all)} arrived.",
+                hint="Run the same command again: it continues where it was.",
+            )
+        return error
+
+    def _summed_up(self) -> PaiError:
+        first = self.failures[0]
+        if len(self.failures) == 1:
+            error = first.error
+            return type(error)(error.message, code=error.code, status=error.status, hint=error.hint)
+        hint = "The others arrived. Run the same command again for those that did not."
+        if all(failure.error.code == CHANGED for failure in self.failures):
+            hint = "The others arrived. Copy these again when nobody writes to them."
+        return PaiError(
+            f"{len(self.failures)} of {counted(self.progress.files_in_all)} could not be copied: "
+            f"{named([failure.path for failure in self.failures])}. The first: {first.error.message}",
+            hint=hint,
+        )
+
+
+class _Shared:
+    """Work for several threads, out of one generator."""
+
+    def __init__(self, units: Iterator[Unit]):
+        self._units = units
+        self._lock = threading.Lock()
+
+    def take(self) -> Unit | None:
+        with self._lock:
+            return next(self._units, None)
+
+
+class _Large:
+    """One file that travels alone: its parts are moved by whoever is free, the last one puts it in place."""
+
+    def __init__(self, engine: Engine, path: str, facts: Facts):
+        self.engine = engine
+        self.path = path
+        self.outgoing: Outgoing = engine.source.open(engine._here(path), facts)
+        try:
+            outgoing = self.outgoing
+            now = (outgoing.size, outgoing.mtime_ns, outgoing.mode)
+            self.incoming: Incoming = engine.target.begin(engine._there(path), now, outgoing.key)
+        except BaseException:
+            self.outgoing.close()
+            raise
+        try:
+            self.ranges = self.incoming.missing()
+        except BaseException:
+            self.close()
+            raise
+        self._left = len(self.ranges)
+        self._lock = threading.Lock()
+        self._is_over = False
+        engine._done(0, outgoing.size - sum(length for _, length in self.ranges))
+
+    def move(self, ranges: list[Range]) -> None:
+        if self._is_over:
+            return
+        try:
+            for offset, length in ranges:
+                self._move(offset, length)
+            with self._lock:
+                self._left -= len(ranges)
+                is_last = self._left == 0 and not self._is_over
+                self._is_over = self._is_over or is_last
+            if is_last:
+                self.outgoing.check()
+                self.incoming.finish(self.outgoing.size)
+                self.close()
+                self.engine._done(1, 0)
+        except PaiError as e:
+            with self._lock:
+                self._is_over = True
+            if e.code == CHANGED:
+                self.incoming.abandon()
+            self.close()
+            self.engine._fail(self.path, e)
+
+    def _move(self, offset: int, length: int) -> None:
+        source, target = self.outgoing.fileno(), self.incoming.fileno()
+        if source >= 0 and target >= 0 and hasattr(os, "copy_file_range") and length:
+            if self._copied(source, target, offset, length):
+                self.incoming.mark(offset, length)
+                self.engine._done(0, length)
+                return
+        self.incoming.put(offset, length, lambda: self._counted(offset, length))
+
+    def _counted(self, offset: int, length: int) -> Iterator[bytes | memoryview]:
+        counted = 0
+        try:
+            for chunk in self.outgoing.chunks(offset, length):
+                yield chunk
+                counted += len(chunk)
+                self.engine._done(0, len(chunk))
+        except GeneratorExit:
+            self.engine._done(0, -counted)
+            raise
+        except PaiError:
+            self.engine._done(0, -counted)
+            raise
+
+    def _copied(self, source: int, target: int, offset: int, length: int) -> bool:
+        """By the kernel, from file to file; False where it cannot between these two."""
+        from openpaisdk.storage.kernel import copy_range
+
+        try:
+            copied = copy_range(source, target, offset, length)
+        except OSError as e:
+            from openpaisdk.storage.mounted import refused
+
+            raise refused(self.engine.target.shown(self.engine._there(self.path)), e) from None
+        if copied is None:
+            return False
+        if copied < length:
+            raise changed(self.engine.source.shown(self.engine._here(self.path)), "became shorter")
+        return True
+
+    def close(self) -> None:
+        self.outgoing.close()
+        self.incoming.close()

@@ -1,0 +1,319 @@
+"""A storage of our own cluster: WebHDFS for the questions, and faster ways for what is large or many."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+
+from openpaisdk.client.wire import Body
+from openpaisdk.errors import ConnectionFailed, InvalidParameters, NotFound, PaiError
+from openpaisdk.parcels import hashing
+from openpaisdk.storage.backend import PART_BYTES, Incoming, Outgoing, parts
+from openpaisdk.storage.entries import Folder
+from openpaisdk.storage.lines import Lines, body_of, persistent, whole
+from openpaisdk.storage.webhdfs import BASE, WebHdfs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from openpaisdk.client.wire import Answer
+    from openpaisdk.storage.backend import Chunks, Range
+    from openpaisdk.storage.entries import Facts
+    from openpaisdk.storage.handover import Handover
+
+TRANSFER = "/api/v2/transfer"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+UPLOADS = TRANSFER + "/uploads"
+
+
+class Fast(WebHdfs):
+    packs = True
+
+    def __init__(
+        self,
+        lines: Lines,
+        offer: dict[str, object],
+        *,
+        where: str,
+        user: str = "",
+        base: str = BASE,
+        root: str = "",
+        storage: str = "",
+        over_http: bool = False,
+    ):
+        """``offer`` is what the cluster said about its fast ways; ``over_http`` forgoes the shortcut."""
+        super().__init__(lines, where=where, user=user, base=base, root=root)
+        self.offer = offer
+        self.storage = storage
+        known = offer.get("hashes")
+        best = hashing.preferred()
+        self.algorithm = best if isinstance(known, list) and best in known else hashing.BLAKE2B
+        self.over_http = over_http
+        self._handover: Handover | None = None
+        self._meeting = threading.Lock()
+
+    def walk(self, path: str) -> Iterator[Folder]:
+        answer = self._ask("GET", TRANSFER + "/tree", {"path": self.root + path})
+        line = b""
+        for data in body_of(answer, self.where):
+            *lines, line = (line + data).split(b"\n")
+            for each in lines:
+                found = json.loads(each)
+                if "end" in found:
+                    return
+                if "code" in found:
+                    raise _refusal(found)
+                yield Folder(found["p"], found["f"], found["d"])
+        raise ConnectionFailed(
+            f"{self.shown(path)} was listed only in part: something on the way cuts answers."
+        )
+
+    def read(self, path: str, offset: int = 0, length: int = -1) -> Iterator[bytes]:
+        """Bytes of a file, verified: the last ones only once the hash has proved all of them."""
+        if length == 0:
+            return
+        answer = self._ask(
+            "GET",
+            TRANSFER + "/file",
+            {
+                "path": self.root + path,
+                "offset": offset or None,
+                "length": length if length >= 0 else None,
+                "hash": self.algorithm,
+            },
+        )
+        announced = answer.headers.get("content-length", "")
+        if not announced.isdecimal():
+            raise self._cut(path)
+        made = hashing.maker(self.algorithm)()
+        left = int(announced) - hashing.SIZE
+        proof = b""
+        for data in body_of(answer, self.where):
+            if len(data) > left:
+                proof += data[left:]
+                data = data[:left]
+            left -= len(data)
+            if data:
+                made.update(data)
+                yield data
+        if proof != made.digest():
+            raise self._cut(path)
+
+    def open(self, path: str, facts: Facts | None = None) -> Outgoing:
+        handover = self.handover()
+        if handover is not None:
+            found = handover.open(self.root + path, self.shown(path))
+            if found is not None:
+                return found
+        return super().open(path, facts)
+
+    def begin(self, path: str, outgoing: Facts, key: str) -> Incoming:
+        return Upload(self, path, outgoing, key)
+
+    def handover(self) -> Handover | None:
+        """The way through the kernel, where the cluster runs on this machine."""
+        if self.over_http:
+            return None
+        with self._meeting:
+            if self._handover is None and is_same_machine(self.offer):
+                from openpaisdk.storage.handover import meet
+
+                self._handover = meet(self)
+            self.over_http = self._handover is None
+        return self._handover
+
+    def free(self, path: str) -> int | None:
+        found = self.offer.get("free")
+        return found if isinstance(found, int) else None
+
+    # -- packs ---------------------------------------------------------------------------------
+
+    def send_pack(self, base: str, pack: bytes) -> list[tuple[str, PaiError]]:
+        def send() -> dict[str, object]:
+            return self._answer_of(
+                self._ask("POST", TRANSFER + "/pack", {"path": self.root + base}, pack), "a pack of files"
+            )
+
+        problems = persistent(send).get("problems")
+        found = problems if isinstance(problems, list) else []
+        return [(str(each.get("name")), _refusal(each)) for each in found if isinstance(each, dict)]
+
+    def fetch_pack(self, base: str, names: list[str]) -> bytes:
+        asked = json.dumps({"path": self.root + base, "names": names, "hash": self.algorithm}).encode()
+        return persistent(lambda: whole(self._ask("POST", TRANSFER + "/fetch", {}, asked), self.where))
+
+    # -- the wire ------------------------------------------------------------------------------
+
+    def _ask(
+        self, method: str, path: str, values: dict[str, object], body: bytes | Body | None = None
+    ) -> Answer:
+        if self.storage:
+            values = {**values, "storage": self.storage}
+        try:
+            return self.lines.transport().ask(method, path, values=values, body=body, timeout=120)
+        except InvalidParameters as e:
+            # A proxy may cut what we send as well: then it is sent again.
+            if e.code in ("CutPackError", "CutPartError", "IncompleteFileError"):
+                raise ConnectionFailed(e.message) from None
+            raise
+        except NotFound as e:
+            raise NotFound(e.message, code=e.code, hint=e.hint) from None
+
+    def _answer_of(self, answer: Answer, what: str) -> dict[str, object]:
+        try:
+            found = json.loads(whole(answer, self.where))
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ConnectionFailed(f"{self.where} gave no answer we understand about {what}.")
+        return found
+
+
+def is_same_machine(offer: dict[str, object]) -> bool:
+    """Whether the cluster says it runs under the very kernel we run under."""
+    if sys.platform == "linux" and offer.get("boot"):
+        try:
+            with open(BOOT_ID, encoding="ascii") as f:
+                return f.read().strip() == offer["boot"]
+        except OSError:
+            pass
+    return False
+
+
+class Upload(Incoming):
+    """A large file on its way in: parts in any order, each with its hash; the server knows what it has."""
+
+    def __init__(self, backend: Fast, path: str, outgoing: Facts, key: str):
+        self.backend = backend
+        self.path = path
+        self.size, self.mtime_ns, self.mode = outgoing
+        self.in_order = self.size < 0
+        self.digests: dict[int, bytes] = {}
+        self.fd = -1
+        self.about = {
+            "path": backend.root + path,
+            "size": self.size,
+            "mtime": self.mtime_ns,
+            "mode": self.mode,
+            "key": key,
+            "hash": backend.algorithm,
+            "partBytes": PART_BYTES,
+        }
+        if backend.storage:
+            self.about["storage"] = backend.storage
+        self.handover = backend.handover() if self.size > 0 else None
+        begun: dict[str, object] | None = None
+        if self.handover is not None:
+            self.fd, begun = self.handover.begin(self.about)
+        if begun is None:
+            begun = persistent(self._begin)
+        self.id = str(begun["id"])
+        have = begun.get("have")
+        self.have: dict[int, str] = (
+            {int(at): str(digest) for at, digest in have.items()} if isinstance(have, dict) else {}
+        )
+
+    def _begin(self) -> dict[str, object]:
+        answer = self.backend._ask("POST", UPLOADS, {}, json.dumps(self.about).encode())
+        return self.backend._answer_of(answer, self.backend.shown(self.path))
+
+    def missing(self) -> list[Range]:
+        left = []
+        for at, length in parts(self.size):
+            if at in self.have:
+                self.digests[at] = bytes.fromhex(self.have[at])
+            else:
+                left.append((at, length))
+        return left
+
+    def put(self, offset: int, length: int, chunks: Callable[[], Chunks]) -> None:
+        def send() -> None:
+            body = _WithDigest(length, chunks, self.backend.algorithm)
+            answer = self.backend._ask("PUT", f"{UPLOADS}/{self.id}", {"offset": offset}, body)
+            whole(answer, self.backend.where)
+            self.digests[offset] = body.digest
+
+        def again() -> None:
+            try:
+                send()
+            except NotFound:
+                # It was cleaned up, or the disk was replaced: there is nothing to continue.
+                raise ConnectionFailed(
+                    f"The cluster forgot the upload of {self.backend.shown(self.path)}.",
+                    hint="Run the same command again.",
+                ) from None
+
+        persistent(again)
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def mark(self, offset: int, length: int) -> None:
+        if self.handover is not None:
+            self.handover.mark(self.id, offset, length)
+
+    def finish(self, size: int) -> None:
+        said: dict[str, object] = {"size": size, "mtime": self.mtime_ns}
+        if self.fd >= 0 and self.handover is not None:
+            self.close()
+            self.handover.finish(self.id, said)
+            return
+        # What was copied through the kernel in an earlier try has no hash; then the server has only parts.
+        ordered = [self.digests[at] for at in sorted(self.digests)]
+        if all(ordered):
+            said["digest"] = hashing.of_parts(ordered, self.backend.algorithm).hex()
+        asked = json.dumps(said).encode()
+
+        def end() -> None:
+            try:
+                whole(self.backend._ask("POST", f"{UPLOADS}/{self.id}/finish", {}, asked), self.backend.where)
+            except NotFound as e:
+                # The answer to an earlier try may have been lost on its way.
+                there = self.backend.status(self.path)
+                if there is None or (there.size, there.mtime_ns // 10**6) != (size, self.mtime_ns // 10**6):
+                    raise ConnectionFailed(e.message) from None
+
+        persistent(end)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def abandon(self) -> None:
+        self.close()
+        try:
+            whole(self.backend._ask("DELETE", f"{UPLOADS}/{self.id}", {}), self.backend.where)
+        except PaiError:
+            pass
+
+
+class _WithDigest(Body):
+    """A part, and after its bytes their hash: it is made while they are sent."""
+
+    __slots__ = ("algorithm", "digest", "make")
+
+    def __init__(self, length: int, make: Callable[[], Chunks], algorithm: str):
+        super().__init__(length + hashing.SIZE)
+        self.make = make
+        self.algorithm = algorithm
+        self.digest = b""
+
+    def chunks(self) -> Iterator[bytes]:
+        made = hashing.maker(self.algorithm)()
+        for chunk in self.make():
+            made.update(chunk)
+            yield chunk  # type: ignore[misc]  # a socket takes views as well
+        self.digest = made.digest()
+        yield self.digest
+
+
+def _refusal(said: dict[str, object]) -> PaiError:
+    return PaiError(
+        str(said.get("message") or "The cluster refused it."),
+        code=str(said.get("code") or "") or None,
+        hint=str(said.get("hint") or ""),
+    )

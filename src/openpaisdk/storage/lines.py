@@ -1,0 +1,125 @@
+"""Connections for many threads: each has its own to every host it talks to."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from openpaisdk.client.failures import no_answer
+from openpaisdk.client.transport import Endpoint, Transport, connect
+from openpaisdk.errors import ConnectionFailed, Unavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TypeVar
+
+    from openpaisdk.client.wire import Answer, Body, Connection
+
+    T = TypeVar("T")
+
+PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
+"""Between the tries of one part: together longer than a server takes to come back."""
+TIMEOUT = 120.0
+
+
+class Lines:
+    """The ways of all threads to one storage."""
+
+    def __init__(self, alias: str, endpoint: Endpoint, renew: Callable[[str], Endpoint | None] | None = None):
+        self.alias = alias
+        self.endpoint = endpoint
+        self._renew = renew
+        self._lock = threading.Lock()
+        self._mine = threading.local()
+        self._all: list[Transport] = []
+
+    def transport(self) -> Transport:
+        """This thread's way to the storage's own address."""
+        found: Transport | None = getattr(self._mine, "transport", None)
+        if found is None:
+            found = self._mine.transport = Transport(
+                self.alias, self.endpoint, self._renewed if self._renew else None
+            )
+            with self._lock:
+                self._all.append(found)
+        found.endpoint = self.endpoint
+        return found
+
+    def _renewed(self, why: str) -> Endpoint | None:
+        with self._lock:
+            found = self._renew(why) if self._renew else None
+            if found is not None:
+                self.endpoint = Endpoint(
+                    str(found.address),
+                    found.user,
+                    found.token,
+                    rest_path=self.endpoint.rest_path,
+                    verify=found.verify,
+                    authority_file=found.authority_file,
+                )
+            return self.endpoint if found is not None else None
+
+    def elsewhere(self, method: str, location: str, body: bytes | Body | None) -> Answer:
+        """Ask the address a redirect gave. Our token goes with it only when that is where it came from."""
+        from openpaisdk.client.address import parse_uri
+
+        scheme, _, rest = location.partition("://")
+        authority, _, target = rest.partition("/")
+        here = self.endpoint
+        address = parse_uri(f"{scheme}://{authority}")
+        there = Endpoint(
+            f"{scheme}://{authority}", rest_path="", verify=here.verify, authority_file=here.authority_file
+        )
+        kept: dict[str, Connection] = self._mine.__dict__.setdefault("elsewhere", {})
+        headers = {"Host": address.authority, "User-Agent": "pai", "Accept": "*/*"}
+        if str(address) == f"{here.address.scheme}://{here.address.authority}" and here.token:
+            headers["Authorization"] = f"Bearer {here.token}"
+        if method in ("PUT", "POST"):
+            headers["Content-Type"] = "application/octet-stream"
+        for fresh in (False, True):
+            connection = kept.get(authority)
+            if connection is None or fresh:
+                connection = kept[authority] = connect(there)
+            was_open = connection.is_open
+            try:
+                return connection.ask(method, "/" + target, headers, body, TIMEOUT)
+            except OSError as e:
+                connection.close()
+                if not was_open or fresh:
+                    raise no_answer(e, f"The storage at {authority}", TIMEOUT) from None
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        for transport in self._all:
+            transport.close()
+        for connection in getattr(self._mine, "elsewhere", {}).values():
+            connection.close()
+
+
+def persistent(action: Callable[[], T]) -> T:
+    """Try again when the way was cut; what was said no to stays so."""
+    for pause in PAUSES:
+        try:
+            return action()
+        except (ConnectionFailed, Unavailable) as e:
+            if isinstance(e, Unavailable) and e.status == 507:
+                raise
+        time.sleep(pause)
+    return action()
+
+
+def body_of(answer: Answer, where: str) -> Iterator[bytes]:
+    """An answer's bytes; a cut is an error of ours, not of the socket."""
+    try:
+        while data := answer.read_some():
+            yield data
+    except OSError as e:
+        raise no_answer(e, where, TIMEOUT) from None
+
+
+def whole(answer: Answer, where: str) -> bytes:
+    return b"".join(body_of(answer, where))
+
+
+__all__ = ["Lines", "body_of", "persistent", "whole"]

@@ -1,0 +1,405 @@
+"""Files of this machine: local paths, and storages that are mounted here."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+
+from openpaisdk.errors import Forbidden, PaiError, UsageError
+from openpaisdk.parcels import hashing
+from openpaisdk.storage.backend import (
+    CHUNK,
+    FULL,
+    MARK,
+    Backend,
+    Incoming,
+    Outgoing,
+    changed,
+    key_of,
+    parts,
+)
+from openpaisdk.storage.entries import Entry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from openpaisdk.storage.backend import Chunks, Range
+    from openpaisdk.storage.entries import Facts, Folder
+
+JOURNAL = ".done"
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+class Mounted(Backend):
+    """A folder of this machine as a storage; with an empty root, the machine's own paths."""
+
+    is_local = True
+
+    def __init__(self, root: str = "", where: str = ""):
+        self.root = root.rstrip("/")
+        self.where = where
+        self.umask = os.umask(0o077)
+        os.umask(self.umask)
+
+    def full(self, path: str) -> str:
+        return self.root + path if self.root else path
+
+    def status(self, path: str) -> Entry | None:
+        full = self.full(path)
+        try:
+            return _entry(os.path.basename(path.rstrip("/")), os.stat(full))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as e:
+            raise refused(self.shown(path), e) from None
+
+    def listing(self, path: str) -> list[Entry]:
+        try:
+            with os.scandir(self.full(path)) as found:
+                entries = []
+                for item in found:
+                    try:
+                        entries.append(_entry(item.name, item.stat()))
+                    except FileNotFoundError:
+                        entries.append(_entry(item.name, item.stat(follow_symlinks=False)))
+        except OSError as e:
+            raise refused(self.shown(path), e) from None
+        entries.sort(key=lambda entry: entry.name)
+        return entries
+
+    def walk(self, path: str) -> Iterator[Folder]:
+        from openpaisdk.storage.tree import walk
+
+        return walk(self.full(path))
+
+    def open(self, path: str, facts: Facts | None = None) -> LocalOutgoing:
+        return LocalOutgoing(self.full(path), self.shown(path), facts)
+
+    def begin(self, path: str, outgoing: Facts, key: str) -> LocalIncoming:
+        return LocalIncoming(self.full(path), self.shown(path), outgoing, key, self.umask)
+
+    def make_folder(self, path: str) -> None:
+        try:
+            os.makedirs(self.full(path), exist_ok=True)
+        except OSError as e:
+            raise refused(self.shown(path), e) from None
+
+    def delete(self, path: str) -> None:
+        full = self.full(path)
+        try:
+            if os.path.isdir(full) and not os.path.islink(full):
+                import shutil
+
+                shutil.rmtree(full)
+            else:
+                os.unlink(full)
+        except OSError as e:
+            raise refused(self.shown(path), e) from None
+
+    def rename(self, path: str, target: str) -> None:
+        try:
+            os.rename(self.full(path), self.full(target))
+        except OSError as e:
+            raise refused(self.shown(path), e) from None
+
+    def free(self, path: str) -> int | None:
+        import shutil
+
+        at = os.path.abspath(self.full(path))
+        while not os.path.exists(at):
+            at = os.path.dirname(at)
+        try:
+            return shutil.disk_usage(at).free
+        except OSError:
+            return None
+
+    def shown(self, path: str) -> str:
+        return self.where + path if self.where else path
+
+    def place(self, path: str, content: bytes | memoryview, mtime_ns: int, mode: int) -> None:
+        """A small file, whole or not at all."""
+        full = self.full(path)
+        folder, name = os.path.split(full)
+        aside = os.path.join(folder, f".{name[:200]}{MARK}")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY
+        try:
+            try:
+                fd = os.open(aside, flags, mode & 0o777 & ~self.umask | 0o200)
+            except FileNotFoundError:
+                os.makedirs(folder, exist_ok=True)
+                fd = os.open(aside, flags, mode & 0o777 & ~self.umask | 0o200)
+            try:
+                os.write(fd, content) if len(content) < CHUNK else _write_all(fd, memoryview(content), 0)
+                if sys.platform != "win32":
+                    os.utime(fd, ns=(mtime_ns, mtime_ns))
+            finally:
+                os.close(fd)
+            if sys.platform == "win32":
+                os.utime(aside, ns=(mtime_ns, mtime_ns))
+            os.replace(aside, full)
+        except OSError as e:
+            try:
+                os.unlink(aside)
+            except OSError:
+                pass
+            raise refused(self.shown(path), e) from None
+
+
+class LocalOutgoing(Outgoing):
+    def __init__(self, full: str, shown: str, facts: Facts | None = None):
+        self.full = full
+        self.what = shown
+        try:
+            self.fd = os.open(full, os.O_RDONLY | _BINARY | getattr(os, "O_CLOEXEC", 0))
+        except FileNotFoundError:
+            raise changed(shown, "vanished") from None
+        except OSError as e:
+            raise refused(shown, e) from None
+        self.opened = os.fstat(self.fd)
+        if not stat.S_ISREG(self.opened.st_mode):
+            os.close(self.fd)
+            raise UsageError(f"{shown} is not a file.")
+        self.size = self.opened.st_size
+        self.mtime_ns = self.opened.st_mtime_ns
+        self.mode = stat.S_IMODE(self.opened.st_mode)
+        self.key = key_of(full, self.size, self.mtime_ns, self.opened.st_ino, self.opened.st_dev)
+
+    def chunks(self, offset: int, length: int) -> Chunks:
+        buffer = memoryview(bytearray(min(CHUNK, length) or 1))
+        while length > 0:
+            got = _read_into(self.fd, buffer[: min(len(buffer), length)], offset)
+            if not got:
+                raise changed(self.what, "became shorter")
+            yield buffer[:got]
+            offset += got
+            length -= got
+
+    def check(self) -> None:
+        try:
+            now, named = os.fstat(self.fd), os.stat(self.full)
+        except FileNotFoundError:
+            raise changed(self.what, "vanished") from None
+        for found in (now, named):
+            if found.st_size > self.size:
+                raise changed(self.what, "grew")
+            if found.st_size < self.size:
+                raise changed(self.what, "became shorter")
+            if (found.st_mtime_ns, found.st_ino) != (self.opened.st_mtime_ns, self.opened.st_ino):
+                raise changed(self.what)
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class LocalIncoming(Incoming):
+    """Beside the target: the bytes so far, and a journal that says which parts are whole."""
+
+    def __init__(self, full: str, shown: str, outgoing: Facts, key: str, umask: int):
+        self.full = full
+        self.what = shown
+        self.size, self.mtime_ns, self.mode = outgoing
+        self.umask = umask
+        folder, name = os.path.split(full)
+        self.part = os.path.join(folder, f".{name[:200]}.{key}{MARK}")
+        self.algorithm = hashing.preferred()
+        self.fd = self.journal = -1
+        try:
+            if os.path.isdir(full):
+                raise UsageError(f"{shown} is a folder, and a file was to take its place.")
+            os.makedirs(folder or ".", exist_ok=True)
+            _drop_others(folder, name, self.part)
+            flags = os.O_RDWR | os.O_CREAT | _BINARY | getattr(os, "O_CLOEXEC", 0)
+            self.fd = os.open(self.part, flags, 0o600)
+            self.journal = os.open(self.part + JOURNAL, flags | os.O_APPEND, 0o600)
+        except OSError as e:
+            self.close()
+            raise refused(shown, e) from None
+
+    def missing(self) -> list[Range]:
+        done = self._verified()
+        return [part for part in parts(self.size) if part not in done]
+
+    def _verified(self) -> set[Range]:
+        """The parts the journal has that are really there: after a power cut they may not be."""
+        done: set[Range] = set()
+        with open(os.dup(self.journal), "rb") as f:
+            lines = f.read().decode("ascii", "replace").splitlines()
+        for line in lines:
+            fields = line.split(" ")
+            if len(fields) != 4 or fields[3] != "." or not (fields[0].isdecimal() and fields[1].isdecimal()):
+                continue
+            offset, length = int(fields[0]), int(fields[1])
+            said = fields[2]
+            if said == f"boot-{_boot()}" or said == self._digest(offset, length):
+                done.add((offset, length))
+        return done
+
+    def _digest(self, offset: int, length: int) -> str:
+        made = hashing.maker(self.algorithm)()
+        buffer = memoryview(bytearray(CHUNK))
+        while length > 0:
+            got = _read_into(self.fd, buffer[: min(CHUNK, length)], offset)
+            if not got:
+                return ""
+            made.update(buffer[:got])
+            offset += got
+            length -= got
+        return made.digest().hex()
+
+    def put(self, offset: int, length: int, chunks: Callable[[], Chunks]) -> None:
+        made = hashing.maker(self.algorithm)()
+        at = offset
+        try:
+            for chunk in chunks():
+                made.update(chunk)
+                _write_all(self.fd, memoryview(chunk), at)
+                at += len(chunk)
+            if length >= 0 and at != offset + length:
+                raise changed(self.what, "was cut")
+            line = f"{offset} {at - offset} {made.digest().hex()} .\n"
+            os.write(self.journal, line.encode())
+        except OSError as e:
+            raise refused(self.what, e) from None
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def mark(self, offset: int, length: int) -> None:
+        # The kernel copied it. It is there as long as this kernel runs, whatever becomes of us.
+        os.write(self.journal, f"{offset} {length} boot-{_boot()} .\n".encode())
+
+    def finish(self, size: int) -> None:
+        try:
+            if size == 0:
+                os.ftruncate(self.fd, 0)
+            if os.fstat(self.fd).st_size != size:
+                raise changed(self.what, "was cut")
+            if sys.platform != "win32":
+                os.fchmod(self.fd, self.mode & 0o777 & ~self.umask)
+            self._close_fd()
+            if self.mtime_ns:
+                os.utime(self.part, ns=(self.mtime_ns, self.mtime_ns))
+            os.replace(self.part, self.full)
+            self.close()
+            os.unlink(self.part + JOURNAL)
+        except OSError as e:
+            raise refused(self.what, e) from None
+
+    def _close_fd(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def close(self) -> None:
+        self._close_fd()
+        if self.journal >= 0:
+            os.close(self.journal)
+            self.journal = -1
+
+    def abandon(self) -> None:
+        self.close()
+        for path in (self.part, self.part + JOURNAL):
+            try:
+                os.unlink(path)
+            except OSError:
+                pass
+
+
+def _boot() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as f:
+            return f.read().strip()
+    except OSError:
+        return "unknown"
+
+
+def refused(what: str, e: OSError) -> PaiError:
+    """What the disk said no with, as a sentence."""
+    if e.errno in (errno.ENOSPC, errno.EDQUOT):
+        return PaiError(f"The disk is full: {what} cannot be written.", code=FULL, status=507)
+    if isinstance(e, FileNotFoundError):
+        return UsageError(f"{what}: there is no such file or folder.")
+    if isinstance(e, PermissionError):
+        return Forbidden(f"{what}: permission denied.")
+    if isinstance(e, NotADirectoryError):
+        return UsageError(f"{what}: a part of this path is a file and not a folder.")
+    return PaiError(f"{what}: {(e.strerror or str(e)).lower()}.")
+
+
+def _entry(name: str, found: os.stat_result) -> Entry:
+    is_folder = stat.S_ISDIR(found.st_mode)
+    owner, group = _names(found.st_uid, found.st_gid)
+    size = 0 if is_folder else found.st_size
+    return Entry(name, is_folder, size, found.st_mtime_ns, stat.S_IMODE(found.st_mode), owner, group)
+
+
+def _names(uid: int, gid: int) -> tuple[str, str]:
+    found = _known.get((uid, gid))
+    if found is None and sys.platform != "win32":
+        import grp
+        import pwd
+
+        try:
+            owner = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            owner = str(uid)
+        try:
+            group = grp.getgrgid(gid).gr_name
+        except KeyError:
+            group = str(gid)
+        found = _known[(uid, gid)] = (owner, group)
+    return found or ("", "")
+
+
+_known: dict[tuple[int, int], tuple[str, str]] = {}
+
+
+def _drop_others(folder: str, name: str, keep: str) -> None:
+    """Unfinished copies of other contents to the same target: nobody will continue them."""
+    front = f".{name[:200]}."
+    for item in os.listdir(folder or "."):
+        if item.startswith(front) and item.endswith((MARK, MARK + JOURNAL)):
+            path = os.path.join(folder, item)
+            if path not in (keep, keep + JOURNAL):
+                os.unlink(path)
+
+
+if sys.platform == "win32":
+    from threading import Lock
+
+    _positions = Lock()
+
+    def _read_into(fd: int, buffer: memoryview, offset: int) -> int:
+        with _positions:
+            os.lseek(fd, offset, os.SEEK_SET)
+            data = os.read(fd, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _write_all(fd: int, data: memoryview, offset: int) -> None:
+        with _positions:
+            os.lseek(fd, offset, os.SEEK_SET)
+            while len(data):
+                data = data[os.write(fd, data) :]
+
+else:
+
+    def _read_into(fd: int, buffer: memoryview, offset: int) -> int:
+        return os.preadv(fd, [buffer], offset)
+
+    def _write_all(fd: int, data: memoryview, offset: int) -> None:
+        while len(data):
+            wrote = os.pwrite(fd, data, offset)
+            data = data[wrote:]
+            offset += wrote
+
+
+__all__ = ["LocalIncoming", "LocalOutgoing", "Mounted", "refused"]

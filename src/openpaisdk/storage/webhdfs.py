@@ -1,0 +1,363 @@
+"""A storage that speaks WebHDFS: a cluster's own, or any HDFS there is."""
+
+from __future__ import annotations
+
+import json
+
+from openpaisdk.client.address import query, quote
+from openpaisdk.client.failures import error_of
+from openpaisdk.client.wire import Body
+from openpaisdk.errors import (
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    NotFound,
+    PaiError,
+    Unauthorized,
+    UsageError,
+)
+from openpaisdk.storage.backend import (
+    FULL,
+    MARK,
+    PART_BYTES,
+    Backend,
+    Incoming,
+    Outgoing,
+    changed,
+    key_of,
+)
+from openpaisdk.storage.entries import Entry
+from openpaisdk.storage.lines import Lines, body_of, persistent, whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from openpaisdk.client.wire import Answer
+    from openpaisdk.storage.backend import Chunks, Range
+    from openpaisdk.storage.entries import Facts
+
+BASE = "/webhdfs/v1"
+NO_FILE = "NoFileError"
+_BY_EXCEPTION: dict[str, type[PaiError]] = {
+    "FileNotFoundException": NotFound,
+    "AccessControlException": Forbidden,
+    "SecurityException": Unauthorized,
+    "AuthenticationException": Unauthorized,
+    "InvalidToken": Unauthorized,
+    "FileAlreadyExistsException": Conflict,
+    "PathIsNotEmptyDirectoryException": Conflict,
+    "InvalidPathException": UsageError,
+    "IllegalArgumentException": UsageError,
+    "ParentNotDirectoryException": UsageError,
+    "QuotaExceededException": PaiError,
+    "DSQuotaExceededException": PaiError,
+    "NSQuotaExceededException": PaiError,
+}
+_FULL = ("QuotaExceeded", "DiskOutOfSpace", "could only be replicated", "No space")
+
+
+class ChunkedBody(Body):
+    """A range on its way, made anew whenever it must be sent again."""
+
+    __slots__ = ("make", "tail")
+
+    def __init__(self, size: int, make: Callable[[], Chunks]):
+        super().__init__(size)
+        self.make = make
+
+    def chunks(self) -> Iterator[bytes]:
+        return self.make()  # type: ignore[return-value]  # a socket takes views as well
+
+
+class WebHdfs(Backend):
+    names_are_hdfs = True
+
+    def __init__(self, lines: Lines, *, where: str, user: str = "", base: str = BASE, root: str = ""):
+        """``user`` is sent as ``user.name`` where no token says who we are; ``root`` is put before paths."""
+        self.lines = lines
+        self.where = where
+        self.user = user
+        self.base = base
+        self.root = root.rstrip("/")
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def status(self, path: str) -> Entry | None:
+        try:
+            found = self._json("GET", path, "GETFILESTATUS")
+        except NotFound:
+            return None
+        status = found.get("FileStatus")
+        if not isinstance(status, dict):
+            raise self._strange()
+        return _entry(status, path.rstrip("/").rpartition("/")[2])
+
+    def listing(self, path: str) -> list[Entry]:
+        found = self._json("GET", path, "LISTSTATUS").get("FileStatuses")
+        items = found.get("FileStatus") if isinstance(found, dict) else None
+        if not isinstance(items, list):
+            raise self._strange()
+        name = path.rstrip("/").rpartition("/")[2]
+        entries = [_entry(item, name) for item in items if isinstance(item, dict)]
+        entries.sort(key=lambda entry: entry.name)
+        return [entry for entry in entries if not entry.name.endswith(MARK)]
+
+    def summary(self, path: str) -> dict[str, object]:
+        found = self._json("GET", path, "GETCONTENTSUMMARY").get("ContentSummary")
+        return found if isinstance(found, dict) else {}
+
+    def read(self, path: str, offset: int = 0, length: int = -1) -> Iterator[bytes]:
+        """Bytes of a file, as they come."""
+        if length == 0:
+            return
+        answer = self._call(
+            "GET", path, "OPEN", offset=offset or None, length=length if length >= 0 else None
+        )
+        if answer.status in (300, 301, 302, 303, 307, 308) or "json" in answer.headers.get(
+            "content-type", ""
+        ):
+            location = self._location(answer)
+            answer = self.lines.elsewhere("GET", location, None)
+            self._check(answer, path)
+        got = 0
+        announced = answer.headers.get("content-length", "")
+        for data in body_of(answer, self.where):
+            got += len(data)
+            yield data
+        if announced.isdecimal() and got != int(announced):
+            raise self._cut(path)
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def make_folder(self, path: str) -> None:
+        self._json("PUT", path, "MKDIRS")
+
+    def delete(self, path: str) -> None:
+        if self._json("DELETE", path, "DELETE", recursive="true").get("boolean") is not True:
+            raise _missing(self.shown(path))
+
+    def rename(self, path: str, target: str) -> None:
+        # Without the option, HDFS refuses to replace a file, or moves into a folder of the target's name.
+        answer = self._call(
+            "PUT", path, "RENAME", destination=self.root + target, renameoptions="OVERWRITE", body=b""
+        )
+        said = whole(answer, self.where)
+        if said and json.loads(said).get("boolean") is False:
+            raise PaiError(f"{self.shown(path)} could not be renamed to {self.shown(target)}.")
+
+    def create(self, path: str, size: int, chunks: Callable[[], Chunks], mode: int = 0o644) -> None:
+        self._send("PUT", path, "CREATE", size, chunks, overwrite="true", permission=f"{mode & 0o777:o}")
+
+    def append(self, path: str, size: int, chunks: Callable[[], Chunks]) -> None:
+        self._send("POST", path, "APPEND", size, chunks)
+
+    def set_time(self, path: str, mtime_ns: int) -> None:
+        whole(
+            self._call("PUT", path, "SETTIMES", modificationtime=mtime_ns // 1_000_000, body=b""), self.where
+        )
+
+    # -- files in and out ----------------------------------------------------------------------
+
+    def open(self, path: str, facts: Facts | None = None) -> Outgoing:
+        return RemoteOutgoing(self, path, facts or self._facts(path))
+
+    def begin(self, path: str, outgoing: Facts, key: str) -> Incoming:
+        return StreamIncoming(self, path, outgoing, key)
+
+    def _facts(self, path: str) -> Facts:
+        found = self.status(path)
+        if found is None:
+            raise _missing(self.shown(path))
+        if found.is_folder:
+            raise UsageError(f"{self.shown(path)} is a folder and not a file.")
+        return found.size, found.mtime_ns, found.mode
+
+    # -- the wire ------------------------------------------------------------------------------
+
+    def _send(
+        self, method: str, path: str, op: str, size: int, chunks: Callable[[], Chunks], **values: object
+    ) -> None:
+        """Two steps, as HDFS wants it: ask where to, then send the bytes there."""
+        first = self._call(method, path, op, body=b"", **values)
+        location = self._location(first)
+        second = self.lines.elsewhere(method, location, ChunkedBody(size, chunks))
+        self._check(second, path)
+        whole(second, self.where)
+
+    def _location(self, answer: Answer) -> str:
+        body = whole(answer, self.where)
+        location = answer.headers.get("location", "")
+        if not location and body:
+            try:
+                location = str(json.loads(body).get("Location") or "")
+            except (ValueError, AttributeError):
+                location = ""
+        if "://" not in location:
+            raise self._strange()
+        return location
+
+    def _json(self, method: str, path: str, op: str, **values: object) -> dict[str, object]:
+        answer = self._call(method, path, op, body=None if method == "GET" else b"", **values)
+        try:
+            found = json.loads(whole(answer, self.where))
+        except ValueError:
+            raise self._strange() from None
+        if not isinstance(found, dict):
+            raise self._strange()
+        return found
+
+    def _call(
+        self, method: str, path: str, op: str, *, body: bytes | None = None, **values: object
+    ) -> Answer:
+        transport = self.lines.transport()
+        asked: dict[str, object] = {"op": op, **values}
+        if self.user and not transport.endpoint.token:
+            asked["user.name"] = self.user
+        target = self.base + self.quoted(path) + query(asked)
+        try:
+            answer = transport.ask(
+                method, target, body=body, timeout=120, accept=(400, 403, 404, 405, 409, 410, 500, 501, 507)
+            )
+        except ConnectionFailed as e:
+            raise ConnectionFailed(e.message.replace("The cluster", "The storage", 1), hint=e.hint) from None
+        self._check(answer, path)
+        return answer
+
+    def quoted(self, path: str) -> str:
+        return "/".join(quote(part) for part in (self.root + path).split("/"))
+
+    def _check(self, answer: Answer, path: str) -> None:
+        if answer.status >= 400:
+            raise self._error(answer.status, whole(answer, self.where), path)
+
+    def _error(self, status: int, body: bytes, path: str) -> PaiError:
+        try:
+            remote = json.loads(body)["RemoteException"]
+            name, message = str(remote["exception"]), str(remote.get("message") or "").split("\n")[0]
+        except (ValueError, KeyError, TypeError):
+            return error_of(status, body, f"The storage {self.where}")
+        shown = self.shown(path)
+        if status == 507 or any(mark in name + message for mark in _FULL):
+            return PaiError(f"The storage is full: {shown} cannot be written.", code=FULL, status=507)
+        kind = _BY_EXCEPTION.get(name, PaiError)
+        if kind is NotFound:
+            return _missing(shown)
+        if kind is Forbidden:
+            return Forbidden(f"{shown}: permission denied ({message}).")
+        return kind(f"{shown}: {message or name}", status=status)
+
+    def _strange(self) -> ConnectionFailed:
+        return ConnectionFailed(f"The storage {self.where} does not answer as WebHDFS does.")
+
+    def _cut(self, path: str) -> ConnectionFailed:
+        return ConnectionFailed(
+            f"{self.shown(path)} came only in part: something on the way cuts answers off."
+        )
+
+    def close(self) -> None:
+        self.lines.close()
+
+
+class RemoteOutgoing(Outgoing):
+    def __init__(self, backend: WebHdfs, path: str, facts: Facts):
+        self.backend = backend
+        self.path = path
+        self.size, self.mtime_ns, self.mode = facts
+        self.key = key_of(backend.where, path, self.size, self.mtime_ns)
+
+    def chunks(self, offset: int, length: int) -> Chunks:
+        got = 0
+        for data in self.backend.read(self.path, offset, length):
+            got += len(data)
+            yield data
+        if got != length:
+            self.check()
+            raise self.backend._cut(self.path)
+
+    def check(self) -> None:
+        now = self.backend.status(self.path)
+        if now is None:
+            raise changed(self.backend.shown(self.path), "vanished")
+        if now.size != self.size or now.mtime_ns // 1_000_000 != self.mtime_ns // 1_000_000:
+            raise changed(self.backend.shown(self.path))
+
+
+class StreamIncoming(Incoming):
+    """HDFS writes a file from its beginning to its end; an interrupted one is appended to."""
+
+    in_order = True
+
+    def __init__(self, backend: WebHdfs, path: str, outgoing: Facts, key: str):
+        self.backend = backend
+        self.path = path
+        self.size, self.mtime_ns, self.mode = outgoing
+        folder, _, name = path.rpartition("/")
+        self.part = f"{folder}/.{name[:200]}.{key}{MARK}"
+        there = backend.status(path)
+        if there is not None and there.is_folder:
+            raise UsageError(f"{backend.shown(path)} is a folder, and a file was to take its place.")
+
+    def missing(self) -> list[Range]:
+        found = self.backend.status(self.part)
+        have = found.size if found is not None and 0 < found.size <= self.size else 0
+        if have == self.size and self.size:
+            return []
+        return [
+            (at, min(PART_BYTES * 4, self.size - at)) for at in range(have, self.size, PART_BYTES * 4)
+        ] or [(0, 0)]
+
+    def put(self, offset: int, length: int, chunks: Callable[[], Chunks]) -> None:
+        def send() -> None:
+            if offset == 0:
+                self.backend.create(self.part, length, chunks, self.mode)
+                return
+            found = self.backend.status(self.part)
+            have = found.size if found is not None else 0
+            if have == offset + length:
+                return  # it had arrived, only the answer was lost
+            if have != offset:
+                raise ConnectionFailed(
+                    f"{self.backend.shown(self.path)}: the storage has {have} bytes of it, not {offset}."
+                )
+            self.backend.append(self.part, length, chunks)
+
+        persistent(send)
+
+    def finish(self, size: int) -> None:
+        found = self.backend.status(self.part)
+        if found is None or found.size != size:
+            raise ConnectionFailed(
+                f"{self.backend.shown(self.path)} arrived only in part; what was there is as it was.",
+                hint="Run the same command again: it continues.",
+            )
+        if self.mtime_ns:
+            self.backend.set_time(self.part, self.mtime_ns)
+        self.backend.rename(self.part, self.path)
+
+    def abandon(self) -> None:
+        try:
+            self.backend.delete(self.part)
+        except PaiError:
+            pass
+
+
+def _entry(status: dict[str, object], name: str) -> Entry:
+    def number(key: str) -> int:
+        value = status.get(key)
+        return value if isinstance(value, int) else 0
+
+    permission = str(status.get("permission") or "0")
+    return Entry(
+        str(status.get("pathSuffix") or "") or name,
+        status.get("type") == "DIRECTORY",
+        number("length"),
+        number("modificationTime") * 1_000_000,
+        int(permission, 8) if permission.isdecimal() else 0,
+        str(status.get("owner") or ""),
+        str(status.get("group") or ""),
+    )
+
+
+def _missing(shown: str) -> NotFound:
+    return NotFound(f"{shown}: there is no such file or folder.", code=NO_FILE)
