@@ -1,0 +1,89 @@
+"""Clusters with several people, each with a Unix account of his own on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "cluster"))
+
+from served import Cluster
+
+from outside import missing
+from paicluster.auth.passwords import hash_password
+from paicluster.store import Store, users
+
+PASSWORD = "CANARY-password"
+_HASHED = ""
+
+
+def add_people(home: Path, *names: str) -> None:
+    """Users in the database of a cluster that does not run; `admin` is one of them."""
+    global _HASHED
+    _HASHED = _HASHED or hash_password(PASSWORD)
+    home.mkdir(mode=0o700, exist_ok=True)
+    store = Store.open(home / "cluster.db")
+    for name in ("admin", *names):
+        store.write_sync(
+            lambda conn, name=name: users.add_user(conn, name, _HASHED, created_ms=0, admin=name == "admin")
+        )
+    store.close()
+
+
+@contextlib.contextmanager
+def unix_accounts(*names: str) -> Iterator[dict[str, pwd.struct_passwd]]:
+    """Accounts of this machine, with home folders; gone afterwards."""
+    if os.geteuid() != 0 or shutil.which("useradd", path="/usr/sbin:/usr/bin:/sbin") is None:
+        missing("root, who can make accounts,")
+    made = []
+    try:
+        for name in names:
+            subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", name], check=True)
+            made.append(name)
+        yield {name: pwd.getpwnam(name) for name in names}
+    finally:
+        for name in made:
+            subprocess.run(["userdel", "--remove", name], check=False, capture_output=True)
+
+
+@contextlib.contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder that other accounts can reach, which those that pytest makes are not."""
+    folder = Path(tempfile.mkdtemp(prefix="pai-people-", dir="/tmp"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass
+class CrewCluster(Cluster):
+    """A cluster with people. `as_user` changes whose requests the others are."""
+
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    def as_user(self, name: str) -> CrewCluster:
+        if name not in self.tokens:
+            who = {"username": name, "password": PASSWORD}
+            reply = self.ask("POST", "/api/v2/authn/basic/login", who, token=None)
+            assert reply.status == 200, reply.text
+            self.tokens[name] = reply.json()["token"]
+        self.user, self.token = name, self.tokens[name]
+        return self
+
+    def admin_token(self) -> str:
+        self.as_user("admin")
+        return self.tokens["admin"]
+
+    def folder_of(self, name: str) -> Path:
+        uid = self.detail(name)["taskRoles"]["main"]["taskStatuses"][0]["containerId"]
+        return self.home / "tasks" / uid[:2] / uid

@@ -1,0 +1,258 @@
+"""With more than one user each job runs as its user's own account, and learns nothing of the others."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pwd
+import shlex
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from persons import CrewCluster, add_people, open_folder, unix_accounts
+from served import eventually, job
+
+from outside import missing
+
+ALICE, BOB, CAROL = (f"pai-{name}-{os.getpid()}" for name in ("alice", "bob", "carol"))
+OPTIONS = ("--cpus", "8", "--memory-mb", "8192")
+
+
+@pytest.fixture(scope="module")
+def accounts() -> Iterator[dict[str, pwd.struct_passwd]]:
+    with unix_accounts(ALICE, BOB) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster(accounts: dict[str, pwd.struct_passwd]) -> Iterator[CrewCluster]:
+    with open_folder() as folder:
+        add_people(folder / "home", ALICE, BOB, CAROL)
+        made = CrewCluster(
+            folder / "home", OPTIONS, {"PAICLUSTER_ADMIN_PASSWORD": "CANARY-of-the-admin", "UMASK": "000"}
+        )
+        try:
+            yield made.start()
+        finally:
+            made.close()
+
+
+def said(cluster: CrewCluster, name: str, *script: str, **more: object) -> str:
+    status = cluster.run(job(name, *script, **more))  # type: ignore[arg-type]
+    log = cluster.log_of(name).decode()
+    assert status["state"] == "SUCCEEDED", (status, log, cluster.events(name))
+    return log
+
+
+def test_a_job_is_its_users_own(cluster: CrewCluster, accounts: dict[str, pwd.struct_passwd]) -> None:
+    cluster.as_user(ALICE)
+    log = said(
+        cluster,
+        "who",
+        'echo "$(id -un) $(id -gn) $(id -Gn)"',
+        'echo "$USER $LOGNAME $HOME $SHELL"',
+        "echo file > here && stat -c '%U %a' here . && pwd && echo $PAI_WORK_DIR",
+        "umask",
+        "echo to stdout > /dev/stdout",
+        "ls /proc/$$/fd | tr '\\n' ' '",
+    )
+    lines = log.splitlines()
+    assert lines[0] == f"{ALICE} {ALICE} {ALICE}"
+    assert lines[1] == f"{ALICE} {ALICE} {accounts[ALICE].pw_dir} /bin/bash"
+    assert lines[2:4] == [f"{ALICE} 644", f"{ALICE} 700"]
+    assert lines[4] == lines[5] == str(cluster.folder_of("who") / "work")
+    assert lines[6:8] == ["0022", "to stdout"]
+    # 255 is bash's own name for its script.
+    assert lines[8].split() == ["0", "1", "2", "255"]
+
+
+def test_all_of_a_gang_are(cluster: CrewCluster, accounts: dict[str, pwd.struct_passwd]) -> None:
+    cluster.as_user(ALICE)
+    name = cluster.accept(job("gang", 'echo "$USER $HOME $(id -un)"; touch mine', instances=3))
+    assert cluster.wait_over(name)["state"] == "SUCCEEDED", cluster.events(name)
+    home = accounts[ALICE].pw_dir
+    for index in range(3):
+        assert cluster.log_of(name, role="main", index=index).decode() == f"{ALICE} {home} {ALICE}\n"
+
+
+def test_sources_reach_their_job_and_nobody_else(cluster: CrewCluster) -> None:
+    cluster.as_user(ALICE)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        about = tarfile.TarInfo("train.sh")
+        data = b"echo CANARY-source\n"
+        about.size, about.mode = len(data), 0o755
+        archive.addfile(about, io.BytesIO(data))
+    digest = hashlib.sha256(packed.getvalue()).hexdigest()
+    put = cluster.ask("PUT", f"/api/v2/sources/{digest}", packed.getvalue())
+    assert put.status in (200, 201), put.text
+    extras = {"openpaisdk": {"sources": {"sha256": digest, "size": len(packed.getvalue())}}}
+    log = said(
+        cluster,
+        "sources",
+        "./train.sh",
+        "stat -c %U train.sh",
+        "ls /proc/$$/fd | tr '\\n' ' '",
+        f"cat {cluster.home}/sources/{digest}.tar > copy 2> /dev/null && echo reached it || true",
+        extras=extras,
+    )
+    assert log.startswith(f"CANARY-source\n{ALICE}\n0 1 2 255 "), log
+    assert "reached it" not in log
+
+
+_SPY = r"""
+seen() { echo "SEEN $*"; }
+for path in HOME HOME/tasks HOME/keys HOME/run HOME/sources FOLDER FOLDER/work; do
+  ls "$path" > /dev/null 2>&1 && seen "list $path"
+done
+for path in HOME/cluster.db HOME/cluster.db-wal HOME/cluster.db-shm HOME/server.json HOME/server.lock \
+    HOME/keys/tokens HOME/keys/sealing HOME/keys/tickets HOME/run/events HOME/cluster.yaml \
+    FOLDER/spec.json FOLDER/task.sh FOLDER/env.sh FOLDER/claim FOLDER/stdout.0 FOLDER/all.0 FOLDER/stderr.0 \
+    FOLDER/work/private OWN/spec.json OWN/claim OWN/stdout.0; do
+  cat "$path" > /dev/null 2>&1 < "$path" && seen "read $path"
+  (: >> "$path") 2> /dev/null && seen "write $path"
+done
+for path in HOME/x HOME/tasks/x HOME/run/x HOME/keys/x FOLDER/stop FOLDER/exit.json FOLDER/work/x \
+    OWN/exit.json OWN/exit.aside OWN/stop; do
+  (echo '{}' > "$path") 2> /dev/null && seen "make $path"
+done
+for path in FOLDER/claim FOLDER/spec.json FOLDER/work OWN/claim OWN/spec.json OWN/task.sh; do
+  mv "$path" "$path.moved" 2> /dev/null && seen "move $path"
+  chmod 777 "$path" 2> /dev/null && [ "$path" != OWN/task.sh ] && seen "open $path"
+  rm -rf "$path" 2> /dev/null && seen "remove $path"
+done
+for process in /proc/[0-9]*; do
+  pid=${process#/proc/}
+  grep -az 'CAN[A]RY' $process/environ 2> /dev/null && seen "environment $pid"
+  grep -az 'CAN[A]RY' $process/cmdline 2> /dev/null && seen "command line $pid"
+  if [ "$(stat -c %u $process 2> /dev/null)" != "$(id -u)" ]; then
+    ls $process/fd > /dev/null 2>&1 && seen "files $pid"
+  fi
+done
+for pid in PIDS; do
+  kill -0 $pid 2> /dev/null && seen "signal $pid"
+  kill -KILL $pid 2> /dev/null && seen "kill $pid"
+done
+grep -rla 'CAN[A]RY' HOME HOME/tasks FOLDER FOLDER/work 2> /dev/null | while read -r file; do
+  seen "found in $file"
+done
+echo looked
+"""
+
+
+def test_a_job_that_looks_for_others_secrets_finds_nothing(
+    cluster: CrewCluster, accounts: dict[str, pwd.struct_passwd]
+) -> None:
+    cluster.as_user(ALICE)
+    held = job(
+        "holds",
+        "export HELD='<% $secrets.key %>'",
+        "echo CANARY-in-the-log; echo CANARY-error >&2; echo CANARY-in-a-file > private; echo ready",
+        "exec sleep 600",
+        secrets={"key": "CANARY-of-alice"},
+    )
+    cluster.accept(held)
+    eventually(lambda: b"ready" in cluster.log_of("holds"), "alice's job")
+    folder = cluster.folder_of("holds")
+    owner = json.loads((folder / "claim").read_text())
+    [task] = [
+        int(pid)
+        for pid in os.listdir("/proc")
+        if pid.isdigit() and Path(f"/proc/{pid}").stat().st_uid == accounts[ALICE].pw_uid
+    ]
+    assert b"CANARY-of-alice" in Path(f"/proc/{task}/environ").read_bytes()
+    assert (folder / "task.sh").stat().st_uid == accounts[ALICE].pw_uid
+    assert (folder / "task.sh").stat().st_mode & 0o777 == 0o600
+    assert b"CANARY-of-alice" in (folder / "task.sh").read_bytes()
+    assert cluster.process is not None
+    script = (
+        _SPY.replace("PIDS", f"{task} {owner['pid']} {cluster.process.pid}")
+        .replace("FOLDER", shlex.quote(str(folder)))
+        .replace("OWN", '"${PAI_WORK_DIR%/work}"')
+        .replace("HOME", shlex.quote(str(cluster.home)))
+    )
+    cluster.as_user(BOB)
+    log = said(cluster, "spy", "set +o errexit", script)
+    assert log == "looked\n"
+    cluster.as_user(ALICE)
+    assert cluster.wait_state("holds", "RUNNING")["retries"] == 0
+    # The same from alice's other job finds what is hers, so it can see; and nothing that is the cluster's.
+    log = said(cluster, "same", "set +o errexit", script)
+    for what in (f"read {folder}/task.sh", f"read {folder}/work/private", f"kill {task}"):
+        assert f"SEEN {what}\n" in log
+    found = "\n".join(line for line in log.splitlines() if line.startswith("SEEN"))
+    for what in ("cluster.db", "keys", "server.json", "spec.json", "claim", "exit.json", "stdout.0", "all.0"):
+        assert what not in found
+    assert f"kill {owner['pid']}" not in found
+    assert cluster.wait_over("holds")["state"] == "FAILED"
+
+
+def test_a_user_without_an_account_is_told_what_is_to_be_done_and_runs_when_it_is(
+    cluster: CrewCluster,
+) -> None:
+    cluster.as_user(CAROL)
+    cluster.accept(job("nobody", "true"))
+
+    def told() -> str:
+        return next((e["message"] for e in cluster.events("nobody") if e["reason"] == "FailedLaunch"), "")
+
+    message = eventually(told, "the word of the missing account")
+    assert f"useradd {CAROL}" in message and "accounts" in message
+    with unix_accounts(CAROL):
+        assert cluster.wait_over("nobody")["state"] == "SUCCEEDED"
+
+
+_AS_SOMEBODY = """
+import os, sys
+from pathlib import Path
+from paicluster.cli import main, serve
+from paicluster.store import Store
+# Everything is loaded while we may still read it.
+Store.open(Path(sys.argv[1]) / "other.db").close()
+os.setgroups([])
+os.setgid(54321)
+os.setuid(54321)
+sys.exit(main(["serve", "--home", sys.argv[2], "--port", "0"]))
+"""
+
+
+def test_without_root_a_cluster_of_several_people_refuses_to_start(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        missing("root, who can become somebody else,")
+    with open_folder() as folder:
+        home = folder / "home"
+        add_people(home, "alice", "bob")
+        for path in (home, *home.rglob("*")):
+            os.chown(path, 54321, 54321)
+        command = [sys.executable, "-c", _AS_SOMEBODY, str(tmp_path), str(home)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert "3 users" in ended.stderr and "root" in ended.stderr and "allow-shared-account" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_home_that_the_accounts_cannot_reach_is_refused(tmp_path: Path) -> None:
+    add_people(tmp_path / "home", "alice", "bob")
+    tmp_path.chmod(0o700)
+    command = [sys.executable, "-m", "paicluster", "serve", "--home", str(tmp_path / "home"), "--port", "0"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert "closed" in ended.stderr and "chmod o+x" in ended.stderr
+
+
+def test_a_cluster_of_one_runs_his_jobs_as_itself(accounts: dict[str, pwd.struct_passwd]) -> None:
+    with open_folder() as folder:
+        add_people(folder / "home")
+        made = CrewCluster(folder / "home", OPTIONS)
+        try:
+            made.start().as_user("admin")
+            assert said(made, "mine", "id -u") == "0\n"
+            assert made.home.stat().st_mode & 0o777 == 0o700
+        finally:
+            made.close()
