@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-for _room in ("api", "cluster"):
-    sys.path.insert(0, str(Path(__file__).parent.parent / _room))
+sys.path.insert(0, str(Path(__file__).parent.parent / "cluster"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "api"))
 
 from team import PASSWORD, PEOPLE, TeamCluster
 

@@ -1,7 +1,7 @@
 """What the API can be asked and what it answers, in types; `/openapi.json` is made from them.
 
-Each route's handler has one `Operation`, in the file of its subject. What a type says is held against every
-answer the tests see, so a description that is not true does not last.
+Each route's handler has one `Operation` under its name, in the file of its subject. What a type says is held
+against every answer the tests see, so a description that is not true does not last.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import msgspec
 
 from paicluster.api.description import clusters, jobs, people, server, version1
 from paicluster.api.description.document import document
-from paicluster.api.description.operation import Handler, Operation
+from paicluster.api.description.operation import Operation, name_of
 
-OPERATIONS: dict[Handler, Operation] = {
+OPERATIONS: dict[str, Operation] = {
     **jobs.OPERATIONS,
     **people.OPERATIONS,
     **clusters.OPERATIONS,
@@ -35,4 +35,15 @@ def undescribed() -> list[str]:
     """The routes nobody has described; there must be none."""
     from paicluster.api.app import ROUTES
 
-    return [f"{'|'.join(methods)} {path}" for path, methods, handler in ROUTES if handler not in OPERATIONS]
+    return [
+        f"{'|'.join(methods)} {path} ({name_of(handler)})"
+        for path, methods, handler in ROUTES
+        if name_of(handler) not in OPERATIONS
+    ]
+
+
+def unused() -> list[str]:
+    """The descriptions that no route has."""
+    from paicluster.api.app import ROUTES
+
+    return sorted(OPERATIONS.keys() - {name_of(handler) for _, _, handler in ROUTES})

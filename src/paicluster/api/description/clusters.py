@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from paicluster.api.description.jobs import Count
-from paicluster.api.description.operation import Either, Handler, Operation, Query, Wire
-from paicluster.api.v2 import clusters
+from paicluster.api.description.operation import Either, Operation, Query, Wire
 
 
 class Resources(Wire):
@@ -33,12 +32,14 @@ class NodeGpus(Wire):
     gpu_total: Count
 
 
-OPERATIONS: dict[Handler, Operation] = {
-    clusters.list_clusters: Operation(
+OPERATIONS: dict[str, Operation] = {
+    "v2.clusters.list_clusters": Operation(
         "All virtual clusters, or with `nodes` the GPUs of each node",
         "virtual cluster",
         {200: Either(dict[str, VirtualCluster], dict[str, NodeGpus])},
         query=(Query("nodes", about="Its presence counts."),),
     ),
-    clusters.one_cluster: Operation("A virtual cluster", "virtual cluster", {200: VirtualCluster}, (400,)),
+    "v2.clusters.one_cluster": Operation(
+        "A virtual cluster", "virtual cluster", {200: VirtualCluster}, (400,)
+    ),
 }

@@ -9,7 +9,16 @@ from typing import Any
 
 import msgspec
 
-from paicluster.api.description.operation import JSON, Either, Handler, Operation, Problem, Query, Text
+from paicluster.api.description.operation import (
+    JSON,
+    Either,
+    Handler,
+    Operation,
+    Problem,
+    Query,
+    Text,
+    name_of,
+)
 
 Routes = Sequence[tuple[str, list[str], Handler]]
 
@@ -17,11 +26,11 @@ _PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
 _REFERENCE = "#/components/schemas/{name}"
 
 
-def document(routes: Routes, operations: Mapping[Handler, Operation], version: str) -> dict[str, Any]:
+def document(routes: Routes, operations: Mapping[str, Operation], version: str) -> dict[str, Any]:
     types = _Types(operations.values())
     paths: dict[str, dict[str, Any]] = {}
     for path, methods, handler in routes:
-        operation = operations.get(handler)
+        operation = operations.get(name_of(handler))
         if operation is None:
             continue
         entry = paths.setdefault(_PARAMETER.sub(r"{\1}", path), {})
@@ -123,6 +132,8 @@ def _in_query(query: Query, types: _Types) -> dict[str, Any]:
 
 
 def _identifier(method: str, path: str) -> str:
+    if path.endswith("/"):
+        path += "index"
     words = re.sub(r"[^A-Za-z0-9]+", " ", _PARAMETER.sub(r"by \1", path)).split()
     return method.lower() + "".join(word[0].upper() + word[1:] for word in words)
 

@@ -13,7 +13,6 @@ from paicluster.api.description.operation import (
     YAML,
     Body,
     Either,
-    Handler,
     Operation,
     Query,
     SaidWithStatus,
@@ -21,7 +20,6 @@ from paicluster.api.description.operation import (
     Wire,
     json_or_form,
 )
-from paicluster.api.v2 import follow, jobs, tasklogs
 
 State = Literal["WAITING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED", "UNKNOWN"]
 ExecutionType = Literal["START", "STOP"]
@@ -219,6 +217,8 @@ class ExecutionWanted(msgspec.Struct):
     value: ExecutionType
 
 
+# See `v2.follow`.
+FOLLOW = "application/vnd.openpai.follow"
 JOB = Body({YAML: dict[str, Any], JSON: dict[str, Any]})
 WHICH = (
     Query("username", about="Of these users; names separated by commas."),
@@ -235,25 +235,27 @@ WHICH = (
 )
 _TAG = "job"
 
-OPERATIONS: dict[Handler, Operation] = {
-    jobs.submit: Operation("Hand a job in", _TAG, {202: SaidWithStatus}, (403, 404, 409, 422, 507), body=JOB),
-    jobs.list_jobs: Operation("List jobs", _TAG, {200: Either(list[JobSummary], JobPage)}, query=WHICH),
-    jobs.detail: Operation("A job, with one attempt of it", _TAG, {200: JobDetail}),
-    jobs.config: Operation("The job as submitted, its secrets masked", _TAG, {200: Text(YAML)}),
-    jobs.execution_type: Operation(
+OPERATIONS: dict[str, Operation] = {
+    "v2.jobs.submit": Operation(
+        "Hand a job in", _TAG, {202: SaidWithStatus}, (403, 404, 409, 422, 507), body=JOB
+    ),
+    "v2.jobs.list_jobs": Operation("List jobs", _TAG, {200: Either(list[JobSummary], JobPage)}, query=WHICH),
+    "v2.jobs.detail": Operation("A job, with one attempt of it", _TAG, {200: JobDetail}),
+    "v2.jobs.config": Operation("The job as submitted, its secrets masked", _TAG, {200: Text(YAML)}),
+    "v2.jobs.execution_type": Operation(
         "Stop a job", _TAG, {202: SaidWithStatus}, (403,), body=json_or_form(ExecutionWanted)
     ),
-    jobs.events: Operation(
+    "v2.jobs.events": Operation(
         "What happened to a job", _TAG, {200: Events}, query=(Query("type", about="Normal or Warning."),)
     ),
-    jobs.task_attempts: Operation("Every attempt of a task", _TAG, {200: TaskStatus}),
-    tasklogs.locations: Operation(
+    "v2.jobs.task_attempts": Operation("Every attempt of a task", _TAG, {200: TaskStatus}),
+    "v2.tasklogs.locations": Operation(
         "Where a task's logs are",
         _TAG,
         {200: LogLocations},
         query=(Query("tail-mode", bool), Query("tailMode", bool)),
     ),
-    tasklogs.read_log: Operation(
+    "v2.tasklogs.read_log": Operation(
         "A task's log",
         "log",
         {200: Text(TEXT, binary=True), 206: Text(TEXT, binary=True), 416: None},
@@ -268,10 +270,10 @@ OPERATIONS: dict[Handler, Operation] = {
             Query("taskrole"),
         ),
     ),
-    follow.follow: Operation(
+    "v2.follow.follow": Operation(
         "A job's states, events and log as they come; see the contributors' page on architecture",
         _TAG,
-        {200: Text(follow.MEDIA_TYPE, binary=True)},
+        {200: Text(FOLLOW, binary=True)},
         query=(
             Query("role"),
             Query("index", Count),

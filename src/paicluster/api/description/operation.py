@@ -12,6 +12,13 @@ from starlette.responses import Response
 
 Handler = Callable[[Request], Awaitable[Response]]
 
+
+def name_of(handler: Handler) -> str:
+    """What a handler is called here: its module within the API, and its name."""
+    module = handler.__module__.removeprefix("paicluster.api.")
+    return f"{module}.{getattr(handler, '__name__', '?')}"
+
+
 JSON = "application/json"
 TEXT = "text/plain"
 YAML = "text/yaml"

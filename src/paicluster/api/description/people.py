@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from paicluster.api.description.operation import Handler, Operation, Said, Text, Wire, json_or_form
-from paicluster.api.v2 import authn
+from paicluster.api.description.operation import Operation, Said, Text, Wire, json_or_form
 
 
 class Info(Wire):
@@ -57,14 +56,16 @@ class CheckedToken(Wire):
     exp: int | UnsetType = UNSET
 
 
-OPERATIONS: dict[Handler, Operation] = {
-    authn.banner: Operation("That this is version 2", "api", {200: Text()}, token=False),
-    authn.info: Operation("What this cluster is", "api", {200: Info}, token=False),
-    authn.authn_info: Operation("How to log in", "authn", {200: AuthnInfo}, token=False),
-    authn.login: Operation("Log in", "authn", {200: LoggedIn}, body=json_or_form(Login), token=False),
-    authn.logout: Operation("Log out: the token ends", "authn", {200: Said}, (403,)),
-    authn.list_tokens: Operation("One's tokens", "token", {200: Tokens}, (403,)),
-    authn.application_token: Operation("A token for a program", "token", {200: ApplicationToken}, (403,)),
-    authn.check_token: Operation("Whether a token holds", "token", {200: CheckedToken}),
-    authn.revoke_token: Operation("End a token", "token", {200: Said}, (403,)),
+OPERATIONS: dict[str, Operation] = {
+    "v2.authn.banner": Operation("That this is version 2", "api", {200: Text()}, token=False),
+    "v2.authn.info": Operation("What this cluster is", "api", {200: Info}, token=False),
+    "v2.authn.authn_info": Operation("How to log in", "authn", {200: AuthnInfo}, token=False),
+    "v2.authn.login": Operation("Log in", "authn", {200: LoggedIn}, body=json_or_form(Login), token=False),
+    "v2.authn.logout": Operation("Log out: the token ends", "authn", {200: Said}, (403,)),
+    "v2.authn.list_tokens": Operation("One's tokens", "token", {200: Tokens}, (403,)),
+    "v2.authn.application_token": Operation(
+        "A token for a program", "token", {200: ApplicationToken}, (403,)
+    ),
+    "v2.authn.check_token": Operation("Whether a token holds", "token", {200: CheckedToken}),
+    "v2.authn.revoke_token": Operation("End a token", "token", {200: Said}, (403,)),
 }

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from paicluster.api import own
-from paicluster.api.description.operation import Body, Handler, Operation, Said, Text
-from paicluster.api.v2 import sources
+from paicluster.api.description.operation import Body, Operation, Said, Text
 
 _TAG = "server"
 
-OPERATIONS: dict[Handler, Operation] = {
-    own.health: Operation("Whether work moves", _TAG, {200: Text(), 503: Text()}, token=False),
-    own.metrics: Operation("How it is doing, for Prometheus", _TAG, {200: Text()}),
-    own.description: Operation("This description", _TAG, {200: dict[str, Any]}, token=False),
-    sources.has_sources: Operation("Whether these sources are here", "sources", {200: None}, (400,)),
-    sources.put_sources: Operation(
+OPERATIONS: dict[str, Operation] = {
+    "own.health": Operation("Whether work moves", _TAG, {200: Text(), 503: Text()}, token=False),
+    "own.metrics": Operation("How it is doing, for Prometheus", _TAG, {200: Text()}),
+    "own.description": Operation("This description", _TAG, {200: dict[str, Any]}, token=False),
+    "v2.sources.has_sources": Operation("Whether these sources are here", "sources", {200: None}, (400,)),
+    "v2.sources.put_sources": Operation(
         "Store sources: a tar, by its SHA-256",
         "sources",
         {200: Said, 201: Said},

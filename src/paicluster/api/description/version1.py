@@ -22,7 +22,6 @@ from paicluster.api.description.operation import (
     JSON,
     YAML,
     Body,
-    Handler,
     Operation,
     Query,
     Said,
@@ -30,7 +29,6 @@ from paicluster.api.description.operation import (
     Wire,
     json_or_form,
 )
-from paicluster.api.v1 import clusters, jobs, tasklogs
 
 _TAG = "version 1"
 
@@ -140,20 +138,20 @@ class SshInfo(Wire):
 _JOB = Body({JSON: dict[str, Any]})
 _PAGE = Text("text/html")
 
-OPERATIONS: dict[Handler, Operation] = {
-    jobs.list_jobs: Operation("List jobs", _TAG, {200: list[JobSummaryV1]}, query=WHICH),
-    jobs.submit: Operation("Hand a job in", _TAG, {202: Said}, (403, 404, 409, 422, 507), body=_JOB),
-    jobs.detail: Operation("A job", _TAG, {200: JobDetailV1}),
-    jobs.remove: Operation("Remove a job that is over", _TAG, {202: Said}, (403, 409)),
-    jobs.config: Operation("The job as submitted", _TAG, {200: (dict[str, Any], Text(YAML))}),
-    jobs.ssh: Operation("How to reach a job's tasks by SSH", _TAG, {200: SshInfo}, (403,)),
-    jobs.execution_type: Operation(
+OPERATIONS: dict[str, Operation] = {
+    "v1.jobs.list_jobs": Operation("List jobs", _TAG, {200: list[JobSummaryV1]}, query=WHICH),
+    "v1.jobs.submit": Operation("Hand a job in", _TAG, {202: Said}, (403, 404, 409, 422, 507), body=_JOB),
+    "v1.jobs.detail": Operation("A job", _TAG, {200: JobDetailV1}),
+    "v1.jobs.remove": Operation("Remove a job that is over", _TAG, {202: Said}, (403, 409)),
+    "v1.jobs.config": Operation("The job as submitted", _TAG, {200: (dict[str, Any], Text(YAML))}),
+    "v1.jobs.ssh": Operation("How to reach a job's tasks by SSH", _TAG, {200: SshInfo}, (403,)),
+    "v1.jobs.execution_type": Operation(
         "Stop a job", _TAG, {202: Said}, (403,), body=json_or_form(ExecutionWanted)
     ),
-    clusters.list_clusters: Operation("All virtual clusters", _TAG, {200: dict[str, VirtualClusterV1]}),
-    clusters.one_cluster: Operation("A virtual cluster", _TAG, {200: VirtualClusterV1}, (400,)),
-    tasklogs.list_files: Operation("The logs of a task", "log", {200: _PAGE}, (401,), token=False),
-    tasklogs.read_file: Operation(
+    "v1.clusters.list_clusters": Operation("All virtual clusters", _TAG, {200: dict[str, VirtualClusterV1]}),
+    "v1.clusters.one_cluster": Operation("A virtual cluster", _TAG, {200: VirtualClusterV1}, (400,)),
+    "v1.tasklogs.list_files": Operation("The logs of a task", "log", {200: _PAGE}, (401,), token=False),
+    "v1.tasklogs.read_file": Operation(
         "A log of a task",
         "log",
         {200: (_PAGE, Text())},

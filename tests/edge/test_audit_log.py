@@ -1,0 +1,75 @@
+"""Who did what, one line of JSON each, and no secret among them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from served import eventually, job
+from starlette.requests import Request
+from team import PASSWORD, TeamCluster
+
+from paicluster.api.audit import AuditLog
+
+
+def lines(home: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (home / "audit.log").read_text().splitlines()]
+
+
+def test_changes_and_logins_are_recorded_and_reads_are_not(team: TeamCluster) -> None:
+    before = len(lines(team.home))
+    team.accept(job("audited", "true"))
+    team.stop("audited")
+    team.get("/api/v2/jobs")
+    wrong = {"username": "bob", "password": "planted-in-a-body"}
+    team.ask("POST", "/api/v2/authn/basic/login", wrong, token=None)
+    token = team.log_in("bob")
+    team.ask("DELETE", f"/api/v2/tokens/{token}", token=team.tokens["bob"])
+    team.ask("PUT", "/api/v2/jobs/alice~audited/executionType", {"value": "STOP"}, token=team.tokens["bob"])
+    wanted = eventually(lambda: found if len(found := lines(team.home)[before:]) >= 6 else None, "six lines")
+    assert [(line["user"], line["method"], line["path"], line["status"]) for line in wanted] == [
+        ("alice", "POST", "/api/v2/jobs", 202),
+        ("alice", "PUT", "/api/v2/jobs/alice~audited/executionType", 202),
+        (None, "POST", "/api/v2/authn/basic/login", 400),
+        (None, "POST", "/api/v2/authn/basic/login", 200),
+        ("bob", "DELETE", "/api/v2/tokens/***", 200),
+        ("bob", "PUT", "/api/v2/jobs/alice~audited/executionType", 403),
+    ]
+    assert wanted[0]["about"] == "alice~audited"
+    assert wanted[2]["about"] == "bob"
+    assert all(line["address"] == "127.0.0.1" and line["time"].endswith("Z") for line in wanted)
+    text = (team.home / "audit.log").read_text()
+    for secret in (PASSWORD, "planted-in-a-body", token):
+        assert secret not in text
+    assert (team.home / "audit.log").stat().st_mode & 0o777 == 0o600
+
+
+def _request(number: int) -> Request:
+    scope = {"type": "http", "method": "PUT", "path_params": {"n": number}, "client": ("10.0.0.1", 1)}
+    return Request({**scope, "headers": []})
+
+
+def test_a_full_log_is_set_aside_and_the_oldest_goes(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    log = AuditLog(path, largest=400, kept=3)
+    for number in range(40):
+        log.record(_request(number), "/thing/{n:count}", 200)
+        # One at a time: lines that come together are written together.
+        eventually(lambda n=number: any(f"/thing/{n}" in file.read_text() for file in tmp_path.iterdir()))
+    log.close()
+    files = sorted(os.listdir(tmp_path))
+    assert files == ["audit.log", "audit.log.1", "audit.log.2", "audit.log.3"]
+    assert all((tmp_path / file).stat().st_size <= 400 for file in files)
+    assert all((tmp_path / file).stat().st_mode & 0o777 == 0o600 for file in files)
+    last = json.loads(path.read_text().splitlines()[-1])
+    assert last["path"] == "/thing/39"
+
+
+def test_what_was_recorded_is_on_disk_when_the_log_is_closed(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log")
+    for number in range(1000):
+        log.record(_request(number), "/thing/{n}", 200)
+    log.close()
+    assert len((tmp_path / "audit.log").read_text().splitlines()) == 1000

@@ -1,0 +1,116 @@
+"""Too much, too often: refused with the time to come back, and nobody else notices."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+from served import job
+from team import PASSWORD, TeamCluster
+
+from openpaisdk.errors import TooManyRequests
+from paicluster.api.limits import Window
+
+NewTeam = Callable[..., TeamCluster]
+LOGIN = "/api/v2/authn/basic/login"
+
+
+def test_the_three_rates_of_the_original_hold(new_team: NewTeam) -> None:
+    cluster = new_team("limits: {requests-per-minute: 40, lists-per-minute: 3, submissions-per-hour: 2}\n")
+    bob = cluster.tokens["bob"]
+    # Lists and submissions are counted for each user.
+    for _ in range(3):
+        assert cluster.get("/api/v2/jobs?limit=1").status == 200
+    for path in ("/api/v2/jobs", "/api/v1/jobs", "/rest-server/api/v2/jobs"):
+        refused = cluster.get(path)
+        assert refused.status == 429
+        assert refused.json()["message"] == "Too many requests, please try again later."
+        assert 1 <= int(refused.headers["retry-after"]) <= 60
+        assert refused.headers["x-ratelimit-limit"] == "3"
+    assert cluster.get("/api/v2/jobs?limit=1", token=bob).status == 200
+    assert [cluster.submit(job(f"rate-{n}", "true")).status for n in range(3)] == [202, 202, 429]
+    assert cluster.submit(job("rate-0", "true"), token=bob).status == 202
+    # Everything is counted for each address; whoever comes from another one is let in.
+    seen = [cluster.get("/api/v2/info", token=None).status for _ in range(40)]
+    assert set(seen) == {200, 429}
+    assert _status_from("127.0.0.2", cluster) == 200
+    cluster.terminate()
+
+
+def _status_from(address: str, cluster: TeamCluster) -> int:
+    with socket.create_connection(cluster.address, 10, (address, 0)) as peer:
+        peer.sendall(b"GET /api/v2/info HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        return int(peer.recv(65536).split()[1])
+
+
+def test_a_window_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    window = Window(2, 60)
+    window.take("alice")
+    window.take("alice")
+    window.take("bob")
+    with pytest.raises(TooManyRequests) as refused:
+        window.take("alice")
+    assert 0 < refused.value.retry_after_s <= 60
+    assert window.full("alice") > 0
+    assert window.full("bob") == 0
+    now[0] += 60
+    window.take("alice")
+
+
+def test_failed_logins_are_counted_by_account_and_by_address(new_team: NewTeam) -> None:
+    cluster = new_team("authentication: {failed-logins-per-account: 3, failed-logins-per-address: 6}\n")
+
+    def log_in(user: str, password: str) -> int:
+        return cluster.ask("POST", LOGIN, {"username": user, "password": password}, token=None).status
+
+    assert [log_in("alice", "wrong one") for _ in range(3)] == [400, 400, 400]
+    refused = cluster.ask("POST", "/api/v1/token", {"username": "alice", "password": PASSWORD}, token=None)
+    assert refused.status == 429
+    assert int(refused.headers["retry-after"]) >= 1
+    assert "failed" in refused.json()["message"]
+    # Somebody else may, and a good login counts for nothing.
+    assert [log_in("bob", PASSWORD) for _ in range(3)] == [200, 200, 200]
+    # Guessing names is guessing, too.
+    assert [log_in(f"nobody-{n}", "whatever") for n in range(3)] == [400, 400, 400]
+    assert log_in("bob", PASSWORD) == 429
+    # Whoever is in stays in.
+    assert cluster.get("/api/v2/jobs?limit=1").status == 200
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(new_team: NewTeam) -> None:
+    cluster = new_team("limits: {body-mb: 1}\n")
+    large = "x" * (2 << 20)
+    for method, path in (
+        ("POST", "/api/v2/jobs"),
+        ("POST", "/api/v1/jobs"),
+        ("POST", LOGIN),
+        ("PUT", "/api/v2/jobs/alice~x/executionType"),
+    ):
+        refused = cluster.ask(method, path, large)
+        assert refused.status == 413, path
+        assert refused.json()["message"] == "The request's body is larger than 1 MB."
+    # Also when its length is not announced.
+    with socket.create_connection(cluster.address, 10) as peer:
+        head = f"POST /api/v2/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {cluster.token}\r\n"
+        peer.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
+        for _ in range(17):
+            peer.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+        assert b" 413 " in peer.recv(65536)
+
+
+def test_a_head_without_end_is_refused(team: TeamCluster) -> None:
+    with socket.create_connection(team.address, 10) as peer:
+        peer.sendall(b"GET /api/v2/info HTTP/1.1\r\nHost: x\r\n")
+        answer = b""
+        try:
+            for number in range(200):
+                peer.sendall(b"X-%d: %b\r\n" % (number, b"a" * 8000))
+            answer = peer.recv(65536)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        assert not answer or b" 431 " in answer
+    assert team.get("/healthz", token=None).status == 200

@@ -1,0 +1,93 @@
+"""Clients that never finish are let go; those that are merely slow are not."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+from served import eventually, job
+from team import TeamCluster
+
+NewTeam = Callable[..., TeamCluster]
+CONFIG = "limits: {slow-client: 1s}\n"
+
+
+@pytest.fixture
+def cluster(new_team: NewTeam) -> TeamCluster:
+    return new_team(CONFIG)
+
+
+def closed_within(peer: socket.socket, seconds: float) -> bytes:
+    """What the server says before it hangs up."""
+    peer.settimeout(seconds)
+    said = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := peer.recv(65536):
+            said += part
+    return said
+
+
+@pytest.mark.slow
+def test_who_does_not_finish_his_request_is_let_go(cluster: TeamCluster) -> None:
+    def peer(*sent: bytes) -> socket.socket:
+        made = socket.create_connection(cluster.address, 10)
+        for part in sent:
+            made.sendall(part)
+        return made
+
+    auth = b"Authorization: Bearer " + cluster.token.encode() + b"\r\n"
+    silent = peer()
+    half_a_head = peer(b"GET /api/v2/info HTTP/1.1\r\nHost:")
+    no_body = peer(b"POST /api/v2/jobs HTTP/1.1\r\nHost: x\r\n" + auth + b"Content-Length: 100\r\n\r\n{")
+    second_half = peer(b"GET /api/v2/info HTTP/1.1\r\nHost: x\r\n\r\nGET /api")
+    for connection in (silent, half_a_head, no_body, second_half):
+        assert b"408" in closed_within(connection, 6)
+        connection.close()
+    # A byte now and then does not help.
+    dripping = peer(b"POST /api/v2/jobs HTTP/1.1\r\nHost: x\r\n" + auth + b"Content-Length: 100000\r\n\r\n")
+    ends = time.monotonic() + 10
+    with pytest.raises((BrokenPipeError, ConnectionResetError)):
+        while time.monotonic() < ends:
+            dripping.sendall(b"x")
+            time.sleep(0.05)
+    dripping.close()
+    assert cluster.get("/healthz", token=None).status == 200
+    assert "Traceback" not in cluster.log.read_text()
+
+
+@pytest.mark.slow
+def test_who_does_not_take_his_answer_is_let_go_and_a_waiting_follower_is_not(cluster: TeamCluster) -> None:
+    name = "chatty"
+    cluster.accept(job(name, "head -c 50000000 /dev/zero | tr '\\0' x; echo; sleep 60"))
+    cluster.wait_state(name, "RUNNING")
+    quiet = "quiet"
+    cluster.accept(job(quiet, "sleep 60"))
+    waiting = cluster.follow(quiet)
+    request = f"GET {cluster.path(name, '/follow')} HTTP/1.1\r\nHost: x\r\n"
+    with socket.socket() as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.settimeout(20)
+        peer.connect(cluster.address)
+        peer.sendall(f"{request}Authorization: Bearer {cluster.token}\r\n\r\n".encode())
+        port = peer.getsockname()[1]
+        eventually(lambda: not _connected(cluster, port), "the end of a connection nobody reads", 20)
+    frames = iter(waiting)
+    assert next(frames)["kind"] == "state"
+    cluster.stop(quiet)
+    assert [frame for frame in frames if frame["kind"] == "end"]
+    waiting.close()
+
+
+def _connected(cluster: TeamCluster, port: int) -> bool:
+    """Whether the server still holds the connection from this port."""
+    assert cluster.process is not None
+    wanted = f"{port:04X}"
+    own = f"{cluster.address[1]:04X}"
+    with open(f"/proc/{cluster.process.pid}/net/tcp") as f:  # noqa: PTH123
+        rows = [line.split() for line in f.readlines()[1:]]
+    return any(
+        row[1].endswith(":" + own) and row[2].endswith(":" + wanted) and row[3] == "01" for row in rows
+    )

@@ -1,0 +1,34 @@
+"""`/openapi.json` is whole, valid, and made from the routes there are."""
+
+from __future__ import annotations
+
+import json
+
+from team import TeamCluster
+
+from paicluster.api.description import served, undescribed, unused
+
+
+def test_every_route_is_described() -> None:
+    assert undescribed() == []
+    assert unused() == []
+
+
+def test_the_description_is_valid_openapi() -> None:
+    from jsonschema_rs import validator_for  # comes with schemathesis
+
+    document = json.loads(served("v1"))
+    assert document["openapi"].startswith("3.1")
+    identifiers = [
+        operation["operationId"] for path in document["paths"].values() for operation in path.values()
+    ]
+    assert len(identifiers) == len(set(identifiers))
+    for schema in document["components"]["schemas"].values():
+        validator_for({**schema, "components": document["components"]})
+
+
+def test_it_is_served_to_everybody_and_under_both_prefixes(team: TeamCluster) -> None:
+    plain = team.get("/openapi.json", token=None)
+    assert plain.status == 200
+    assert plain.json()["info"]["title"] == "OpenPAI REST API"
+    assert team.get("/rest-server/openapi.json", token=None).body == plain.body
