@@ -43,7 +43,8 @@ def load(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"The cluster's file {file} cannot be read: {error.strerror}.") from error
     try:
-        document = read(data, str(file)) if data.strip() else Document({}, "", str(file))
+        nothing = all(line.lstrip()[:1] in (b"", b"#") for line in data.splitlines())
+        document = Document({}, "", str(file)) if nothing else read(data, str(file))
     except ProtocolError as error:
         found = tuple(problem for problem in error.problems if isinstance(problem, Problem))
         raise ClusterFileError(file, found, len(found)) from None
@@ -55,7 +56,8 @@ def load(file: Path) -> dict[str, Any]:
     if problems:
         shown = sorted(map(document.locate, problems[:MAX_PROBLEMS]), key=lambda one: (one.line, one.column))
         raise ClusterFileError(file, tuple(shown), len(problems))
-    return _fields(said, file.parent)
+    # A section of which everything is commented out says nothing.
+    return _fields({key: value for key, value in said.items() if value is not None}, file.parent)
 
 
 def settings_of(fields: Mapping[str, Any], embedded: bool = False) -> Settings:
@@ -95,6 +97,7 @@ def _contradictions(said: Mapping[str, Any], folder: Path) -> Iterator[Problem]:
     yield from _about_listening(said.get("listen") or {}, folder)
     yield from _about_engines(said)
     yield from _about_names(said)
+    yield from _about_accounts(said)
     database = said.get("database")
     if isinstance(database, str) and "://" in database:
         yield Problem(("database",), "only a database in a file can be used", suggestion="write a path")
@@ -106,6 +109,20 @@ def _contradictions(said: Mapping[str, Any], folder: Path) -> Iterator[Problem]:
             ("authentication", "session-lifetime"),
             'is more than "longest-session", the most anybody may have',
         )
+
+
+def _about_accounts(said: Mapping[str, Any]) -> Iterator[Problem]:
+    if said.get("allow-shared-account"):
+        return
+    users: dict[str, str] = {}
+    for user, account in (said.get("accounts") or {}).items():
+        other = users.setdefault(str(account), user)
+        if other != user:
+            yield Problem(
+                ("accounts", user),
+                f"{other} has this account too, and they could read each other's files",
+                suggestion='give each one of his own, or say "allow-shared-account: true"',
+            )
 
 
 def _about_listening(listen: Mapping[str, Any], folder: Path) -> Iterator[Problem]:

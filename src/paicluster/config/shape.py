@@ -143,74 +143,74 @@ _STORAGE_COMMON: dict[str, Node] = {
 }
 _FOLDER = Text(pattern=r"\S.*", form="a path")
 
-CLUSTER = Fields(
-    {
-        "home": _FOLDER,
-        "listen": Fields(
+_SECTIONS: dict[str, Node] = {
+    "home": _FOLDER,
+    "listen": Fields(
+        {
+            "host": Text(pattern=r"\S+", form="an address or a name"),
+            "port": Int(minimum=0, maximum=65535),
+            "external-url": Nullable(Url()),
+            "tls": Nullable(
+                Fields({"certificate": _FOLDER, "key": _FOLDER}, required=("certificate", "key"))
+            ),
+            "allow-plain-http": Bool(),
+            "cors-origins": Items(Url(origin=True)),
+        }
+    ),
+    "database": _FOLDER,
+    "engine": EngineOrName(),
+    "engines": Items(engine_node(), at_least=1),
+    "virtual-clusters": Keyed(Nullable(Fields({**_AMOUNTS, "engine": NAME})), key=NAME),
+    "storages": Items(
+        Variant(
+            "type",
             {
-                "host": Text(pattern=r"\S+", form="an address or a name"),
-                "port": Int(minimum=0, maximum=65535),
-                "external-url": Nullable(Url()),
-                "tls": Nullable(
-                    Fields({"certificate": _FOLDER, "key": _FOLDER}, required=("certificate", "key"))
+                "own": Fields(
+                    {"type": Choice("own"), "path": _FOLDER, **_STORAGE_COMMON}, required=("type", "name")
                 ),
-                "allow-plain-http": Bool(),
-                "cors-origins": Items(Url(origin=True)),
-            }
-        ),
-        "database": _FOLDER,
-        "engine": EngineOrName(),
-        "engines": Items(engine_node(), at_least=1),
-        "virtual-clusters": Keyed(Nullable(Fields({**_AMOUNTS, "engine": NAME})), key=NAME),
-        "storages": Items(
-            Variant(
-                "type",
-                {
-                    "own": Fields(
-                        {"type": Choice("own"), "path": _FOLDER, **_STORAGE_COMMON}, required=("type", "name")
-                    ),
-                    "mount": Fields(
-                        {"type": Choice("mount"), "path": _FOLDER, **_STORAGE_COMMON},
-                        required=("type", "name", "path"),
-                    ),
-                    "hdfs": Fields(
-                        {
-                            "type": Choice("hdfs"),
-                            "url": Url(schemes=("http", "https", "hdfs")),
-                            **_STORAGE_COMMON,
-                        },
-                        required=("type", "name", "url"),
-                    ),
-                },
-            )
-        ),
-        "authentication": Fields(
-            {
-                "anonymous-v1-reads": Bool(),
-                "session-lifetime": Duration(),
-                "longest-session": Duration(),
-                "failed-logins-per-account": _LIMIT,
-                "failed-logins-per-address": _LIMIT,
-            }
-        ),
-        "limits": Fields(
-            {
-                "body-mb": Int(minimum=1, maximum=1024),
-                "sources-mb": Int(minimum=1),
-                "slow-client": Duration(),
-                "requests-per-minute": _LIMIT,
-                "lists-per-minute": _LIMIT,
-                "submissions-per-hour": _LIMIT,
-            }
-        ),
-        "retention": Fields(
-            {
-                "days": Nullable(Number()),
-                "jobs": Nullable(Int(minimum=0)),
-                "files-mb": Nullable(Int(minimum=0)),
-            }
-        ),
-        "accounts": Keyed(Account(), key=Text(pattern=r"[\w.-]+", form="the name of a user")),
-        "allow-shared-account": Bool(),
-    }
-)
+                "mount": Fields(
+                    {"type": Choice("mount"), "path": _FOLDER, **_STORAGE_COMMON},
+                    required=("type", "name", "path"),
+                ),
+                "hdfs": Fields(
+                    {
+                        "type": Choice("hdfs"),
+                        "url": Url(schemes=("http", "https", "hdfs")),
+                        **_STORAGE_COMMON,
+                    },
+                    required=("type", "name", "url"),
+                ),
+            },
+        )
+    ),
+    "authentication": Fields(
+        {
+            "anonymous-v1-reads": Bool(),
+            "session-lifetime": Duration(),
+            "longest-session": Duration(),
+            "failed-logins-per-account": _LIMIT,
+            "failed-logins-per-address": _LIMIT,
+        }
+    ),
+    "limits": Fields(
+        {
+            "body-mb": Int(minimum=1, maximum=1024),
+            "sources-mb": Int(minimum=1),
+            "slow-client": Duration(),
+            "requests-per-minute": _LIMIT,
+            "lists-per-minute": _LIMIT,
+            "submissions-per-hour": _LIMIT,
+        }
+    ),
+    "retention": Fields(
+        {
+            "days": Nullable(Number()),
+            "jobs": Nullable(Int(minimum=0)),
+            "files-mb": Nullable(Int(minimum=0)),
+        }
+    ),
+    "accounts": Keyed(Account(), key=Text(pattern=r"[\w.-]+", form="the name of a user")),
+    "allow-shared-account": Bool(),
+}
+# A section of which everything is commented out is there, and empty.
+CLUSTER = Fields({name: Nullable(node) for name, node in _SECTIONS.items()})

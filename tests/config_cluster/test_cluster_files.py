@@ -1,0 +1,293 @@
+"""A cluster's YAML file: what it says reaches the settings; what is wrong with it is told, all at once."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from openpaisdk.errors import ConfigError
+from paicluster.cli import main
+from paicluster.config.file import ClusterFileError, load, settings_of
+from paicluster.config.sections import Authentication, EngineSettings, RequestLimits
+from paicluster.config.settings import Settings
+from paicluster.config.template import cluster_file
+from paicluster.scheduler.needs import Amount
+
+
+def read(folder: Path, text: str, name: str = "cluster.yaml") -> Settings:
+    (folder / name).write_text(text)
+    return settings_of(load(folder / name)).check()
+
+
+def problems(folder: Path, text: str) -> list[str]:
+    with pytest.raises(ClusterFileError) as refused:
+        read(folder, text)
+    return [str(problem).removeprefix(f"{folder}/cluster.yaml:") for problem in refused.value.problems]
+
+
+# -- what a file says -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", "\n# nothing\n", "{}", "listen: {}\nlimits:\nstorages:\nhome:"])
+def test_a_file_that_says_nothing_changes_nothing(tmp_path: Path, text: str) -> None:
+    usual = settings_of({"home": tmp_path})
+    assert read(tmp_path, text) == usual
+
+
+def test_the_file_that_init_writes_is_the_usual_cluster(tmp_path: Path) -> None:
+    written = read(tmp_path, cluster_file(tmp_path / "cluster.yaml"))
+    usual = settings_of({"home": tmp_path})
+    options = {"grace": 10, "limits": "enforce"}
+    assert written == Settings(
+        **{name: getattr(usual, name) for name in Settings.__slots__ if name != "engines"},
+        engines=(EngineSettings("process", "process", options),),
+    )
+
+
+def test_what_init_shows_as_defaults_are_the_defaults(tmp_path: Path) -> None:
+    text = cluster_file(tmp_path / "cluster.yaml")
+    shown = yaml.safe_load(text)
+    assert (
+        load_fields(tmp_path, {"authentication": shown["authentication"]})["authentication"]
+        == Authentication()
+    )
+    assert load_fields(tmp_path, {"limits": shown["limits"]})["limits"] == RequestLimits()
+    # What is commented out is right too, once the comments are gone.
+    (tmp_path / "cert.pem").touch()
+    (tmp_path / "key.pem").touch()
+    bare = re.sub(r"(?m)^( *)# ?( *[a-z-]+:.*|  +- .*| +[a-z]+: .*)$", r"\1\2", text)
+    whole = read(tmp_path, bare.replace("virtual-clusters: {}", "virtual-clusters:"))
+    assert whole.external_url == "https://pai.example.com"
+    assert whole.virtual_clusters == {"lab": Amount(16, 64000, 2)}
+    assert [storage.kind for storage in whole.storages] == ["own", "mount", "hdfs"]
+    assert whole.accounts == {"alice": "asmith"}
+    assert whole.tls_cert == str(tmp_path / "cert.pem")
+
+
+def load_fields(folder: Path, data: dict[str, Any]) -> dict[str, Any]:
+    (folder / "cluster.yaml").write_text(json.dumps(data))
+    return load(folder / "cluster.yaml")
+
+
+def test_every_section_reaches_the_settings(tmp_path: Path) -> None:
+    for name in ("chain.pem", "secret.pem"):
+        (tmp_path / name).touch()
+    found = read(
+        tmp_path,
+        """
+home: state
+listen:
+  host: 0.0.0.0
+  port: 443
+  external-url: https://pai.example.com/
+  tls: {certificate: chain.pem, key: secret.pem}
+  cors-origins: ["https://portal.example.com"]
+database: /var/db/cluster.db
+engines:
+  - {name: here, type: process, cpus: 8, memory-mb: 1000, gpus: 0, grace: 2.5, limits: off}
+  - {name: big, type: slurm}
+virtual-clusters:
+  default: {engine: big}
+  lab: {gpus: 1, cpus: 2, memory-mb: 3, engine: here}
+storages:
+  - {name: data, type: mount, path: data, read-only: true, groups: [lab]}
+authentication: {anonymous-v1-reads: true, session-lifetime: 12h, longest-session: 2d,
+                 failed-logins-per-account: null}
+limits: {body-mb: 2, slow-client: 5, requests-per-minute: 600}
+retention: {days: 1.5, jobs: null, files-mb: 10}
+accounts: {alice: asmith, bob: 1001}
+allow-shared-account: true
+""",
+    )
+    assert (found.home, found.host, found.port) == (tmp_path / "state", "0.0.0.0", 443)
+    assert found.external_url == "https://pai.example.com"
+    assert (found.tls_cert, found.tls_key) == (str(tmp_path / "chain.pem"), str(tmp_path / "secret.pem"))
+    assert found.cors_origins == ("https://portal.example.com",)
+    assert found.database_file == Path("/var/db/cluster.db")
+    assert (found.cpus, found.memory_mb, found.gpus, found.grace_s) == (8, 1000, 0, 2.5)
+    assert not found.enforce_limits
+    assert [(engine.name, engine.kind) for engine in found.engines] == [("here", "process"), ("big", "slurm")]
+    assert found.engine_of == {"default": "big", "lab": "here"}
+    assert found.virtual_clusters == {"lab": Amount(2, 3, 1)}
+    [storage] = found.storages
+    assert (storage.path, storage.read_only, storage.groups) == (tmp_path / "data", True, ("lab",))
+    assert found.authentication == Authentication(True, 12 * 3600, 48 * 3600, None)
+    assert (found.limits.body_mb, found.limits.slow_client_s, found.limits.requests_per_minute) == (2, 5, 600)
+    assert (found.keep_days, found.keep_jobs, found.keep_mb) == (1.5, None, 10)
+    assert found.accounts == {"alice": "asmith", "bob": "1001"}
+    assert found.allow_shared_account
+
+
+def test_an_engine_may_be_named_by_its_type_alone(tmp_path: Path) -> None:
+    assert read(tmp_path, "engine: process").engines == (EngineSettings(),)
+
+
+# -- what is wrong with one -----------------------------------------------------------------------
+
+
+def test_everything_wrong_is_told_at_once_by_line_and_column(tmp_path: Path) -> None:
+    told = problems(
+        tmp_path,
+        """\
+lisen: {}
+listen:
+  port: "9186"
+  external-url: pai.example.com
+virtual-clusters:
+  lab: {gpu: 2}
+  default: {cpus: 3}
+  big: {engine: sulrm, cpus: 1}
+storages:
+  - {name: a b, type: mount}
+  - {name: ok, type: hdsf}
+allow-shared-account: yes
+retention: {days: -1}
+authentication: {session-lifetime: 30d}
+""",
+    )
+    places_and_words = [
+        ("1:1: lisen: unknown key", ""),
+        ("3:9: listen.port: expected a whole number of at least 0", "write 9186 without quotes"),
+        ("4:17: listen.external-url: expected an address such as", "write https:// before it"),
+        ("6:9: virtual-clusters.lab.gpu: unknown key", 'did you mean "gpus"?'),
+        ("7:12: virtual-clusters.default: has what the others leave", ""),
+        ("8:17: virtual-clusters.big.engine: there is no engine", 'there is "process"'),
+        ('10:5: storages[0]: the key "path" is missing', ""),
+        ("10:12: storages[0].name: expected a name", ""),
+        ("11:22: storages[1].type: expected one of", 'did you mean "hdfs"?'),
+        ("12:23: allow-shared-account: expected true or false", "write true"),
+        ("13:19: retention.days: expected a number of 0 or more, found -1", ""),
+        ("14:36: authentication.session-lifetime: is more than", ""),
+    ]
+    assert len(told) == len(places_and_words), told
+    for one, (start, end) in zip(told, places_and_words, strict=True):
+        assert one.startswith(start) and one.endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("listen: {host: 0.0.0.0}", "1:16: listen.host: other machines would send passwords in the clear"),
+        ("listen: {tls: {certificate: a.pem, key: b.pem}}", "listen.tls.certificate: there is no file"),
+        ("engine: process\nengines: [{type: process}]", '1:1: engine: there is "engines" too'),
+        ("engines: [{type: process}, {type: process}]", 'engines[1]: the name "process" is there twice'),
+        ("engine: {type: process, cpu: 3}", 'engine.cpu: unknown key; did you mean "cpus"?'),
+        ("engine: proces", 'did you mean "process"?'),
+        ("database: postgresql://db/pai", "only a database in a file can be used"),
+        ("virtual-clusters: {lab: {}}", "virtual-clusters.lab: has no share"),
+        ("virtual-clusters: {my-lab: {cpus: 1}}", "a name of letters, digits and _"),
+        ("accounts: {alice: lab, bob: lab}", "accounts.bob: alice has this account too"),
+        ("listen: {cors-origins: ['https://a.example/path']}", "leave out what follows the port"),
+        ("limits: {slow-client: 5 minutes}", 'a time such as "90s", "12h" or "7d"'),
+        ("- a\n- list", "expected a mapping, found a list"),
+        ("just words", "expected a mapping"),
+        ("listen: {port: 1\n", ":2:1"),
+        ("listen:\n\tport: 1", "a tab indents this line"),
+        ("home: a\nhome: b", 'the key "home" is there twice'),
+    ],
+)
+def test_one_thing_wrong(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(tmp_path, text)
+    assert said in refused.value.message
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "none.yaml")
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 10**10) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+_KEYS = [
+    "home", "listen", "database", "engine", "engines", "virtual-clusters", "storages", "authentication",
+    "limits", "retention", "accounts", "allow-shared-account", "other",
+]  # fmt: skip
+_INNER = [
+    "host", "port", "tls", "external-url", "type", "name", "path", "url", "lab", "default", "gpus", "cpus",
+    "engine", "days", "session-lifetime", "longest-session", "certificate", "key",
+]  # fmt: skip
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(_KEYS),
+        _VALUES
+        | st.dictionaries(st.sampled_from(_INNER), _VALUES, max_size=4)
+        | st.lists(st.dictionaries(st.sampled_from(_INNER), _VALUES, max_size=4), max_size=3)
+        | st.dictionaries(
+            st.sampled_from(_INNER), st.dictionaries(st.sampled_from(_INNER), _VALUES, max_size=3), max_size=3
+        ),
+        max_size=5,
+    )
+)
+def test_whatever_stands_in_it_is_settings_or_an_explanation(tmp_path: Path, data: dict[str, Any]) -> None:
+    try:
+        read(tmp_path, json.dumps(data))
+    except ConfigError as error:
+        assert error.message
+    except Exception as error:
+        if type(error).__name__ != "UsageError":
+            raise
+
+
+# -- the commands ---------------------------------------------------------------------------------
+
+
+def test_init_writes_a_private_file_that_is_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = tmp_path / "new" / "cluster"
+    assert main(["init", "--home", str(home)]) == 0
+    assert (home / "cluster.yaml").stat().st_mode & 0o777 == 0o600
+    assert home.stat().st_mode & 0o777 == 0o700
+    assert main(["check-config", str(home / "cluster.yaml")]) == 0
+    assert main(["check-config", str(home)]) == 0
+    assert "is good" in capsys.readouterr().out
+    (home / "cluster.yaml").write_text("port: 1")
+    assert main(["init", "--home", str(home)]) == 1
+    assert "--force" in capsys.readouterr().err
+    assert (home / "cluster.yaml").read_text() == "port: 1"
+    assert main(["init", "--home", str(home), "--force"]) == 0
+    assert main(["check-config", str(home)]) == 0
+
+
+def test_check_config_tells_programs_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("listen:\n  prot: 1\n")
+    assert main(["check-config", str(file)]) == 1
+    assert f"{file}:2:3: listen.prot: unknown key" in capsys.readouterr().err
+    assert main(["check-config", str(file), "-o", "json"]) == 1
+    [problem] = json.loads(capsys.readouterr().out)
+    assert (problem["line"], problem["column"], problem["key"]) == (2, 3, "listen.prot")
+    file.write_text("{}")
+    assert main(["check-config", str(file), "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_what_is_wrong_keeps_a_server_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text("listen: {prot: 1}\nretention: {days: x}\n")
+    command = [sys.executable, "-m", "paicluster", "serve", "--home", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 1
+    assert "has 2 problems" in ended.stderr and "cluster.yaml:1:10" in ended.stderr
+    assert not (tmp_path / "cluster.db").exists()
+
+
+def test_serve_must_be_told_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check-config", str(tmp_path / "none")]) == 1
+    command = [sys.executable, "-m", "paicluster", "serve"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 2
+    assert "--home" in ended.stderr
