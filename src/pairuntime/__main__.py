@@ -1,4 +1,4 @@
-"""Entry point of the zipapp: ``pairuntime.pyz zygote FD`` or ``pairuntime.pyz supervise FOLDER``."""
+"""Entry point of the zipapp: ``pairuntime.pyz zygote FD``, ``supervise FOLDER``, ``slurm GANG``."""
 
 import sys
 
@@ -12,7 +12,11 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.supervisor import supervise, tree
 
         return supervise.supervise(argv[1], tree.Cgroup(tree.PROC, ""))
-    sys.stderr.write("usage: pairuntime zygote FD | pairuntime supervise FOLDER\n")
+    if len(argv) == 2 and argv[0] in ("slurm", "slurm-task"):
+        from pairuntime.slurm import gang
+
+        return gang.run(argv[1]) if argv[0] == "slurm" else gang.run_task(argv[1])
+    sys.stderr.write("usage: pairuntime zygote FD | pairuntime supervise FOLDER | pairuntime slurm GANG\n")
     return 2
 
 

@@ -48,6 +48,10 @@ ADDITIONS = Fields(
         ),
         "arrayLimit": Int("How many tasks may run at a time; for jobs without a gang.", minimum=1),
         "timeLimit": Int("Seconds after which a task is asked to end, then killed.", minimum=1),
+        "slurm": Items(
+            Text(pattern=r"-\S.*", form="one option in one word, such as --constraint=a100"),
+            "Options for sbatch, passed as they are; on a cluster over Slurm.",
+        ),
         "outputs": Items(
             Text(), "Files and folders of the working directory, or patterns of them, kept when a task ends."
         ),
@@ -154,6 +158,7 @@ class Additions:
     after: tuple[After, ...] = ()
     array_limit: int = 0
     time_limit_s: int | None = None
+    slurm: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
 
 
@@ -174,5 +179,6 @@ def additions(extras: Mapping[str, Any]) -> Additions:
         ),
         array_limit=int(ours.get("arrayLimit", 0)),
         time_limit_s=ours.get("timeLimit"),
+        slurm=tuple(ours.get("slurm", ())),
         outputs=tuple(ours.get("outputs", ())),
     )

@@ -94,7 +94,7 @@ def gang_of(record: Record, settings: LaunchSettings, uids: Sequence[str]) -> li
             owner=record.row.username,
             vc=record.row.vc,
             job=record.row.name,
-            options=job.extras.get("openpaisdk", {}).get("slurm", {}),
+            options={"slurm": job.additions.slurm},
             blanks=blanks.get(task.uid),
         )
         for task in (record.tasks[uid] for uid in uids)
@@ -120,10 +120,10 @@ def _ports(task: TaskRow) -> dict[str, tuple[int, ...]]:
 def _blanks(number: int, role: TaskRole) -> Blanks:
     """About as long as what will stand there, so that what fits with them fits with the real ones."""
     ports = {
-        label: tuple(f"%p{number}.{label}.{count}%" for count in range(wanted))
-        for label, wanted in role.resources.ports.items()
+        label: tuple(f"%pai.{number}.{place}.{count}%" for count in range(wanted))
+        for place, (label, wanted) in enumerate(role.resources.ports.items())
     }
-    return Blanks(f"%pai.ip.{number}%", ports, f"%pai.gpus.{number}%")
+    return Blanks(f"%pai.{number}.ip%", ports, f"%pai.{number}.gpus%")
 
 
 def _place(task: TaskRow, blanks: Blanks | None) -> TaskPlace:

@@ -52,6 +52,16 @@ def start_time(pid: "int") -> "int":
     return int(data[data.rindex(b")") + 2 :].split()[19])
 
 
+def _lock(fd: "int") -> "None":
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX)
+    except OSError as e:
+        # Some shared file systems know no locks. The link still decides who owns the attempt; that its owner
+        # lives has to be learnt elsewhere there.
+        if e.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+            raise
+
+
 def take(folder: "str", attempt: "str") -> "int":
     """Claim the attempt for this process. Gives the locked descriptor, or -1 when someone owns it."""
     pid = os.getpid()
@@ -59,7 +69,7 @@ def take(folder: "str", attempt: "str") -> "int":
     fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         # POSIX locks belong to the process: a child does not inherit them, and they end with us.
-        fcntl.lockf(fd, fcntl.LOCK_EX)
+        _lock(fd)
         owner = {
             "attempt": attempt,
             "boot_id": boot_id(),

@@ -13,7 +13,7 @@ import select
 import signal
 import time
 
-from pairuntime.supervisor import claim, record, tree
+from pairuntime.supervisor import claim, keeping, record, tree
 from pairuntime.supervisor.limits import Limits
 from pairuntime.supervisor.masking import Masker
 from pairuntime.supervisor.merging import Merged
@@ -27,6 +27,9 @@ SPEC = "spec.json"
 STOP = "stop"
 # Where a task that runs as another account finds its sources, already open: it cannot open them itself.
 SOURCES_FD = 9
+
+# The exit code of a task that did its work, and whose results could not be kept.
+NOT_KEPT = 74
 
 _READ = 65536
 _F_GETPIPE_SZ = 1032
@@ -83,6 +86,10 @@ def supervise(folder: "str", cgroup: "tree.Cgroup") -> "int":
         from pairuntime.supervisor.contained import Contained
 
         kind = Contained
+    elif spec.get("slurm"):
+        from pairuntime.slurm.attempt import SlurmAttempt
+
+        kind = SlurmAttempt
     attempt = kind(folder, spec, cgroup, wake_r)
     try:
         attempt.run()
@@ -112,6 +119,8 @@ class Attempt:
         # Who the program runs as; None: as we do.
         self._account = spec.get("account")  # type: dict[str, object] | None # type: ignore[assignment]
         self._sources = str(spec.get("sources") or "")
+        # How results are brought to the storage at the end.
+        self._keep = spec.get("keep")  # type: dict[str, object] | None # type: ignore[assignment]
         limit = int(spec.get("log_limit", 512 << 20))  # type: ignore[call-overload]
         segment = int(spec.get("log_segment", 64 << 20))  # type: ignore[call-overload]
         secrets = [str(s).encode() for s in spec.get("mask", ())]  # type: ignore[attr-defined]
@@ -142,8 +151,12 @@ class Attempt:
             self._carry()
         for fd in list(self._reads):
             self._close(fd)
-        elapsed_ms = int((time.monotonic() - started) * 1000)
         code, signum, oom, problem = self._outcome()
+        if code == 0 and not self._bring_results():
+            code = NOT_KEPT
+        elif code != 0:
+            self._bring_results()
+        elapsed_ms = int((time.monotonic() - started) * 1000)
         self._write_record(
             reserved,
             {
@@ -382,6 +395,38 @@ class Attempt:
                 self._status = status
 
     # -- ending --------------------------------------------------------------------------------
+
+    def _bring_results(self) -> "bool":
+        """Also of a task that failed. False when there were some and they could not be brought."""
+        if not self._main or not keeping.wanted(self._keep):
+            return True
+        assert self._keep is not None
+        out_r, out_w = os.pipe()
+        argv, self._environment = self._keep["argv"], self._keep["env"]  # type: ignore[assignment]
+        self._sources = ""
+        try:
+            os.chdir(str(self._keep["cwd"]))
+            pid = self._fork_program(argv[0], argv, out_w, out_w)  # type: ignore[index,arg-type]
+        except OSError as e:
+            os.close(out_r)
+            self._say("The results could not be brought to the storage: %s\n" % os.strerror(e.errno or 0))
+            return False
+        finally:
+            os.close(out_w)
+        try:
+            return keeping.wait_for(pid, out_r, self._carry_words, self._stop_requested)
+        finally:
+            os.close(out_r)
+
+    def _say(self, text: "str") -> "None":
+        self._carry_words(text.encode())
+
+    def _carry_words(self, data: "bytes") -> "None":
+        """What the runtime has to say goes where the task's own complaints went."""
+        data = self._maskers["stderr"].feed(data) + self._maskers["stderr"].flush()
+        if data:
+            self._logs["stderr"].write(data)
+            self._merged.feed("stderr", data)
 
     def _stop_requested(self) -> "bool":
         if self._stop is None:

@@ -1,0 +1,5 @@
+"""What runs inside a Slurm allocation: finds out where each task came to be, tells it to all, starts them.
+
+A gang has a folder, on a file system that every node sees, with ``gang.json`` in it; each task has its
+attempt folder, as with any engine. ``pairuntime.pyz slurm GANG`` is all that the batch script does.
+"""

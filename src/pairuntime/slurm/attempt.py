@@ -1,0 +1,111 @@
+"""A task under Slurm, which may tell it to end and holds it to its memory; the server is elsewhere."""
+
+import os
+import signal
+
+from pairuntime.supervisor import supervise
+from pairuntime.supervisor.limits import Limits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pairuntime.supervisor import tree
+
+# A request to stop comes with a signal; should that get lost, it is found this late.
+_LOOK_S = 5.0
+
+
+class SlurmAttempt(supervise.Attempt):
+    def __init__(
+        self, folder: "str", spec: "dict[str, object]", cgroup: "tree.Cgroup", wake: "int"
+    ) -> "None":
+        super(SlurmAttempt, self).__init__(folder, spec, cgroup, wake)
+        self._limits = _OwnMemory()
+        # What Slurm leaves between asking and killing.
+        self._kill_wait_s = float(spec.get("kill_wait_s", 30))  # type: ignore[arg-type]
+        self._told = False
+        self._ended_by_slurm = False
+        supervise.set_handler(signal.SIGTERM, self._hear)
+        # Timers are nobody's inheritance: the task has none.
+        supervise.set_handler(signal.SIGALRM, _wake_up)
+        signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)
+
+    def _hear(self, signum: "int", frame: "object") -> "None":
+        self._told = True
+
+    def _stop_requested(self) -> "bool":
+        if super(SlurmAttempt, self)._stop_requested():
+            return True
+        if self._told:
+            # Nobody of ours asked: its time is up, or it must give way.
+            self._ended_by_slurm = True
+            self._stop = {}
+            self._grace_s = max(1.0, min(self._grace_s, self._kill_wait_s - 2))
+            return True
+        return False
+
+    def _write_record(self, reserved: "int", what: "dict[str, object]") -> "None":
+        if self._ended_by_slurm:
+            what = dict(what, stopped=False, ended_by_slurm=True)
+        super(SlurmAttempt, self)._write_record(reserved, what)
+
+    def _tell(self, what: "str") -> "None":
+        """A file in a folder that the server lists: no file system forgets to show that."""
+        if not self._events:
+            return
+        try:
+            path = os.path.join(self._events, "%s.%s" % (self._attempt, what))
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+        except OSError:
+            pass
+
+
+def _wake_up(signum: "int", frame: "object") -> "None":
+    """The loop looks again."""
+
+
+class _OwnMemory(Limits):
+    """The memory group that Slurm put us into. Only what was killed since we came is ours."""
+
+    def __init__(self) -> "None":
+        super(_OwnMemory, self).__init__()
+        self._file = _counter()
+        self._before = _killed(self._file)
+
+    def killed(self) -> "bool":
+        return _killed(self._file) > self._before
+
+
+def _counter() -> "str":
+    """The file in which the kernel counts what it killed in our memory group; empty where there is none."""
+    try:
+        with open("/proc/self/cgroup") as f:
+            own = [line.strip().split(":", 2) for line in f]
+        with open("/proc/self/mountinfo") as f:
+            mounts = [line.split(" - ") for line in f]
+    except OSError:
+        return ""
+    for left, right in mounts:
+        kind = right.split()[0]
+        mount = left.split()[4]
+        for _, controllers, path in own:
+            if (
+                kind == "cgroup"
+                and "memory" in controllers.split(",")
+                and "memory" in right.split()[2].split(",")
+            ):
+                return os.path.join(mount, path.lstrip("/"), "memory.oom_control")
+            found = os.path.join(mount, path.lstrip("/"), "memory.events")
+            if kind == "cgroup2" and not controllers and os.path.exists(found):
+                return found
+    return ""
+
+
+def _killed(path: "str") -> "int":
+    try:
+        with open(path) as f:
+            for line in f:
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    except (OSError, ValueError):
+        pass
+    return 0

@@ -1,0 +1,183 @@
+"""The tasks of one allocation: one alone runs in the batch step, more are started by srun and meet first."""
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+
+from pairuntime.slurm import place
+from pairuntime.supervisor import supervise, tree
+
+GANG = "gang.json"
+OWNER = "owner"
+COMMON_BLANK = "env.blank"
+COMMON = "env.sh"
+
+# Where and by which word the tasks of a gang meet.
+MEET = "PAI_SLURM_MEET"
+COMPONENT = "PAI_SLURM_COMPONENT"
+_MEET_S = 300.0
+
+
+def _read(folder: "str") -> "dict[str, object]":
+    with open(os.path.join(folder, GANG)) as f:
+        return dict(json.load(f))
+
+
+def _own(folder: "str") -> "bool":
+    """Whether this allocation is the one that runs the gang. A second one, should there be one, leaves."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    again = os.environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0")
+    try:
+        fd = os.open(os.path.join(folder, OWNER), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return False
+    with os.fdopen(fd, "w") as f:
+        f.write(job)
+    return not again
+
+
+def run(folder: "str") -> "int":
+    """The batch script."""
+    gang = _read(folder)
+    if not _own(folder):
+        return 3
+    tasks = gang["tasks"]  # type: list[dict[str, object]] # type: ignore[assignment]
+    if len(tasks) > 1:
+        return _pilot(folder, gang, tasks)
+    offers = [_offer(gang, tasks[0])]
+    places = place.deal(offers, tasks)
+    place.settle(str(tasks[0]["folder"]), places[0], place.values(tasks, places))
+    return _supervise(str(tasks[0]["folder"]))
+
+
+def _supervise(folder: "str") -> "int":
+    # Neither Slurm's files nor its pipes are for the task.
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    return supervise.supervise(folder, tree.Cgroup(tree.PROC, ""))
+
+
+def _offer(gang: "dict[str, object]", task: "dict[str, object]") -> "dict[str, object]":
+    node = place.node_name()
+    wanted = sum(task["ports"].values())  # type: ignore[attr-defined]
+    return {
+        "node": node,
+        "ip": place.address(node, str(gang["nodes"])),
+        "ports": place.free_ports(wanted),
+        "gpus": place.gpus(),
+    }
+
+
+# -- the pilot, in the batch step ---------------------------------------------------------------------
+
+
+def _pilot(folder: "str", gang: "dict[str, object]", tasks: "list[dict[str, object]]") -> "int":
+    listener = socket.socket()
+    listener.bind(("", 0))
+    listener.listen(len(tasks) + 8)
+    word = os.urandom(16).hex()
+    host = place.address(place.node_name(), str(gang["nodes"]))
+    environment = dict(os.environ)
+    environment[MEET] = "%s:%d:%s" % (host, listener.getsockname()[1], word)
+    steps = []
+    components = gang["components"]  # type: list[list[str]] # type: ignore[assignment]
+    for number, options in enumerate(components):
+        command = ["srun", "--input=none", "--output=none", "--kill-on-bad-exit=0", "--wait=0"]
+        if len(components) > 1:
+            command.append("--het-group=%d" % number)
+        command += options
+        command += [sys.executable, "-I", "-S", sys.argv[0], "slurm-task", folder]
+        own = dict(environment)
+        own[COMPONENT] = str(number)
+        steps.append(subprocess.Popen(command, env=own, stdin=subprocess.DEVNULL))
+    try:
+        _gather(folder, tasks, listener, word, steps)
+    except BaseException:
+        for step in steps:
+            step.terminate()
+        raise
+    finally:
+        listener.close()
+    return max(step.wait() for step in steps)
+
+
+def _gather(
+    folder: "str",
+    tasks: "list[dict[str, object]]",
+    listener: "socket.socket",
+    word: "str",
+    steps: "list[subprocess.Popen[bytes]]",
+) -> "None":
+    """Hear from every task where it is, write it down for all, and let them go."""
+    offers = [None] * len(tasks)  # type: list[dict[str, object] | None]
+    heard = []  # type: list[socket.socket]
+    deadline = time.monotonic() + _MEET_S
+    while None in offers:
+        if time.monotonic() > deadline:
+            raise RuntimeError("%d of %d tasks did not come" % (offers.count(None), len(tasks)))
+        ready, _, _ = select.select([listener], [], [], 1.0)
+        if not ready:
+            if any(step.poll() for step in steps):
+                raise RuntimeError("srun could not start the tasks")
+            continue
+        connection, _ = listener.accept()
+        connection.settimeout(30)
+        try:
+            said = json.loads(_line(connection))
+        except (OSError, ValueError):
+            connection.close()
+            continue
+        if said.get("word") != word:
+            connection.close()
+            continue
+        offers[said["number"]] = said
+        heard.append(connection)
+    places = place.deal([offer for offer in offers if offer is not None], tasks)
+    known = place.values(tasks, places)
+    place.write(os.path.join(folder, place.PLACES), json.dumps(places))
+    with open(os.path.join(folder, COMMON_BLANK)) as f:
+        place.write(os.path.join(folder, COMMON), place.fill(f.read(), known))
+    for connection in heard:
+        try:
+            connection.sendall(b"go\n")
+        except OSError:
+            pass  # it died meanwhile; its end is seen by others
+        connection.close()
+
+
+def _line(connection: "socket.socket") -> "str":
+    data = b""
+    while not data.endswith(b"\n"):
+        part = connection.recv(65536)
+        if not part:
+            break
+        data += part
+    return data.decode()
+
+
+# -- a task, in its step ------------------------------------------------------------------------------
+
+
+def run_task(folder: "str") -> "int":
+    """What srun starts, once for each task."""
+    gang = _read(folder)
+    tasks = gang["tasks"]  # type: list[dict[str, object]] # type: ignore[assignment]
+    component = int(os.environ[COMPONENT])
+    members = [number for number, task in enumerate(tasks) if task["component"] == component]
+    number = members[int(os.environ["SLURM_PROCID"])]
+    host, port, word = os.environ[MEET].split(":")
+    offer = _offer(gang, tasks[number])
+    with socket.create_connection((host, int(port)), 60) as connection:
+        connection.settimeout(_MEET_S)
+        connection.sendall((json.dumps(dict(offer, number=number, word=word)) + "\n").encode())
+        if _line(connection) != "go\n":
+            return 4
+    with open(os.path.join(folder, place.PLACES)) as f:
+        places = json.load(f)
+    own = str(tasks[number]["folder"])
+    place.settle(own, places[number], place.values(tasks, places))
+    return _supervise(own)

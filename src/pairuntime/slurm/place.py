@@ -1,0 +1,123 @@
+"""Where a task is: node, address, free ports, GPUs; and filling that into what was left blank."""
+
+import json
+import os
+import re
+import socket
+
+PLACE = "place.json"
+PLACES = "places.json"
+
+_BLANK = re.compile(r"%pai\.[0-9.a-z]+%")
+# Below what kernels give to whoever connects somewhere.
+_PORTS = (10000, 32000)
+# Of so many more than are needed the pilot chooses, when tasks of one node offer the same.
+_SPARE = 8
+
+
+def node_name() -> "str":
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def address(node: "str", nodes_file: "str") -> "str":
+    """How others reach this node: as Slurm does, else as the route to the world goes."""
+    known = node
+    try:
+        with open(nodes_file) as f:
+            known = json.load(f).get(node) or node
+    except (OSError, ValueError):
+        pass
+    for name in (known, socket.gethostname()):
+        try:
+            return socket.gethostbyname(name)
+        except OSError:
+            continue
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def free_ports(count: "int") -> "list[int]":
+    """Ports nobody listens on here, and a few more to choose from."""
+    if not count:
+        return []
+    found = []  # type: list[int]
+    first, last = _PORTS
+    for _ in range(200 + 20 * count):
+        port = first + int.from_bytes(os.urandom(4), "big") % (last - first)
+        if port in found:
+            continue
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) >= count + _SPARE:
+            break
+    return found
+
+
+def gpus() -> "str":
+    """By the numbers under which this task may use them."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES") or os.environ.get("SLURM_STEP_GPUS") or ""
+
+
+def deal(offers: "list[dict[str, object]]", tasks: "list[dict[str, object]]") -> "list[dict[str, object]]":
+    """Places out of what the tasks offer: no port twice on one node."""
+    taken = {}  # type: dict[object, set[int]]
+    places = []
+    for offer, task in zip(offers, tasks):  # noqa: B905 - Python 3.6
+        used = taken.setdefault(offer["ip"], set())
+        left = [port for port in offer["ports"] if port not in used]  # type: ignore[attr-defined]
+        ports = {}
+        for label, count in task["ports"].items():  # type: ignore[attr-defined]
+            ports[label], left = left[:count], left[count:]
+            if len(ports[label]) < count:
+                raise RuntimeError("the node %s has not enough free ports" % offer["node"])
+            used.update(ports[label])
+        places.append({"node": offer["node"], "ip": offer["ip"], "ports": ports, "gpus": offer["gpus"]})
+    return places
+
+
+def values(tasks: "list[dict[str, object]]", places: "list[dict[str, object]]") -> "dict[str, str]":
+    """What stands for each blank of the gang."""
+    found = {}  # type: dict[str, str]
+    for task, place in zip(tasks, places):  # noqa: B905 - Python 3.6
+        blanks = task["blanks"]  # type: dict[str, object] # type: ignore[assignment]
+        found[str(blanks["ip"])] = str(place["ip"])
+        found[str(blanks["gpus"])] = str(place["gpus"])
+        for label, names in blanks["ports"].items():  # type: ignore[attr-defined]
+            ports = place["ports"][label]  # type: ignore[index]
+            found.update((name, str(port)) for name, port in zip(names, ports))  # noqa: B905 - Python 3.6
+    return found
+
+
+def fill(text: "str", known: "dict[str, str]") -> "str":
+    return _BLANK.sub(lambda match: known.get(match.group(0), match.group(0)), text)
+
+
+def write(path: "str", text: "str") -> "None":
+    """Whole or not at all."""
+    aside = "%s.%d.aside" % (path, os.getpid())
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w") as f:
+        f.write(text)
+    os.rename(aside, path)
+
+
+def settle(folder: "str", place: "dict[str, object]", known: "dict[str, str]") -> "None":
+    """Complete the task's spec, and tell where it is."""
+    path = os.path.join(folder, "spec.json")
+    with open(path) as f:
+        spec = json.load(f)
+    if "%pai." in json.dumps(spec["env"]):
+        spec["env"] = {name: fill(value, known) for name, value in spec["env"].items()}
+        write(path, json.dumps(spec))
+    numbers = [int(word) for word in str(place["gpus"]).split(",") if word.isdigit()]
+    told = dict(place, gpus=numbers, job=os.environ.get("SLURM_JOB_ID", ""))
+    write(os.path.join(folder, PLACE), json.dumps(told))
