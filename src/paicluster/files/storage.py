@@ -35,6 +35,15 @@ class Storage:
         self._area.close()
         self._tree.close()
 
+    @property
+    def tree(self) -> Tree:
+        """For those who read or write so many files at once that each look-up counts."""
+        return self._tree
+
+    @property
+    def area(self) -> StagingArea:
+        return self._area
+
     @staticmethod
     def home_of(who: Person) -> str:
         return f"/{HOMES}/{who.name}"
