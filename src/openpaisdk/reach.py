@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openpaisdk.client import Cluster, Endpoint
-from openpaisdk.client.transport import FOLLOWING, GONE, REST_SERVER
+from openpaisdk.client.transport import FOLLOWING, GONE, REST_SERVER, TOKEN_REFUSED
 from openpaisdk.config.clusters import ClusterBook, ClusterEntry
 from openpaisdk.errors import ConfigError
 
@@ -44,7 +44,36 @@ def open_entry(entry: ClusterEntry) -> Cluster:
         verify=entry.raw.get("verify_tls") is not False,
         authority_file=entry.text("ca_file"),
     )
-    return Cluster(entry.alias, endpoint)
+    kind = _kind(entry)
+    return kind(entry.alias, endpoint, renew=_renewing(entry, endpoint, kind))
+
+
+def _kind(entry: ClusterEntry) -> type[Cluster]:
+    """The first generation of clusters is asked in its own words."""
+    if entry.raw.get("api") != 1:
+        return Cluster
+    from openpaisdk.client.older import OlderCluster
+
+    return OlderCluster
+
+
+def _renewing(
+    entry: ClusterEntry, endpoint: Endpoint, kind: type[Cluster]
+) -> Callable[[str], Endpoint | None] | None:
+    """Where a password is kept (people's own wish, or a file of an older SDK), it brings a new token."""
+    password = entry.text("password")
+    if not password:
+        return None
+
+    def renew(why: str) -> Endpoint | None:
+        if why != TOKEN_REFUSED:
+            return None
+        endpoint.token = ""
+        endpoint.token = kind(entry.alias, endpoint).login(endpoint.user, password)
+        ClusterBook.load().put(ClusterEntry({**entry.raw, "token": endpoint.token}))
+        return endpoint
+
+    return renew
 
 
 def open_embedded(alias: str, tell: Callable[[str], None] | None = None) -> Cluster:

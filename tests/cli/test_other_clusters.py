@@ -75,7 +75,7 @@ def test_a_token_is_taken_as_it_is(newcomer, team) -> None:
     token = clusters(newcomer)[0]["token"]
     assert add(newcomer, team, "again", "--token", str(token)).status == 0
     done = add(newcomer, team, "wrong", "--token", "nonsense")
-    assert done.status == 1 and "does not accept the token" in done.err, done
+    assert done.status == 1 and "does not accept your token" in done.err, done
     assert [e["cluster_alias"] for e in clusters(newcomer)] == ["team", "again"]
 
 
@@ -83,7 +83,7 @@ def test_a_token_is_taken_as_it_is(newcomer, team) -> None:
     ("more", "says"),
     [
         (["--password", "wrong-password"], "assword"),
-        ([], "needs --password or --token"),
+        ([], "--password or --token is missing"),
         (["--password", "x", "--token", "y"], "not both"),
     ],
 )

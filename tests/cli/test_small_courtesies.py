@@ -64,6 +64,16 @@ def test_a_check_takes_a_name_that_is_to_be_filled_in(person) -> None:
     assert person.pai("check-job", "bad.yaml").status == 1
 
 
-def test_a_folder_that_is_gone_is_told(person) -> None:
-    done = person.sh("mkdir gone && cd gone && rmdir ../gone && pai list-jobs")
-    assert done.status == 1 and "The folder you are in no longer exists" in done.err, done
+def test_a_folder_that_is_gone_is_told_where_it_is_needed(person) -> None:
+    gone = "mkdir gone && cd gone && rmdir ../gone &&"
+    for line in (
+        "pai list-jobs",
+        "pai list-clusters",
+        "pai cluster-resources",
+        "pai sub --no-sources -- true",
+    ):
+        done = person.sh(f"{gone} {line}")
+        assert done.status == 0, done
+    for line in ("pai set cpu=1", "pai sub -- true", "pai select-cluster local"):
+        done = person.sh(f"{gone} {line}")
+        assert done.status == 1 and "The folder you are in no longer exists" in done.err, done

@@ -38,7 +38,7 @@ def test_a_file_read_twice_is_parsed_once_and_a_change_is_seen(tmp_path, monkeyp
     os.utime(path, (1, 1))
     monkeypatch.setattr(files, "SETTLED_NS", -1)
     assert files.read_yaml(str(path)) == {"a": 1}
-    monkeypatch.setattr(files, "_parse", lambda path: pytest.fail("parsed again"))
+    monkeypatch.setattr(files, "parse_yaml", lambda path: pytest.fail("parsed again"))
     assert files.read_yaml(str(path)) == {"a": 1}
     monkeypatch.undo()
     path.write_text("a: 2\n")

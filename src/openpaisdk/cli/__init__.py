@@ -21,4 +21,4 @@ def opai() -> int:
     from openpaisdk.cli.main import run
     from openpaisdk.cli.older import translated
 
-    return run(translated(sys.argv[1:]))
+    return run(sys.argv[1:], translated)

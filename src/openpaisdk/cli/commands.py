@@ -29,10 +29,13 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     (
         "Clusters",
         (
-            ("add-cluster", "clusters:add_cluster", "add a cluster, or change how it is reached"),
+            ("add-cluster", "joining:add_cluster", "add a cluster, or change how it is reached"),
             ("list-clusters", "clusters:list_clusters", "list the clusters you have added"),
             ("select-cluster", "clusters:select_cluster", "choose the cluster that commands use"),
             ("delete-cluster", "clusters:delete_cluster", "forget a cluster"),
+            ("update-clusters", "joining:update_clusters", "ask all clusters anew what they have for you"),
+            ("update-token", "joining:update_token", "get a new token for a cluster"),
+            ("edit-clusters", "editing:edit_clusters", "open the clusters file in an editor"),
             ("cluster-resources", "resources:cluster_resources", "show what is free: GPUs, cores, memory"),
         ),
     ),

@@ -17,17 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 INTERRUPTED = 130
-debugging = False
 
 
-def run(argv: list[str]) -> int:
+def run(argv: list[str], translate: Callable[[list[str]], list[str]] | None = None) -> int:
     """Run one command line; the exit status. No traceback reaches a person who did not ask for one."""
-    global debugging
     if argv[:1] == ["--debug"]:
-        debugging, argv = True, argv[1:]
-    debugging = debugging or bool(os.environ.get("PAI_DEBUG"))
+        argv = argv[1:]
+        debug()
     try:
-        status = _call(argv)
+        status = _call(translate(argv) if translate else argv)
         sys.stdout.flush()
     except PaiError as e:
         _show_where()
@@ -50,6 +48,11 @@ def run(argv: list[str]) -> int:
         hint = "This is a mistake in pai. Add --debug after pai to see where it happened."
         return _tell(f"Something unexpected happened: {type(e).__name__}: {e}", hint, 1)
     return status
+
+
+def debug() -> None:
+    """Tell every request from now on, and where a failure happened."""
+    os.environ["PAI_DEBUG"] = "1"
 
 
 def _nowhere() -> bool:
@@ -120,7 +123,7 @@ def _tell(message: str, hint: str, status: int) -> int:
 
 def _show_where() -> None:
     """The traceback, for those who asked: ``pai --debug``, PAI_DEBUG, or a file ``.openpai/debug_enable``."""
-    if debugging or os.path.exists(os.path.join(".openpai", "debug_enable")):
+    if os.environ.get("PAI_DEBUG") or os.path.exists(os.path.join(".openpai", "debug_enable")):
         import traceback
 
         traceback.print_exc()

@@ -48,9 +48,9 @@ class Parser(argparse.ArgumentParser):
         if left:
             raise self.unknown(left[0])
         if getattr(args, "debug", False):
-            from openpaisdk.cli import main
+            from openpaisdk.cli.main import debug
 
-            main.debugging = True
+            debug()
         return args
 
     def unknown(self, word: str) -> UsageError:

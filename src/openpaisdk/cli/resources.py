@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from openpaisdk.cli.asking import Question, ask_all, tell_failures
 from openpaisdk.cli.parser import command_parser
 from openpaisdk.cli.waiting import Line, waiting_lines
 from openpaisdk.client.values import CORES, GPUS, MEMORY
 from openpaisdk.config.clusters import ClusterBook, ClusterEntry
-from openpaisdk.errors import PaiError
 from openpaisdk.jobs.target import open_cluster, open_entry
 from openpaisdk.output import say, show, table
 
@@ -14,31 +14,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from openpaisdk.client.values import VirtualCluster
 
-PATIENCE = 20.0
 
-
-class _Question:
-    """One cluster being asked; several are asked at once, so that one that is down holds up nobody."""
-
-    def __init__(self, entry: ClusterEntry, book: ClusterBook):
-        self.entry = entry
-        self.book = book
-        self.found: list[VirtualCluster] = []
-        self.lines: dict[str, Line] = {}
-        self.error: PaiError | None = None
-
-    def ask(self) -> None:
-        try:
-            embedded = self.entry.is_embedded
-            cluster = (
-                open_cluster(self.entry.alias, book=self.book, tell=say)
-                if embedded
-                else open_entry(self.entry)
-            )
-            self.found = cluster.virtual_clusters()
-            self.lines = waiting_lines(cluster, [vc.name for vc in self.found])
-        except PaiError as e:
-            self.error = e
+def _free(entry: ClusterEntry, book: ClusterBook) -> tuple[list[VirtualCluster], dict[str, Line]]:
+    here = entry.is_embedded
+    cluster = open_cluster(entry.alias, book=book, tell=say) if here else open_entry(entry)
+    found = cluster.virtual_clusters()
+    return found, waiting_lines(cluster, [vc.name for vc in found])
 
 
 def cluster_resources(argv: list[str]) -> int:
@@ -49,34 +30,13 @@ def cluster_resources(argv: list[str]) -> int:
     entries = [e for e in book.entries if not e.is_storage]
     if args.cluster_alias or not entries:
         entries = [book.choose(args.cluster_alias)]
-    questions = [_Question(entry, book) for entry in entries]
-    if len(questions) == 1:
-        questions[0].ask()
-    else:
-        _ask_all(questions)
-    rows = [_row(q.entry.alias, vc, q.lines.get(vc.name)) for q in questions for vc in q.found]
-    lines = [f"{q.entry.alias} {vc}: {line}" for q in questions for vc, line in q.lines.items()]
+    questions = [Question(e.alias, lambda e=e: _free(e, book)) for e in entries]  # type: ignore[misc]
+    ask_all(questions)
+    answers = [(q.alias, *q.answer) for q in questions if q.answer is not None]
+    rows = [_row(alias, vc, waits.get(vc.name)) for alias, found, waits in answers for vc in found]
+    lines = [f"{alias} {vc}: {line}" for alias, _, waits in answers for vc, line in waits.items()]
     show(rows, args.output, lambda: "\n".join([_table(rows), *lines]))
-    broken = [q for q in questions if q.error]
-    if len(broken) == len(questions) == 1 and broken[0].error:
-        raise broken[0].error
-    for q in broken:
-        say(f"pai: {q.error}")
-    return 1 if broken else 0
-
-
-def _ask_all(questions: list[_Question]) -> None:
-    import threading
-    import time
-
-    threads = [threading.Thread(target=q.ask, daemon=True) for q in questions]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + PATIENCE
-    for thread, q in zip(threads, questions, strict=True):
-        thread.join(max(0.0, deadline - time.monotonic()))
-        if thread.is_alive() and q.error is None:
-            q.error = PaiError(f"The cluster {q.entry.alias} did not answer within {PATIENCE:.0f} seconds.")
+    return tell_failures(questions)
 
 
 def _row(alias: str, vc: VirtualCluster, line: Line | None) -> dict[str, object]:

@@ -28,6 +28,7 @@ class _Reader:
     def __init__(self) -> None:
         self.attempt = (-1, -1)
         self.offset = 0
+        self.files: dict[str, int] = {}
 
 
 def follow_classic(cluster: Cluster, wanted: Wanted, *, patience: float = PATIENCE) -> Iterator[Frame]:
@@ -72,6 +73,13 @@ def _task(job: Job, wanted: Wanted) -> Task | None:
 
 
 def _new_bytes(cluster: Cluster, job: Job, task: Task, wanted: Wanted, reader: _Reader) -> Iterator[Frame]:
+    if "://" in task.log:
+        from openpaisdk.client.oldlogs import new_bytes
+
+        if reader.attempt != (job.attempt, task.attempt):
+            reader.attempt, reader.files = (job.attempt, task.attempt), {}
+        yield from new_bytes(cluster, task, wanted, reader.files)
+        return
     if reader.attempt != (job.attempt, task.attempt):
         reader.attempt, reader.offset = (job.attempt, task.attempt), 0
         first = True

@@ -23,6 +23,9 @@ PAGE = 1000
 class Cluster:
     """Ask a cluster, as one user. Not for several threads at once: each takes its own."""
 
+    generation = 2
+    """Of OpenPAI's API; ``client.older`` knows the first."""
+
     def __init__(
         self,
         alias: str,
@@ -45,13 +48,13 @@ class Cluster:
 
     def info(self) -> dict[str, object]:
         """Name, version and how one logs in. Needs no token."""
-        return _mapping(self._get("/api/v2/info"), self)
+        return mapping_of(self._get("/api/v2/info"), self)
 
     def login(self, user: str, password: str) -> str:
         """A token for a password."""
         body = json.dumps({"username": user, "password": password}).encode()
         answer = self._json("POST", "/api/v2/authn/basic/login", body=body)
-        token = _mapping(answer, self).get("token")
+        token = mapping_of(answer, self).get("token")
         if not isinstance(token, str) or not token:
             raise ConnectionFailed(f"{self.transport.where} gave no token.")
         return token
@@ -85,8 +88,8 @@ class Cluster:
         if isinstance(found, dict):  # with a total count
             found = found.get("data")
         if not isinstance(found, list):
-            raise _strange(self)
-        return [JobSummary(_mapping(raw, self)) for raw in found]
+            raise strange(self)
+        return [JobSummary(mapping_of(raw, self)) for raw in found]
 
     def all_jobs(
         self,
@@ -127,10 +130,10 @@ class Cluster:
             "limit": 0,
             "withTotalCount": "true",
         }
-        return number(_mapping(self._get("/api/v2/jobs", values), self), "totalCount") or 0
+        return number(mapping_of(self._get("/api/v2/jobs", values), self), "totalCount") or 0
 
     def job(self, name: str, user: str = "") -> Job:
-        return Job(_mapping(self._get(self.job_path(name, user), missing=name), self))
+        return Job(mapping_of(self._get(self.job_path(name, user), missing=name), self))
 
     def job_config(self, name: str, user: str = "") -> str:
         """The job as it was submitted: JSON or YAML text, secrets masked."""
@@ -179,11 +182,25 @@ class Cluster:
             if e.code != NO_API:
                 raise
             found = self._get(self.old_job_path(name, user) + "/ssh", missing=name)
-        return _mapping(found, self)
+        return mapping_of(found, self)
 
     def virtual_clusters(self) -> list[VirtualCluster]:
-        found = _mapping(self._get("/api/v2/virtual-clusters"), self)
-        return [VirtualCluster(name, _mapping(raw, self)) for name, raw in found.items()]
+        found = mapping_of(self._get("/api/v2/virtual-clusters"), self)
+        return [VirtualCluster(name, mapping_of(raw, self)) for name, raw in found.items()]
+
+    def user_info(self, user: str = "") -> dict[str, object]:
+        """What the cluster knows of a person: groups, virtual clusters, storages."""
+        return mapping_of(self._get(f"/api/v2/users/{quote(user or self.user)}"), self)
+
+    def storages(self) -> list[dict[str, object]]:
+        """The storages this user may use, as the cluster lists them; none where it has no such list."""
+        try:
+            found = mapping_of(self._get("/api/v2/storages"), self).get("storages")
+        except NotFound as e:
+            if e.code != NO_API:
+                raise
+            return []
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
     def has_sources(self, sha256: str) -> bool:
         """Whether the cluster already keeps a tar of that identity."""
@@ -215,6 +232,9 @@ class Cluster:
         owner, _, bare = self.whole_name(name, user).partition("~")
         return f"/api/v1/user/{quote(owner)}/jobs/{quote(bare)}"
 
+    def __repr__(self) -> str:
+        return f"<cluster {self.alias} at {self.uri}, as {self.user or 'nobody'}>"
+
     def close(self) -> None:
         self.transport.close()
 
@@ -241,29 +261,30 @@ class Cluster:
             ) from None
 
     def _json(self, method: str, path: str, *, body: bytes, missing: str = "") -> object:
-        answer = self._answer(
-            method, path, body=body, headers={"Content-Type": "application/json"}, missing=missing
-        )
-        return _parsed(answer.read(), self)
+        return parsed(self._answer_json(method, path, body, missing).read(), self)
+
+    def _answer_json(self, method: str, path: str, body: bytes, missing: str = "") -> Answer:
+        headers = {"Content-Type": "application/json"}
+        return self._answer(method, path, body=body, headers=headers, missing=missing)
 
     def _get(self, path: str, values: Mapping[str, object] | None = None, missing: str = "") -> object:
-        return _parsed(self._answer("GET", path, values=values, missing=missing).read(), self)
+        return parsed(self._answer("GET", path, values=values, missing=missing).read(), self)
 
 
-def _parsed(body: bytes, cluster: Cluster) -> object:
+def parsed(body: bytes, cluster: Cluster) -> object:
     try:
         return json.loads(body)
     except ValueError:
-        raise _strange(cluster) from None
+        raise strange(cluster) from None
 
 
-def _mapping(value: object, cluster: Cluster) -> dict[str, object]:
+def mapping_of(value: object, cluster: Cluster) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise _strange(cluster)
+        raise strange(cluster)
     return value
 
 
-def _strange(cluster: Cluster) -> ConnectionFailed:
+def strange(cluster: Cluster) -> ConnectionFailed:
     return ConnectionFailed(
         f"Something answers at {cluster.uri}, but not as an OpenPAI cluster does.",
         hint="Check the address: pai list-clusters shows it.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import time
 
 from openpaisdk.errors import (
     Conflict,
@@ -47,11 +48,27 @@ def error_of(status: int, body: bytes, where: str) -> PaiError:
             return NotFound(f"{where} does not know what was asked of it (HTTP 404).", code=NO_API)
         text = body[:200].decode("utf-8", "replace").strip()
         message = f"{where} answered HTTP {status}" + (f": {text}" if text and "<" not in text else ".")
-    hint = "The token may have expired: add the cluster again with pai add-cluster." if status == 401 else ""
+    hint = ""
     if code == ProtocolError.code:
         return ProtocolError(message, hint=hint)
     kind = _BY_STATUS.get(status, PaiError)
     return kind(message or f"{where} answered HTTP {status}.", code=code or None, status=status, hint=hint)
+
+
+def refused(error: Unauthorized, alias: str, token: str) -> Unauthorized:
+    """A token that the cluster does not take: it ended, it was revoked, or there is none."""
+    from openpaisdk.client.tokens import ends_at
+
+    hint = f"Get a new one with: pai update-token -a {alias}"
+    end = ends_at(token) if token else None
+    if not token:
+        message = f"You have no token for the cluster {alias}: {error.message}"
+    elif end is not None and end < time.time():
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(end))
+        message = f"Your token for the cluster {alias} expired on {when}."
+    else:
+        message = f"The cluster {alias} does not accept your token: {error.message}"
+    return Unauthorized(message, code=error.code, status=error.status, hint=hint)
 
 
 def no_answer(error: OSError, where: str, timeout: float) -> ConnectionFailed:

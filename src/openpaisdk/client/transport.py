@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 from openpaisdk.client.address import Address, parse_uri, query
-from openpaisdk.client.failures import error_of, no_answer
+from openpaisdk.client.failures import error_of, no_answer, refused
 from openpaisdk.client.wire import Body, PlainConnection
 from openpaisdk.errors import Unauthorized
 
@@ -22,6 +23,8 @@ TRIES = 3
 PAUSES = (0.1, 0.4, 1.0)
 GONE, FOLLOWING, TOKEN_REFUSED = "gone", "following", "token refused"
 """Why a cluster is looked for again."""
+DEBUG_FILE = os.path.join(".openpai", "debug_enable")
+"""Where it lies in the folder a person stands in, every request is told on stderr; so with PAI_DEBUG."""
 REST_SERVER = "/rest-server"
 """Where OpenPAI's front door keeps its API. A cluster without the front door has it at the root."""
 
@@ -58,6 +61,7 @@ class Transport:
         self.endpoint = endpoint
         self.renew = renew
         self.connection: Connection | None = None
+        self.tells = bool(os.environ.get("PAI_DEBUG")) or os.path.exists(DEBUG_FILE)
 
     @property
     def where(self) -> str:
@@ -109,6 +113,8 @@ class Transport:
                 self.endpoint = self.renew(TOKEN_REFUSED) or self.endpoint
                 self.close()
                 continue
+            if isinstance(error, Unauthorized):
+                raise refused(error, self.alias, self.endpoint.token)
             raise error
 
     def close(self) -> None:
@@ -135,7 +141,13 @@ class Transport:
         sent.update(headers or {})
         front = "" if at_root else there.address.prefix + there.rest_path
         target = front + path + (query(values) if values else "")
-        return self.connection.ask(method, target, sent, body, timeout)
+        if not self.tells:
+            return self.connection.ask(method, target, sent, body, timeout)
+        began = time.perf_counter()
+        answer = self.connection.ask(method, target, sent, body, timeout)
+        took = (time.perf_counter() - began) * 1000
+        sys.stderr.write(f"{self.alias}: {method} {target}: {answer.status} in {took:.0f} ms\n")
+        return answer
 
 
 def connect(endpoint: Endpoint) -> Connection:

@@ -67,6 +67,11 @@ class ClusterBook:
         path = clusters_file(defaults)
         return cls(path, _entries(path), defaults)
 
+    @staticmethod
+    def load_path() -> str:
+        """Where the clusters file in force lies, whether or not it can be read."""
+        return clusters_file(Defaults.load())
+
     @property
     def selected(self) -> str:
         return self.defaults.text("cluster-alias")
@@ -132,12 +137,42 @@ class ClusterBook:
             self.entries = entries
 
 
+def check_clusters(value: object, path: str) -> list[ClusterEntry]:
+    """The entries of a clusters file that a person wrote: whole, and no alias twice."""
+    entries = read_entries(value, path)
+    seen: set[str] = set()
+    for i, entry in enumerate(entries):
+        where = f"{shown(path)}: entry {i + 1} ({entry.alias})"
+        if entry.alias in seen:
+            raise ConfigError(f"{where} has the alias of another entry.")
+        seen.add(entry.alias)
+        if not entry.is_embedded and not entry.is_storage and not entry.text("pai_uri"):
+            raise ConfigError(f"{where} has no pai_uri.")
+    return entries
+
+
+def check_alias(alias: str) -> str:
+    """An alias as it may be given to a cluster: it stands in addresses and before job names."""
+    if not alias or any(c in alias for c in "/~ \t\n:") or alias == EMBEDDED_ALIAS:
+        why = (
+            "that name is kept for the cluster on this machine"
+            if alias == EMBEDDED_ALIAS
+            else "choose a plain word"
+        )
+        raise UsageError(f"A cluster cannot be called {alias!r}: {why}.")
+    return alias
+
+
 def clusters_file(defaults: Defaults) -> str:
     return os.path.join(folder_here() if defaults.yes("clusters-in-local") else user_folder(), FILE)
 
 
 def _entries(path: str) -> list[ClusterEntry]:
-    value = read_yaml(path)
+    return read_entries(read_yaml(path), path)
+
+
+def read_entries(value: object, path: str) -> list[ClusterEntry]:
+    """The entries in what a clusters file says."""
     if value is None:
         return []
     if not isinstance(value, list):

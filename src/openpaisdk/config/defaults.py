@@ -46,7 +46,11 @@ class Defaults:
 
     @classmethod
     def load(cls) -> Defaults:
-        here, home = defaults_file(is_global=False), defaults_file(is_global=True)
+        home = defaults_file(is_global=True)
+        try:
+            here = defaults_file(is_global=False)
+        except FileNotFoundError:  # the folder was deleted under us: it has nothing to say
+            here = home
         return cls([_layer(path) for path in ([here, home] if here != home else [home])])
 
     def get(self, key: str) -> object:

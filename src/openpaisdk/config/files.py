@@ -32,7 +32,7 @@ def read_yaml(path: str) -> object:
     found, value = _cached(path, stamp)
     if found:
         return value
-    value = _parse(path)
+    value = parse_yaml(path)
     if time.time_ns() - max(stamp[0], stamp[1]) > SETTLED_NS:
         _remember(path, stamp, value)
     return value
@@ -97,7 +97,8 @@ class Lock:
         os.close(self.fd)
 
 
-def _parse(path: str) -> object:
+def parse_yaml(path: str) -> object:
+    """The content of a YAML file that is there; no cache is asked."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

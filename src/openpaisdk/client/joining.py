@@ -1,0 +1,133 @@
+"""A cluster met for the first time, or again: who it is, which generation, a token, what it has for us."""
+
+from __future__ import annotations
+
+import os
+
+from openpaisdk.client.cluster import Cluster
+from openpaisdk.client.failures import NO_API
+from openpaisdk.client.transport import REST_SERVER, Endpoint
+from openpaisdk.client.values import names
+from openpaisdk.errors import NotFound, PaiError, Unauthorized, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+PROBE = "/api/v2/jobs/protocolversion/config"
+"""Every cluster that lists jobs in version 2 of the API knows this path, though never such a job."""
+
+
+class Credentials:
+    """A password, or a token, or someone to ask for a password."""
+
+    __slots__ = ("ask", "keep_password", "password", "token", "user")
+
+    def __init__(
+        self,
+        user: str,
+        *,
+        password: str = "",
+        token: str = "",
+        ask: Callable[[], str] | None = None,
+        keep_password: bool = False,
+    ):
+        self.user = user
+        self.password = password
+        self.token = token
+        self.ask = ask
+        self.keep_password = keep_password
+
+
+def join(
+    alias: str, uri: str, who: Credentials, *, verify: bool = True, authority_file: str = ""
+) -> dict[str, object]:
+    """Ask the address who it is, log in, and give the entry for the clusters file.
+
+    A password is exchanged for a token and left out, unless the credentials say to keep it.
+    """
+    ca = os.path.abspath(authority_file) if authority_file else ""
+    cluster, info = _met(alias, uri, who.user, verify, ca)
+    endpoint = cluster.transport.endpoint
+    raw: dict[str, object] = {"cluster_alias": alias, "pai_uri": str(endpoint.address), "user": who.user}
+    raw["token"] = endpoint.token = _token(cluster, info, who)
+    if who.keep_password:
+        raw["password"] = who.password
+    raw["info"] = info
+    if cluster.generation != 2:
+        raw["api"] = cluster.generation
+    if endpoint.rest_path != REST_SERVER and not endpoint.address.prefix.endswith(REST_SERVER):
+        raw["rest_path"] = endpoint.rest_path
+    if not verify:
+        raw["verify_tls"] = False
+    if ca:
+        raw["ca_file"] = ca
+    raw.update(_learned(cluster))
+    return raw
+
+
+def refresh(cluster: Cluster) -> dict[str, object]:
+    """What a known cluster says of itself now, for its entry."""
+    return {"info": cluster.info(), **_learned(cluster)}
+
+
+def _met(alias: str, uri: str, user: str, verify: bool, ca: str) -> tuple[Cluster, dict[str, object]]:
+    """Behind OpenPAI's front door or without it, of the second generation or of the first."""
+    refused: PaiError | None = None
+    for rest_path in (REST_SERVER, ""):
+        endpoint = Endpoint(uri, user, rest_path=rest_path, verify=verify, authority_file=ca)
+        cluster = Cluster(alias, endpoint)
+        try:
+            return cluster, cluster.info()
+        except NotFound as e:
+            refused = e
+        from openpaisdk.client.older import OlderCluster
+
+        older = OlderCluster(alias, endpoint)
+        try:
+            info = older.info()
+        except NotFound as e:
+            refused = e
+            continue
+        return (cluster if _knows_version_2(cluster) else older), info
+    raise PaiError(
+        f"No OpenPAI cluster answers at {uri}.",
+        hint="Give the address of its web page, or of its rest-server (http://HOST:9186).",
+    ) from refused
+
+
+def _knows_version_2(cluster: Cluster) -> bool:
+    try:
+        cluster.transport.ask("GET", PROBE).read()
+    except PaiError as e:
+        return e.code != NO_API
+    return True
+
+
+def _token(cluster: Cluster, info: Mapping[str, object], who: Credentials) -> str:
+    if who.token:
+        return who.token
+    if info.get("authnMethod") == "OIDC":
+        raise UsageError(
+            f"The cluster at {cluster.uri} knows no passwords: it logs in through another service.",
+            hint="Make an application token on your profile page there, and give it with --token.",
+        )
+    if not who.password:
+        who.password = who.ask() if who.ask else ""
+    if not who.password:
+        raise UsageError(f"The cluster {cluster.alias} needs a password or a token.")
+    return cluster.login(who.user, who.password)
+
+
+def _learned(cluster: Cluster) -> dict[str, object]:
+    """Virtual clusters and storages; the question also proves that the token is good."""
+    try:
+        if cluster.generation == 1:
+            # It lists virtual clusters to anybody; what it knows of a person it tells only with a token.
+            mine = names(cluster.user_info(), "virtualCluster")
+            found = mine or [vc.name for vc in cluster.virtual_clusters()]
+        else:
+            found = [vc.name for vc in cluster.virtual_clusters()]
+        return {"virtual_clusters": found, "storages": cluster.storages()}
+    except Unauthorized as e:
+        raise Unauthorized(e.message, code=e.code, hint="Nothing was changed.") from None

@@ -1,0 +1,146 @@
+"""The clusters file in an editor, clusters asked anew, the older command line, and one that is down."""
+
+import json
+import socket
+import stat
+import threading
+import time
+
+import pytest
+import yaml
+
+from openpaisdk.cli.asking import Question, ask_all
+from openpaisdk.cli.older import ACTIONS, translated
+from openpaisdk.errors import UsageError
+
+ENTRIES = [{"cluster_alias": "one", "pai_uri": "http://one.example", "user": "me", "token": "t"}]
+
+
+@pytest.fixture
+def keeper(newcomer):
+    (newcomer.home / ".openpai").mkdir()
+    newcomer.clusters = newcomer.home / ".openpai/clusters.yaml"
+    newcomer.clusters.write_text(yaml.safe_dump(ENTRIES))
+    return newcomer
+
+
+def editor(person, script: str) -> str:
+    path = person.project / "editor.sh"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_what_was_edited_becomes_the_file(keeper) -> None:
+    done = keeper.pai("edit-clusters", "--editor", editor(keeper, 'sed -i s/one/two/g "$1"'))
+    assert done.status == 0 and "now holds 1 cluster" in done.err, done
+    assert yaml.safe_load(keeper.clusters.read_text())[0]["cluster_alias"] == "two"
+    assert keeper.clusters.stat().st_mode & 0o777 == 0o600
+    assert sorted(p.name for p in keeper.clusters.parent.glob("*.edit*")) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ('echo "- [" > "$1"', "not valid YAML"),
+        ('echo "a: b" > "$1"', "must hold a list"),
+        ('echo "- {pai_uri: x}" > "$1"', "has no cluster_alias"),
+        ('echo "- {cluster_alias: x}" > "$1"', "has no pai_uri"),
+        ('cat "$1" "$1" > "$1.2"; mv "$1.2" "$1"', "alias of another entry"),
+        ("exit 3", "failed with status 3"),
+    ],
+)
+def test_a_broken_edit_is_refused_and_the_old_file_kept(keeper, script: str, says: str) -> None:
+    before = keeper.clusters.read_text()
+    done = keeper.pai("edit-clusters", "--editor", editor(keeper, script))
+    assert done.status == 1 and says in done.err and "Traceback" not in done.err, done
+    assert keeper.clusters.read_text() == before
+
+
+def test_the_editor_is_looked_for_in_order(keeper) -> None:
+    first, second = editor(keeper, "echo visual >&2"), "false"
+    env = {"VISUAL": first, "EDITOR": second, "PATH": f"{keeper.env()['PATH']}"}
+    done = keeper.pai("edit-clusters", env=env)
+    assert done.status == 0 and "visual" in done.err and "Nothing was changed" in done.err, done
+    code = keeper.project / "code"
+    code.write_text('#!/bin/sh\necho "code $1" >&2\n')
+    code.chmod(0o755)
+    env["PATH"] = f"{keeper.project}:{env['PATH']}"
+    done = keeper.pai("edit-clusters", env=env)
+    assert "code --wait" in done.err, done
+    done = keeper.pai("edit-clusters", "--editor", "no-such-editor")
+    assert done.status == 2 and "cannot be started" in done.err, done
+
+
+def test_a_file_that_changed_meanwhile_is_not_overwritten(keeper) -> None:
+    script = f'echo "# mine" >> "$1"; echo "# theirs" >> {keeper.clusters}'
+    done = keeper.pai("edit-clusters", "--editor", editor(keeper, script))
+    assert done.status == 1 and "changed by another command" in done.err, done
+    assert "# theirs" in keeper.clusters.read_text() and "# mine" not in keeper.clusters.read_text()
+
+
+def test_a_cluster_that_never_answers_holds_up_nobody(capsys) -> None:
+    never = threading.Event()
+    quick, slow = Question("quick", lambda: 1), Question("slow", never.wait)
+    ask_all([quick, slow], patience=0.1)
+    never.set()
+    assert quick.answer == 1 and slow.error and "slow did not answer" in slow.error.message
+
+
+@pytest.mark.slow
+def test_clusters_that_are_down_are_told_together_and_quickly(keeper) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=1) as silent:
+        # one that refuses, one that accepts and never says a word
+        entries = [
+            {**ENTRIES[0], "cluster_alias": "refuses", "pai_uri": "http://127.0.0.1:1"},
+            {
+                **ENTRIES[0],
+                "cluster_alias": "silent",
+                "pai_uri": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            },
+        ]
+        keeper.clusters.write_text(yaml.safe_dump(entries))
+        began = time.monotonic()
+        done = keeper.pai("update-clusters", "-o", "json")
+        assert done.status == 1 and json.loads(done.out) == {}, done
+        assert "refuses" in done.err and "silent did not answer" in done.err, done
+        assert time.monotonic() - began < 20
+    assert keeper.pai("update-clusters", "nobody").status == 2
+
+
+def test_the_cluster_here_needs_no_token(newcomer) -> None:
+    done = newcomer.pai("update-token")
+    assert done.status == 2 and "needs no token" in done.err, done
+
+
+@pytest.mark.parametrize(
+    ("scene", "action"), [(s, a) for s, actions in ACTIONS.items() for a in actions if s != "storage"]
+)
+def test_every_pair_of_the_older_command_line_is_known(scene: str, action: str) -> None:
+    assert translated([scene, action, "-a", "x"]) == [ACTIONS[scene][action], "-a", "x"]
+
+
+@pytest.mark.parametrize(
+    ("words", "becomes"),
+    [
+        ("list-storage -a team", "list-storages team"),
+        ("list -a team -s data /x", "listdir pai://team/data/x"),
+        ("status -a team x", "getinfo pai://team/0/x"),
+        ("upload -a team --overwrite here /there", "copy here pai://team/0/there"),
+        ("download --cluster-alias=team -s s there here", "copy pai://team/s/there here"),
+        ("delete -a team --recursive x", "remove pai://team/0/x"),
+    ],
+)
+def test_the_older_words_for_storage_become_addresses(words: str, becomes: str) -> None:
+    assert translated(["storage", *words.split()]) == becomes.split()
+
+
+def test_an_older_action_that_never_was_is_told(person) -> None:
+    with pytest.raises(UsageError, match="has no action 'fly'"):
+        translated(["job", "fly"])
+    done = person.run(["opai", "job", "fly"])
+    assert done.status == 2 and "It has list, status" in done.err, done
+    assert person.run(["opai", "job", "list"]).status == 0
+    assert person.run(["opai", "set", "cpu=2"]).status == 0
+    assert person.run(["opai", "unset", "cpu"]).status == 0
+    assert person.run(["opai", "cluster", "select", "local"]).status == 0
