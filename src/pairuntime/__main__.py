@@ -1,4 +1,4 @@
-"""Entry point of the zipapp: ``pairuntime.pyz zygote FD``, ``supervise FOLDER``, ``slurm GANG``."""
+"""Entry point of the zipapp: ``pairuntime.pyz zygote FD``, ``supervise FOLDER``, ``slurm GANG``, ``keep``, ..."""
 
 import sys
 
@@ -16,7 +16,23 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.slurm import gang
 
         return gang.run(argv[1]) if argv[0] == "slurm" else gang.run_task(argv[1])
-    sys.stderr.write("usage: pairuntime zygote FD | pairuntime supervise FOLDER | pairuntime slurm GANG\n")
+    if len(argv) > 2 and argv[0] == "inside":
+        from pairuntime.supervisor import inside
+
+        return inside.run(argv[1], argv[2:])
+    if argv == ["keep"]:
+        from pairuntime.task import keep
+
+        return keep.main()
+    if argv and argv[0] == "hdfs":
+        from pairuntime.task import hdfs
+
+        return hdfs.main(argv[1:])
+    if len(argv) > 1 and argv[0] == "packages":
+        from pairuntime.task import packages
+
+        return packages.main(argv[1:])
+    sys.stderr.write("usage: pairuntime zygote FD | supervise FOLDER | slurm GANG | inside FOLDER COMMAND\n")
     return 2
 
 

@@ -11,18 +11,37 @@ import os
 import re
 import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 from driving import Driven, Rig, appears, lines_of, mark, nothing_left, task
 
-from paicluster.engines.interface import LaunchFailed, Phase
+from openpaisdk.errors import PaiError
+from paicluster.engines.interface import Enterable, LaunchFailed, Phase
 from paicluster.logs.reader import STREAMS
 
 # A process in a session of its own that will not be asked: only killed. It says when it is deaf.
 _DEAF_CHILD = "setsid bash -c 'trap \"\" TERM HUP INT; echo deaf; while :; do sleep 0.05; done' &\n"
 # Twice forked and in a session of its own, its output its parent's: what daemons do.
 _DAEMON = "(setsid bash -c 'echo daemon up; exec sleep 600' &)\n"
+
+
+def _command_lines() -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue
+    return found
+
+
+def _readable_by_others(folder: Path) -> list[str]:
+    """Of the attempt's files, those that any account can open."""
+    if any(not one.stat().st_mode & 0o001 for one in (folder, folder.parent)):
+        return []  # nobody else comes that far
+    return [str(path) for path in folder.rglob("*") if path.is_file() and path.stat().st_mode & 0o004]
 
 
 class EngineContract:
@@ -103,8 +122,8 @@ class EngineContract:
             assert await driven.run(*gang) == seen
         assert len(lines_of(ran)) == 3
 
-    async def test_a_hundred_tasks_at_once(self, rig: Rig) -> None:
-        gang = [task(rig, f"echo line of {n}; echo error of {n} >&2; exit {n}") for n in range(100)]
+    async def test_many_tasks_at_once(self, rig: Rig) -> None:
+        gang = [task(rig, f"echo line of {n}; echo error of {n} >&2; exit {n}") for n in range(rig.many)]
         async with Driven(rig) as driven:
             seen = await driven.run(*gang)
             for number, (one, outcome) in enumerate(zip(gang, seen, strict=True)):
@@ -382,6 +401,95 @@ class EngineContract:
             assert driven.log(one.uid, "stdout") == b"a:******;******;\nhunter2-"
             assert driven.log(one.uid, "stderr") == b"******\n"
             assert b"hunter2-secret" not in driven.log(one.uid)
+
+    async def test_a_secret_reaches_the_task_and_nobody_who_looks_at_the_machine(
+        self, rig: Rig, tmp_path: Path
+    ) -> None:
+        secret = f"swordfish-{mark()}"
+        go = tmp_path / "go"
+        script = f'test "$TOLD" = {secret} && echo same; echo up; until [ -e {go} ]; do sleep 0.02; done'
+        one = task(rig, script, environment={"TOLD": secret}, secrets=(secret,))
+        async with Driven(rig) as driven:
+            await driven.launch(one)
+            await driven.said(one.uid, b"up")
+            shown = [line for line in _command_lines() if secret in line]
+            readable = _readable_by_others(driven.engine.log_folder(one.uid))
+            go.touch()
+            assert (await driven.ended(one.uid)).exit_code == 0
+            assert driven.log(one.uid) == b"same\nup\n"
+        assert shown == []
+        assert readable == []
+
+    # -- limits --------------------------------------------------------------------------------
+
+    async def test_over_memory_is_told_apart_from_a_crash(self, rig: Rig) -> None:
+        if why := rig.without_limits():
+            pytest.skip(why)
+        takes = "x=$(head -c {0}000000 /dev/zero | tr '\\0' x); echo ${{#x}}"
+        async with Driven(rig, enforce_limits=True) as driven:
+            greedy, modest, crashed = await driven.run(
+                task(rig, takes.format(200), memory_mb=64),
+                task(rig, takes.format(2), memory_mb=64),
+                task(rig, "kill -KILL $$", memory_mb=64),
+            )
+        assert greedy.over_memory and (greedy.exit_code or greedy.signal), greedy
+        assert modest.exit_code == 0 and not modest.over_memory, modest
+        assert crashed.signal == signal.SIGKILL and not crashed.over_memory, crashed
+
+    async def test_where_limits_cannot_be_had_somebody_says_so(self, rig: Rig) -> None:
+        if not rig.without_limits():
+            pytest.skip("they can be had here")
+        async with Driven(rig, enforce_limits=True) as driven:
+            await driven.run(task(rig, "true", memory_mb=64))
+            said = [*driven.engine.remarks(), *(remark for _, remark in driven.remarks)]
+        assert "LimitsNotEnforced" in [remark.reason for remark in said]
+
+    # -- beside a task -------------------------------------------------------------------------
+
+    async def test_a_command_runs_beside_a_task_in_what_it_sees(self, rig: Rig) -> None:
+        gang = [
+            task(rig, f"echo {n} >number; echo up; sleep 60", shared_environment={"SHARED": "by all"})
+            for n in range(2)
+        ]
+        async with Driven(rig) as driven:
+            if not isinstance(driven.engine, Enterable):
+                pytest.skip("this engine lets nobody in")
+            await driven.launch(*gang)
+            for number, one in enumerate(gang):
+                await driven.said(one.uid, b"up")
+                words = driven.engine.inside(
+                    one.uid, ["sh", "-c", 'echo "$SHARED"; cat number; cat; echo oops >&2; exit 7']
+                )
+                ran = await asyncio.to_thread(
+                    subprocess.run, list(words), input=b"told\n", capture_output=True, timeout=20, check=False
+                )
+                assert (ran.returncode, ran.stdout) == (7, b"by all\n%d\ntold\n" % number), ran
+                assert ran.stderr.endswith(b"oops\n")
+            await driven.engine.stop([one.uid for one in gang], 0)
+            for one in gang:
+                await driven.ended(one.uid)
+                with pytest.raises(PaiError):
+                    driven.engine.inside(one.uid, ["true"])
+
+    # -- images --------------------------------------------------------------------------------
+
+    async def test_without_python_or_bash_a_task_runs_all_the_same(self, rig: Rig) -> None:
+        one = rig.bare(task(rig, "type bash python3; echo $0; false; echo not reached", time_limit_s=60))
+        if one is None:
+            pytest.skip("this engine knows no images")
+        async with Driven(rig) as driven:
+            (seen,) = await driven.run(one)
+            assert seen.exit_code not in (None, 0) and not seen.start_error
+            assert b"not reached" not in driven.log(one.uid)
+            stopped = rig.bare(
+                task(rig, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done")
+            )
+            assert stopped is not None
+            await driven.launch(stopped)
+            await driven.said(stopped.uid, b"up")
+            await driven.engine.stop([stopped.uid], 20)
+            assert (await driven.ended(stopped.uid)).exit_code == 7
+            assert driven.log(stopped.uid) == b"up\nbye\n"
 
     # -- the tree ------------------------------------------------------------------------------
 

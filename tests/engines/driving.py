@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 
 import pytest
 
-from paicluster.engines.interface import Engine, LogSource, Observation, Phase, TaskLaunch
+from paicluster.engines.interface import Engine, LogSource, Observation, Phase, Remark, TaskLaunch
 from paicluster.logs.reader import LogReader
 
 DEADLINE_S = 30.0
@@ -28,11 +28,17 @@ class Rig(Protocol):
     """One engine under test, and what the contract must be able to do to it from outside."""
 
     node: str
+    # How many tasks at once are many for it.
+    many: int
+
+    def dress(self, task: TaskLaunch) -> TaskLaunch:
+        """The same task as this engine is given it: in an image with bash, with the test's own folder."""
 
     def engine(self, **limits: Any) -> ReadableEngine:
         """A fresh engine object over the same state, as a restarted server makes it.
 
-        ``log_limit`` and ``log_segment`` are sizes in bytes.
+        ``log_limit`` and ``log_segment`` are sizes in bytes; with ``enforce_limits`` tasks are held to what
+        they asked for.
         """
 
     def launch_elsewhere(self, gang: Sequence[TaskLaunch]) -> int:
@@ -50,6 +56,26 @@ class Rig(Protocol):
     def leftovers(self, mark: str) -> list[str]:
         """What still runs with this text in its environment or on its command line."""
 
+    def without_limits(self) -> str:
+        """Why this engine cannot limit memory here; empty where it can."""
+
+    def bare(self, task: TaskLaunch) -> TaskLaunch | None:
+        """The same task where there is neither Python nor bash; None for an engine that has no images."""
+
+
+def running_with(mark: str) -> list[str]:
+    """Processes of this machine with this text in their environment or on their command line."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            try:
+                words = Path(f"/proc/{name}/cmdline").read_bytes()
+                if mark.encode() in words + Path(f"/proc/{name}/environ").read_bytes():
+                    found.append(f"{name} {words.decode(errors='replace')}")
+            except OSError:
+                continue
+    return found
+
 
 def missing(what: str) -> None:
     """A part of the machine that a test needs is not there: a skip here, a failure in CI."""
@@ -65,16 +91,21 @@ def mark() -> str:
 
 def task(rig: Rig, script: str, **fields: Any) -> TaskLaunch:
     environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **fields.pop("environment", {})}
-    return TaskLaunch(uid=str(uuid.uuid4()), node=rig.node, script=script, environment=environment, **fields)
+    made = TaskLaunch(uid=str(uuid.uuid4()), node=rig.node, script=script, environment=environment, **fields)
+    return rig.dress(made)
 
 
 class Driven:
     def __init__(self, rig: Rig, **limits: Any):
         self.engine = rig.engine(**limits)
         self._changed: dict[str, asyncio.Event] = {}
+        # What the engine had to say of attempts.
+        self.remarks: list[tuple[str, Remark]] = []
 
     async def __aenter__(self) -> Self:
-        await self.engine.start(lambda uid: self._event(uid).set())
+        await self.engine.start(
+            lambda uid: self._event(uid).set(), lambda uid, remark: self.remarks.append((uid, remark))
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:

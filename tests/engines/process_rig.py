@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from driving import missing
+from driving import missing, running_with
 
 from paicluster.engines.interface import Node, TaskLaunch
-from paicluster.engines.process import cgroups
+from paicluster.engines.process import cgroups, limits
 from paicluster.engines.process.engine import ProcessEngine
 from paicluster.engines.process.folder import path_of
 from pairuntime.supervisor import claim
@@ -26,6 +26,7 @@ NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)
 
 class ProcessRig:
     node = NODE.name
+    many = 100
 
     def __init__(self, home: Path, mode: str):
         self.home = home
@@ -35,8 +36,22 @@ class ProcessRig:
             missing(f"a writable cgroup {mode} hierarchy")
         self._elsewhere: list[subprocess.Popen[str]] = []
 
-    def engine(self, **limits: Any) -> ProcessEngine:
-        return ProcessEngine(self.home, NODE, hold=self.hold, **limits)
+    def dress(self, task: TaskLaunch) -> TaskLaunch:
+        return task
+
+    def without_limits(self) -> str:
+        name = f"pai-test-{os.getpid()}"
+        lacks = limits.choose(name, self.hold).missing
+        for root in limits._v1_parents().values():
+            if (root / name).exists():
+                (root / name).rmdir()
+        return f"this machine cannot limit the {' and the '.join(lacks)}" if lacks else ""
+
+    def bare(self, task: TaskLaunch) -> TaskLaunch | None:
+        return None
+
+    def engine(self, **settings: Any) -> ProcessEngine:
+        return ProcessEngine(self.home, NODE, hold=self.hold, **settings)
 
     def folder(self, uid: str) -> Path:
         return path_of(self.home / "tasks", uid)
@@ -81,16 +96,7 @@ class ProcessRig:
         os.kill(self.supervisor(uid), signal.SIGKILL)
 
     def leftovers(self, mark: str) -> list[str]:
-        found = []
-        for name in os.listdir("/proc"):
-            if name.isdigit() and int(name) != os.getpid():
-                try:
-                    words = Path(f"/proc/{name}/cmdline").read_bytes()
-                    if mark.encode() in words + Path(f"/proc/{name}/environ").read_bytes():
-                        found.append(f"{name} {words.decode(errors='replace')}")
-                except OSError:
-                    continue
-        return found
+        return running_with(mark)
 
     def cgroups_left(self) -> list[str]:
         return [path.name for path in self.hold.root.iterdir() if path.is_dir()] if self.hold.root else []

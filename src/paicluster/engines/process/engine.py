@@ -10,12 +10,14 @@ import select
 import shutil
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from openpaisdk.errors import NotFound
 from paicluster.engines.interface import (
     Hint,
     LaunchFailed,
@@ -75,6 +77,7 @@ class ProcessEngine:
         self._events_fd = -1
         self._events_pending = b""
         self._boot_id = claim.boot_id()
+        self._runtime = self._runtimes
         self._zygote: Zygote | None = None
         self._pidfds: dict[str, int] = {}
 
@@ -93,7 +96,8 @@ class ProcessEngine:
         # Opened for reading and writing, so that it never reads as closed when no task runs.
         self._events_fd = os.open(events, os.O_RDWR | os.O_NONBLOCK)
         asyncio.get_running_loop().add_reader(self._events_fd, self._read_events)
-        self._zygote = Zygote(runtime.install(self._runtimes))
+        self._runtime = runtime.install(self._runtimes)
+        self._zygote = Zygote(self._runtime)
         await self._zygote.start()
 
     async def close(self) -> None:
@@ -164,6 +168,12 @@ class ProcessEngine:
                     return False
         return True
 
+    def inside(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
+        path = folder.path_of(self._tasks, uid)
+        if folder.look(path).phase is not Phase.RUNNING:
+            raise NotFound("The task does not run, so that nothing can be run beside it.")
+        return [sys.executable, "-I", "-S", str(self._runtime), "inside", str(path), *command]
+
     async def observe(self, uids: Sequence[str]) -> dict[str, Observation]:
         seen = await self._in_files(lambda: self._look(uids), len(uids))
         for uid, observation in seen.items():
@@ -214,11 +224,7 @@ class ProcessEngine:
             return
         assert self._zygote is not None
         try:
-            # The supervisor of a task with limits puts the task into its cgroups, and not itself.
-            groups = [
-                tree.Cgroup(tree.PROC, "") if self._limits_of(task) else self._hold.cgroup(task.uid)
-                for task in gang
-            ]
+            groups = [self._group_of(task) for task in gang]
             pids = await self._zygote.launch(list(zip(folders, groups, strict=True)))
         except LaunchFailed:
             # It died before it could tell whether they had started.
@@ -228,6 +234,10 @@ class ProcessEngine:
             raise LaunchFailed(f"The machine could not start another process: {os.strerror(-pids[0])}.")
         for task, pid in zip(gang, pids, strict=True):
             self._watch(task.uid, pid)
+
+    def _group_of(self, task: TaskLaunch) -> tree.Cgroup:
+        """Where the supervisor is born. That of a task with limits puts the task into cgroups, not itself."""
+        return tree.Cgroup(tree.PROC, "") if self._limits_of(task) else self._hold.cgroup(task.uid)
 
     def _limits_of(self, task: TaskLaunch) -> list[dict[str, object]]:
         return [] if self._limits is None else self._limits.groups(task.uid, task.cpu, task.memory_mb)
@@ -278,7 +288,7 @@ class ProcessEngine:
                 }
                 if limited := self._limits_of(task):
                     spec["limits"] = limited
-                folder.prepare(path, task, spec, shared_file, account)
+                self._prepare(path, task, spec, shared_file, account)
         except OSError as e:
             for path in made:
                 if folder.owner_of(path) is None:
@@ -290,6 +300,16 @@ class ProcessEngine:
             for path in shared.values():
                 path.unlink(missing_ok=True)
         return paths
+
+    def _prepare(
+        self,
+        path: Path,
+        task: TaskLaunch,
+        spec: dict[str, object],
+        shared_file: Path | None,
+        account: accounts.Account | None,
+    ) -> None:
+        folder.prepare(path, task, spec, shared_file, account)
 
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
         await self._in_files(lambda: self._stop_all(uids, grace_s), len(uids))

@@ -1,0 +1,292 @@
+"""What lies in an attempt's folder for a task in a container, and the words that run it.
+
+Three folders below the attempt's own are seen inside, under OpenPAI's runtime home: what the task is told
+(read-only), what it shares with its supervisor, and a place to work in. The attempt's own folder is closed
+to everybody else on the host, so that these can be open to whichever user the image has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paicluster.engines.container.client import ATTEMPT_LABEL, CLUSTER_LABEL, Client, mount_words
+from paicluster.engines.container.gpus import DRIVER_FOLDER, gpu_words
+from paicluster.engines.interface import Mount, TaskLaunch
+from paicluster.engines.process.folder import marker
+from pairuntime.supervisor import contained, supervise
+
+HOME = "/usr/local/pai"
+TOLD = "told"
+SHARED = "shared"
+WORK = "work"
+# Written first: what is in this folder is a container's.
+BOX = "box.json"
+REFUSED = "refused.json"
+
+DEFAULT_SHM_MB = 512
+
+# What belongs to the machine and account the server runs on, and means nothing inside.
+_OF_THE_ACCOUNT = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "PWD", "PAI_WORK_DIR")
+_OF_THE_MACHINE = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "CONDA_DEFAULT_ENV",
+)
+_OF_THE_HOST = frozenset((*_OF_THE_ACCOUNT, *_OF_THE_MACHINE))
+
+# The first process inside. It runs the task, listens for the request to stop, and has the last word. It may
+# use nothing but what every shell has; `sleep` is the only program it needs, and only while it waits.
+_FIRST = f"""
+d={HOME}/{SHARED}
+nap() {{ sleep 0.05 || sleep 1; }}
+(
+  while read -r word; do
+    until [ -e $d/{contained.STARTED} ]; do nap; done
+    kill -TERM -1
+    kill -CONT -1
+  done <$d/{contained.ASK}
+  # Whoever holds us is gone.
+  kill -KILL -1
+) >/dev/null 2>&1 &
+listener=$!
+sh {HOME}/{TOLD}/main.sh </dev/null >$d/stdout 2>$d/stderr
+code=$?
+exec 2>/dev/null
+kill -KILL $listener
+wait $listener
+# What it left gets a moment to end by itself, then is asked, then ends with us.
+n=0
+while [ $n -lt 20 ] && kill -0 -1; do
+  n=$((n + 1))
+  if [ $n -eq 10 ]; then kill -TERM -1; kill -CONT -1; fi
+  nap
+done
+oom=
+for file in @counters@; do
+  [ -r $file ] || continue
+  while read -r what count; do
+    if [ "$what" = oom_kill ] && [ "$count" -gt 0 ]; then oom=oom; fi
+  done <$file
+done
+echo $code $oom >$d/{contained.STATUS}
+exit $code
+"""
+_COUNTERS = "/sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control"
+
+_MAIN = f"""
+: >{HOME}/{SHARED}/{contained.STARTED}
+. {HOME}/{TOLD}/env.sh
+@unpack@
+PAI_WORK_DIR=$(pwd)
+export PAI_WORK_DIR
+if command -v bash >/dev/null 2>&1; then
+  exec @odd@ bash -o errexit -o nounset -o pipefail {HOME}/{TOLD}/task.sh
+fi
+exec @odd@ sh -e -u {HOME}/{TOLD}/task.sh
+"""
+_UNPACK = f"""
+command -v tar >/dev/null 2>&1 || {{ echo 'The image has no tar to unpack the sources with.' >&2; exit 127; }}
+tar -xpf {HOME}/sources.tar || {{ echo 'The sources could not be unpacked.' >&2; exit 127; }}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How all containers of a cluster are run."""
+
+    client: Client
+    cluster: str
+    runtime: Path
+    # Else its own network, with the task's ports published.
+    host_network: bool = True
+    enforce_limits: bool = True
+
+
+def name_of(uid: str) -> str:
+    return f"pai-{uid}"
+
+
+def is_box(folder: Path) -> bool:
+    return (folder / BOX).exists()
+
+
+def prepare(
+    folder: Path,
+    task: TaskLaunch,
+    image: str,
+    spec: Mapping[str, object],
+    ways: Ways,
+) -> None:
+    """Write everything the supervisor and the container need. `spec.json` comes last."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    client = ways.client
+    name = name_of(task.uid)
+    kept = {
+        "image": task.image,
+        # So that a later server needs to find out nothing to get in.
+        "inside": {kind: _inside(client, task.uid, kind == "terminal") for kind in ("plain", "terminal")},
+    }
+    _write(folder / BOX, json.dumps(kept))
+    told, shared, work = (folder / part for part in (TOLD, SHARED, WORK))
+    for path, mode in ((told, 0o755), (shared, 0o1777), (work, 0o1777)):
+        path.mkdir(exist_ok=True)
+        path.chmod(mode)
+    for pipe in ("stdout", "stderr", contained.ASK):
+        if not (shared / pipe).exists():
+            os.mkfifo(shared / pipe)
+        (shared / pipe).chmod(0o666)
+    devices, by_hand = gpu_words(client, task.gpus)
+    environment = _environment(task)
+    odd = {name: value for name, value in environment.items() if not _for_a_shell(name)}
+    plain = {name: value for name, value in environment.items() if name not in odd}
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in plain.items())
+    if by_hand:
+        exports += f"export LD_LIBRARY_PATH={DRIVER_FOLDER}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\n"
+    limited = ways.enforce_limits and client.limits_memory and task.memory_mb > 0
+    # A shell drops names it cannot have itself; this hands them past it.
+    past = "env " + " ".join(shlex.quote(f"{key}={value}") for key, value in odd.items()) if odd else ""
+    texts = {
+        "init.sh": _FIRST.replace("@counters@", _COUNTERS if limited else ""),
+        "main.sh": _MAIN.replace("@unpack@", _UNPACK if task.sources else "").replace("@odd@", past),
+        "env.sh": exports,
+        "task.sh": task.script + "\n",
+    }
+    for file, text in texts.items():
+        _write(told / file, text, mode=0o644)
+    words = _run_words(task, image, name, devices, (told, shared, work), ways)
+    key, _, mark = marker(task.uid).partition("=")
+    whole = {
+        **spec,
+        "attempt": task.uid,
+        "argv": words,
+        "cwd": "/",
+        "env": {**client.environment, key: mark},
+        "mask": list(task.secrets),
+        "time_limit_s": task.time_limit_s,
+        "container": {"shared": str(shared), "kill": client.kill(name), "remove": client.remove(name)},
+    }
+    aside = folder / "spec.aside"
+    _write(aside, json.dumps(whole))
+    aside.rename(folder / supervise.SPEC)
+
+
+def _environment(task: TaskLaunch) -> dict[str, str]:
+    found = {
+        name: value
+        for name, value in {**task.shared_environment, **task.environment}.items()
+        if name not in _OF_THE_HOST
+    }
+    if task.gpus:
+        # Inside, those it has are all there are, and are counted from 0.
+        found["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(len(task.gpus))))
+    return found
+
+
+def _run_words(
+    task: TaskLaunch,
+    image: str,
+    name: str,
+    devices: Sequence[str],
+    folders: tuple[Path, Path, Path],
+    ways: Ways,
+) -> list[str]:
+    client = ways.client
+    told, shared, work = folders
+    words = ["run", "--name", name, "--label", f"{ATTEMPT_LABEL}={task.uid}"]
+    words += ["--label", f"{CLUSTER_LABEL}={ways.cluster}", "--pull=never", "--log-driver=none"]
+    words += ["--no-healthcheck", "--security-opt", "label=disable", "--entrypoint", "sh"]
+    if client.kind == "podman":
+        words.append("--http-proxy=false")
+    words += ["--env", marker(task.uid), *client.run_options, *devices]
+    words += ["--shm-size", f"{task.shm_mb if task.shm_mb is not None else DEFAULT_SHM_MB}m"]
+    if ways.enforce_limits:
+        if client.limits_cpu and task.cpu > 0:
+            words += ["--cpus", str(task.cpu)]
+        if client.limits_memory and task.memory_mb > 0:
+            words += ["--memory", f"{task.memory_mb}m", "--memory-swap", f"{task.memory_mb}m"]
+    if ways.host_network:
+        words.append("--network=host")
+    else:
+        for port in sorted({port for numbers in task.ports.values() for port in numbers}):
+            words += ["--publish", f"{port}:{port}"]
+    mounts = [
+        Mount(told, f"{HOME}/{TOLD}", read_only=True),
+        Mount(shared, f"{HOME}/{SHARED}"),
+        Mount(work, f"{HOME}/{WORK}"),
+        Mount(ways.runtime, f"{HOME}/pairuntime.pyz", read_only=True),
+        *task.mounts,
+    ]
+    if task.sources is not None:
+        mounts.append(Mount(task.sources, f"{HOME}/sources.tar", read_only=True))
+        # Its own folder; without sources it begins where the image says.
+        words += ["--workdir", f"{HOME}/{WORK}"]
+    for mount in mounts:
+        words += mount_words(mount)
+    return client.words(*words, image, f"{HOME}/{TOLD}/init.sh")
+
+
+def _inside(client: Client, uid: str, terminal: bool) -> list[str]:
+    options = ["--interactive", *(["--tty"] if terminal else [])]
+    # With what the task itself was told.
+    shell = ["sh", "-c", f'. {HOME}/{TOLD}/env.sh; exec "$@"', "sh"]
+    passed = [f"{name}={value}" for name, value in client.environment.items()]
+    return ["/usr/bin/env", "-i", *passed, *client.words("exec", *options, name_of(uid), *shell)]
+
+
+def inside_words(folder: Path, command: Sequence[str], *, terminal: bool) -> list[str]:
+    """What runs a command beside the task of this folder."""
+    kept = json.loads((folder / BOX).read_text())
+    return [*kept["inside"]["terminal" if terminal else "plain"], *command]
+
+
+def removal(folder: Path) -> tuple[list[str], dict[str, str]] | None:
+    """The words that make sure nothing of the container is left, and the environment to run them in."""
+    try:
+        spec = json.loads((folder / supervise.SPEC).read_text())
+        return [str(word) for word in spec["container"]["remove"]], dict(spec["env"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def refuse(folder: Path, message: str, code: int) -> None:
+    """Leave word of why the attempt will never run. It is then to be buried."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _write(folder / REFUSED, json.dumps({"message": message, "code": code}))
+
+
+def refusal_of(folder: Path) -> tuple[str, int] | None:
+    try:
+        kept = json.loads((folder / REFUSED).read_text())
+        return str(kept["message"]), int(kept["code"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def asked_image(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / BOX).read_text())["image"])
+    except (OSError, ValueError, KeyError):
+        return ""
+
+
+def _for_a_shell(name: str) -> bool:
+    return name.isascii() and name.isidentifier()
+
+
+def _write(path: Path, text: str, mode: int = 0o600) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        os.fchmod(fd, mode)
+        data = text.encode()
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)

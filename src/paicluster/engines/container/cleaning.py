@@ -1,0 +1,109 @@
+"""Removes what containers leave: those that have stopped, and images nobody wanted for long."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+
+from paicluster.engines.container.box import name_of
+from paicluster.engines.container.client import CLUSTER_LABEL, Client
+from paicluster.engines.container.images import Images
+
+log = logging.getLogger(__name__)
+
+# Stopped ones are removed together, when it has been quiet for so long or so many have come together.
+_QUIET_S = 3.0
+_MANY = 20
+
+
+@dataclass(frozen=True, slots=True)
+class KeepImages:
+    """What is kept of the images that we pulled; others are not ours to remove. None sets no limit."""
+
+    mb: int | None = 100_000
+    days: float | None = 30.0
+
+
+class Cleaner:
+    def __init__(self, client: Client, images: Images, cluster: str, keep: KeepImages):
+        self._client = client
+        self._images = images
+        self._cluster = cluster
+        self._keep = keep
+        self._stopped: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._work: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._work:
+            task.cancel()
+
+    def stopped(self, uid: str) -> None:
+        """Its container is over. On the loop."""
+        if uid in self._stopped:
+            return
+        self._stopped.add(uid)
+        if self._timer is not None:
+            self._timer.cancel()
+        wait = _QUIET_S if len(self._stopped) < _MANY else 0.0
+        self._timer = asyncio.get_running_loop().call_later(wait, self._start, self._remove_stopped)
+
+    def busy(self) -> None:
+        """Somebody waits for a container to start: what has stopped can wait."""
+        if self._timer is not None and len(self._stopped) < _MANY:
+            self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(_QUIET_S, self._start, self._remove_stopped)
+
+    def _start(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        task = asyncio.get_running_loop().create_task(work())
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    async def _remove_stopped(self) -> None:
+        stopped, self._stopped = self._stopped, set()
+        await self._remove([name_of(uid) for uid in stopped])
+
+    async def _remove(self, found: list[str]) -> None:
+        if found:
+            answer = await self._client.call(*self._client.remove(*found)[len(self._client.words()) :])
+            if answer.status != 0:
+                log.info("containers could not be removed: %s", answer.last_words)
+
+    async def sweep(self, is_over: Callable[[str], bool]) -> None:
+        """Remove every container of this cluster whose attempt is over, whoever left it."""
+        answer = await self._client.call(
+            "ps", "--all", "--filter", f"label={CLUSTER_LABEL}={self._cluster}", "--format", "{{.Names}}"
+        )
+        prefix = name_of("")
+        uids = [name.removeprefix(prefix) for name in answer.out.split() if name.startswith(prefix)]
+        await self._remove([name_of(uid) for uid in uids if is_over(uid)])
+
+    async def clean_images(self) -> None:
+        """Those we pulled and nobody wanted for longest go first. One in use stays: the program refuses."""
+        pulled = self._images.pulled()
+        sizes: dict[str, int] = {}
+        for name in pulled:
+            answer = await self._client.call("image", "inspect", "--format", "{{.Size}}", name)
+            if answer.status == 0 and answer.out.strip().isdigit():
+                sizes[name] = int(answer.out)
+        kept = {name: when for name, when in pulled.items() if name in sizes}
+        room = None if self._keep.mb is None else self._keep.mb << 20
+        oldest = None if self._keep.days is None else time.time() - self._keep.days * 86_400
+        total = sum(sizes.values())
+        for name, when in sorted(kept.items(), key=lambda one: one[1]):
+            too_old = oldest is not None and when < oldest
+            if not too_old and (room is None or total <= room):
+                break
+            answer = await self._client.call("image", "rm", name)
+            if answer.status == 0:
+                log.info("the image %s was removed: nobody wanted it for long", name)
+                total -= sizes[name]
+                del kept[name]
+                self._images.forget_all()
+        if kept != pulled:
+            self._images.keep_pulled(kept)

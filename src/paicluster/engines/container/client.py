@@ -1,0 +1,130 @@
+"""The words by which podman and docker are told what to do. Nothing secret may stand in them."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paicluster.engines.interface import Mount
+
+ATTEMPT_LABEL = "org.openpai.attempt"
+CLUSTER_LABEL = "org.openpai.cluster"
+
+# What such a client needs of our own environment; the proxies only to pull.
+_PASSED = (
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "TMPDIR",
+    "XDG_RUNTIME_DIR",
+    "XDG_DATA_HOME",
+    "XDG_CONFIG_HOME",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "CONTAINERS_CONF",
+    "CONTAINERS_STORAGE_CONF",
+    "CONTAINERS_REGISTRIES_CONF",
+    "REGISTRY_AUTH_FILE",
+    "DOCKER_HOST",
+    "DOCKER_CONTEXT",
+    "DOCKER_CONFIG",
+    "DOCKER_TLS_VERIFY",
+    "DOCKER_CERT_PATH",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def last_words(self) -> str:
+        """What it said last, for people."""
+        lines = [line.strip() for line in (self.err or self.out).splitlines() if line.strip()]
+        return lines[-1] if lines else f"it ended with status {self.status}"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A container program that works here, and how it must be called to do so."""
+
+    kind: str  # podman or docker
+    program: str
+    # Said before the command, as --cgroup-manager, and with every `run`, as --ulimit.
+    options: tuple[str, ...] = ()
+    run_options: tuple[str, ...] = ()
+    # What of a task it can hold to what was asked for.
+    limits_cpu: bool = True
+    limits_memory: bool = True
+    # Without root's rights.
+    rootless: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def words(self, *words: str) -> list[str]:
+        quiet = ("--log-level=error",) if self.kind == "podman" else ()
+        return [self.program, *quiet, *self.options, *words]
+
+    def kill(self, name: str) -> list[str]:
+        return self.words("kill", "--signal", "KILL", name)
+
+    def remove(self, *names: str) -> list[str]:
+        """Whatever they do, they are gone after. Those that are not there are no error with podman."""
+        if self.kind == "podman":
+            return self.words("rm", "--force", "--ignore", "--time", "0", "--volumes", *names)
+        return self.words("rm", "--force", "--volumes", *names)
+
+    async def call(self, *words: str, patience_s: float = _PATIENCE_S, pulling: bool = False) -> Answer:
+        process = await asyncio.create_subprocess_exec(
+            *self.words(*words),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**self.environment, **(proxies() if pulling else {})},
+            cwd="/",
+            start_new_session=True,
+        )
+        try:
+            out, err = await asyncio.wait_for(process.communicate(), patience_s)
+        except TimeoutError:
+            return Answer(124, "", f"{self.kind} did not answer within {patience_s:.0f} s")
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        status = process.returncode
+        assert status is not None
+        return Answer(status, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+def own_environment() -> dict[str, str]:
+    """What a client of ours is given."""
+    found = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    found["PATH"] = _PATH
+    runtime = Path(f"/run/user/{os.getuid()}")
+    if "XDG_RUNTIME_DIR" not in found and os.getuid() and runtime.is_dir():
+        found["XDG_RUNTIME_DIR"] = str(runtime)
+    return found
+
+
+def proxies() -> dict[str, str]:
+    return {name: os.environ[name] for name in _PROXIES if name in os.environ}
+
+
+def mount_words(mount: Mount) -> list[str]:
+    parts = ["type=bind", f"source={mount.source}", f"target={mount.target}"]
+    if mount.read_only:
+        parts.append("readonly=true")
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(parts)  # a path may have a comma
+    return ["--mount", line.getvalue()]

@@ -1,0 +1,259 @@
+"""Images on this machine: whether one is there, and pulling it when it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from paicluster.engines.container import names
+from paicluster.engines.container.client import Client, proxies
+from paicluster.engines.interface import LaunchFailed, RegistryLogin, Remark
+
+log = logging.getLogger(__name__)
+
+# How often somebody who waits is told how far it has come.
+_PROGRESS_S = 10.0
+_KEPT_LINES = 50
+NOT_EXISTING = 254
+
+_BAD_NAME = re.compile(
+    r"invalid reference format|parsing reference|invalid repository name|must be lowercase", re.I
+)
+_LOGIN = re.compile(
+    r"unauthorized|authentication required|invalid username/password|no basic auth credentials|"
+    r"incorrect username or password|access (to the resource )?(is )?denied|denied:|"
+    r"may require 'docker login'|\b40[13]\b|forbidden",
+    re.I,
+)
+_MISSING = re.compile(r"manifest unknown|name unknown|not found|\b404\b|does not exist|no such image", re.I)
+_OURS_TO_PASS = re.compile(
+    r"timeout|timed out|connection (refused|reset)|no such host|no route|network is unreachable|"
+    r"temporary failure|server misbehaving|\b5\d\d\b|toomanyrequests|\b429\b|unexpected EOF|TLS handshake",
+    re.I,
+)
+
+
+class ImageRefused(LaunchFailed):
+    """The image cannot be had, and trying again will not help. ``exit_code`` is that of the exit table."""
+
+    def __init__(self, message: str, *, exit_code: int = NOT_EXISTING):
+        super().__init__(message, transient=False)
+        self.exit_code = exit_code
+
+
+Tell = Callable[[Remark], None]
+
+
+@dataclass(slots=True)
+class _Pull:
+    """One that is under way, and those who wait for it."""
+
+    task: asyncio.Task[str]
+    listeners: list[Tell]
+
+
+class Images:
+    """``scratch`` is a closed folder of ours: logins lie there for as long as a pull takes."""
+
+    def __init__(self, client: Client, scratch: Path):
+        self._client = client
+        self._scratch = scratch
+        # What is there, by the name people use: the name to run it by.
+        self._there: dict[str, str] = {}
+        self._pulls: dict[tuple[str, RegistryLogin | None], _Pull] = {}
+        self._pulled = scratch / "pulled.json"
+
+    async def have(self, image: str, login: RegistryLogin | None, tell: Tell) -> str:
+        """The name to run it by, pulled if it is not there. Raises ImageRefused or LaunchFailed."""
+        known = self._there.get(image)
+        if known is None:
+            known = await self._look(image)
+        if known is not None:
+            self._note_use(known)
+            return known
+        pull = self._pulls.get((image, login))
+        if pull is None:
+            pull = _Pull(asyncio.create_task(self._pull(image, login)), [])
+            self._pulls[image, login] = pull
+            pull.task.add_done_callback(lambda _: self._pulls.pop((image, login), None))
+        tell(Remark("Pulling", f"The image {image} is not on this machine and is being pulled."))
+        pull.listeners.append(tell)
+        # Another may wait for the same: that one of us is given up does not end the pull.
+        name = await asyncio.shield(pull.task)
+        self._note_use(name)
+        return name
+
+    def forget(self, image: str) -> None:
+        """It was there, and is not any more."""
+        self._there.pop(image, None)
+
+    def forget_all(self) -> None:
+        self._there.clear()
+
+    def give_up(self) -> None:
+        """The server leaves; the next one pulls again."""
+        for pull in self._pulls.values():
+            pull.task.cancel()
+
+    async def _look(self, image: str) -> str | None:
+        for name in dict.fromkeys((image, names.full_name(image))):
+            answer = await self._client.call("image", "inspect", "--format", "{{.Id}}", name)
+            if answer.status == 0:
+                self._there[image] = name
+                return name
+            if _BAD_NAME.search(answer.err):
+                raise ImageRefused(f"{image!r} is no name of an image: {_plain(answer.last_words)}.")
+        return None
+
+    # -- pulling -------------------------------------------------------------------------------
+
+    async def _pull(self, image: str, login: RegistryLogin | None) -> str:
+        name = names.full_name(image)
+        began = time.monotonic()
+        self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="pull-", dir=self._scratch) as folder:  # made 0700
+            words = self._pull_words(name, login, Path(folder))
+            lines: list[str] = []
+            status = await self._follow(words, image, login, lines)
+        if status != 0:
+            raise _refusal(image, login, "\n".join(lines))
+        self._there[image] = name
+        self._tell(image, login, Remark("Pulled", f"The image {image} was pulled in {_length(began)}."))
+        self._note_pulled(name)
+        return name
+
+    def _pull_words(self, name: str, login: RegistryLogin | None, folder: Path) -> list[str]:
+        client, options = self._client, list[str]()
+        if client.kind == "podman" and names.is_near(names.registry_of(name)):
+            options.append("--tls-verify=false")
+        if login is None:
+            return client.words("pull", *options, name)
+        file = folder / "config.json"
+        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w") as f:
+            f.write(names.login_file(name, login))
+        if client.kind == "podman":
+            return client.words("pull", "--authfile", str(file), *options, name)
+        return [client.program, "--config", str(folder), *client.options, "pull", *options, name]
+
+    async def _follow(
+        self, words: list[str], image: str, login: RegistryLogin | None, lines: list[str]
+    ) -> int:
+        """Run it, keep its last words, and tell those who wait how far it has come."""
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**self._client.environment, **proxies()},
+            cwd="/",
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        layers: dict[str, bool] = {}
+        told = time.monotonic()
+        try:
+            while line := await process.stdout.readline():
+                text = line.decode(errors="replace").strip()
+                lines.append(text)
+                del lines[:-_KEPT_LINES]
+                _note_layer(text, layers)
+                if time.monotonic() - told >= _PROGRESS_S:
+                    told = time.monotonic()
+                    self._tell(image, login, _progress(image, layers))
+            return await process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+
+    def _tell(self, image: str, login: RegistryLogin | None, remark: Remark) -> None:
+        pull = self._pulls.get((image, login))
+        for tell in pull.listeners if pull is not None else ():
+            tell(remark)
+
+    # -- what we brought here ------------------------------------------------------------------
+
+    def pulled(self) -> dict[str, float]:
+        """The images that are here because of us, and when each was last wanted."""
+        try:
+            return {str(name): float(when) for name, when in json.loads(self._pulled.read_text()).items()}
+        except (OSError, ValueError):
+            return {}
+
+    def keep_pulled(self, kept: dict[str, float]) -> None:
+        aside = self._pulled.with_suffix(".aside")
+        try:
+            aside.write_text(json.dumps(kept))
+            aside.rename(self._pulled)
+        except OSError as error:
+            log.warning("the list of pulled images could not be kept: %s", error)
+
+    def _note_pulled(self, name: str) -> None:
+        self.keep_pulled({**self.pulled(), name: time.time()})
+
+    def _note_use(self, name: str) -> None:
+        kept = self.pulled()
+        if name in kept and time.time() - kept[name] > 3600:  # by the hour is near enough
+            self.keep_pulled({**kept, name: time.time()})
+
+
+def remove_logins(scratch: Path) -> None:
+    """What a server that was killed while it pulled has left."""
+    for left in scratch.glob("pull-*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _note_layer(line: str, layers: dict[str, bool]) -> None:
+    """Both programs name a layer when they begin with it; docker also says when it has it."""
+    if match := re.match(r"Copying blob (?:sha256:)?([0-9a-f]{8,})(.*)", line):
+        layers[match[1][:12]] = bool(re.search(r"done|skipped", match[2])) or layers.get(match[1][:12], False)
+    elif match := re.match(r"([0-9a-f]{12}): (.*)", line):
+        layers[match[1]] = bool(re.match(r"Pull complete|Already exists", match[2])) or layers.get(
+            match[1], False
+        )
+
+
+def _progress(image: str, layers: dict[str, bool]) -> Remark:
+    if not layers:
+        return Remark("Pulling", f"Still asking for the image {image}.")
+    done = sum(layers.values())
+    parts = f"{len(layers)} layers" if not done else f"{done} of {len(layers)} layers are here"
+    return Remark("Pulling", f"Still pulling the image {image}: {parts}.")
+
+
+def _length(began: float) -> str:
+    return f"{time.monotonic() - began:.1f} s"
+
+
+def _refusal(image: str, login: RegistryLogin | None, said: str) -> LaunchFailed:
+    registry = names.registry_of(image)
+    last = _plain(next((line for line in reversed(said.splitlines()) if line.strip()), "no reason was given"))
+    if _BAD_NAME.search(said):
+        return ImageRefused(f"{image!r} is no name of an image.")
+    if _LOGIN.search(said):
+        if login is not None:
+            return ImageRefused(
+                f"The registry {registry} does not give the image {image} to the user {login.username!r}: "
+                "the login in the job's `auth` is wrong, or has no right to it, or there is no such image."
+            )
+        return ImageRefused(
+            f"The registry {registry} gives the image {image} to nobody without a login, or has no such "
+            "image. Check the name, or give the image an `auth` with a username and a password."
+        )
+    if _MISSING.search(said) and not _OURS_TO_PASS.search(said):
+        return ImageRefused(f"There is no image {image}: the registry {registry} does not have it.")
+    return LaunchFailed(f"The image {image} could not be pulled: {last}.")
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"^(Error( response from daemon)?|Error):\s*", "", text.strip()).rstrip(".")
