@@ -21,6 +21,7 @@ from paicluster.api.limits import Window
 from paicluster.api.v1 import jobs as v1_jobs
 from paicluster.api.v1 import routes as v1
 from paicluster.api.v2 import authn, clusters, follow, jobs, sources, tasklogs
+from paicluster.api.v2 import routes as v2
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -56,6 +57,7 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/api/v2/tokens/{token}", ["DELETE"], authn.revoke_token),
     ("/api/v1", _ANY, authn.info),
     ("/api/v1/token", ["POST"], authn.login),
+    *v2.ROUTES,
     *v1.ROUTES,
     ("/healthz", ["GET"], own.health),
     ("/metrics", ["GET"], own.metrics),
@@ -140,7 +142,7 @@ def build(ctx: Context) -> Door:
     rates |= {v1_jobs.list_jobs: edge.rates.lists, v1_jobs.submit: edge.rates.submissions}
 
     def guarded(path: str, methods: list[str], handler: Handler) -> Handler:
-        route = edge.logins.guarded(handler) if handler is authn.login else handler
+        route = edge.logins.guarded(handler) if handler in (authn.login, authn.log_token) else handler
         return guard(route, path, methods, edge, rates.get(handler))
 
     rows = [(path, methods, guarded(path, methods, handler)) for path, methods, handler in ROUTES]

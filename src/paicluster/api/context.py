@@ -8,6 +8,7 @@ import binascii
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
@@ -15,6 +16,7 @@ from openpaisdk.errors import Forbidden, Unauthorized
 from paicluster.api.answers import KEY
 from paicluster.api.audit import WHO
 from paicluster.api.edge import RATE, Edge
+from paicluster.api.sharing import VirtualClusters
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import GUEST, INVALID, Identity, Tokens
@@ -22,6 +24,9 @@ from paicluster.engines.interface import LogSource, Node
 from paicluster.logs.growth import Growth
 from paicluster.scheduler.needs import Amount
 from paicluster.store import Store
+
+if TYPE_CHECKING:
+    from paicluster.api.v2.storages import Storage
 
 APPLICATIONS_REFUSED = "Applications are not allowed to do this operation."
 
@@ -35,8 +40,7 @@ class Context:
     logs: LogSource
     growth: Growth
     nodes: Callable[[], Sequence[Node]]
-    # What each virtual cluster is entitled to.
-    shares: Mapping[str, Amount]
+    virtual_clusters: VirtualClusters
     # Removes a job that is over, with all it left; False when it is not over.
     remove_job: Callable[[int], Awaitable[bool]]
     # Seconds the controller has been busy with one pass.
@@ -44,8 +48,17 @@ class Context:
     sources: Path
     version: str
     authority: Callable[[], str]
+    # Where files can be kept.
+    storages: Callable[[], Sequence[Storage]] = tuple
+    # Clients of the first years read without a token.
+    anonymous_v1_reads: bool = False
     edge: Edge = field(default_factory=Edge)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def shares(self) -> Mapping[str, Amount]:
+        """What each virtual cluster is entitled to."""
+        return self.virtual_clusters.shares
 
     def close_streams(self) -> None:
         """The server leaves: whoever follows something is let go, and comes back to the next one."""

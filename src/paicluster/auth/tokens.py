@@ -15,6 +15,7 @@ import json
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,8 +24,8 @@ from sqlalchemy import Connection
 
 from openpaisdk.errors import Unauthorized
 from paicluster.auth.keys import load_key
-from paicluster.store import Store, jobs, users
-from paicluster.store.rows import JobRow, TokenRow
+from paicluster.store import Store, groups, jobs, users
+from paicluster.store.rows import Access, JobRow, TokenRow
 from paicluster.store.writer import job_token_id
 
 Kind = Literal["session", "application"]
@@ -47,14 +48,17 @@ class Identity:
     application: bool
     job_id: int | None
     token_id: str
+    # What its user may use. For a job, too: but what an administrator may do, no job may.
+    access: Access
 
 
 class Tokens:
     """Issues, checks and revokes tokens. Checking one again costs a dictionary lookup."""
 
-    def __init__(self, store: Store, key: bytes) -> None:
+    def __init__(self, store: Store, key: bytes, session_s: int = SESSION_SECONDS) -> None:
         self._store = store
         self._key = key
+        self._session_s = session_s
         self._known: dict[str, tuple[Identity, float]] = {}
         self._token_of: dict[str, str] = {}
         # Counts what was revoked, so that a look-up under way does not remember what is gone.
@@ -62,13 +66,13 @@ class Tokens:
         store.changes.subscribe_tokens(self._forget)
 
     @classmethod
-    def open(cls, store: Store, keys: Path) -> Tokens:
+    def open(cls, store: Store, keys: Path, session_s: int = SESSION_SECONDS) -> Tokens:
         """With the key in the ``keys`` folder, made at the first use."""
-        return cls(store, load_key(keys, "tokens"))
+        return cls(store, load_key(keys, "tokens"), session_s)
 
     async def issue(self, username: str, kind: Kind, *, name: str = "") -> str:
-        """A new token. Sessions last a week, applications until revoked."""
-        row = new_token_row(username, kind, name=name)
+        """A new token. Sessions last a week, or as the settings say; applications until revoked."""
+        row = new_token_row(username, kind, name=name, session_s=self._session_s)
         await self._store.write(lambda conn: users.add_token(conn, row))
         return self.render(row)
 
@@ -84,15 +88,21 @@ class Tokens:
 
     async def list(self, username: str) -> list[str]:
         """A user's valid tokens."""
+        return [self.render(row) for row in await self.rows(username)]
+
+    async def rows(self, username: str) -> Sequence[TokenRow]:
+        """What is known of a user's valid tokens, oldest first."""
         now_ms = int(time.time() * 1000)
-        rows = await self._store.read(lambda conn: users.list_tokens(conn, username, now_ms))
-        return [self.render(row) for row in rows]
+        return await self._store.read(lambda conn: users.list_tokens(conn, username, now_ms))
+
+    async def find(self, token: str) -> TokenRow | None:
+        """The row of a token, which may be given by its id alone."""
+        token_id = self.token_id(token) or token
+        return await self._store.read(lambda conn: users.get_token(conn, token_id))
 
     async def revoke(self, token: str) -> bool:
-        """Take a token back, at once; False when it was not good any more."""
-        token_id = self.token_id(token)
-        if token_id is None:
-            return False
+        """Take a token back, at once; False when it was not good any more. Its id will do."""
+        token_id = self.token_id(token) or token
         return await self._store.write(lambda conn: users.delete_token(conn, token_id))
 
     def render(self, row: TokenRow) -> str:
@@ -165,10 +175,10 @@ class Tokens:
         return _encode(hmac.digest(self._key, signed, hashlib.sha256))
 
 
-def new_token_row(username: str, kind: Kind, *, name: str = "") -> TokenRow:
+def new_token_row(username: str, kind: Kind, *, name: str = "", session_s: int = SESSION_SECONDS) -> TokenRow:
     """A fresh row, for those who write it in a transaction of their own."""
     created_ms = int(time.time() * 1000)
-    expires_ms = created_ms + SESSION_SECONDS * 1000 if kind == "session" else None
+    expires_ms = created_ms + session_s * 1000 if kind == "session" else None
     return TokenRow(secrets.token_urlsafe(18), username, kind, name, created_ms, expires_ms)
 
 
@@ -183,13 +193,15 @@ def _identity(conn: Connection, token_id: str) -> tuple[Identity, float] | None:
         if users.get_user(conn, job.username) is None:
             return None
         # A job acts for its user, but never as an administrator.
-        return Identity(job.username, False, False, job.id, token_id), float("inf")
+        access = groups.access_of(conn, job.username)
+        return Identity(job.username, False, False, job.id, token_id, access), float("inf")
     row = users.get_token(conn, token_id)
     user = None if row is None else users.get_user(conn, row.username)
     if row is None or user is None:
         return None
     expires = float("inf") if row.expires_ms is None else row.expires_ms / 1000
-    return Identity(row.username, user.admin, row.kind == "application", None, row.id), expires
+    access = groups.access_of(conn, row.username)
+    return Identity(row.username, access.admin, row.kind == "application", None, row.id, access), expires
 
 
 def _encode(data: bytes) -> bytes:

@@ -124,6 +124,12 @@ class Controller:
             # Others wait already, so a newcomer has time: many are then taken in at once.
             self._later = asyncio.get_running_loop().call_later(_NEWCOMERS_S, self._take_in_now)
 
+    def reconsider(self) -> None:
+        """The shares are others now: what could never fit may fit, and what waits may start."""
+        for job_id in self._queue.take_aside():
+            (self._requests if job_id in self._records else self._submitted).add(job_id)
+        self._wake.set()
+
     def _take_in_now(self) -> None:
         self._later = None
         self._wake.set()

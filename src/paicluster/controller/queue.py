@@ -68,6 +68,11 @@ class Queue:
         self.waiting.remove(job_id)
         self._never.add(job_id)
 
+    def take_aside(self) -> set[int]:
+        """Those that could never fit, as things were: they are to be looked at again."""
+        aside, self._never = self._never, set()
+        return aside
+
     def remove(self, job_id: int) -> None:
         self.waiting.remove(job_id)
         self._never.discard(job_id)

@@ -97,13 +97,15 @@ def members_of(
 
 def groups_of(conn: Connection, username: str) -> list[str]:
     """The groups somebody is in, `default` first."""
-    return groups_by_user(conn, [username]).get(username, [])
+    return groups_by_user(conn, username, username).get(username, [])
 
 
-def groups_by_user(conn: Connection, usernames: Collection[str]) -> dict[str, list[str]]:
-    """For each of these users the groups he is in, `default` first."""
+def groups_by_user(conn: Connection, first: str, last: str) -> dict[str, list[str]]:
+    """For each user whose name lies between these two the groups he is in, `default` first."""
     found: dict[str, list[str]] = {}
-    query = select(members.c.username, members.c.groupname).where(members.c.username.in_(usernames))
+    query = select(members.c.username, members.c.groupname).where(
+        members.c.username >= first, members.c.username <= last
+    )
     for username, groupname in conn.execute(
         query.order_by(members.c.groupname != DEFAULT, members.c.groupname)
     ):

@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import msgspec
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from paicluster.store.bulk import insert_rows
 from paicluster.store.prepared import Prepared, execute
@@ -71,6 +71,14 @@ def all_tasks_of(conn: Connection, job_id: int, attempt: int) -> list[TaskRow]:
     return task_rows(_OF_ATTEMPT.run(conn, job=job_id, attempt=attempt).fetchall())
 
 
+def shown_tasks_of(conn: Connection, job_id: int, attempt: int) -> list[tuple[Any, ...]]:
+    """As :func:`tasks_of`, but plain tuples of :data:`SHOWN`: a job may have thousands."""
+    latest: dict[tuple[int, int], tuple[Any, ...]] = {}
+    for row in _SHOWN_OF_ATTEMPT.run(conn, job=job_id, attempt=attempt).fetchall():
+        latest[row[0], row[1]] = cast("tuple[Any, ...]", row)
+    return list(latest.values())
+
+
 def task_attempts_of(conn: Connection, job_id: int, attempt: int, role: str, index: int) -> list[TaskRow]:
     """Every attempt of one task, newest first."""
     return task_rows(_OF_TASK.run(conn, job=job_id, attempt=attempt, role=role, index=index).fetchall())
@@ -96,6 +104,16 @@ def held_places(conn: Connection) -> list[HeldPlace]:
 
 _of_attempt = TASKS.where(tasks.c.job_id == bindparam("job"), tasks.c.attempt == bindparam("attempt"))
 _OF_ATTEMPT = Prepared(_of_attempt.order_by(tasks.c.role_order, tasks.c.task_index, tasks.c.task_attempt))
+SHOWN = (
+    "role_order", "task_index", "role", "uid", "attempt", "task_attempt", "task_uid", "sub_state", "node",
+    "ip", "ports", "created_ms", "launched_ms", "completed_ms", "exit_code", "exit_info", "retries_total",
+    "retries_accountable",
+)  # fmt: skip
+_SHOWN_OF_ATTEMPT = Prepared(
+    select(*(tasks.c[name] for name in SHOWN))
+    .where(tasks.c.job_id == bindparam("job"), tasks.c.attempt == bindparam("attempt"))
+    .order_by(tasks.c.role_order, tasks.c.task_index, tasks.c.task_attempt)
+)
 _OF_TASK = Prepared(
     _of_attempt.where(tasks.c.role == bindparam("role"), tasks.c.task_index == bindparam("index")).order_by(
         tasks.c.task_attempt.desc()
@@ -176,6 +194,20 @@ def events_of(conn: Connection, job_id: int, type: str | None = None) -> list[Ev
     else:
         cursor = _EVENTS_OF_TYPE.run(conn, job=job_id, type=type)
     return [EventRow(*row) for row in cursor.fetchall()]
+
+
+def page_of_events(
+    conn: Connection, job_id: int, type: str | None, offset: int, limit: int
+) -> tuple[int, list[EventRow]]:
+    """A page of :func:`events_of`, and how many there are in all."""
+    of_job = [events.c.job_id == job_id, *([events.c.type == type] if type is not None else [])]
+    total = conn.execute(select(func.count()).select_from(events).where(*of_job)).scalar() or 0
+    query = (
+        select(*(events.c[name] for name in _EVENT_COLUMNS))
+        .where(*of_job)
+        .order_by(events.c.last_ms.desc(), events.c.id.desc())
+    )
+    return total, [EventRow(*row) for row in conn.execute(query.limit(limit).offset(offset))]
 
 
 def _values(row: TaskRow | AttemptRow, columns: tuple[str, ...]) -> tuple[Any, ...]:

@@ -24,6 +24,8 @@ from paicluster.store.history import (
     get_task,
     held_places,
     insert_tasks,
+    page_of_events,
+    shown_tasks_of,
     task_attempts_of,
     task_rows,
     tasks_of,
@@ -67,9 +69,12 @@ __all__ = [
     "insert_tasks",
     "job_spec",
     "list_jobs",
+    "newest_named",
+    "page_of_events",
     "pending_jobs",
     "remove_tag",
     "set_execution_type",
+    "shown_tasks_of",
     "states_of",
     "tags_of",
     "task_attempts_of",
@@ -107,6 +112,13 @@ def get_job(conn: Connection, framework: str) -> JobRow | None:
 
 def get_job_by_id(conn: Connection, job_id: int) -> JobRow | None:
     row = _BY_ID.run(conn, id=job_id).fetchone()
+    return None if row is None else JobRow(*row)
+
+
+def newest_named(conn: Connection, name: str) -> JobRow | None:
+    """The job of this name that came last, whoever submitted it."""
+    newest = _jobs.where(jobs.c.name == name).order_by(jobs.c.submission_ms.desc(), jobs.c.id.desc())
+    row = conn.execute(newest.limit(1)).fetchone()
     return None if row is None else JobRow(*row)
 
 

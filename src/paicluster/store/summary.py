@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import msgspec
@@ -54,7 +55,7 @@ def render_summary(
             "tags": msgspec.Raw(tags.encode()),
             "retries": retries,
             "retryDetails": {"user": retries_user, "platform": retries_platform, "resource": 0},
-            "retryDelayTime": retry_delay_s,
+            "retryDelayTime": None if retry_delay_s is None else math.ceil(retry_delay_s),
             "submissionTime": submission_ms,
             "createdTime": created_ms,
             # A job that never ran counts as launched when it ended, as OpenPAI has it.

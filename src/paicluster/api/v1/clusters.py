@@ -8,25 +8,27 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import NotFound
 from paicluster.api.answers import answer
-from paicluster.api.context import Context, context, identify
+from paicluster.api.context import Context, context
+from paicluster.api.sharing import no_cluster
 from paicluster.api.v1 import shapes
+from paicluster.api.v1.readers import identify_reader
+from paicluster.api.v2 import clusters as v2
 from paicluster.api.v2.clusters import virtual_clusters
 from paicluster.store import jobs
 
 
 async def list_clusters(request: Request) -> Response:
-    await identify(request)
+    await identify_reader(request)
     return answer(await _all(context(request)))
 
 
 async def one_cluster(request: Request) -> Response:
-    await identify(request)
-    name = request.path_params["vc"]
+    await identify_reader(request)
+    name = v2.checked_name(request.path_params["vc"])
     found = await _all(context(request))
     if name not in found:
-        raise NotFound(f"Vc {name} not found", code="NoVirtualClusterError")
+        raise no_cluster(name)
     return answer(found[name])
 
 
@@ -36,9 +38,37 @@ async def _all(ctx: Context) -> dict[str, Any]:
         lambda conn: {name: (_count(conn, name, "RUNNING"), _count(conn, name, "WAITING")) for name in known}
     )
     addresses = [node.ip for node in ctx.nodes()]
-    return {name: shapes.virtual_cluster(vc, *counts[name], addresses) for name, vc in known.items()}
+    return {
+        name: shapes.virtual_cluster(vc, *counts[name], addresses, _status(ctx, name, sum(counts[name])))
+        for name, vc in known.items()
+    }
 
 
 def _count(conn: Connection, vc: str, state: str) -> int:
     query = jobs.JobQuery(vc=(vc,), state=(state,), limit=0, with_total=True)
     return jobs.list_jobs(conn, query).total or 0
+
+
+def _status(ctx: Context, name: str, unfinished: int) -> str:
+    if name not in ctx.virtual_clusters.stopped:
+        return "RUNNING"
+    return "DRAINING" if unfinished else "STOPPED"
+
+
+# -- changing them ---------------------------------------------------------------------------------
+
+
+async def put_cluster(request: Request) -> Response:
+    done = await v2.put(request)
+    verb = "create" if done.created else "update"
+    return answer({"message": f"{verb} vc: {done.name} to capacity: {done.capacity:g} successfully"}, 201)
+
+
+async def put_status(request: Request) -> Response:
+    name, status = await v2.set_status(request)
+    verb = "stop" if status == "stopped" else "active"
+    return answer({"message": f"{verb} vc {name} successfully"}, 201)
+
+
+async def delete_cluster(request: Request) -> Response:
+    return answer({"message": f"Remove vc: {await v2.remove(request)} successfully"}, 201)

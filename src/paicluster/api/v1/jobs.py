@@ -18,8 +18,10 @@ from paicluster.api.admission import admit, job_text, no_job
 from paicluster.api.answers import answer, body_of, encode
 from paicluster.api.context import context, identify
 from paicluster.api.v1 import shapes
+from paicluster.api.v1.readers import identify_reader
 from paicluster.api.v1.tasklogs import log_address
 from paicluster.api.v2 import jobs as v2
+from paicluster.api.v2.rights import may_see, owner_or_admin
 from paicluster.auth.tokens import Identity
 from paicluster.store import jobs
 from paicluster.store.rows import JobRow, JobSpecRow
@@ -38,11 +40,12 @@ async def submit(request: Request) -> Response:
     address = request.path_params.get("job")
     if address is not None and address != job.job_name:
         raise InvalidParameters(f'The address names the job "{address}", and "jobName" is "{job.job_name}".')
-    if job.virtual_cluster not in context(request).shares:
+    shares = context(request).shares
+    if job.virtual_cluster not in shares:
         raise NotFound(
             f"Virtual cluster {job.virtual_cluster} is not found.",
             code="NoVirtualClusterError",
-            hint=f"There is {', '.join(context(request).shares)}.",
+            hint=f"There is {', '.join(name for name in shares if identity.access.may_use(name))}.",
         )
     conversion = convert_v1(job, user=identity.username)
     converted = json.dumps(conversion.data, ensure_ascii=False)
@@ -62,7 +65,7 @@ def _check_owner(request: Request, identity: Identity) -> None:
 
 
 async def list_jobs(request: Request) -> Response:
-    await identify(request)
+    await identify_reader(request)
     query = v2.query_of(request)
     owner = request.path_params.get("user")
     if owner is not None:
@@ -73,22 +76,26 @@ async def list_jobs(request: Request) -> Response:
 
 
 async def detail(request: Request) -> Response:
-    identity = await identify(request)
-    framework = _framework(request, identity)
+    identity = await identify_reader(request)
 
     def read(conn: Connection) -> bytes | None:
-        found = v2.job_and_tasks(conn, framework)
-        return None if found is None else encode(shapes.job_detail(*found, log_address(request)))
+        found = v2.job_and_attempt(conn, _framework(request, identity, conn))
+        if found is None:
+            return None
+        row, attempt, number = found
+        may_see(identity, row)
+        tasks = jobs.tasks_of(conn, row.id, number)
+        return encode(shapes.job_detail(row, attempt, tasks, log_address(request)))
 
     body = await context(request).store.read(read)
     if body is None:
-        raise no_job(framework)
+        raise no_job(request.path_params["job"])
     return Response(body, media_type="application/json")
 
 
 async def config(request: Request) -> Response:
     """The job as it was submitted: JSON, or YAML for those who ask for it."""
-    row = await _row(request, await identify(request))
+    row = await row_of(request, await identify(request))
     spec = await v2.spec_of(context(request), row)
     text = _as_json(row, spec)
     accepted = request.headers.get("accept", "")
@@ -111,7 +118,7 @@ def _as_json(row: JobRow, spec: JobSpecRow) -> str:
 async def execution_type(request: Request) -> Response:
     identity = await identify(request)
     value = await v2.execution_wanted(request)
-    row = await _row(request, identity)
+    row = await row_of(request, identity)
     await v2.execute(context(request), identity, row, value)
     return answer({"message": f"execute job {row.name} successfully"}, 202)
 
@@ -119,8 +126,8 @@ async def execution_type(request: Request) -> Response:
 async def remove(request: Request) -> Response:
     """A job that is over goes, with its logs, and its name is free again. A job that runs must be stopped."""
     identity = await identify(request)
-    row = await _row(request, identity)
-    v2.owner_or_admin(identity, row, "delete")
+    row = await row_of(request, identity)
+    owner_or_admin(identity, row, "delete")
     if not await context(request).remove_job(row.id):
         raise Conflict(
             f"Job {row.framework} is not over yet, so it cannot be deleted.",
@@ -130,19 +137,23 @@ async def remove(request: Request) -> Response:
     return answer({"message": f"deleted job {row.name} successfully"}, 202)
 
 
-async def ssh(request: Request) -> Response:
-    row = await _row(request, await identify(request))
-    raise NotFound(f"SSH info of job {row.framework} is not found.", code="NoJobSshInfoError")
+async def row_of(request: Request, identity: Identity) -> JobRow:
+    """The job that the address names, for one who may see it."""
+    row = await v2.job_named(context(request), _framework(request, identity))
+    may_see(identity, row)
+    return row
 
 
-async def _row(request: Request, identity: Identity) -> JobRow:
-    return await v2.job_named(context(request), _framework(request, identity))
+def _framework(request: Request, identity: Identity, conn: Connection | None = None) -> str:
+    """The job an address means: `/user/U/jobs/J`, `/jobs/U~J`, or `/jobs/J` for one's own.
 
-
-def _framework(request: Request, identity: Identity) -> str:
-    """The job an address means: `/user/U/jobs/J`, `/jobs/U~J`, or `/jobs/J` for one's own."""
+    Who reads without a token has none of his own: the newest of that name is meant.
+    """
     user, name = request.path_params.get("user"), request.path_params["job"]
     if user is None:
         owner, tilde, rest = name.partition("~")
         user, name = (owner, rest) if tilde else (identity.username, name)
+    if not user and conn is not None:
+        newest = jobs.newest_named(conn, name_in_v2(name))
+        return name if newest is None else newest.framework
     return framework_name(user, name_in_v2(name))

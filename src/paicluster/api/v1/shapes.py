@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from paicluster.api.v2 import shapes
+from openpaisdk.protocol.states import attempt_state
+from paicluster.api.v2 import details
 from paicluster.store.jobs import ListPage
 from paicluster.store.rows import AttemptRow, JobRow, TaskRow
 
@@ -18,7 +19,6 @@ _STATUS = (
     "appCompletedTime", "appExitCode", "appExitSpec", "appExitTriggerMessage", "appExitTriggerTaskRoleName",
     "appExitTriggerTaskIndex", "appExitDiagnostics", "appExitMessages", "appExitType",
 )  # fmt: skip
-_TASK = ("taskIndex", "taskState", "containerId", "containerIp", "containerPorts", "containerExitCode")
 
 
 class _Summary(msgspec.Struct):
@@ -52,21 +52,23 @@ def summaries(page: ListPage) -> bytes:
 def job_detail(
     row: JobRow, attempt: AttemptRow | None, tasks: Sequence[TaskRow], log: Callable[[TaskRow], str]
 ) -> dict[str, Any]:
-    whole = shapes.job_detail(row, attempt, tasks, ())
-    roles: dict[str, Any] = {
-        name: {"taskRoleStatus": role["taskRoleStatus"], "taskStatuses": []}
-        for name, role in whole["taskRoles"].items()
-    }
+    roles: dict[str, Any] = {}
     for task in tasks:
-        detail = shapes.task_detail(row, task)
-        roles[task.role]["taskStatuses"].append(
+        role = roles.setdefault(task.role, {"taskRoleStatus": {"name": task.role}, "taskStatuses": []})
+        role["taskStatuses"].append(
             {
-                **{key: detail[key] for key in _TASK},
+                "taskIndex": task.task_index,
+                "taskState": attempt_state(task.sub_state, task.exit_code),
+                "containerId": task.uid,
+                "containerIp": task.ip,
+                "containerPorts": details.port_lists(task.ports),
+                "containerExitCode": task.exit_code,
                 "containerGpus": _bits(task.gpus),
                 "containerLog": log(task),
             }
         )
-    status = {key: whole["jobStatus"][key] for key in _STATUS}
+    whole = details.job_status(row, attempt)
+    status = {key: whole[key] for key in _STATUS}
     return {"name": row.name, "jobStatus": status, "taskRoles": roles}
 
 
@@ -76,7 +78,7 @@ def _bits(gpus: str | None) -> int | None:
 
 
 def virtual_cluster(
-    vc: dict[str, Any], running: int, waiting: int, addresses: Sequence[str]
+    vc: dict[str, Any], running: int, waiting: int, addresses: Sequence[str], status: str
 ) -> dict[str, Any]:
     """What version 2 says of a virtual cluster, with the jobs and the nodes that version 1 wants to see."""
     used, total = (
@@ -94,5 +96,5 @@ def virtual_cluster(
         "resourcesTotal": total,
         "dedicated": vc["dedicated"],
         "nodeList": list(addresses),
-        "status": "RUNNING",
+        "status": status,
     }

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from openpaisdk.errors import Forbidden, InvalidParameters
 from paicluster.api.answers import answer, form_or_json
 from paicluster.api.context import context, identify, identify_person, token_of
+from paicluster.api.v2.fields import Fields, fields_of
+from paicluster.api.v2.tasklogs import ANY_LOG
 from paicluster.auth import accounts
+from paicluster.auth.tokens import SESSION_SECONDS
+from paicluster.store.rows import TokenRow, UserRow
+
+_LONGEST_NAME = 255
 
 
 async def banner(request: Request) -> Response:
@@ -29,18 +38,34 @@ async def info(request: Request) -> Response:
 
 
 async def authn_info(request: Request) -> Response:
-    return answer({"authn_type": "basic", "loginURI": "/api/v2/authn/basic/login", "loginURIMethod": "post"})
+    version = "v1" if request.url.path.startswith("/api/v1") else "v2"
+    where = f"/api/{version}/authn/basic/login"
+    return answer({"authn_type": "basic", "loginURI": where, "loginURIMethod": "post"})
 
 
 async def login(request: Request) -> Response:
+    ctx = context(request)
+    user = await _logged_in(request)
+    token = await ctx.tokens.issue(user.username, "session")
+    has_pat = "githubPAT" in json.loads(user.extension)
+    return answer({"user": user.username, "token": token, "admin": user.admin, "hasGitHubPAT": has_pat})
+
+
+async def log_token(request: Request) -> Response:
+    """For the log manager's own clients: a token that opens every log for two minutes."""
+    await _logged_in(request)
+    return answer({"token": context(request).tickets.issue(ANY_LOG)})
+
+
+async def _logged_in(request: Request) -> UserRow:
     body = await form_or_json(request)
     username, password = body.get("username"), body.get("password")
     if not isinstance(username, str) or not isinstance(password, str) or not username:
         raise InvalidParameters("A login needs a 'username' and a 'password'.")
-    ctx = context(request)
-    user = await accounts.login(ctx.store, username, password)
-    token = await ctx.tokens.issue(user.username, "session")
-    return answer({"user": user.username, "token": token, "admin": user.admin, "hasGitHubPAT": False})
+    if "expiration" in body:
+        # Checked, and without effect, as in the original: how long a login holds is the cluster's to say.
+        Fields(body).number("expiration", least=60, most=SESSION_SECONDS)
+    return await accounts.login(context(request).store, username, password)
 
 
 async def logout(request: Request) -> Response:
@@ -50,13 +75,32 @@ async def logout(request: Request) -> Response:
 
 
 async def list_tokens(request: Request) -> Response:
+    """One's tokens; ours: with ``details`` also what each is, and the name it was given."""
     identity = await identify_person(request)
-    return answer({"tokens": await context(request).tokens.list(identity.username)})
+    tokens = context(request).tokens
+    rows = await tokens.rows(identity.username)
+    found: dict[str, Any] = {"tokens": [tokens.render(row) for row in rows]}
+    if "details" in request.query_params:
+        found["details"] = [_details(row) for row in rows]
+    return answer(found)
+
+
+def _details(row: TokenRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "name": row.name,
+        "application": row.kind == "application",
+        "createdTime": row.created_ms,
+        "expirationTime": row.expires_ms,
+    }
 
 
 async def application_token(request: Request) -> Response:
+    """A token for a program; ours: with a ``name`` by which to know it later."""
     identity = await identify_person(request)
-    token = await context(request).tokens.issue(identity.username, "application")
+    given = await fields_of(request)
+    name = given.text("name", "")[:_LONGEST_NAME]
+    token = await context(request).tokens.issue(identity.username, "application", name=name)
     return answer({"token": token, "application": True})
 
 
@@ -67,11 +111,12 @@ async def check_token(request: Request) -> Response:
 
 
 async def revoke_token(request: Request) -> Response:
+    """Take a token back; it may be named by its id."""
     identity = await identify_person(request)
     tokens = context(request).tokens
     token = request.path_params["token"]
-    payload = tokens.payload(token)
-    if payload is not None and payload.get("username") != identity.username and not identity.admin:
+    row = await tokens.find(token)
+    if row is not None and row.username != identity.username and not identity.admin:
         raise Forbidden(f"User {identity.username} is not allowed to do this operation.")
     await tokens.revoke(token)
     return answer({"message": "revoke successfully"})

@@ -1,18 +1,24 @@
-"""Virtual clusters: what each is entitled to, what its jobs use, and what the nodes have."""
+"""Virtual clusters: what each is entitled to, what its jobs use, what the nodes have; and changing shares."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import NotFound
+from openpaisdk.errors import Forbidden, InvalidParameters
 from paicluster.api.answers import answer
 from paicluster.api.context import Context, context, identify
+from paicluster.api.sharing import DEFAULT, no_cluster
+from paicluster.api.v2.fields import GROUPNAME, fields_of
+from paicluster.api.v2.rights import identify_admin
 from paicluster.scheduler.needs import Amount
 from paicluster.store import jobs
+
+STATUSES = ("running", "stopped")
 
 
 def _resources(amount: Amount) -> dict[str, Any]:
@@ -29,14 +35,15 @@ async def virtual_clusters(ctx: Context) -> dict[str, Any]:
         taken = Amount(int(place.cpu), place.memory_mb, place.gpus)
         used[place.vc] = used.get(place.vc, Amount()).plus(taken)
     all_gpus = sum(share.gpu for share in ctx.shares.values())
+    all_cores = sum(share.cpu for share in ctx.shares.values())
     found = {}
     for name, share in ctx.shares.items():
         taken = used.get(name, Amount())
-        percent = 100 * share.gpu / all_gpus if all_gpus else 100 / len(ctx.shares)
+        in_use = taken.gpu / all_gpus if all_gpus else taken.cpu / all_cores if all_cores else 0
         found[name] = {
-            "capacity": percent,
-            "maxCapacity": percent,
-            "usedCapacity": 100 * taken.gpu / all_gpus if all_gpus else 0,
+            "capacity": ctx.virtual_clusters.capacity(name),
+            "maxCapacity": ctx.virtual_clusters.largest_capacity(name),
+            "usedCapacity": 100 * in_use,
             "dedicated": False,
             "resourcesUsed": _resources(taken),
             "resourcesGuaranteed": _resources(share),
@@ -63,8 +70,108 @@ def _node(total: int, used: int) -> dict[str, int]:
 
 async def one_cluster(request: Request) -> Response:
     await identify(request)
-    name = request.path_params["vc"]
+    name = checked_name(request.path_params["vc"])
     found = await virtual_clusters(context(request))
     if name not in found:
-        raise NotFound(f"Vc {name} not found", code="NoVirtualClusterError")
+        raise no_cluster(name)
     return answer(found[name])
+
+
+async def sku_types(request: Request) -> Response:
+    """The pieces that the nodes are handed out in: a GPU with its part of the machine, or a core."""
+    await identify(request)
+    ctx = context(request)
+    vc = request.path_params.get("vc") or request.query_params.get("vc")
+    if vc is not None and checked_name(vc) not in ctx.shares:
+        raise no_cluster(vc)
+    found: dict[str, dict[str, int]] = {}
+    for node in ctx.nodes():
+        pieces = len(node.gpus) or max(1, node.cpu)
+        name = "gpu" if node.gpus else "cpu"
+        sku = {
+            "cpu": node.cpu // pieces,
+            "memory": node.memory_mb // pieces,
+            "gpu": 1 if node.gpus else 0,
+        }
+        # Machines that differ are told apart by a number.
+        number = 1
+        while found.setdefault(name if number == 1 else f"{name}{number}", sku) != sku:
+            number += 1
+    return answer(found)
+
+
+def checked_name(name: str) -> str:
+    if not GROUPNAME.fullmatch(name):
+        raise InvalidParameters("VC name should only contain alpha-numeric and underscore characters")
+    return name
+
+
+# -- changing them ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """What a PUT did: for the answer, which the versions word differently."""
+
+    name: str
+    capacity: float
+    created: bool
+
+
+async def put(request: Request) -> Put:
+    name = await _changeable(request)
+    given = await fields_of(request)
+    capacity = given.number("vcCapacity", least=0, most=100)
+    largest = given.number("vcMaxCapacity", capacity, least=capacity, most=100)
+    description = given.text("description", "")
+    external_name = given.text("externalName", "")
+    given.end()
+    clusters = context(request).virtual_clusters
+    created = await clusters.put(name, capacity, largest, description, external_name)
+    return Put(name, capacity, created)
+
+
+async def set_status(request: Request) -> tuple[str, str]:
+    """The name and the status it has now."""
+    name = await _changeable(request)
+    given = await fields_of(request)
+    status = given.text("vcStatus")
+    given.end()
+    if status not in STATUSES:
+        raise InvalidParameters(f"Unknown vc status: {status[:40]}", code="BadConfigurationError")
+    await context(request).virtual_clusters.set_status(name, status)
+    return name, status
+
+
+async def remove(request: Request) -> str:
+    name = await _changeable(request)
+    await context(request).virtual_clusters.remove(name)
+    return name
+
+
+async def _changeable(request: Request) -> str:
+    await identify_admin(request)
+    name = checked_name(request.path_params["vc"])
+    if name == DEFAULT:
+        raise Forbidden("Update operation to default vc isn't allowed")
+    return name
+
+
+async def put_cluster(request: Request) -> Response:
+    done = await put(request)
+    verb = "Create" if done.created else "Update"
+    return _created(f"{verb} virtual cluster {done.name} to capacity {done.capacity:g} successfully.")
+
+
+async def put_status(request: Request) -> Response:
+    name, status = await set_status(request)
+    verb = "Stop" if status == "stopped" else "Activate"
+    return _created(f"{verb} virtual cluster {name} successfully.")
+
+
+async def delete_cluster(request: Request) -> Response:
+    return _created(f"Remove virtual cluster {await remove(request)} successfully.")
+
+
+def _created(message: str) -> Response:
+    return answer({"status": 201, "message": message}, 201)

@@ -1,4 +1,4 @@
-"""Jobs: submit, list, look at, stop."""
+"""Jobs: submit, list, look at, stop, tag."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import Forbidden, InvalidParameters, NotFound
+from openpaisdk.errors import InvalidParameters, NotFound
 from openpaisdk.protocol import read_job
 from paicluster.api.admission import admit, job_text, no_job
-from paicluster.api.answers import answer, body_of, encode, form_or_json, whole_number
+from paicluster.api.answers import answer, body_of, form_or_json, whole_number
 from paicluster.api.context import Context, context, identify
-from paicluster.api.v2 import shapes
+from paicluster.api.v2 import details, shapes
+from paicluster.api.v2.fields import fields_of
+from paicluster.api.v2.rights import may_see, owner_or_admin
 from paicluster.auth.tokens import Identity
 from paicluster.store import jobs
 from paicluster.store.listing import DEFAULT_LIMIT, LARGEST_LIMIT
-from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow, TaskRow
+from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow
+
+_LONGEST_TAG = 255
 
 
 async def submit(request: Request) -> Response:
@@ -59,8 +63,11 @@ def _names(value: str | None) -> tuple[str, ...]:
     return tuple(part for part in value.split(",") if part) if value else ()
 
 
-async def job_row(request: Request) -> JobRow:
-    return await job_named(context(request), request.path_params["framework"])
+async def job_row(request: Request, identity: Identity) -> JobRow:
+    """The job that the address names, for one who may see it."""
+    row = await job_named(context(request), request.path_params["framework"])
+    may_see(identity, row)
+    return row
 
 
 async def job_named(ctx: Context, framework: str) -> JobRow:
@@ -71,13 +78,17 @@ async def job_named(ctx: Context, framework: str) -> JobRow:
 
 
 async def detail(request: Request) -> Response:
-    await identify(request)
+    identity = await identify(request)
     framework = request.path_params["framework"]
     wanted = request.path_params.get("attempt")
 
     def read(conn: Connection) -> bytes | None:
-        found = job_and_tasks(conn, framework, wanted)
-        return None if found is None else encode(shapes.job_detail(*found, jobs.tags_of(conn, found[0].id)))
+        found = job_and_attempt(conn, framework, wanted)
+        if found is None:
+            return None
+        row, attempt, number = found
+        may_see(identity, row)
+        return details.job_detail(row, attempt, jobs.shown_tasks_of(conn, row.id, number), row.tags)
 
     body = await context(request).store.read(read)
     if body is None:
@@ -85,10 +96,10 @@ async def detail(request: Request) -> Response:
     return Response(body, media_type="application/json")
 
 
-def job_and_tasks(
+def job_and_attempt(
     conn: Connection, framework: str, wanted: int | None = None
-) -> tuple[JobRow, AttemptRow | None, list[TaskRow]] | None:
-    """A job with one attempt of it, the current one if none is named; None when there is no such thing."""
+) -> tuple[JobRow, AttemptRow | None, int] | None:
+    """A job with one attempt of it, the current one if none is named, and its number."""
     row = jobs.get_job(conn, framework)
     if row is None:
         return None
@@ -96,12 +107,11 @@ def job_and_tasks(
     attempt = next((a for a in jobs.attempts_of(conn, row.id) if a.attempt == number), None)
     if attempt is None and wanted is not None and wanted != row.attempt:
         return None
-    return row, attempt, jobs.tasks_of(conn, row.id, number)
+    return row, attempt, number
 
 
 async def config(request: Request) -> Response:
-    await identify(request)
-    row = await job_row(request)
+    row = await job_row(request, await identify(request))
     # As the original: JSON text under a YAML type, so that both kinds of readers are content.
     return Response(config_as_json(row, await spec_of(context(request), row)), media_type="text/yaml")
 
@@ -124,7 +134,7 @@ def config_as_json(row: JobRow, spec: JobSpecRow) -> str:
 async def execution_type(request: Request) -> Response:
     identity = await identify(request)
     value = await execution_wanted(request)
-    row = await job_row(request)
+    row = await job_row(request, identity)
     await execute(context(request), identity, row, value)
     return answer({"status": 202, "message": f"Execute job {row.framework} successfully."}, 202)
 
@@ -144,26 +154,66 @@ async def execute(ctx: Context, identity: Identity, row: JobRow, value: str) -> 
         await ctx.store.write(lambda conn: jobs.set_execution_type(conn, row.id, "STOP"))
 
 
-def owner_or_admin(identity: Identity, row: JobRow, verb: str) -> None:
-    if identity.username != row.username and not identity.admin:
-        raise Forbidden(f"User {identity.username} is not allowed to {verb} job {row.framework}.")
-
-
 async def events(request: Request) -> Response:
-    await identify(request)
-    row = await job_row(request)
-    kind = request.query_params.get("type")
-    rows = await context(request).store.read(lambda conn: jobs.events_of(conn, row.id, kind))
-    return answer({"totalCount": len(rows), "data": [shapes.event(row, event) for event in rows]})
+    """What happened to a job, latest first. ``offset`` and ``limit`` are ours."""
+    row = await job_row(request, await identify(request))
+    get = request.query_params.get
+    kind = get("type") or None
+    offset = whole_number(get("offset"), "offset", 0)
+    limit = whole_number(get("limit"), "limit", DEFAULT_LIMIT, LARGEST_LIMIT)
+    total, rows = await context(request).store.read(
+        lambda conn: jobs.page_of_events(conn, row.id, kind, offset, limit)
+    )
+    return answer({"totalCount": total, "data": [shapes.event(row, event) for event in rows]})
 
 
 async def task_attempts(request: Request) -> Response:
-    await identify(request)
-    row = await job_row(request)
+    row = await job_row(request, await identify(request))
     p = request.path_params
     rows = await context(request).store.read(
         lambda conn: jobs.task_attempts_of(conn, row.id, p["attempt"], p["role"], p["index"])
     )
     if not rows:
         raise no_job(row.framework)
-    return answer(shapes.task_status(row, rows))
+    return Response(details.task_status(row, rows), media_type="application/json")
+
+
+async def ssh(request: Request) -> Response:
+    """Version 2 never had it: what it tells is in a task's `containerIp` and `containerPorts`."""
+    row = await job_row(request, await identify(request))
+    raise no_ssh(row)
+
+
+def no_ssh(row: JobRow) -> NotFound:
+    return NotFound(f"SSH info of job {row.framework} is not found.", code="NoJobSshInfoError")
+
+
+# -- tags ------------------------------------------------------------------------------------------
+
+
+async def add_tag(request: Request) -> Response:
+    identity = await identify(request)
+    tag = await _tag(request)
+    row = await job_row(request, identity)
+    owner_or_admin(identity, row, "add tag to")
+    await context(request).store.write(lambda conn: jobs.add_tag(conn, row.id, tag))
+    return answer({"status": 200, "message": f"Add tag {tag} for job {row.framework} successfully."})
+
+
+async def delete_tag(request: Request) -> Response:
+    identity = await identify(request)
+    tag = await _tag(request)
+    row = await job_row(request, identity)
+    owner_or_admin(identity, row, "delete tag from")
+    if not await context(request).store.write(lambda conn: jobs.remove_tag(conn, row.id, tag)):
+        raise NotFound(f"Tag {tag} is not found for job {row.framework}.", code="NoTagError")
+    return answer({"status": 200, "message": f"Delete tag {tag} from job {row.framework} successfully."})
+
+
+async def _tag(request: Request) -> str:
+    given = await fields_of(request)
+    tag = given.text("value", least=1)
+    given.end()
+    if "," in tag or len(tag) > _LONGEST_TAG:
+        raise InvalidParameters(f'"value" must have no comma and {_LONGEST_TAG} characters at most')
+    return tag

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -15,6 +16,7 @@ from openpaisdk.errors import NotFound, Unauthorized
 from paicluster.api.answers import answer, whole_number
 from paicluster.api.context import Context, context, identify
 from paicluster.api.v2.jobs import job_row
+from paicluster.api.v2.rights import may_see
 from paicluster.auth.tokens import INVALID
 from paicluster.logs.growth import SLOW_LOOK_S, Watch
 from paicluster.logs.reader import STREAMS, LogReader
@@ -22,14 +24,16 @@ from paicluster.store import jobs
 from paicluster.store.rows import TaskRow
 
 TAIL = 16384
+# What a log manager's own token stands for.
+ANY_LOG = "every log"
 CHUNK = 256 << 10
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 
 
 async def locations(request: Request) -> Response:
-    await identify(request)
+    identity = await identify(request)
     ctx = context(request)
-    row = await job_row(request)
+    row = await job_row(request, identity)
     p = request.path_params
     rows = await ctx.store.read(
         lambda conn: jobs.task_attempts_of(conn, row.id, p["attempt"], p["role"], p["index"])
@@ -62,19 +66,22 @@ def _location(
     }
 
 
+async def list_logs(request: Request) -> Response:
+    """The logs of a task by name, with the address of each at this log manager."""
+    await _task(request)
+    query = {**request.query_params}
+    return answer({stream: f"/api/v1/logs/{stream}?{urlencode(query)}" for stream in STREAMS})
+
+
 async def read_log(request: Request) -> Response:
     """The bytes of one log. ``follow=true&start=N`` keeps the connection until the task is over."""
     ctx = context(request)
     get = request.query_params.get
-    uid, stream = get("pod-uid", ""), request.path_params["stream"]
-    ticket = get("token")
-    if ticket is None:
-        await identify(request)
-    elif not ctx.tickets.good(ticket, f"log:{uid}"):
-        raise Unauthorized(INVALID, hint="The address has expired: ask for the log's locations again.")
-    task = await ctx.store.read(lambda conn: jobs.get_task(conn, uid))
-    if task is None or stream not in STREAMS:
-        raise NotFound(f"There is no log {stream!r} of task {uid!r}.", code="NoTaskLogError")
+    stream = request.path_params["stream"]
+    task = await _task(request)
+    uid = task.uid
+    if stream not in STREAMS:
+        raise _no_log(stream, uid)
     log = LogReader(ctx.logs.log_folder(uid), stream)
     headers = {"Content-Disposition": f'attachment; filename="{stream}"'}
     if get("follow") == "true":
@@ -94,6 +101,34 @@ async def read_log(request: Request) -> Response:
     return StreamingResponse(
         span(log, start, end), status, media_type="text/plain; charset=utf-8", headers=headers
     )
+
+
+async def _task(request: Request) -> TaskRow:
+    """The task whose log is asked for, by one with a ticket for it or who may see its job."""
+    ctx = context(request)
+    get = request.query_params.get
+    uid, ticket = get("pod-uid", ""), get("token")
+    identity = None
+    if ticket is None:
+        identity = await identify(request)
+    elif not ctx.tickets.good(ticket, f"log:{uid}") and not ctx.tickets.good(ticket, ANY_LOG):
+        raise Unauthorized(INVALID, hint="The address has expired: ask for the log's locations again.")
+
+    def read(conn: Connection) -> TaskRow | None:
+        task = jobs.get_task(conn, uid)
+        row = None if task is None else jobs.get_job_by_id(conn, task.job_id)
+        if identity is not None and row is not None:
+            may_see(identity, row)
+        return task
+
+    task = await ctx.store.read(read)
+    if task is None:
+        raise _no_log(request.path_params.get("stream", "of any kind"), uid)
+    return task
+
+
+def _no_log(stream: str, uid: str) -> NotFound:
+    return NotFound(f"There is no log {stream!r} of task {uid!r}.", code="NoTaskLogError")
 
 
 def _span_of(header: str, size: int) -> tuple[int, int] | None:

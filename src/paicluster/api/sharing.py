@@ -1,0 +1,160 @@
+"""Every virtual cluster with its share: what the settings give, and what was changed since."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from sqlalchemy import Connection
+
+from openpaisdk.errors import Conflict, Forbidden, NotFound
+from paicluster.scheduler.needs import Amount
+from paicluster.store import Store, clusters, groups
+from paicluster.store.rows import ClusterRow
+
+log = logging.getLogger("paicluster.api")
+
+DEFAULT = groups.DEFAULT
+
+
+class VirtualClusters:
+    """``shares`` is always the same object: whoever holds it sees the changes, and hears of them."""
+
+    def __init__(self, store: Store, whole: Callable[[], Amount], given: Mapping[str, Amount]):
+        self._store = store
+        self._whole = whole
+        self._given = {name: share for name, share in given.items() if name != DEFAULT}
+        self._elsewhere: dict[str, Amount] = {}
+        self._changed: dict[str, ClusterRow] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self.shares: dict[str, Amount] = {}
+        # Those that take no new jobs.
+        self.stopped: frozenset[str] = frozenset()
+        rows = store.read_sync(clusters.list_clusters)
+        self._take(rows)
+        store.write_sync(self._ensure_groups)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+
+    def hand_over(self, shares: Mapping[str, Amount]) -> None:
+        """These are scheduled by somebody else, and have all that he has."""
+        self._elsewhere = dict(shares)
+        self._take(list(self._changed.values()))
+
+    def capacity(self, name: str) -> float:
+        """Its part of the cluster, in percent."""
+        if name == DEFAULT:
+            return max(0.0, 100.0 - sum(self.capacity(other) for other in self.shares if other != DEFAULT))
+        row = self._changed.get(name)
+        if row is not None and row.capacity is not None:
+            return row.capacity
+        return _percent(self.shares[name], self._whole())
+
+    def largest_capacity(self, name: str) -> float:
+        """What it may grow to, in percent."""
+        row = self._changed.get(name)
+        return self.capacity(name) if row is None or row.max_capacity is None else row.max_capacity
+
+    async def put(
+        self, name: str, capacity: float, largest: float, description: str = "", external_name: str = ""
+    ) -> bool:
+        """Give a virtual cluster this part of the whole, taken from `default`; True when it is new."""
+        created = name not in self.shares
+        whole = self._whole()
+        share = Amount(*(int(amount * capacity / 100) for amount in whole))
+
+        def write(conn: Connection) -> list[ClusterRow]:
+            groups.ensure_group_of_cluster(conn, name, description, external_name)
+            known = {row.name: row for row in clusters.list_clusters(conn)}
+            status = known[name].status if name in known else "running"
+            clusters.put_cluster(conn, ClusterRow(name, *share, capacity, largest, status))
+            rows = clusters.list_clusters(conn)
+            merged, asked = self._merged(rows), {row.name: row.capacity for row in rows}
+            taken = sum(asked.get(one) or _percent(given, whole) for one, given in merged.items())
+            if min(_rest(whole, merged.values())) < 0 or taken > 100.0001:
+                raise Forbidden("No enough quota", code="NoEnoughQuotaError")
+            return rows
+
+        self._take(await self._store.write(write))
+        return created
+
+    async def set_status(self, name: str, status: str) -> None:
+        """Let a virtual cluster take jobs (`running`), or only finish those it has (`stopped`)."""
+        if name not in self.shares:
+            raise no_cluster(name)
+
+        def write(conn: Connection) -> list[ClusterRow]:
+            clusters.set_status(conn, name, status)
+            return clusters.list_clusters(conn)
+
+        self._take(await self._store.write(write))
+
+    async def remove(self, name: str) -> None:
+        """Take a virtual cluster away, with its group. Its share goes back to `default`."""
+        if name not in self.shares:
+            raise NotFound(f"Can't delete a nonexistent vc {name}", code="NoVirtualClusterError")
+        if name in self._given:
+            raise Forbidden(
+                f"Virtual cluster {name} is described in the cluster's settings.",
+                code="ReadOnlyVcError",
+                hint="Take it out there, and start the server anew.",
+            )
+
+        def write(conn: Connection) -> list[ClusterRow]:
+            count = clusters.unfinished_jobs(conn, name)
+            if count:
+                raise Forbidden(
+                    f"Can't delete vc {name}, {count} jobs are running, stop them before delete vc",
+                    code="RemoveRunningVcError",
+                )
+            clusters.delete_cluster(conn, name)
+            groups.forget_cluster(conn, name)
+            return clusters.list_clusters(conn)
+
+        self._take(await self._store.write(write))
+
+    def _take(self, rows: list[ClusterRow]) -> None:
+        merged = self._merged(rows)
+        rest = _rest(self._whole(), merged.values())
+        if min(rest) < 0:
+            log.warning("The virtual clusters together have more than the cluster; `default` has nothing.")
+        self._changed = {row.name: row for row in rows if row.name in merged or row.name == DEFAULT}
+        # One after the other on the loop's thread, where all who read it are.
+        self.shares.clear()
+        self.shares.update({DEFAULT: Amount(*(max(0, amount) for amount in rest)), **merged})
+        self.shares.update(self._elsewhere)
+        self.stopped = frozenset(row.name for row in self._changed.values() if row.status == "stopped")
+        for listener in self._listeners:
+            listener()
+
+    def _merged(self, rows: list[ClusterRow]) -> dict[str, Amount]:
+        merged = dict(self._given)
+        for row in rows:
+            if row.cpu is not None and row.memory_mb is not None and row.gpu is not None:
+                merged[row.name] = Amount(row.cpu, row.memory_mb, row.gpu)
+        return merged
+
+    def _ensure_groups(self, conn: Connection) -> None:
+        for name in self.shares:
+            try:
+                groups.ensure_group_of_cluster(conn, name)
+            except Conflict:
+                log.warning("The group %s gives no right to the virtual cluster of that name.", name)
+
+
+def no_cluster(name: str) -> NotFound:
+    return NotFound(f"Vc {name} not found", code="NoVirtualClusterError")
+
+
+def _rest(whole: Amount, shares: Iterable[Amount]) -> Amount:
+    for share in shares:
+        whole = whole.minus(share)
+    return whole
+
+
+def _percent(share: Amount, whole: Amount) -> float:
+    """By GPUs, as the original counts; by cores where there are none."""
+    if whole.gpu:
+        return 100 * share.gpu / whole.gpu
+    return 100 * share.cpu / whole.cpu if whole.cpu else 0.0

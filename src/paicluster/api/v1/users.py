@@ -1,0 +1,63 @@
+"""Users as version 1 changes them."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from openpaisdk.errors import Forbidden
+from paicluster.api.answers import answer
+from paicluster.api.audit import note
+from paicluster.api.context import context, identify_person
+from paicluster.api.v2.fields import GROUPNAME, USERNAME, Fields, fields_of
+from paicluster.api.v2.rights import NOT_ADMIN, identify_admin
+from paicluster.api.v2.users import give_clusters, make_user
+from paicluster.auth import accounts
+from paicluster.auth.accounts import SHORTEST_PASSWORD, no_user
+from paicluster.store import groups
+
+
+async def put_user(request: Request) -> Response:
+    """Make a user; with ``modify`` change one: his password, and by an administrator whether he is one."""
+    identity = await identify_person(request)
+    given = await fields_of(request)
+    username = given.text("username", pattern=USERNAME)
+    modify = given.flag("modify", False)
+    admin = given.flag("admin") if "admin" in given else None
+    needed = not modify or "password" in given
+    password = given.text("password", least=SHORTEST_PASSWORD) if needed else None
+    given.end()
+    note(request, username)
+    if not identity.admin and (not modify or identity.username != username or admin):
+        raise Forbidden(NOT_ADMIN)
+    ctx = context(request)
+    if not modify and password is not None:
+        await make_user(ctx, username, password, admin=bool(admin))
+        return answer({"message": "update successfully"}, 201)
+    if password is not None and not await accounts.set_password(ctx.store, username, password):
+        raise no_user(username)
+    if admin is not None and identity.admin:
+        await ctx.store.write(lambda conn: groups.set_admin(conn, username, admin))
+    return answer({"message": "update successfully"}, 201)
+
+
+async def delete_user(request: Request) -> Response:
+    await identify_admin(request)
+    given = await fields_of(request)
+    username = given.text("username", pattern=USERNAME)
+    given.end()
+    note(request, username)
+    await context(request).store.write(lambda conn: accounts.remove(conn, username))
+    return answer({"message": "remove successfully"})
+
+
+async def put_virtual_clusters(request: Request) -> Response:
+    """The virtual clusters a user may use, in one text with commas."""
+    await identify_admin(request)
+    username = request.path_params["user"]
+    given = await fields_of(request)
+    wanted = [name.strip() for name in given.text("virtualClusters").split(",") if name.strip()]
+    given.end()
+    Fields({"virtualClusters": wanted}).names("virtualClusters", pattern=GROUPNAME)
+    await give_clusters(context(request), username, wanted)
+    return answer({"message": "update user virtual clusters successfully"}, 201)

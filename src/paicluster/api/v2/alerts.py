@@ -1,0 +1,80 @@
+"""What somebody should look at, in Alertmanager's shape: jobs that wait too long, and a server that lags."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from paicluster.api.answers import answer
+from paicluster.api.context import Context, context, identify
+from paicluster.api.v2.shapes import iso
+from paicluster.auth.tokens import Identity
+from paicluster.store import looking
+from paicluster.store.looking import LongWait
+
+# As the original's rule has it.
+PENDING_S = 30 * 60
+_LAGS_AFTER_S = 10.0
+_MOST = 1000
+
+
+async def alerts(request: Request) -> Response:
+    """Administrators see all; others those about their own jobs."""
+    identity = await identify(request)
+    return answer(await _alerts(context(request), identity))
+
+
+async def as_alertmanager(request: Request) -> Response:
+    """The same at the address of Alertmanager itself."""
+    identity = await identify(request)
+    return answer({"status": "success", "data": await _alerts(context(request), identity)})
+
+
+async def _alerts(ctx: Context, identity: Identity) -> list[dict[str, Any]]:
+    now_ms = int(time.time() * 1000)
+    username = None if identity.admin else identity.username
+    waits = await ctx.store.read(
+        lambda conn: looking.long_waits(conn, now_ms - PENDING_S * 1000, username, _MOST)
+    )
+    found = [_pending(wait) for wait in waits]
+    if identity.admin:
+        for name, behind_s in (("writer", ctx.store.queue_age()), ("controller", ctx.controller_age())):
+            if behind_s > _LAGS_AFTER_S:
+                found.append(
+                    _alert(
+                        {"alertname": "PaiServicesNotReady", "service_name": name, "severity": "fatal"},
+                        f"The {name} has been busy with one thing for {behind_s:.0f} s.",
+                        now_ms - int(behind_s * 1000),
+                    )
+                )
+    return found
+
+
+def _pending(wait: LongWait) -> dict[str, Any]:
+    labels = {
+        "alertname": "PaiJobPending",
+        "job_name": wait.framework,
+        "username": wait.username,
+        "virtual_cluster": wait.vc,
+        "severity": "warn",
+    }
+    since_ms = wait.submission_ms + PENDING_S * 1000
+    return _alert(labels, f"Job {wait.framework} has been waiting for more than 30 minutes.", since_ms)
+
+
+def _alert(labels: dict[str, str], summary: str, since_ms: int) -> dict[str, Any]:
+    name = "|".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    return {
+        "labels": labels,
+        "annotations": {"summary": summary},
+        "startsAt": iso(since_ms),
+        "endsAt": "0001-01-01T00:00:00Z",
+        "generatorURL": "",
+        "status": {"state": "active", "silencedBy": [], "inhibitedBy": []},
+        "receivers": ["pai-email-admin"],
+        "fingerprint": hashlib.sha256(name.encode()).hexdigest()[:16],
+    }

@@ -1,0 +1,189 @@
+"""A job's detail as JSON, quickly: a job may have thousands of tasks, each with twenty fields.
+
+What tasks have in common (roles, nodes, states, the words for an exit code) is rendered once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from openpaisdk.protocol.exitcodes import exit_spec
+from openpaisdk.protocol.states import attempt_state
+from paicluster.store.rows import AttemptRow, JobRow, TaskRow
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.decode
+_ports = msgspec.json.Decoder(dict[str, list[int]]).decode
+
+
+def job_detail(row: JobRow, attempt: AttemptRow | None, tasks: Sequence[tuple[Any, ...]], tags: str) -> bytes:
+    """The JobDetail. ``tasks`` are those of `store.jobs.shown_tasks_of`, ``tags`` a JSON array."""
+    roles: dict[str, list[str]] = {}
+    for task in tasks:
+        roles.setdefault(task[2], []).append(_task(row.framework, *task))
+    rendered = ",".join(
+        f'{_text(role)}:{{"taskRoleStatus":{{"name":{_text(role)}}},"taskStatuses":[{",".join(each)}]}}'
+        for role, each in roles.items()
+    )
+    return _encode(
+        {
+            "debugId": row.debug_id,
+            "name": row.name,
+            "tags": msgspec.Raw(tags.encode()),
+            "jobPriority": row.priority,
+            "jobStatus": job_status(row, attempt),
+            "taskRoles": msgspec.Raw(f"{{{rendered}}}".encode()),
+        }
+    )
+
+
+def task_status(row: JobRow, attempts: Sequence[TaskRow]) -> bytes:
+    """Every attempt of one task, newest first."""
+    newest, oldest = attempts[0], attempts[-1]
+    each = ",".join(f"{{{attempt_of(row.framework, task)}}}" for task in attempts)
+    return _encode(
+        {
+            "username": row.username,
+            "jobName": row.name,
+            "jobAttemptId": newest.attempt,
+            "taskRoleName": newest.role,
+            "taskIndex": newest.task_index,
+            "taskUid": newest.task_uid,
+            "taskState": attempt_state(newest.sub_state, newest.exit_code),
+            "retries": newest.retries_total,
+            "accountableRetries": newest.retries_accountable,
+            "createdTime": oldest.created_ms,
+            "launchedTime": oldest.launched_ms,
+            "completedTime": newest.completed_ms,
+            "attempts": msgspec.Raw(f"[{each}]".encode()),
+        }
+    )
+
+
+def job_status(row: JobRow, attempt: AttemptRow | None) -> dict[str, Any]:
+    """The part of a detail that tells how the job is, and how the attempt is that was asked for."""
+    code = attempt.exit_code if attempt is not None else None
+    over = attempt is not None and attempt.completed_ms is not None
+    status: dict[str, Any] = {
+        "username": row.username,
+        "state": row.state,
+        "subState": row.sub_state,
+        "executionType": row.execution_type,
+        "retries": row.retries,
+        "retryDetails": {"user": row.retries_user, "platform": row.retries_platform, "resource": 0},
+        "retryDelayTime": None if row.retry_delay_s is None else math.ceil(row.retry_delay_s),
+        "submissionTime": row.submission_ms,
+        "createdTime": row.created_ms,
+        "launchedTime": row.launched_ms if row.launched_ms is not None else row.completed_ms,
+        "completedTime": row.completed_ms,
+        "attemptId": attempt.attempt if attempt is not None else row.attempt,
+        "attemptState": attempt_state(attempt.sub_state, code) if attempt is not None else "WAITING",
+        "appId": row.framework,
+        "appProgress": 1 if over else 0,
+        "appTrackingUrl": "",
+        "appCreatedTime": attempt.created_ms if attempt is not None else None,
+        "appLaunchedTime": None,
+        "appCompletedTime": attempt.completed_ms if attempt is not None else None,
+        "appExitCode": code,
+        "appExitSpec": exit_spec(code).as_dict() if code is not None else None,
+        "appExitDiagnostics": attempt.diagnostics if attempt is not None else None,
+        "appExitMessages": exit_messages(attempt),
+        "appExitTriggerMessage": attempt.trigger_message if attempt is not None else None,
+        "appExitTriggerTaskRoleName": attempt.trigger_role if attempt is not None else None,
+        "appExitTriggerTaskIndex": attempt.trigger_index if attempt is not None else None,
+        "appExitType": attempt.exit_type if attempt is not None else None,
+        "virtualCluster": row.vc or "unknown",
+    }
+    if attempt is not None:
+        launched = attempt.launched_ms
+        status["appLaunchedTime"] = launched if launched is not None else attempt.completed_ms
+    return status
+
+
+def exit_messages(attempt: AttemptRow | None) -> dict[str, Any] | None:
+    """What container, runtime and launcher have to say of an attempt that is over."""
+    if attempt is None or attempt.completed_ms is None:
+        return None
+    runtime = _decode(attempt.runtime_exit) if attempt.runtime_exit else None
+    return {"container": None, "runtime": runtime, "launcher": attempt.diagnostics}
+
+
+def attempt_of(framework: str, task: TaskRow) -> str:
+    return _attempt(
+        framework, task.task_index, task.role, task.uid, task.attempt, task.task_attempt, task.sub_state,
+        task.node, task.ip, task.ports, task.created_ms, task.launched_ms, task.completed_ms, task.exit_code,
+        task.exit_info,
+    )  # fmt: skip
+
+
+def _task(
+    framework: str, _order: int, index: int, role: str, uid: str, attempt: int, task_attempt: int,
+    task_uid: str, sub_state: str, node: str | None, ip: str | None, ports: str | None, created: int | None,
+    launched: int | None, completed: int | None, exit_code: int | None, exit_info: str | None, retries: int,
+    accountable: int,
+) -> str:  # fmt: skip
+    rest = _attempt(
+        framework, index, role, uid, attempt, task_attempt, sub_state, node, ip, ports, created, launched,
+        completed, exit_code, exit_info,
+    )  # fmt: skip
+    return (
+        f'{{"taskIndex":{index},"taskUid":"{task_uid}","taskState":"{_state(sub_state, exit_code)}",'
+        f'"retries":{retries},"accountableRetries":{accountable},"createdTime":{_number(created)},'
+        f'"launchedTime":{_number(completed if launched is None else launched)},'
+        f'"completedTime":{_number(completed)},{rest}}}'
+    )
+
+
+def _attempt(
+    framework: str, index: int, role: str, uid: str, attempt: int, task_attempt: int, sub_state: str,
+    node: str | None, ip: str | None, ports: str | None, created: int | None, launched: int | None,
+    completed: int | None, exit_code: int | None, exit_info: str | None,
+) -> str:  # fmt: skip
+    """The fields that a task and an attempt of it have in common."""
+    caught = _encode(_decode(exit_info).get("caughtException")).decode() if exit_info else "null"
+    each = ",".join(
+        f'{_text(label)}:"{",".join(map(str, numbers))}"' for label, numbers in _ports(ports or "{}").items()
+    )
+    return (
+        f'"containerId":"{uid}","containerIp":{_text(ip)},"containerNodeName":{_text(node)},'
+        f'"containerPorts":{{{each}}},"containerGpus":null,'
+        f'"containerLog":"{_log_prefix(framework, attempt, role)}{index}/attempts/{task_attempt}/logs",'
+        f'"containerExitCode":{_number(exit_code)},"containerExitSpec":{_exit_spec(exit_code)},'
+        f'"containerExitDiagnostics":{caught},"attemptId":{task_attempt},'
+        f'"attemptState":"{_state(sub_state, exit_code)}","currentAttemptCreatedTime":{_number(created)},'
+        f'"currentAttemptLaunchedTime":{_number(launched)},"currentAttemptCompletedTime":{_number(completed)}'
+    )
+
+
+def _number(value: int | None) -> str:
+    return "null" if value is None else str(value)
+
+
+@lru_cache(maxsize=4096)
+def _text(value: str | None) -> str:
+    return _encode(value).decode()
+
+
+@lru_cache(maxsize=4096)
+def _log_prefix(framework: str, attempt: int, role: str) -> str:
+    return _text(f"/api/v2/jobs/{framework}/attempts/{attempt}/taskRoles/{role}/taskIndex/")[1:-1]
+
+
+@lru_cache(maxsize=512)
+def _exit_spec(code: int | None) -> str:
+    return "null" if code is None else _encode(exit_spec(code).as_dict()).decode()
+
+
+@lru_cache(maxsize=512)
+def _state(sub_state: str, exit_code: int | None) -> str:
+    return attempt_state(sub_state, exit_code)
+
+
+def port_lists(ports: str | None) -> dict[str, str]:
+    """Ports as clients read them: the numbers of a label as one text."""
+    return {label: ",".join(map(str, numbers)) for label, numbers in _ports(ports or "{}").items()}

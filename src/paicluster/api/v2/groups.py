@@ -1,0 +1,203 @@
+"""Groups: who belongs together, and what that permits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from openpaisdk.errors import InvalidParameters
+from paicluster.api.answers import answer, whole_number
+from paicluster.api.audit import note
+from paicluster.api.context import context, identify
+from paicluster.api.v2.fields import GROUPNAME, fields_of
+from paicluster.api.v2.rights import identify_admin, identify_any_admin
+from paicluster.store import groups
+from paicluster.store.rows import GroupRow
+
+LARGEST_PAGE = 50_000
+
+
+async def list_groups(request: Request) -> Response:
+    """All groups, by name. ``offset`` and ``limit`` are ours: the original always gives all."""
+    await identify(request)
+    offset, limit = _page(request)
+    rows = await context(request).store.read(
+        lambda conn: groups.list_groups(conn, offset=offset, limit=limit)
+    )
+    return answer([_shape(row) for row in rows])
+
+
+async def one_group(request: Request) -> Response:
+    await identify(request)
+    groupname = request.path_params["group"]
+    row = await context(request).store.read(lambda conn: groups.get_group(conn, groupname))
+    if row is None:
+        raise _no_group(groupname)
+    return answer(_shape(row))
+
+
+async def members(request: Request) -> Response:
+    """Who is in a group; nobody is in one that is not there."""
+    await identify_any_admin(request)
+    groupname = request.path_params["group"]
+    offset, limit = _page(request)
+    found = await context(request).store.read(
+        lambda conn: groups.members_of(conn, groupname, offset=offset, limit=limit)
+    )
+    return answer([{"username": name, "clusterAdmin": admin} for name, admin in found])
+
+
+def _page(request: Request) -> tuple[int, int]:
+    get = request.query_params.get
+    return (
+        whole_number(get("offset"), "offset", 0),
+        whole_number(get("limit"), "limit", LARGEST_PAGE, LARGEST_PAGE),
+    )
+
+
+def _shape(row: GroupRow) -> dict[str, Any]:
+    return {
+        "groupname": row.groupname,
+        "description": row.description,
+        "externalName": row.external_name,
+        "extension": groups.extension_of(row),
+    }
+
+
+async def create_group(request: Request) -> Response:
+    await identify_admin(request)
+    given = await fields_of(request)
+    groupname = given.text("groupname", pattern=GROUPNAME)
+    description = given.text("description", "")
+    external_name = given.text("externalName", "")
+    extension = _checked(given.mapping("extension", {}))
+    given.end()
+    note(request, groupname)
+    await context(request).store.write(
+        lambda conn: groups.add_group(
+            conn, groupname, description=description, external_name=external_name, extension=extension
+        )
+    )
+    return answer({"message": "group is created successfully"}, 201)
+
+
+async def update_group(request: Request) -> Response:
+    """Change a group: with ``patch`` what is given, else everything must be; an extension key by key."""
+    await identify_admin(request)
+    given = await fields_of(request)
+    patch = given.flag("patch", False)
+    data = given.inner("data")
+    given.end()
+    groupname = data.text("groupname", pattern=GROUPNAME)
+    columns: dict[str, Any] = {}
+    if not patch or "description" in data:
+        columns["description"] = data.text("description")
+    if not patch or "externalName" in data:
+        columns["external_name"] = data.text("externalName")
+    extension = _checked(data.mapping("extension")) if not patch or "extension" in data else None
+    data.end()
+    note(request, groupname)
+    await _change(request, groupname, columns, lambda old: {**old, **extension} if extension else old)
+    return answer({"message": f"update group {groupname} successfully."}, 201)
+
+
+async def delete_group(request: Request) -> Response:
+    await identify_admin(request)
+    groupname = request.path_params["group"]
+    if not await context(request).store.write(lambda conn: groups.delete_group(conn, groupname)):
+        raise _no_group(groupname)
+    return answer({"message": "group is removed successfully"})
+
+
+# -- one thing at a time ---------------------------------------------------------------------------
+
+
+async def update_extension(request: Request) -> Response:
+    await identify_admin(request)
+    given = await fields_of(request)
+    extension = _checked(given.mapping("extension"))
+    given.end()
+    await _change(request, request.path_params["group"], {}, lambda old: {**old, **extension})
+    return answer({"message": "update group extension data successfully."}, 201)
+
+
+async def update_extension_at(request: Request) -> Response:
+    """Set what lies at a path of the extension, such as `acls/virtualClusters`."""
+    await identify_admin(request)
+    given = await fields_of(request)
+    data = given.any("data")
+    given.end()
+    keys = request.path_params["path"].split("/")
+
+    def put(old: dict[str, Any]) -> dict[str, Any]:
+        changed = inner = dict(old)
+        for key in keys[:-1]:
+            below = inner.get(key)
+            inner[key] = dict(below) if isinstance(below, dict) else {}
+            inner = inner[key]
+        inner[keys[-1]] = data
+        return _checked(changed)
+
+    await _change(request, request.path_params["group"], {}, put)
+    return answer({"message": "Update group extension data successfully."}, 201)
+
+
+async def update_description(request: Request) -> Response:
+    await identify_admin(request)
+    given = await fields_of(request)
+    description = given.text("description")
+    given.end()
+    await _change(request, request.path_params["group"], {"description": description})
+    return answer({"message": "update group description data successfully."}, 201)
+
+
+async def update_external_name(request: Request) -> Response:
+    await identify_admin(request)
+    given = await fields_of(request)
+    external_name = given.text("externalName")
+    given.end()
+    await _change(request, request.path_params["group"], {"external_name": external_name})
+    return answer({"message": "update group externalNameData data successfully."}, 201)
+
+
+async def _change(
+    request: Request,
+    groupname: str,
+    columns: dict[str, Any],
+    extension: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+) -> None:
+    def write(conn: Connection) -> None:
+        row = groups.get_group(conn, groupname)
+        if row is None:
+            raise _no_group(groupname)
+        changes = dict(columns)
+        if extension is not None:
+            changes["extension"] = extension(groups.extension_of(row))
+        groups.update_group(conn, groupname, **changes)
+
+    await context(request).store.write(write)
+
+
+def _checked(extension: dict[str, Any]) -> dict[str, Any]:
+    """Rights are read from `acls` on every request: what is there must be of its kind."""
+    if "acls" not in extension:
+        return extension
+    acls = extension["acls"]
+    if not isinstance(acls, dict):
+        raise InvalidParameters('"extension.acls" must be an object')
+    if not isinstance(acls.get("admin", False), bool):
+        raise InvalidParameters('"extension.acls.admin" must be a boolean')
+    for key in ("virtualClusters", "storageConfigs"):
+        value = acls.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise InvalidParameters(f'"extension.acls.{key}" must be an array of strings')
+    return extension
+
+
+def _no_group(groupname: str) -> InvalidParameters:
+    # 400 and not 404: clients of the original know it so.
+    return InvalidParameters(f"Group {groupname} is not found.", code="NoGroupError")

@@ -1,0 +1,99 @@
+"""Which address leads where in version 2, beside those of jobs that clients ask for most."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from paicluster.api.v2 import (
+    alerts,
+    attempts,
+    authn,
+    clusters,
+    groups,
+    jobs,
+    kubernetes,
+    pages,
+    storages,
+    tasklogs,
+    users,
+)
+
+Handler = Callable[[Request], Awaitable[Response]]
+Row = tuple[str, list[str], Handler]
+
+_JOB = "/api/v2/jobs/{framework}"
+_VC = "/api/v2/virtual-clusters/{vc}"
+_LOGS = "/log-manager/{node}/api/v1"
+
+
+def _of_users(where: str) -> list[Row]:
+    user = where + "/{user}"
+    return [
+        (where, ["GET"], users.list_users),
+        (where, ["POST"], users.create_user),
+        (where, ["PUT"], users.update_user),
+        (where + "/me", ["PUT"], users.update_me),
+        (user, ["GET"], users.one_user),
+        (user, ["DELETE"], users.delete_user),
+        (user + "/group", ["PUT"], users.add_group),
+        (user + "/group", ["DELETE"], users.remove_group),
+        (user + "/grouplist", ["PUT"], users.set_groups),
+        (user + "/extension", ["PUT"], users.update_extension),
+        (user + "/virtualcluster", ["PUT"], users.update_virtual_clusters),
+        (user + "/password", ["PUT"], users.update_password),
+        (user + "/email", ["PUT"], users.update_email),
+        (user + "/admin", ["PUT"], users.update_admin),
+    ]
+
+
+def _of_groups(where: str) -> list[Row]:
+    group = where + "/{group}"
+    return [
+        (where, ["GET"], groups.list_groups),
+        (where, ["POST"], groups.create_group),
+        (where, ["PUT"], groups.update_group),
+        (group, ["GET"], groups.one_group),
+        (group, ["DELETE"], groups.delete_group),
+        (group + "/userlist", ["GET"], groups.members),
+        (group + "/extension", ["PUT"], groups.update_extension),
+        (group + "/extension/{path:path}", ["PUT"], groups.update_extension_at),
+        (group + "/description", ["PUT"], groups.update_description),
+        (group + "/externalname", ["PUT"], groups.update_external_name),
+    ]
+
+
+ROUTES: list[Row] = [
+    (_JOB + "/ssh", ["GET"], jobs.ssh),
+    (_JOB + "/tag", ["PUT"], jobs.add_tag),
+    (_JOB + "/tag", ["DELETE"], jobs.delete_tag),
+    (_JOB + "/job-attempts", ["GET"], attempts.list_attempts),
+    (_JOB + "/job-attempts/healthz", ["GET"], attempts.healthz),
+    (_JOB + "/job-attempts/{attempt:count}", ["GET"], attempts.one_attempt),
+    *_of_users("/api/v2/users"),
+    *_of_users("/api/v2/user"),
+    *_of_groups("/api/v2/groups"),
+    *_of_groups("/api/v2/group"),
+    (_VC, ["PUT"], clusters.put_cluster),
+    (_VC, ["DELETE"], clusters.delete_cluster),
+    (_VC + "/status", ["PUT"], clusters.put_status),
+    (_VC + "/sku-types", ["GET"], clusters.sku_types),
+    ("/api/v2/cluster/sku-types", ["GET"], clusters.sku_types),
+    ("/api/v2/storages", ["GET"], storages.list_storages),
+    ("/api/v2/storages/{storage}", ["GET"], storages.one_storage),
+    ("/api/v2/storage/config", ["GET"], storages.list_configs),
+    ("/api/v2/storage/configs", ["GET", "POST"], storages.list_configs),
+    ("/api/v2/storage/config/{storage}", ["GET"], storages.one_config),
+    ("/api/v2/storage/server", ["GET"], storages.list_servers),
+    ("/api/v2/storage/servers", ["GET", "POST"], storages.list_servers),
+    ("/api/v2/storage/server/{storage}", ["GET"], storages.one_server),
+    ("/api/v2/alerts", ["GET"], alerts.alerts),
+    ("/alert-manager/api/v1/alerts", ["GET"], alerts.as_alertmanager),
+    ("/api/v2/kubernetes/nodes", ["GET"], kubernetes.nodes),
+    ("/api/v2/kubernetes/pods", ["GET"], kubernetes.pods),
+    (_LOGS + "/tokens", ["POST"], authn.log_token),
+    (_LOGS + "/logs", ["GET"], tasklogs.list_logs),
+    ("/job-detail.html", ["GET"], pages.job_detail),
+]

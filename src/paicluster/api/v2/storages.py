@@ -1,0 +1,185 @@
+"""Storages: which there are for whom, in the shapes of both of the original's generations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from openpaisdk.errors import Forbidden, NotFound, PaiError
+from paicluster.api.answers import answer, body_of, mapping_of
+from paicluster.api.context import Context, context, identify
+from paicluster.auth.tokens import Identity
+from paicluster.config.sections import StorageSettings
+from paicluster.store.rows import Access
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A place for files. ``type`` and ``data`` are those of a StorageDetail; ``url`` is its WebHDFS address.
+
+    Without ``groups`` it is everybody's.
+    """
+
+    name: str
+    type: str = "other"
+    data: Mapping[str, Any] = field(default_factory=dict)
+    url: str | None = None
+    share: bool = True
+    read_only: bool = False
+    groups: tuple[str, ...] = ()
+    default: bool = False
+
+
+OWN = "hdfs"
+
+
+def of_settings(given: Sequence[StorageSettings], url: str) -> tuple[Storage, ...]:
+    """The storages that the settings list; without any, the one the cluster itself serves at ``url``."""
+    own = f"{url}/webhdfs"
+    if not given:
+        return (Storage(OWN, url=own, default=True),)
+    return tuple(
+        Storage(
+            one.name,
+            "nfs" if one.kind == "mount" else "other",
+            {"server": "", "path": str(one.path)} if one.kind == "mount" else {},
+            {"own": own, "hdfs": one.url}.get(one.kind),
+            one.share,
+            one.read_only,
+            one.groups,
+            default=place == 0,
+        )
+        for place, one in enumerate(given)
+    )
+
+
+def usable(ctx: Context, access: Access) -> list[Storage]:
+    """The storages somebody may use: everybody's, and those of the groups he is in."""
+    return [
+        storage
+        for storage in ctx.storages()
+        if access.admin
+        or storage.name in access.storages
+        or not storage.groups
+        or not set(storage.groups).isdisjoint(access.groups)
+    ]
+
+
+def is_default(storage: Storage, access: Access) -> bool:
+    return storage.default or storage.name in access.default_storages
+
+
+async def list_storages(request: Request) -> Response:
+    identity = await identify(request)
+    found = usable(context(request), identity.access)
+    if request.query_params.get("default", "").lower() == "true":
+        found = [storage for storage in found if is_default(storage, identity.access)]
+    return answer({"storages": [_summary(storage, identity.access) for storage in found]})
+
+
+async def one_storage(request: Request) -> Response:
+    identity = await identify(request)
+    storage = _named(request, identity, request.path_params["storage"])
+    shown = {
+        **_summary(storage, identity.access),
+        "type": storage.type,
+        "data": {**storage.data, **({} if storage.url is None else {"url": storage.url})},
+        "readOnly": storage.read_only,
+        "mountOptions": [],
+    }
+    return answer(shown)
+
+
+def _named(request: Request, identity: Identity, name: str) -> Storage:
+    ctx = context(request)
+    storage = next((one for one in ctx.storages() if one.name == name), None)
+    if storage is None:
+        raise NotFound(f"Storage {name} is not found.", code="NoStorageError")
+    if storage not in usable(ctx, identity.access):
+        raise Forbidden(f"User {identity.username} is not allowed to access {name}.")
+    return storage
+
+
+def _summary(storage: Storage, access: Access) -> dict[str, Any]:
+    return {
+        "name": storage.name,
+        "share": storage.share,
+        "volumeName": storage.name,
+        "default": is_default(storage, access),
+    }
+
+
+# -- the older calls -------------------------------------------------------------------------------
+
+
+async def list_configs(request: Request) -> Response:
+    identity = await identify(request)
+    wanted = await _wanted(request)
+    found = [one for one in usable(context(request), identity.access) if not wanted or one.name in wanted]
+    return answer([_config(storage, identity.access) for storage in found])
+
+
+async def one_config(request: Request) -> Response:
+    identity = await identify(request)
+    for storage in usable(context(request), identity.access):
+        if storage.name == request.path_params["storage"]:
+            return answer(_config(storage, identity.access))
+    raise PaiError("Config not found.")
+
+
+async def list_servers(request: Request) -> Response:
+    identity = await identify(request)
+    wanted = await _wanted(request)
+    found = [one for one in usable(context(request), identity.access) if not wanted or one.name in wanted]
+    return answer([_server(storage) for storage in found])
+
+
+async def one_server(request: Request) -> Response:
+    identity = await identify(request)
+    for storage in usable(context(request), identity.access):
+        if storage.name == request.path_params["storage"]:
+            return answer(_server(storage))
+    raise PaiError("Server not found.")
+
+
+async def _wanted(request: Request) -> Sequence[str]:
+    """The names asked for: in the address, or in the body of the first clients' POST. None means all."""
+    if request.method == "POST":
+        body = await body_of(request, 1 << 20)
+        names = mapping_of(request, body).get("names") if body.strip() else None
+        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else ()
+    return request.query_params.getlist("names")
+
+
+def _config(storage: Storage, access: Access) -> dict[str, Any]:
+    mount = {
+        "mountPoint": f"/mnt/{storage.name}",
+        "path": "" if storage.share else "${PAI_USER_NAME}",
+        "server": storage.name,
+        "permission": "ro" if storage.read_only else "rw",
+    }
+    return {
+        "name": storage.name,
+        "default": is_default(storage, access),
+        "servers": [storage.name],
+        "mountInfos": [mount],
+    }
+
+
+def _server(storage: Storage) -> dict[str, Any]:
+    if storage.url is not None:
+        where = urlsplit(storage.url)
+        port = where.port or (443 if where.scheme == "https" else 80)
+        data: dict[str, Any] = {"namenode": where.hostname, "port": port, "webhdfs": storage.url}
+        # Each generation of clients looks elsewhere for the same thing.
+        data["address"] = where.hostname
+        return {"spn": storage.name, "type": "hdfs", "data": data, "extension": {"webhdfs": port}}
+    data = dict(storage.data)
+    if storage.type == "nfs":
+        data = {"address": data.get("server", ""), "rootPath": data.get("path", "")}
+    return {"spn": storage.name, "type": storage.type.lower(), "data": data, "extension": {}}

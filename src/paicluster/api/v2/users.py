@@ -1,0 +1,369 @@
+"""Users: who there is, and changing it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from openpaisdk.errors import Forbidden, InvalidParameters, NotFound, PaiError
+from paicluster.api.answers import answer, encode, whole_number
+from paicluster.api.audit import note
+from paicluster.api.context import Context, context, identify, identify_person
+from paicluster.api.v2 import storages
+from paicluster.api.v2.fields import GROUPNAME, USERNAME, fields_of
+from paicluster.api.v2.rights import NOT_SELF, identify_admin, identify_self_or_admin
+from paicluster.auth import accounts, extensions
+from paicluster.auth.accounts import SHORTEST_PASSWORD, no_user
+from paicluster.auth.jobssh import make_key_pair
+from paicluster.auth.passwords import hash_password
+from paicluster.auth.tokens import Identity
+from paicluster.store import groups, users
+from paicluster.store.rows import Access, UserRow
+
+WRONG_PASSWORD = "Pls input the correct password."
+LARGEST_PAGE = 50_000
+
+
+async def list_users(request: Request) -> Response:
+    """Everybody, by name. ``offset`` and ``limit`` are ours: the original always gives all."""
+    identity = await identify(request)
+    ctx = context(request)
+    get = request.query_params.get
+    offset = whole_number(get("offset"), "offset", 0)
+    limit = whole_number(get("limit"), "limit", LARGEST_PAGE, LARGEST_PAGE)
+
+    def read(conn: Connection) -> bytes:
+        rows = users.list_users(conn, offset=offset, limit=limit)
+        known = {row.groupname: row for row in groups.list_groups(conn)}
+        in_groups = groups.groups_by_user(conn, rows[0].username, rows[-1].username) if rows else {}
+        return encode(
+            [
+                _info(ctx, identity, row, groups.combine([known[g] for g in in_groups.get(row.username, ())]))
+                for row in rows
+            ]
+        )
+
+    return Response(await ctx.store.read(read), media_type="application/json")
+
+
+async def one_user(request: Request) -> Response:
+    identity = await identify(request)
+    ctx = context(request)
+    username = request.path_params["user"]
+
+    def read(conn: Connection) -> bytes | None:
+        row = users.get_user(conn, username)
+        if row is None and username == "me":
+            row = users.get_user(conn, identity.username)
+        return (
+            None if row is None else encode(_info(ctx, identity, row, groups.access_of(conn, row.username)))
+        )
+
+    body = await ctx.store.read(read)
+    if body is None:
+        # 400 and not 404: clients of the original know it so.
+        raise InvalidParameters(f"User {username} is not found.", code="NoUserError")
+    return Response(body, media_type="application/json")
+
+
+def _info(ctx: Context, identity: Identity, row: UserRow, access: Access) -> dict[str, Any]:
+    clusters = [name for name in ctx.shares if access.may_use(name)]
+    return {
+        "username": row.username,
+        "grouplist": list(access.groups),
+        "email": row.email,
+        "extension": _extension(ctx, identity, row),
+        "admin": access.admin,
+        "virtualCluster": clusters,
+        "storageConfig": [storage.name for storage in storages.usable(ctx, access)],
+    }
+
+
+def _extension(ctx: Context, identity: Identity, row: UserRow) -> dict[str, Any]:
+    """Keys and tokens are in it: only the user himself sees all, and nobody but administrators anything."""
+    stored = json.loads(row.extension)
+    person = not identity.application and identity.job_id is None
+    if identity.username == row.username and person:
+        return extensions.unseal(stored, ctx.sealer, row.username)
+    if identity.username == row.username or identity.admin:
+        return extensions.without_secrets(stored)
+    return {}
+
+
+async def create_user(request: Request) -> Response:
+    await identify_admin(request)
+    given = await fields_of(request)
+    username = given.text("username", pattern=USERNAME)
+    password = given.text("password", least=SHORTEST_PASSWORD)
+    email = given.email("email", "")
+    admin = given.flag("admin", False)
+    clusters = given.names("virtualCluster", [], pattern=GROUPNAME)
+    extension = given.mapping("extension", {})
+    given.end()
+    note(request, username)
+    await make_user(context(request), username, password, email, admin, clusters, extension)
+    return answer({"message": "User is created successfully"}, 201)
+
+
+async def make_user(
+    ctx: Context,
+    username: str,
+    password: str,
+    email: str = "",
+    admin: bool = False,
+    clusters: list[str] | None = None,
+    extension: Mapping[str, Any] | None = None,
+) -> None:
+    keys = await asyncio.to_thread(make_key_pair)
+    kept = extensions.seal({"jobSSH": keys, **(extension or {})}, ctx.sealer, username)
+    await accounts.create(
+        ctx.store,
+        username,
+        password,
+        email=email,
+        admin=admin,
+        virtual_clusters=[name for name in clusters or () if name != groups.DEFAULT],
+        extension=kept,
+    )
+
+
+async def update_user(request: Request) -> Response:
+    """Change a user: with ``patch`` what is given, else everything must be."""
+    await identify_admin(request)
+    given = await fields_of(request)
+    patch = given.flag("patch", False)
+    data = given.inner("data")
+    given.end()
+    username = data.text("username", pattern=USERNAME)
+    note(request, username)
+    change = _Change()
+    change.email = data.email("email") if not patch or "email" in data else None
+    if not patch or "virtualCluster" in data:
+        change.clusters = data.names("virtualCluster", pattern=GROUPNAME)
+    change.admin = data.flag("admin") if not patch or "admin" in data else None
+    if not patch or "password" in data:
+        change.password = data.text("password", least=SHORTEST_PASSWORD)
+    change.extension = data.mapping("extension") if not patch or "extension" in data else None
+    data.end()
+    await change.apply(context(request), username)
+    return answer({"message": f"Update user {username} successfully"}, 201)
+
+
+async def update_me(request: Request) -> Response:
+    """Change oneself. A new password needs the old one."""
+    identity = await identify_person(request)
+    given = await fields_of(request)
+    patch = given.flag("patch", False)
+    data = given.inner("data")
+    given.end()
+    if data.text("username", pattern=USERNAME) != identity.username:
+        raise Forbidden(NOT_SELF)
+    change = _Change()
+    change.email = data.email("email") if not patch or "email" in data else None
+    old = None
+    if not patch or "newPassword" in data:
+        change.password = data.text("newPassword", least=SHORTEST_PASSWORD)
+        old = data.text("oldPassword")
+    else:
+        data.text("oldPassword", "")
+    change.extension = data.mapping("extension") if not patch or "extension" in data else None
+    data.end()
+    ctx = context(request)
+    if old is not None and not await accounts.is_password(await _user(ctx, identity.username), old):
+        raise Forbidden(WRONG_PASSWORD)
+    await change.apply(ctx, identity.username)
+    return answer({"message": f"Update user {identity.username} successfully"}, 201)
+
+
+@dataclass
+class _Change:
+    """What is to be different about a user; None leaves it."""
+
+    email: str | None = None
+    clusters: list[str] | None = None
+    admin: bool | None = None
+    password: str | None = None
+    extension: dict[str, Any] | None = None
+
+    async def apply(self, ctx: Context, username: str) -> None:
+        sealed = None if self.extension is None else extensions.seal(self.extension, ctx.sealer, username)
+
+        password_hash = None
+        if self.password is not None:
+            password_hash = await asyncio.to_thread(hash_password, self.password)
+
+        def write(conn: Connection) -> None:
+            user = users.get_user(conn, username)
+            if user is None:
+                raise no_user(username)
+            if self.email is not None:
+                users.update_user(conn, username, email=self.email)
+            if self.clusters is not None:
+                accounts.set_virtual_clusters(conn, username, self.clusters)
+            if self.admin is not None:
+                groups.set_admin(conn, username, self.admin)
+            if sealed is not None:
+                accounts.merge_extension(conn, user, sealed)
+            if password_hash is not None:
+                accounts.put_password(conn, username, password_hash)
+
+        await ctx.store.write(write)
+
+
+async def delete_user(request: Request) -> Response:
+    await identify_admin(request)
+    username = request.path_params["user"]
+    await context(request).store.write(lambda conn: accounts.remove(conn, username))
+    return answer({"message": "user is removed successfully"})
+
+
+# -- one thing at a time ---------------------------------------------------------------------------
+
+
+async def update_extension(request: Request) -> Response:
+    username = request.path_params["user"]
+    await identify_self_or_admin(request, username)
+    given = await fields_of(request)
+    change = _Change()
+    change.extension = given.mapping("extension")
+    given.end()
+    await change.apply(context(request), username)
+    return answer({"message": "Update user extension data successfully."}, 201)
+
+
+async def update_virtual_clusters(request: Request) -> Response:
+    await identify_admin(request)
+    username = request.path_params["user"]
+    given = await fields_of(request)
+    wanted = given.names("virtualCluster", pattern=GROUPNAME)
+    given.end()
+    await give_clusters(context(request), username, wanted)
+    return answer({"message": "Update user virtualCluster data successfully."}, 201)
+
+
+async def give_clusters(ctx: Context, username: str, wanted: list[str]) -> None:
+    def write(conn: Connection) -> None:
+        user = users.get_user(conn, username)
+        if user is None:
+            raise no_user(username)
+        if user.admin:
+            raise Forbidden("Admin's virtual clusters cannot be updated.")
+        accounts.set_virtual_clusters(conn, username, [name for name in wanted if name != groups.DEFAULT])
+
+    await ctx.store.write(write)
+
+
+async def update_password(request: Request) -> Response:
+    """By oneself with the old one, or by an administrator."""
+    username = request.path_params["user"]
+    identity = await identify_self_or_admin(request, username)
+    given = await fields_of(request)
+    old = given.text("oldPassword", "defaultpai")
+    new = given.text("newPassword", least=SHORTEST_PASSWORD)
+    given.end()
+    ctx = context(request)
+    user = await _user(ctx, username)
+    if not identity.admin and not await accounts.is_password(user, old):
+        raise Forbidden(WRONG_PASSWORD)
+    await accounts.set_password(ctx.store, username, new)
+    return answer({"message": "update user password successfully."}, 201)
+
+
+async def update_email(request: Request) -> Response:
+    username = request.path_params["user"]
+    await identify_self_or_admin(request, username)
+    given = await fields_of(request)
+    change = _Change()
+    change.email = given.email("email")
+    given.end()
+    await change.apply(context(request), username)
+    return answer({"message": "Update user email data successfully."}, 201)
+
+
+async def update_admin(request: Request) -> Response:
+    await identify_admin(request)
+    username = request.path_params["user"]
+    given = await fields_of(request)
+    change = _Change()
+    change.admin = given.flag("admin")
+    given.end()
+    await change.apply(context(request), username)
+    return answer({"message": "Update user admin permission successfully."}, 201)
+
+
+# -- the groups of a user --------------------------------------------------------------------------
+
+
+async def add_group(request: Request) -> Response:
+    await identify_admin(request)
+    username, groupname = request.path_params["user"], await _groupname(request)
+
+    def write(conn: Connection) -> None:
+        if groups.get_group(conn, groupname) is None:
+            raise _no_group(f"Updated nonexistent group: {groupname}")
+        _must_exist(conn, username)
+        groups.add_member(conn, username, groupname)
+
+    await context(request).store.write(write)
+    return answer({"message": f"User {username} is added into group {groupname}"}, 201)
+
+
+async def remove_group(request: Request) -> Response:
+    await identify_admin(request)
+    username, groupname = request.path_params["user"], await _groupname(request)
+
+    def write(conn: Connection) -> None:
+        _must_exist(conn, username)
+        groups.remove_member(conn, username, groupname)
+
+    await context(request).store.write(write)
+    return answer({"message": f"User {username} is removed from group {groupname}"}, 201)
+
+
+async def set_groups(request: Request) -> Response:
+    await identify_admin(request)
+    username = request.path_params["user"]
+    given = await fields_of(request)
+    wanted = given.names("grouplist", pattern=GROUPNAME)
+    given.end()
+
+    def write(conn: Connection) -> None:
+        _must_exist(conn, username)
+        unknown = [name for name in wanted if name not in groups.existing(conn, wanted)]
+        if unknown:
+            raise _no_group(f"Updated nonexistent grouplist: {','.join(unknown)}")
+        groups.set_groups(conn, username, wanted)
+
+    await context(request).store.write(write)
+    return answer({"message": "update user grouplist successfully."}, 201)
+
+
+async def _groupname(request: Request) -> str:
+    given = await fields_of(request)
+    groupname = given.text("groupname", pattern=GROUPNAME)
+    given.end()
+    note(request, groupname)
+    return groupname
+
+
+async def _user(ctx: Context, username: str) -> UserRow:
+    row = await ctx.store.read(lambda conn: users.get_user(conn, username))
+    if row is None:
+        raise no_user(username)
+    return row
+
+
+def _must_exist(conn: Connection, username: str) -> None:
+    if users.get_user(conn, username) is None:
+        raise no_user(username)
+
+
+def _no_group(message: str) -> PaiError:
+    return NotFound(message, code="NoGroupError")
