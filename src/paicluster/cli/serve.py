@@ -28,6 +28,8 @@ from paicluster.api.app import Door, build
 from paicluster.api.connections import Connection, Patience
 from paicluster.api.context import Context
 from paicluster.api.edge import Edge
+from paicluster.api.sharing import VirtualClusters
+from paicluster.api.v2 import storages
 from paicluster.auth import accounts
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
@@ -145,10 +147,10 @@ class _Server:
             gpus=settings.gpus,
         )
         engines = engines_of(settings, node, lambda: store.glance(users.count_users))
-        entitled = shares(whole(engines.placed_nodes()), settings.virtual_clusters)
+        shares(whole(engines.placed_nodes()), settings.virtual_clusters)
         store = Store.open(settings.database_file)
         keys = home / "keys"
-        tokens = Tokens.open(store, keys)
+        tokens = Tokens.open(store, keys, settings.authentication.session_s)
         sealer = Sealer.open_keys(keys)
         user, token = self._first_user(store, tokens)
         unix.check(settings, store.read_sync(users.count_users))
@@ -162,7 +164,10 @@ class _Server:
             unseal=sealer.unseal,
             job_token=tokens.of_job,
         )
-        controller = Controller(store, engines, launching, shares=entitled, grace_s=settings.grace_s)
+        clusters = VirtualClusters(store, lambda: whole(engines.placed_nodes()), settings.virtual_clusters)
+        controller = Controller(store, engines, launching, shares=clusters.shares, grace_s=settings.grace_s)
+        clusters.on_change(controller.reconsider)
+        listed = storages.of_settings(settings.storages, self._external_url)
         context = Context(
             store=store,
             tokens=tokens,
@@ -171,7 +176,9 @@ class _Server:
             logs=engines,
             growth=growth,
             nodes=engines.nodes,
-            shares=entitled,
+            virtual_clusters=clusters,
+            storages=lambda: listed,
+            anonymous_v1_reads=settings.authentication.anonymous_v1_reads,
             remove_job=lambda job_id: housekeeping.remove_job(job_id),
             controller_age=controller.pass_age,
             sources=sources,
@@ -182,7 +189,7 @@ class _Server:
         keep = Keep(settings.keep_days, settings.keep_jobs, settings.keep_mb)
         housekeeping = Housekeeping(store, engines, keep, sources, first_after_s=settings.clean_after_s)
         await controller.start()
-        entitled.update(handed_over(settings, engines))
+        clusters.hand_over(handed_over(settings, engines))
         housekeeping.start()
         try:
             await self._serve(context, controller, lambda: self._announce(handshake, user, token))
