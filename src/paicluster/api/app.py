@@ -22,6 +22,7 @@ from paicluster.api.v1 import jobs as v1_jobs
 from paicluster.api.v1 import routes as v1
 from paicluster.api.v2 import authn, clusters, follow, jobs, sources, tasklogs
 from paicluster.api.v2 import routes as v2
+from paicluster.api.webhdfs import routes as webhdfs
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -63,6 +64,8 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/metrics", ["GET"], own.metrics),
     ("/openapi.json", ["GET"], own.description),
 ]
+# Not ours to describe: WebHDFS is Hadoop's, and its operations are in the query.
+_OTHERS = webhdfs.ROUTES
 
 
 class _Count(IntegerConvertor):
@@ -116,6 +119,9 @@ class Door:
         if path.startswith(_PREFIX) and (len(path) == len(_PREFIX) or path[len(_PREFIX)] == "/"):
             scope["path"] = path[len(_PREFIX) :] or "/"
             path = scope["path"]
+        if path.endswith("/") and path.startswith("/api/"):
+            # The original does not mind a slash at the end, and some of its clients always send one.
+            path = scope["path"] = path.rstrip("/")
         scope[KEY] = self._context
         self.open_requests += 1
         try:
@@ -145,7 +151,7 @@ def build(ctx: Context) -> Door:
         route = edge.logins.guarded(handler) if handler in (authn.login, authn.log_token) else handler
         return guard(route, path, methods, edge, rates.get(handler))
 
-    rows = [(path, methods, guarded(path, methods, handler)) for path, methods, handler in ROUTES]
+    rows = [(path, methods, guarded(path, methods, handler)) for path, methods, handler in (*ROUTES, *_OTHERS)]
     routes = [Route(path, handler, methods=methods) for path, methods, handler in rows]
     direct = {
         (method, path): handler for path, methods, handler in rows if "{" not in path for method in methods
