@@ -65,7 +65,7 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/openapi.json", ["GET"], own.description),
 ]
 # Not ours to describe: WebHDFS is Hadoop's, and its operations are in the query.
-_OTHERS = webhdfs.ROUTES
+_EVERY = (*ROUTES, *webhdfs.ROUTES)
 
 
 class _Count(IntegerConvertor):
@@ -151,7 +151,7 @@ def build(ctx: Context) -> Door:
         route = edge.logins.guarded(handler) if handler in (authn.login, authn.log_token) else handler
         return guard(route, path, methods, edge, rates.get(handler))
 
-    rows = [(path, methods, guarded(path, methods, handler)) for path, methods, handler in (*ROUTES, *_OTHERS)]
+    rows = [(path, methods, guarded(path, methods, handler)) for path, methods, handler in _EVERY]
     routes = [Route(path, handler, methods=methods) for path, methods, handler in rows]
     direct = {
         (method, path): handler for path, methods, handler in rows if "{" not in path for method in methods

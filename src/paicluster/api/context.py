@@ -16,6 +16,7 @@ from openpaisdk.errors import Forbidden, Unauthorized
 from paicluster.api.answers import KEY
 from paicluster.api.audit import WHO
 from paicluster.api.edge import RATE, Edge
+from paicluster.api.files import Files
 from paicluster.api.sharing import VirtualClusters
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
@@ -48,6 +49,8 @@ class Context:
     sources: Path
     version: str
     authority: Callable[[], str]
+    # What is in the cluster's own storage.
+    files: Files
     # Where files can be kept.
     storages: Callable[[], Sequence[Storage]] = tuple
     # Clients of the first years read without a token.

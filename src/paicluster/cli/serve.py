@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import getpass
 import json
 import logging
@@ -13,10 +12,9 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -28,14 +26,17 @@ from paicluster.api.app import Door, build
 from paicluster.api.connections import Connection, Patience
 from paicluster.api.context import Context
 from paicluster.api.edge import Edge
+from paicluster.api.files import open_files
 from paicluster.api.sharing import VirtualClusters
 from paicluster.api.v2 import storages
 from paicluster.auth import accounts
+from paicluster.auth.home_tokens import HomeTokens
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import Tokens, new_token_row
 from paicluster.cli import leaving, unix
 from paicluster.cli.engines import engines_of, handed_over
+from paicluster.cli.lock import lock_home
 from paicluster.config.file import is_loopback
 from paicluster.config.settings import Settings, shares
 from paicluster.controller.housekeeping import Housekeeping, Keep
@@ -64,7 +65,7 @@ def run(settings: Settings) -> int:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"The home {home} cannot be made: {error.strerror}.") from error
-    with _lock(home):
+    with lock_home(home):
         listener = _listen(settings)
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -76,22 +77,6 @@ def run(settings: Settings) -> int:
                 f"The cluster cannot work in {home}: {error.strerror or error}{where}."
             ) from error
     return 0
-
-
-def _lock(home: Path) -> TextIO:
-    """One server a home: the lock is let go by the kernel, whatever happens to us."""
-    try:
-        lock = (home / "server.lock").open("a")
-        (home / "server.lock").chmod(0o600)
-    except OSError as error:
-        raise ConfigError(f"The home {home} cannot be used: {error.strerror}.") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ConfigError(
-            f"Another server is running on {home}.", hint="Stop it first, or choose another --home."
-        ) from None
-    return lock
 
 
 def _listen(settings: Settings) -> socket.socket:
@@ -122,6 +107,12 @@ def _listen(settings: Settings) -> socket.socket:
     return listener
 
 
+async def open_office(settings: Settings, work: Callable[[Door], Awaitable[None]]) -> None:
+    """The whole API for the administrator's own commands, while no server runs; the caller has the lock."""
+    with socket.socket() as nobody:
+        await _Server(settings, nobody).run(work)
+
+
 class _Server:
     def __init__(self, settings: Settings, listener: socket.socket):
         self._settings = settings
@@ -135,7 +126,8 @@ class _Server:
         if settings.external_url is None and settings.host in ("0.0.0.0", "::"):
             self._external_url = self._url.replace(host, _own_address(), 1)
 
-    async def run(self) -> None:
+    async def run(self, office: Callable[[Door], Awaitable[None]] | None = None) -> None:
+        """Until told to stop; with an ``office`` nothing is started, and only that is opened to it."""
         settings, home = self._settings, self._settings.home
         handshake = home / "server.json"
         handshake.unlink(missing_ok=True)
@@ -150,10 +142,11 @@ class _Server:
         shares(whole(engines.placed_nodes()), settings.virtual_clusters)
         store = Store.open(settings.database_file)
         keys = home / "keys"
-        tokens = Tokens.open(store, keys, settings.authentication.session_s)
+        tokens = HomeTokens.open(store, keys, settings.authentication.session_s)
         sealer = Sealer.open_keys(keys)
         user, token = self._first_user(store, tokens)
-        unix.check(settings, store.read_sync(users.count_users))
+        if office is None:
+            unix.check(settings, store.read_sync(users.count_users))
         growth = Growth()
         sources = home / "sources"
         launching = LaunchSettings(
@@ -167,6 +160,7 @@ class _Server:
         clusters = VirtualClusters(store, lambda: whole(engines.placed_nodes()), settings.virtual_clusters)
         controller = Controller(store, engines, launching, shares=clusters.shares, grace_s=settings.grace_s)
         clusters.on_change(controller.reconsider)
+        files = open_files(settings, self._external_url)
         listed = storages.of_settings(settings.storages, self._external_url)
         context = Context(
             store=store,
@@ -177,6 +171,7 @@ class _Server:
             growth=growth,
             nodes=engines.nodes,
             virtual_clusters=clusters,
+            files=files,
             storages=lambda: listed,
             anonymous_v1_reads=settings.authentication.anonymous_v1_reads,
             remove_job=lambda job_id: housekeeping.remove_job(job_id),
@@ -188,6 +183,15 @@ class _Server:
         )
         keep = Keep(settings.keep_days, settings.keep_jobs, settings.keep_mb)
         housekeeping = Housekeeping(store, engines, keep, sources, first_after_s=settings.clean_after_s)
+        if office is not None:
+            try:
+                await office(build(context))
+            finally:
+                context.edge.close()
+                files.close()
+                growth.close()
+                store.close()
+            return
         await controller.start()
         clusters.hand_over(handed_over(settings, engines))
         housekeeping.start()
@@ -198,6 +202,7 @@ class _Server:
             await housekeeping.close()
             await controller.close()
             context.edge.close()
+            files.close()
             growth.close()
             store.close()
 

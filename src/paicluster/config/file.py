@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from openpaisdk.errors import ConfigError, ProtocolError
+from openpaisdk.errors import ConfigError, ProtocolError, UsageError
 from openpaisdk.protocol.problems import MAX_PROBLEMS, Problem, did_you_mean
 from openpaisdk.protocol.text import Document, read
 from paicluster.config.sections import Authentication, EngineSettings, RequestLimits, StorageSettings
@@ -58,6 +58,18 @@ def load(file: Path) -> dict[str, Any]:
         raise ClusterFileError(file, tuple(shown), len(problems))
     # A section of which everything is commented out says nothing.
     return _fields({key: value for key, value in said.items() if value is not None}, file.parent)
+
+
+def of_options(home: str | None, config: str | None) -> dict[str, Any]:
+    """The fields of the cluster that these options name: of its file, if it has one, and its home."""
+    folder = None if home is None else Path(home).expanduser().absolute()
+    file = None if config is None else Path(config)
+    if file is None and folder is not None and (folder / NAME).is_file():
+        file = folder / NAME
+    if file is None and folder is None:
+        raise UsageError("Say where the cluster is: --home DIR, or --config FILE.")
+    fields = {} if file is None else load(file)
+    return fields if folder is None else {**fields, "home": folder}
 
 
 def settings_of(fields: Mapping[str, Any], embedded: bool = False) -> Settings:
@@ -249,6 +261,7 @@ def _storage(item: Mapping[str, Any], folder: Path) -> StorageSettings:
 
 _AUTHENTICATION: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "anonymous-v1-reads": ("anonymous_v1_reads", bool),
+    "trust-user-name": ("trust_user_name", bool),
     "session-lifetime": ("session_s", seconds),
     "longest-session": ("longest_session_s", seconds),
     "failed-logins-per-account": ("logins_per_account", lambda value: value),

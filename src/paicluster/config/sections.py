@@ -13,6 +13,8 @@ WEEK_S = 7 * 24 * 3600
 class Authentication:
     # Version 1 clients of old read without a token; never ssh information or a job's config.
     anonymous_v1_reads: bool = False
+    # In the storage a `user.name` without a token is believed, as in an HDFS without security.
+    trust_user_name: bool = False
     # How long a login holds, and the most a client may ask for.
     session_s: int = WEEK_S
     longest_session_s: int = WEEK_S

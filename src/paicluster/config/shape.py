@@ -186,6 +186,7 @@ _SECTIONS: dict[str, Node] = {
     "authentication": Fields(
         {
             "anonymous-v1-reads": Bool(),
+            "trust-user-name": Bool(),
             "session-lifetime": Duration(),
             "longest-session": Duration(),
             "failed-logins-per-account": _LIMIT,

@@ -48,6 +48,10 @@ class Storage:
     def home_of(who: Person) -> str:
         return f"/{HOMES}/{who.name}"
 
+    def knows(self, who: Person) -> bool:
+        """Whether he was welcomed already; costs nothing."""
+        return who in self._welcomed
+
     def welcome(self, who: Person) -> None:
         """Make the home of somebody and the folders of his groups. Call it before what he asks for."""
         if who in self._welcomed:

@@ -1,0 +1,71 @@
+"""Delegation tokens: ours, in Hadoop's clothes.
+
+A token lasts as long as a login does, from the beginning: renewing it tells until when, and prolongs nothing.
+"""
+
+from __future__ import annotations
+
+import time
+
+from starlette.responses import Response
+
+from openpaisdk.errors import InvalidParameters, Unauthorized
+from paicluster.api.answers import answer
+from paicluster.api.webhdfs import hadooptokens
+from paicluster.api.webhdfs.call import Call
+from paicluster.api.webhdfs.exceptions import Refused
+from paicluster.files.refusals import not_allowed
+
+_INVALID = "org.apache.hadoop.security.token.SecretManager$InvalidToken"
+_FAR = 253_402_300_799_000
+
+
+async def get_token(call: Call) -> Response:
+    """A new token for a person. An application or a job gets its own back: it may not make others."""
+    identity = call.asking.identity
+    if identity is None:
+        raise Unauthorized("Delegation Token can be issued only to somebody who shows a token.")
+    token = call.asking.token
+    if not identity.application and identity.job_id is None:
+        token = await call.context.tokens.issue(identity.username, "session", name="delegation")
+    issued, expires = _times(call, token)
+    url = hadooptokens.wrapped(
+        token, call.who.name, call.parameters.text("renewer"), issued, expires, call.files.external_url
+    )
+    return answer({"Token": {"urlString": url}})
+
+
+async def renew_token(call: Call) -> Response:
+    token = await _own(call)
+    return answer({"long": _times(call, token)[1]})
+
+
+async def cancel_token(call: Call) -> Response:
+    token = await _own(call)
+    if not await call.context.tokens.revoke(token):
+        raise Refused(_INVALID, 403, "This token cannot be cancelled: it ends with its job.")
+    return Response(None, 200)
+
+
+async def _own(call: Call) -> str:
+    """The token that is spoken of; it must be the caller's, or the caller an administrator."""
+    text = call.parameters.text("token")
+    if not text:
+        raise InvalidParameters('Required param "token" is null or empty')
+    token = hadooptokens.inner_token(text)
+    try:
+        identity = await call.context.tokens.verify(token)
+    except Unauthorized as error:
+        raise Refused(_INVALID, 403, error.message) from None
+    if identity.username != call.who.name and not call.who.admin:
+        raise not_allowed(f"{call.who.name} is not the owner of this token")
+    return token
+
+
+def _times(call: Call, token: str) -> tuple[int, int]:
+    said = call.context.tokens.payload(token) or {}
+    issued, expires = said.get("iat"), said.get("exp")
+    return (
+        int(issued * 1000) if isinstance(issued, int) else int(time.time() * 1000),
+        int(expires * 1000) if isinstance(expires, int) else _FAR,
+    )

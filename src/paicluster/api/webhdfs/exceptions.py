@@ -1,0 +1,75 @@
+"""Refusals as Hadoop's clients know them: a RemoteException with the name of a Java class."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from openpaisdk.errors import Forbidden, InvalidParameters, NotFound, PaiError, Unauthorized
+from paicluster.api.answers import answer
+from paicluster.files import refusals
+
+_ILLEGAL = ("java.lang.IllegalArgumentException", 400)
+_IO = ("java.io.IOException", 403)
+_ACCESS = ("org.apache.hadoop.security.AccessControlException", 403)
+
+_BY_CODE = {
+    refusals.NO_FILE: ("java.io.FileNotFoundException", 404),
+    refusals.NOT_ALLOWED: _ACCESS,
+    refusals.EXISTS: ("org.apache.hadoop.fs.FileAlreadyExistsException", 403),
+    refusals.NOT_EMPTY: ("org.apache.hadoop.fs.PathIsNotEmptyDirectoryException", 403),
+    refusals.NOT_A_FOLDER: ("org.apache.hadoop.fs.ParentNotDirectoryException", 403),
+    refusals.IS_A_FOLDER: ("java.io.FileNotFoundException", 404),
+    refusals.BAD_PATH: ("org.apache.hadoop.fs.InvalidPathException", 400),
+    refusals.FULL: ("org.apache.hadoop.util.DiskChecker$DiskOutOfSpaceException", 403),
+    refusals.CUT: _IO,
+    refusals.UNSUPPORTED: ("org.apache.hadoop.HadoopIllegalArgumentException", 400),
+    refusals.FAILED: _IO,
+}
+_BY_KIND: tuple[tuple[type[PaiError], tuple[str, int]], ...] = (
+    (Unauthorized, ("java.lang.SecurityException", 401)),
+    (Forbidden, _ACCESS),
+    (NotFound, ("java.io.FileNotFoundException", 404)),
+    (InvalidParameters, _ILLEGAL),
+)
+
+
+class Unsupported(InvalidParameters):
+    """An operation of WebHDFS that this storage does not have."""
+
+
+class Refused(PaiError):
+    """A refusal that has to be one particular Java exception."""
+
+    def __init__(self, java_class: str, status: int, message: str):
+        super().__init__(message, status=status)
+        self.java_class = java_class
+
+
+def remote_exception(error: PaiError) -> Response:
+    java_class, status = _java(error)
+    message = f"{error.message} {error.hint}" if error.hint else error.message
+    return answer(
+        {
+            "RemoteException": {
+                # The name of a class within a class is the inner one's.
+                "exception": java_class.rpartition(".")[2].rpartition("$")[2],
+                "javaClassName": java_class,
+                "message": message,
+            }
+        },
+        status,
+    )
+
+
+def _java(error: PaiError) -> tuple[str, int]:
+    if isinstance(error, Refused):
+        return error.java_class, error.status
+    if isinstance(error, Unsupported):
+        return "java.lang.UnsupportedOperationException", 400
+    found = _BY_CODE.get(error.code)
+    if found is not None:
+        return found
+    for kind, known in _BY_KIND:
+        if isinstance(error, kind):
+            return known
+    return "java.lang.RuntimeException", 500 if error.status < 500 else error.status

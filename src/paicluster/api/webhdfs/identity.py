@@ -1,0 +1,91 @@
+"""Who asks the storage for something: a token, a ticket, or, where the administrator says so, a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+
+from openpaisdk.errors import PaiError, Unauthorized
+from paicluster.api.audit import WHO
+from paicluster.api.context import Context, identify
+from paicluster.api.files import person_of
+from paicluster.api.webhdfs import hadooptokens, tickets
+from paicluster.api.webhdfs.exceptions import Refused
+from paicluster.api.webhdfs.parameters import Parameters
+from paicluster.auth.tokens import Identity
+from paicluster.files import Person
+from paicluster.files.refusals import not_allowed
+from paicluster.store import groups, users
+from paicluster.store.rows import Access
+
+# Hadoop's clients take the class in the middle to be what is wrong.
+_BAD_TOKEN = (
+    "Failed to obtain user group information: org.apache.hadoop.security.token.SecretManager$InvalidToken: "
+)
+_NOBODY = (
+    "Authentication required: send a token, as the header 'Authorization: Bearer <token>' "
+    "or as the parameter 'delegation'."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    person: Person
+    # The token that was shown; empty for those who came with a ticket or a name.
+    token: str = ""
+    identity: Identity | None = None
+
+
+async def who_asks(
+    request: Request, ctx: Context, parameters: Parameters, operation: str, path: str
+) -> Asking:
+    asking = await _asking(request, ctx, parameters, operation, path)
+    doas = parameters.text("doas")
+    if not doas or doas == asking.person.name:
+        return asking
+    if not asking.person.admin:
+        raise not_allowed(f"User: {asking.person.name} is not allowed to impersonate {doas}")
+    return Asking(await _known(ctx, doas, admin=True))
+
+
+async def _asking(
+    request: Request, ctx: Context, parameters: Parameters, operation: str, path: str
+) -> Asking:
+    delegation = parameters.text("delegation")
+    if delegation:
+        return await _by_token(request, ctx, hadooptokens.inner_token(delegation))
+    if "authorization" in request.headers:
+        identity = await identify(request)
+        token = request.headers["authorization"].partition(" ")[2].strip()
+        return Asking(person_of(identity), token, identity)
+    name, ticket = parameters.text("user.name"), parameters.text("ticket")
+    if ticket:
+        admin = tickets.check(ctx.tickets, ticket, operation, path, name)
+        return Asking(await _known(ctx, name, admin=admin))
+    if name and ctx.files.trust_user_name:
+        # A name that anybody can write makes nobody an administrator.
+        return Asking(await _known(ctx, name, admin=False))
+    raise Unauthorized(_NOBODY)
+
+
+async def _by_token(request: Request, ctx: Context, token: str) -> Asking:
+    try:
+        identity = await ctx.tokens.verify(token)
+    except PaiError as error:
+        raise Refused("java.lang.SecurityException", 401, _BAD_TOKEN + error.message) from None
+    request.scope[WHO] = identity
+    return Asking(person_of(identity), token, identity)
+
+
+async def _known(ctx: Context, name: str, *, admin: bool) -> Person:
+    """Somebody by his name, with his groups; administrators only where ``admin`` permits it."""
+
+    def look(conn: Connection) -> Access | None:
+        return None if users.get_user(conn, name) is None else groups.access_of(conn, name)
+
+    access = await ctx.store.read(look)
+    if access is None:
+        raise Unauthorized(f"There is no user {name!r} on this cluster.")
+    return Person(name, frozenset(access.groups), admin and access.admin)

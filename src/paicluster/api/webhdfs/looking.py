@@ -1,0 +1,89 @@
+"""Operations that look: each blocks on the disk, and gives what is to be answered as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from paicluster.api.webhdfs import shapes
+from paicluster.api.webhdfs.call import Call
+from paicluster.api.webhdfs.parameters import bad_value
+from paicluster.files import Need
+
+_BATCH = 1000
+
+
+def file_status(call: Call) -> Any:
+    entry = call.storage.status(call.path, call.who)
+    children = call.storage.count_children(call.path, call.who) if entry.folder else None
+    return {"FileStatus": shapes.file_status(entry, children)}
+
+
+def list_status(call: Call) -> Any:
+    return shapes.file_statuses(call.storage.list(call.path, call.who))
+
+
+def list_status_batch(call: Call) -> Any:
+    after = call.parameters.text("startafter")
+    return shapes.directory_listing(call.storage.list(call.path, call.who, after=after, limit=_BATCH))
+
+
+def content_summary(call: Call) -> Any:
+    return shapes.content_summary(call.storage.summary(call.path, call.who))
+
+
+def quota_usage(call: Call) -> Any:
+    return shapes.quota_usage(call.storage.summary(call.path, call.who))
+
+
+def file_checksum(call: Call) -> Any:
+    return shapes.file_checksum(*call.storage.checksum(call.path, call.who))
+
+
+def home_directory(call: Call) -> Any:
+    return {"Path": call.storage.home_of(call.who)}
+
+
+def trash_root(call: Call) -> Any:
+    return {"Path": call.storage.home_of(call.who) + "/.Trash"}
+
+
+def server_defaults(call: Call) -> Any:
+    return shapes.server_defaults()
+
+
+def acl_status(call: Call) -> Any:
+    return shapes.acl_status(call.storage.status(call.path, call.who))
+
+
+def no_attributes(call: Call) -> Any:
+    """Files here have no attributes of their own that clients could set."""
+    call.storage.status(call.path, call.who)
+    return {"XAttrs": []}
+
+
+def no_attribute_names(call: Call) -> Any:
+    call.storage.status(call.path, call.who)
+    return {"XAttrNames": "[]"}
+
+
+def block_locations(call: Call) -> Any:
+    entry = call.storage.status(call.path, call.who)
+    offset = call.parameters.number("offset", 0) or 0
+    length = call.parameters.number("length", entry.size) or 0
+    url = urlsplit(call.files.external_url)
+    return shapes.block_locations(entry, offset, length, url.hostname or "", url.netloc)
+
+
+def check_access(call: Call) -> Any:
+    wanted = call.parameters.text("fsaction")
+    letters = dict(zip("rwx", (Need.READ, Need.WRITE, Need.EXECUTE), strict=True))
+    if len(wanted) != 3 or any(
+        given not in (letter, "-") for letter, given in zip("rwx", wanted, strict=True)
+    ):
+        raise bad_value("fsaction", wanted, "is not of the form [r-][w-][x-]")
+    need = Need.NOTHING
+    for letter in wanted.replace("-", ""):
+        need |= letters[letter]
+    call.storage.check(call.path, call.who, need)
+    return None

@@ -1,0 +1,91 @@
+"""Which operation answers what."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from openpaisdk.errors import PaiError
+from paicluster.api.answers import answer
+from paicluster.api.webhdfs import changing, delegation, looking, reading, writing
+from paicluster.api.webhdfs.call import PREFIXES, Call, read_call
+from paicluster.api.webhdfs.exceptions import Unsupported, remote_exception
+from paicluster.files.refusals import not_allowed
+
+log = logging.getLogger("paicluster.api")
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+# Those that block: run in a thread, answered as JSON, or with nothing.
+_BLOCKING: dict[tuple[str, str], Callable[[Call], Any]] = {
+    ("GET", "GETFILESTATUS"): looking.file_status,
+    ("GET", "LISTSTATUS"): looking.list_status,
+    ("GET", "LISTSTATUS_BATCH"): looking.list_status_batch,
+    ("GET", "GETCONTENTSUMMARY"): looking.content_summary,
+    ("GET", "GETQUOTAUSAGE"): looking.quota_usage,
+    ("GET", "GETFILECHECKSUM"): looking.file_checksum,
+    ("GET", "GETHOMEDIRECTORY"): looking.home_directory,
+    ("GET", "GETTRASHROOT"): looking.trash_root,
+    ("GET", "GETSERVERDEFAULTS"): looking.server_defaults,
+    ("GET", "GETACLSTATUS"): looking.acl_status,
+    ("GET", "GETXATTRS"): looking.no_attributes,
+    ("GET", "LISTXATTRS"): looking.no_attribute_names,
+    ("GET", "GETFILEBLOCKLOCATIONS"): looking.block_locations,
+    ("GET", "CHECKACCESS"): looking.check_access,
+    ("PUT", "MKDIRS"): changing.make_dirs,
+    ("PUT", "RENAME"): changing.rename,
+    ("PUT", "SETPERMISSION"): changing.set_permission,
+    ("PUT", "SETOWNER"): changing.set_owner,
+    ("PUT", "SETTIMES"): changing.set_times,
+    ("PUT", "SETREPLICATION"): changing.set_replication,
+    ("POST", "CONCAT"): changing.concat,
+    ("POST", "TRUNCATE"): changing.truncate,
+    ("DELETE", "DELETE"): changing.delete,
+}
+_STREAMING: dict[tuple[str, str], Callable[[Call], Awaitable[Response]]] = {
+    ("GET", "OPEN"): reading.open_file,
+    ("PUT", "CREATE"): writing.create,
+    ("POST", "APPEND"): writing.append,
+    ("GET", "GETDELEGATIONTOKEN"): delegation.get_token,
+    ("PUT", "RENEWDELEGATIONTOKEN"): delegation.renew_token,
+    ("PUT", "CANCELDELEGATIONTOKEN"): delegation.cancel_token,
+}
+
+
+async def webhdfs(request: Request) -> Response:
+    try:
+        return await _answer(await read_call(request))
+    except PaiError as error:
+        return remote_exception(error)
+    except ClientDisconnect:
+        raise
+    except Exception as error:
+        # The path alone: tickets and tokens are in the query.
+        log.exception("%s %s failed", request.method, request.url.path)
+        return remote_exception(PaiError(f"The cluster hit an error of its own: {type(error).__name__}."))
+
+
+async def _answer(call: Call) -> Response:
+    if not call.storage.knows(call.who):
+        await call.files.run(call.storage.welcome, call.who)
+    method = "GET" if call.request.method == "HEAD" else call.request.method
+    if method != "GET" and call.files.read_only and not call.who.admin:
+        raise not_allowed("This storage is read-only.")
+    streaming = _STREAMING.get((method, call.operation))
+    if streaming is not None:
+        return await streaming(call)
+    blocking = _BLOCKING.get((method, call.operation))
+    if blocking is None:
+        raise Unsupported(f"{call.operation} by {method} is not supported")
+    value = await call.files.run(blocking, call)
+    return Response(None, 200) if value is None else answer(value)
+
+
+_METHODS = ["GET", "PUT", "POST", "DELETE"]
+ROUTES: list[tuple[str, list[str], Handler]] = [
+    (prefix + below, _METHODS, webhdfs) for prefix in PREFIXES for below in ("", "/{path:path}")
+]

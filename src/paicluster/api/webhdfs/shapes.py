@@ -1,0 +1,128 @@
+"""What WebHDFS answers, as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paicluster.files import Entry
+from paicluster.files.checksum import BLOCK_SIZE, CHUNK
+from paicluster.files.looking import Listing, Summary
+
+# The number of CRC32C among Hadoop's kinds of checksum.
+_CRC32C = 2
+
+
+def file_status(entry: Entry, children: int | None = None) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "accessTime": entry.accessed_ms,
+        "blockSize": 0 if entry.folder else BLOCK_SIZE,
+        "fileId": entry.file_id,
+        "group": entry.record.group,
+        "length": entry.size,
+        "modificationTime": entry.modified_ms,
+        "owner": entry.record.owner,
+        "pathSuffix": entry.name,
+        "permission": f"{entry.record.mode & 0o1777:o}",
+        "replication": 0 if entry.folder else 1,
+        "storagePolicy": 0,
+        "type": "DIRECTORY" if entry.folder else "FILE",
+    }
+    # Of a folder in a list it would have to be counted, and clients take its absence for "not known".
+    if children is not None or not entry.folder:
+        shown["childrenNum"] = children or 0
+    return shown
+
+
+def file_statuses(listing: Listing) -> dict[str, Any]:
+    return {"FileStatuses": {"FileStatus": [file_status(entry) for entry in listing.entries]}}
+
+
+def directory_listing(listing: Listing) -> dict[str, Any]:
+    return {
+        "DirectoryListing": {"partialListing": file_statuses(listing), "remainingEntries": listing.remaining}
+    }
+
+
+def content_summary(summary: Summary) -> dict[str, Any]:
+    return {
+        "ContentSummary": {
+            "directoryCount": summary.folders,
+            "ecPolicy": "",
+            "fileCount": summary.files,
+            "length": summary.size,
+            "quota": -1,
+            "snapshotDirectoryCount": 0,
+            "snapshotFileCount": 0,
+            "snapshotLength": 0,
+            "snapshotSpaceConsumed": 0,
+            "spaceConsumed": summary.size,
+            "spaceQuota": -1,
+            "typeQuota": {},
+        }
+    }
+
+
+def quota_usage(summary: Summary) -> dict[str, Any]:
+    return {
+        "QuotaUsage": {
+            "fileAndDirectoryCount": summary.files + summary.folders,
+            "quota": -1,
+            "spaceConsumed": summary.size,
+            "spaceQuota": -1,
+            "typeQuota": {},
+        }
+    }
+
+
+def file_checksum(algorithm: str, checksum: bytes) -> dict[str, Any]:
+    return {"FileChecksum": {"algorithm": algorithm, "bytes": checksum.hex(), "length": len(checksum)}}
+
+
+def block_locations(entry: Entry, offset: int, length: int, host: str, address: str) -> dict[str, Any]:
+    """Every block of a file is on this one machine."""
+    first, last = offset // BLOCK_SIZE, min(offset + length, entry.size)
+    blocks = [
+        {
+            "cachedHosts": [],
+            "corrupt": False,
+            "hosts": [host],
+            "length": min(BLOCK_SIZE, entry.size - start),
+            "names": [address],
+            "offset": start,
+            "storageIds": [],
+            "storageTypes": ["DISK"],
+            "topologyPaths": [f"/default-rack/{address}"],
+        }
+        for start in range(first * BLOCK_SIZE, last, BLOCK_SIZE)
+    ]
+    return {"BlockLocations": {"BlockLocation": blocks}}
+
+
+def acl_status(entry: Entry) -> dict[str, Any]:
+    return {
+        "AclStatus": {
+            "entries": [],
+            "group": entry.record.group,
+            "owner": entry.record.owner,
+            "permission": f"{entry.record.mode & 0o1777:o}",
+            "stickyBit": bool(entry.record.mode & 0o1000),
+        }
+    }
+
+
+def server_defaults() -> dict[str, Any]:
+    return {
+        "FsServerDefaults": {
+            "blockSize": BLOCK_SIZE,
+            "bytesPerChecksum": CHUNK,
+            "checksumType": _CRC32C,
+            "defaultStoragePolicyId": 0,
+            "encryptDataTransfer": False,
+            "fileBufferSize": 4096,
+            "keyProviderUri": "",
+            "replication": 1,
+            # What is deleted is deleted.
+            "trashInterval": 0,
+            "writePacketSize": 65536,
+        }
+    }
