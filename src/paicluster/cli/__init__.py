@@ -15,6 +15,10 @@ _COMMANDS = {
     "init": ("init", "init_options", "init", "write the file that describes a new cluster"),
     "check-config": ("init", "check_options", "check", "say what is wrong with a cluster's file"),
     "serve": ("serving", "options", "", "run the cluster in the foreground"),
+    "user": ("users", "family", "", "make, list, change and remove users"),
+    "group": ("groups", "family", "", "groups of users and what they permit"),
+    "vc": ("clusters", "family", "", "virtual clusters, the shares of the whole"),
+    "token": ("tokens", "family", "", "who is logged in, and taking that back"),
     "backup": ("backup", "backup_options", "backup", "save a cluster to a file, also while it runs"),
     "restore": ("backup", "restore_options", "restore", "put a saved cluster into a new home"),
 }
@@ -37,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, (module, options, _, summary) in _COMMANDS.items():
         one = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
         if words[:1] == [name]:
-            getattr(importlib.import_module(f"paicluster.cli.{module}"), options)(one)
+            found = getattr(importlib.import_module(f"paicluster.cli.{module}"), options)
+            (found.options if options == "family" else found)(one)
     arguments = parser.parse_args(words)
     if arguments.command is None:
         parser.print_help()
@@ -54,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    module, _, function, _ = _COMMANDS[arguments.command]
+    module, options, function, _ = _COMMANDS[arguments.command]
     if arguments.command == "serve":
         from paicluster.cli import serving
 
@@ -63,6 +68,7 @@ def _run(arguments: argparse.Namespace) -> int:
         from paicluster.cli import serve
 
         return serve.run(settings)
-    run = getattr(importlib.import_module(f"paicluster.cli.{module}"), function)
+    found = importlib.import_module(f"paicluster.cli.{module}")
+    run = found.family.run if options == "family" else getattr(found, function)
     status: int = run(arguments)
     return status

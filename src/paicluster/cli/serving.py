@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
-from typing import Any
 
-from openpaisdk.errors import UsageError
 from paicluster.config import file as cluster_file
 from paicluster.config.settings import Settings, virtual_clusters
 
@@ -92,7 +89,7 @@ _SAME = (
 
 def settings(arguments: argparse.Namespace) -> Settings:
     """What is usual, under what the file says, under what the command line says; checked."""
-    fields = _of_file(arguments)
+    fields = cluster_file.of_options(arguments.home, arguments.config)
     for name, field in (*((name, name) for name in _SAME), *_FIELDS.items()):
         value = getattr(arguments, name)
         if value is not None:
@@ -104,16 +101,3 @@ def settings(arguments: argparse.Namespace) -> Settings:
     if arguments.virtual_cluster:
         fields["virtual_clusters"] = virtual_clusters(arguments.virtual_cluster)
     return cluster_file.settings_of(fields, arguments.embedded).check()
-
-
-def _of_file(arguments: argparse.Namespace) -> dict[str, Any]:
-    home = None if arguments.home is None else Path(arguments.home).expanduser().absolute()
-    file = None if arguments.config is None else Path(arguments.config)
-    if file is None and home is not None and (home / cluster_file.NAME).is_file():
-        file = home / cluster_file.NAME
-    if file is None and home is None:
-        raise UsageError("Say where the cluster is: --home DIR, or --config FILE.")
-    fields = {} if file is None else cluster_file.load(file)
-    if home is not None:
-        fields["home"] = home
-    return fields

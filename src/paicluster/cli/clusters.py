@@ -1,0 +1,114 @@
+"""`paicluster vc`: virtual clusters, the shares of the whole."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from openpaisdk.errors import Conflict, NotFound, UsageError
+from paicluster.cli.families import Family
+from paicluster.cli.office import Office, path
+from paicluster.cli.printing import output_option, show
+
+_COLUMNS = {
+    "VC": "name",
+    "PERCENT": "capacity",
+    "GPUS": "gpus",
+    "CORES": "cpus",
+    "MEMORY MB": "memory",
+    "IN USE %": "usedCapacity",
+}
+
+family = Family(
+    "vc",
+    "Virtual clusters: shares of the cluster, of which `default` has the rest. Those that the file of the\n"
+    "cluster describes are removed there. It does not matter whether the server runs.",
+    "  paicluster vc add lab --capacity 25 --home ./cluster\n"
+    "  paicluster vc set lab --capacity 50 --home ./cluster\n"
+    "  paicluster vc set lab --stop --home ./cluster\n"
+    "  paicluster vc list --home ./cluster -o json",
+)
+
+
+def _capacity(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument(
+        "--capacity", type=float, required=required, metavar="PERCENT", help="its part of the cluster"
+    )
+    parser.add_argument("--most", type=float, metavar="PERCENT", help="what it may grow to")
+
+
+@family.command("add", "make a virtual cluster")
+def _add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="VC", help="letters, digits and '_'")
+    _capacity(parser, required=True)
+
+
+@family.does("add")
+def add(office: Office, arguments: argparse.Namespace) -> None:
+    if arguments.name in office.ask("GET", path("virtual-clusters")):
+        raise Conflict(
+            f"There is a virtual cluster {arguments.name} already.", hint="`paicluster vc set` changes it."
+        )
+    _put(office, arguments)
+    print(f"Made virtual cluster {arguments.name}.")
+
+
+def _put(office: Office, arguments: argparse.Namespace) -> None:
+    body = {"vcCapacity": arguments.capacity}
+    if arguments.most is not None:
+        body["vcMaxCapacity"] = arguments.most
+    office.ask("PUT", path("virtual-clusters", arguments.name), body)
+
+
+@family.command("list", "show the virtual clusters")
+def _list(parser: argparse.ArgumentParser) -> None:
+    output_option(parser)
+
+
+@family.does("list")
+def list_clusters(office: Office, arguments: argparse.Namespace) -> None:
+    found: dict[str, dict[str, Any]] = office.ask("GET", path("virtual-clusters"))
+    rows = []
+    for name, cluster in found.items():
+        total = cluster["resourcesTotal"]
+        amounts = {"gpus": total["gpu"], "cpus": total["cpu"], "memory": total["memory"]}
+        rows.append(
+            {"name": name, **cluster} if arguments.output == "json" else {"name": name, **cluster, **amounts}
+        )
+    show(rows, _COLUMNS, arguments.output)
+
+
+@family.command("set", "change a virtual cluster")
+def _set(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="VC")
+    _capacity(parser, required=False)
+    status = parser.add_mutually_exclusive_group()
+    status.add_argument("--stop", action="store_const", const="stopped", dest="status", help="no new jobs")
+    status.add_argument("--start", action="store_const", const="running", dest="status", help="jobs again")
+
+
+@family.does("set")
+def change(office: Office, arguments: argparse.Namespace) -> None:
+    if arguments.capacity is None and arguments.status is None:
+        raise UsageError("Say what to change: --capacity, --stop or --start.")
+    if arguments.name not in office.ask("GET", path("virtual-clusters")):
+        raise NotFound(
+            f"There is no virtual cluster {arguments.name}.", hint="`paicluster vc list` shows them."
+        )
+    if arguments.capacity is not None:
+        _put(office, arguments)
+    if arguments.status is not None:
+        body = {"vcStatus": arguments.status}
+        office.ask("PUT", path("virtual-clusters", arguments.name, "status"), body)
+    print(f"Changed virtual cluster {arguments.name}.")
+
+
+@family.command("remove", "remove a virtual cluster; its share goes back to default")
+def _remove(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="VC")
+
+
+@family.does("remove")
+def remove(office: Office, arguments: argparse.Namespace) -> None:
+    office.ask("DELETE", path("virtual-clusters", arguments.name))
+    print(f"Removed virtual cluster {arguments.name}.")

@@ -1,0 +1,157 @@
+"""`paicluster group`: who belongs together, and what that permits."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from openpaisdk.errors import UsageError
+from paicluster.cli.families import Family
+from paicluster.cli.office import Office, path
+from paicluster.cli.printing import output_option, show
+
+_COLUMNS = {
+    "GROUP": "groupname",
+    "ADMIN": "admin",
+    "VIRTUAL CLUSTERS": "virtualClusters",
+    "STORAGES": "storageConfigs",
+    "DESCRIPTION": "description",
+}
+_LISTS = {"vc": "virtualClusters", "storage": "storageConfigs"}
+
+family = Family(
+    "group",
+    "Groups of users. It does not matter whether the cluster's server runs.",
+    "  paicluster group add vision --home ./cluster --vc lab --storage data\n"
+    "  paicluster group join vision alice bob --home ./cluster\n"
+    "  paicluster group grant vision --no-vc lab --home ./cluster\n"
+    "  paicluster group members vision --home ./cluster -o json",
+)
+
+
+def _rights(parser: argparse.ArgumentParser, *, taking: bool) -> None:
+    for name, what in (("vc", "virtual cluster"), ("storage", "storage")):
+        options = dict.fromkeys((f"--{name}", *([f"--no-{name}"] if taking else [])))
+        for option in options:
+            verb = "no longer use" if option.startswith("--no-") else "may use"
+            parser.add_argument(
+                option,
+                action="append",
+                default=[],
+                metavar=name.upper(),
+                help=f"its members {verb} this {what}",
+            )
+
+
+@family.command("add", "make a group")
+def _add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="GROUP", help="letters, digits and '_'")
+    parser.add_argument("--description", default="", metavar="TEXT")
+    parser.add_argument("--admin", action="store_true", help="its members may do everything")
+    _rights(parser, taking=False)
+
+
+@family.does("add")
+def add(office: Office, arguments: argparse.Namespace) -> None:
+    acls = {"admin": arguments.admin, **{key: getattr(arguments, name) for name, key in _LISTS.items()}}
+    body = {"groupname": arguments.name, "extension": {"acls": acls}}
+    if arguments.description:
+        body["description"] = arguments.description
+    office.ask("POST", path("groups"), body)
+    print(f"Made group {arguments.name}.")
+
+
+@family.command("list", "show what groups there are")
+def _list(parser: argparse.ArgumentParser) -> None:
+    output_option(parser)
+
+
+@family.does("list")
+def list_groups(office: Office, arguments: argparse.Namespace) -> None:
+    found: list[dict[str, Any]] = office.ask("GET", path("groups"))
+    show(
+        found if arguments.output == "json" else [_flat(group) for group in found],
+        _COLUMNS,
+        arguments.output,
+    )
+
+
+def _flat(group: dict[str, Any]) -> dict[str, Any]:
+    return {**group, **group.get("extension", {}).get("acls", {})}
+
+
+@family.command("members", "show who is in a group")
+def _members(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="GROUP")
+    output_option(parser)
+
+
+@family.does("members")
+def members(office: Office, arguments: argparse.Namespace) -> None:
+    office.ask("GET", path("groups", arguments.name))
+    found = office.ask("GET", path("groups", arguments.name, "userlist"))
+    show(found, {"USER": "username", "ADMIN": "clusterAdmin"}, arguments.output)
+
+
+@family.command("join", "take users into a group")
+def _join(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="GROUP")
+    parser.add_argument("users", metavar="USER", nargs="+")
+
+
+@family.does("join")
+def join(office: Office, arguments: argparse.Namespace) -> None:
+    for user in arguments.users:
+        office.ask("PUT", path("users", user, "group"), {"groupname": arguments.name})
+        print(f"User {user} is in group {arguments.name}.")
+
+
+@family.command("leave", "take users out of a group")
+def _leave(parser: argparse.ArgumentParser) -> None:
+    _join(parser)
+
+
+@family.does("leave")
+def leave(office: Office, arguments: argparse.Namespace) -> None:
+    office.ask("GET", path("groups", arguments.name))
+    for user in arguments.users:
+        office.ask("DELETE", path("users", user, "group"), {"groupname": arguments.name})
+        print(f"User {user} is no longer in group {arguments.name}.")
+
+
+@family.command("grant", "change what being in a group permits")
+def _grant(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="GROUP")
+    admin = parser.add_mutually_exclusive_group()
+    admin.add_argument("--admin", action="store_true", default=None, help="its members may do everything")
+    admin.add_argument("--no-admin", action="store_false", dest="admin", help="not any more")
+    _rights(parser, taking=True)
+
+
+@family.does("grant")
+def grant(office: Office, arguments: argparse.Namespace) -> None:
+    changes = [getattr(arguments, f"{no}{name}") for name in _LISTS for no in ("", "no_")]
+    if arguments.admin is None and not any(changes):
+        raise UsageError(
+            "Say what to change.", hint="--vc, --storage, --admin, or one of these with --no- before."
+        )
+    extension = office.ask("GET", path("groups", arguments.name)).get("extension", {})
+    acls = dict(extension.get("acls", {}))
+    for name, key in _LISTS.items():
+        wanted = dict.fromkeys([*acls.get(key, []), *getattr(arguments, name)])
+        acls[key] = [one for one in wanted if one not in getattr(arguments, f"no_{name}")]
+    if arguments.admin is not None:
+        acls["admin"] = arguments.admin
+    office.ask("PUT", path("groups", arguments.name, "extension"), {"extension": {**extension, "acls": acls}})
+    show([_flat(office.ask("GET", path("groups", arguments.name)))], _COLUMNS, "table")
+
+
+@family.command("remove", "remove a group; its members stay users")
+def _remove(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="GROUP")
+
+
+@family.does("remove")
+def remove(office: Office, arguments: argparse.Namespace) -> None:
+    office.ask("DELETE", path("groups", arguments.name))
+    print(f"Removed group {arguments.name}.")

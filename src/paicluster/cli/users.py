@@ -1,0 +1,128 @@
+"""`paicluster user`: who may use the cluster."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from openpaisdk.errors import UsageError
+from paicluster.cli.families import Family
+from paicluster.cli.office import Office, path
+from paicluster.cli.printing import output_option, show
+
+_COLUMNS = {
+    "USER": "username",
+    "ADMIN": "admin",
+    "GROUPS": "grouplist",
+    "VIRTUAL CLUSTERS": "virtualCluster",
+    "EMAIL": "email",
+}
+
+family = Family(
+    "user",
+    "Users of a cluster. It does not matter whether its server runs.",
+    "  paicluster user add alice --home ./cluster --vc lab\n"
+    '  echo "$PASSWORD" | paicluster user passwd alice --home ./cluster\n'
+    "  paicluster user grant alice --admin --home ./cluster\n"
+    "  paicluster user list --home ./cluster -o json",
+)
+
+
+@family.command("add", "make a user; the password is asked for, or read from the standard input")
+def _add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="USER", help="letters, digits, '.', '-' and '_'")
+    parser.set_defaults(wants_password=True)
+    parser.add_argument("--email", default="", metavar="ADDRESS")
+    parser.add_argument("--admin", action="store_true", help="who may do everything")
+    parser.add_argument(
+        "--vc", action="append", default=[], metavar="VC", help="may use this virtual cluster"
+    )
+
+
+@family.does("add")
+def add(office: Office, arguments: argparse.Namespace) -> None:
+    body = {
+        "username": arguments.name,
+        "password": arguments.password,
+        "admin": arguments.admin,
+        "virtualCluster": arguments.vc,
+    }
+    if arguments.email:
+        body["email"] = arguments.email
+    office.ask("POST", path("users"), body)
+    print(f"Made user {arguments.name}.")
+
+
+@family.command("list", "show who there is")
+def _list(parser: argparse.ArgumentParser) -> None:
+    output_option(parser)
+
+
+@family.does("list")
+def list_users(office: Office, arguments: argparse.Namespace) -> None:
+    found: list[dict[str, Any]] = office.ask("GET", path("users"))
+    rows = [{key: value for key, value in user.items() if key != "extension"} for user in found]
+    show(rows, _COLUMNS, arguments.output)
+
+
+@family.command("passwd", "give a user a new password, which ends his sessions")
+def _passwd(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="USER")
+    parser.set_defaults(wants_password=True)
+
+
+@family.does("passwd")
+def passwd(office: Office, arguments: argparse.Namespace) -> None:
+    _must_exist(office, arguments.name)
+    data = {"username": arguments.name, "password": arguments.password}
+    office.ask("PUT", path("users"), {"patch": True, "data": data})
+    print(f"User {arguments.name} has a new password.")
+
+
+@family.command("remove", "remove a user; what he ran stays")
+def _remove(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="USER")
+
+
+@family.does("remove")
+def remove(office: Office, arguments: argparse.Namespace) -> None:
+    office.ask("DELETE", path("users", arguments.name))
+    print(f"Removed user {arguments.name}.")
+
+
+@family.command("grant", "change what a user may do")
+def _grant(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="USER")
+    admin = parser.add_mutually_exclusive_group()
+    admin.add_argument("--admin", action="store_true", default=None, help="make him an administrator")
+    admin.add_argument("--no-admin", action="store_false", dest="admin", help="take that from him")
+    for option, verb in (("--vc", "let him use"), ("--no-vc", "no longer let him use")):
+        parser.add_argument(
+            option, action="append", default=[], metavar="VC", help=f"{verb} this virtual cluster"
+        )
+    parser.add_argument("--group", action="append", default=[], metavar="GROUP", help="take him into it")
+    parser.add_argument("--no-group", action="append", default=[], metavar="GROUP", help="and out of it")
+
+
+@family.does("grant")
+def grant(office: Office, arguments: argparse.Namespace) -> None:
+    name = arguments.name
+    given = (arguments.vc, arguments.no_vc, arguments.group, arguments.no_group)
+    if arguments.admin is None and not any(given):
+        raise UsageError(
+            "Say what to change.", hint="--admin, --vc, --group, or one of these with --no- before."
+        )
+    _must_exist(office, name)
+    # Who may use a virtual cluster is in the group of its name.
+    for group in (*arguments.vc, *arguments.group):
+        office.ask("PUT", path("users", name, "group"), {"groupname": group})
+    for group in (*arguments.no_vc, *arguments.no_group):
+        office.ask("DELETE", path("users", name, "group"), {"groupname": group})
+    if arguments.admin is not None:
+        office.ask("PUT", path("users", name, "admin"), {"admin": arguments.admin})
+    now = office.ask("GET", path("users", name))
+    show([now], _COLUMNS, "table")
+
+
+def _must_exist(office: Office, name: str) -> None:
+    office.ask("GET", path("users", name))
