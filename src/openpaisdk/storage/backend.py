@@ -86,6 +86,23 @@ class Incoming:
         self.close()
 
 
+class Handover:
+    """The way through the kernel to a cluster on this machine (see ``handover``)."""
+
+    def open(self, path: str, shown: str) -> Outgoing:
+        raise NotImplementedError
+
+    def begin(self, about: dict[str, object]) -> tuple[int, dict[str, object]]:
+        """A descriptor to write to, and what the cluster has already."""
+        raise NotImplementedError
+
+    def mark(self, upload: str, offset: int, length: int) -> None:
+        raise NotImplementedError
+
+    def finish(self, upload: str, said: dict[str, object]) -> None:
+        raise NotImplementedError
+
+
 class Backend:
     """A storage. What one kind cannot do better has its plain way here."""
 

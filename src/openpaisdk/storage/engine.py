@@ -213,7 +213,6 @@ class Engine:
         return self.source.fetch_pack(self.plan.source, [path for path, _ in batch])
 
     def _unpack(self, pack: bytes, wanted: dict[str, Facts]) -> None:
-        place = getattr(self.target, "place")  # noqa: B009
         for record in records.unpacked(pack):
             if record.name not in wanted:
                 continue  # nobody asked for it: a server does not choose where on this machine it writes
@@ -224,7 +223,7 @@ class Engine:
             if of_bytes(record.content, ALGORITHMS[record.algorithm]) != record.digest:
                 raise ConnectionFailed(f"{record.name} was damaged on its way.")
             try:
-                place(self._there(record.name), record.content, record.mtime_ns, record.mode)
+                self.target.place(self._there(record.name), record.content, record.mtime_ns, record.mode)
             except PaiError as e:
                 self._fail(record.name, e)
 
@@ -352,11 +351,10 @@ class _Large:
 
     def _move(self, offset: int, length: int) -> None:
         source, target = self.outgoing.fileno(), self.incoming.fileno()
-        if source >= 0 and target >= 0 and hasattr(os, "copy_file_range") and length:
-            if self._copied(source, target, offset, length):
-                self.incoming.mark(offset, length)
-                self.engine._done(0, length)
-                return
+        if min(source, target) >= 0 and length and self._copied(source, target, offset, length):
+            self.incoming.mark(offset, length)
+            self.engine._done(0, length)
+            return
         self.incoming.put(offset, length, lambda: self._counted(offset, length))
 
     def _counted(self, offset: int, length: int) -> Iterator[bytes | memoryview]:

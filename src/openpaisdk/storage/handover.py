@@ -13,7 +13,7 @@ import sys
 import threading
 
 from openpaisdk.errors import ConnectionFailed, Forbidden, NotFound, PaiError, Unauthorized
-from openpaisdk.storage.backend import CHUNK, Outgoing, changed, key_of
+from openpaisdk.storage.backend import CHUNK, Handover, Outgoing, changed, key_of
 
 assert sys.platform == "linux"
 
@@ -27,19 +27,19 @@ LIMIT = 60.0
 _BY_STATUS: dict[int, type[PaiError]] = {401: Unauthorized, 403: Forbidden, 404: NotFound}
 
 
-def meet(backend: Fast) -> Handover | None:
+def meet(backend: Fast) -> Conversation | None:
     """Go to where the cluster waits; None when it cannot be reached there (another network namespace)."""
     try:
         said = backend._answer_of(backend._ask("POST", LOCAL, {}, b""), "the way through the kernel")
     except PaiError:
         return None
     try:
-        return Handover(said)
+        return Conversation(said)
     except (OSError, PaiError):
         return None
 
 
-class Handover:
+class Conversation(Handover):
     """One conversation with the cluster, shared by all threads: each asks and waits for its answer."""
 
     def __init__(self, said: dict[str, object]):

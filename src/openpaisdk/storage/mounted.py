@@ -132,7 +132,7 @@ class Mounted(Backend):
                 os.makedirs(folder, exist_ok=True)
                 fd = os.open(aside, flags, mode & 0o777 & ~self.umask | 0o200)
             try:
-                os.write(fd, content) if len(content) < CHUNK else _write_all(fd, memoryview(content), 0)
+                os.write(fd, content) if len(content) < CHUNK else write_all(fd, memoryview(content), 0)
                 if sys.platform != "win32":
                     os.utime(fd, ns=(mtime_ns, mtime_ns))
             finally:
@@ -260,7 +260,7 @@ class LocalIncoming(Incoming):
         try:
             for chunk in chunks():
                 made.update(chunk)
-                _write_all(self.fd, memoryview(chunk), at)
+                write_all(self.fd, memoryview(chunk), at)
                 at += len(chunk)
             if length >= 0 and at != offset + length:
                 raise changed(self.what, "was cut")
@@ -384,7 +384,7 @@ if sys.platform == "win32":
         buffer[: len(data)] = data
         return len(data)
 
-    def _write_all(fd: int, data: memoryview, offset: int) -> None:
+    def write_all(fd: int, data: memoryview, offset: int) -> None:
         with _positions:
             os.lseek(fd, offset, os.SEEK_SET)
             while len(data):
@@ -395,7 +395,7 @@ else:
     def _read_into(fd: int, buffer: memoryview, offset: int) -> int:
         return os.preadv(fd, [buffer], offset)
 
-    def _write_all(fd: int, data: memoryview, offset: int) -> None:
+    def write_all(fd: int, data: memoryview, offset: int) -> None:
         while len(data):
             wrote = os.pwrite(fd, data, offset)
             data = data[wrote:]

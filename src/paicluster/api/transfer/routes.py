@@ -1,0 +1,263 @@
+"""The routes of `/api/v2/transfer`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from openpaisdk.errors import InvalidParameters, PaiError
+from openpaisdk.parcels import hashing
+from openpaisdk.parcels.records import COUNT, LARGEST
+from paicluster.api.answers import answer, body_of, encode, whole_number
+from paicluster.api.context import context, identify
+from paicluster.api.files import Files, person_of
+from paicluster.api.transfer import packing, trees
+from paicluster.api.transfer.receiving import receive_part
+from paicluster.api.transfer.uploads import BOOT_ID, About, Upload, Uploads
+from paicluster.api.transfer.window import Window
+from paicluster.files import Person, Storage
+
+Handler = Callable[[Request], Awaitable[Response]]
+T = TypeVar("T")
+
+VERSION = 1
+_CHUNK = 1 << 20
+_BYTES = "application/octet-stream"
+_BASE = "/api/v2/transfer"
+
+
+class Transfers:
+    """What is kept of the transfers of one storage."""
+
+    def __init__(self, storage: Storage):
+        self.uploads = Uploads(storage)
+        self.window = Window(storage, self.uploads)
+
+
+_kept: WeakKeyDictionary[Storage, Transfers] = WeakKeyDictionary()
+
+
+async def _asked(request: Request) -> tuple[Files, Transfers, Person]:
+    """Who asks, and where the files are."""
+    who = person_of(await identify(request))
+    files = context(request).files
+    storage = files.storage
+    kept = _kept.get(storage)
+    if kept is None:
+        kept = _kept[storage] = Transfers(storage)
+    await files.run(storage.welcome, who)
+    return files, kept, who
+
+
+async def offer(request: Request) -> Response:
+    """What this server can do for whoever moves files."""
+    files, _, who = await _asked(request)
+    disk = os.fstatvfs(files.storage.tree.fd)
+    return answer(
+        {
+            "version": VERSION,
+            "hashes": list(hashing.ALGORITHMS),
+            "boot": BOOT_ID,
+            "free": disk.f_bavail * disk.f_frsize,
+            "home": files.storage.home_of(who),
+            "url": f"{files.external_url}/webhdfs",
+        }
+    )
+
+
+async def tree(request: Request) -> Response:
+    files, _, who = await _asked(request)
+    lines = trees.lines(files.storage, _path(request), who)
+    first = await files.run(_some, lines)
+    return StreamingResponse(_all(files, first, lines), media_type="application/x-ndjson")
+
+
+def _some(lines: Iterator[bytes]) -> bytes:
+    """As many lines as are worth a message. A refusal before the first is an answer of its own."""
+    out: list[bytes] = []
+    size = 0
+    for line in lines:
+        out.append(line)
+        size += len(line)
+        if size >= 1 << 18:
+            break
+    return b"".join(out)
+
+
+async def _all(files: Files, first: bytes, lines: Iterator[bytes]) -> AsyncIterator[bytes]:
+    block = first
+    while block:
+        yield block
+        try:
+            block = await files.run(_some, lines)
+        except PaiError as error:
+            yield encode({"code": error.code, "message": error.message, "hint": error.hint}) + b"\n"
+            return
+
+
+async def read_file(request: Request) -> Response:
+    """A range of a file; after its bytes comes their hash."""
+    files, _, who = await _asked(request)
+    query = request.query_params
+    offset = whole_number(query.get("offset"), "offset", 0)
+    algorithm = query.get("hash") or hashing.XXH3
+    made = hashing.maker(algorithm)()
+    opened = await files.run(files.storage.open_read, _path(request), who)
+    try:
+        size = opened.entry.size
+        length = min(whole_number(query.get("length"), "length", size), max(0, size - offset))
+        status = os.fstat(opened.fd)
+        headers = {
+            "content-length": str(length + hashing.SIZE),
+            "x-pai-size": str(size),
+            "x-pai-mtime": str(status.st_mtime_ns),
+            "x-pai-mode": f"{opened.entry.record.mode:o}",
+        }
+    except BaseException:
+        os.close(opened.fd)
+        raise
+    return StreamingResponse(
+        _content(files, opened.fd, offset, length, made), headers=headers, media_type=_BYTES
+    )
+
+
+async def _content(
+    files: Files, fd: int, offset: int, length: int, made: hashing.Hash
+) -> AsyncIterator[bytes]:
+    """The disk reads the next block while the network takes this one."""
+
+    def block(at: int, most: int) -> bytes:
+        data = os.pread(fd, most, at)
+        made.update(data)
+        return data
+
+    loop = asyncio.get_running_loop()
+    ahead: asyncio.Future[bytes] | None = None
+    try:
+        while length > 0:
+            data = await (ahead or loop.run_in_executor(files.threads, block, offset, min(_CHUNK, length)))
+            ahead = None
+            if not data:
+                return  # it became shorter: the length that was announced is not kept, so it counts as cut
+            offset += len(data)
+            length -= len(data)
+            if length > 0:
+                ahead = loop.run_in_executor(files.threads, block, offset, min(_CHUNK, length))
+            yield data
+        yield made.digest()
+    finally:
+        if ahead is not None:
+            await asyncio.wait([ahead])
+        os.close(fd)
+
+
+class _Wanted(msgspec.Struct):
+    path: str
+    names: list[str]
+    hash: str = hashing.XXH3
+
+
+async def fetch(request: Request) -> Response:
+    files, _, who = await _asked(request)
+    wanted = _decoded(await body_of(request), _Wanted)
+    hashing.maker(wanted.hash)
+    if len(wanted.names) > COUNT:
+        raise InvalidParameters(f"At most {COUNT} files are fetched at once.")
+    blocks = packing.fetch(files.storage, who, wanted.path, wanted.names, wanted.hash)
+
+    async def send() -> AsyncIterator[bytes]:
+        while block := await files.run(next, blocks, b""):
+            yield block
+
+    return StreamingResponse(send(), media_type=_BYTES)
+
+
+async def store(request: Request) -> Response:
+    files, _, who = await _asked(request)
+    pack = await body_of(request, LARGEST)
+    problems = await files.run(packing.store, files.storage, who, _path(request), pack)
+    return answer({"problems": problems})
+
+
+async def begin(request: Request) -> Response:
+    files, kept, who = await _asked(request)
+    about = _decoded(await body_of(request, 1 << 16), About)
+    upload = await files.run(kept.uploads.begin, about, who)
+    return answer(described(upload))
+
+
+def described(upload: Upload) -> dict[str, object]:
+    """What a client is told when it begins: what has arrived already. The kernel's copies have no hash."""
+    have = {str(at): "" if said.startswith("boot-") else said for at, (_, said) in upload.have.items()}
+    return {"id": upload.id, "have": have}
+
+
+async def put_part(request: Request) -> Response:
+    files, kept, who = await _asked(request)
+    upload = await files.run(kept.uploads.get, request.path_params["upload"], who)
+    offset = whole_number(request.query_params.get("offset"), "offset", 0, largest=1 << 60)
+    await receive_part(request, files, upload, offset)
+    return answer({})
+
+
+class _Finish(msgspec.Struct):
+    size: int
+    mtime: int = 0
+    digest: str = ""
+
+
+async def finish(request: Request) -> Response:
+    files, kept, who = await _asked(request)
+    said = _decoded(await body_of(request, 1 << 16), _Finish)
+    upload = request.path_params["upload"]
+    await files.run(kept.uploads.finish, upload, who, said.size, said.mtime, said.digest)
+    return answer({})
+
+
+async def drop(request: Request) -> Response:
+    files, kept, who = await _asked(request)
+    await files.run(kept.uploads.drop, request.path_params["upload"], who)
+    return answer({})
+
+
+async def hand_over(request: Request) -> Response:
+    """Where on this machine open files are handed over, and a ticket that is good once."""
+    _, kept, who = await _asked(request)
+    return answer(kept.window.ticket_for(who))
+
+
+def _path(request: Request) -> str:
+    path = request.query_params.get("path", "")
+    if not path:
+        raise InvalidParameters('"path" is missing.')
+    return path
+
+
+def _decoded(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise InvalidParameters(f"The request is not one we know: {error}.") from None
+
+
+ROUTES: list[tuple[str, list[str], Handler]] = [
+    (_BASE, ["GET"], offer),
+    (_BASE + "/tree", ["GET"], tree),
+    (_BASE + "/file", ["GET"], read_file),
+    (_BASE + "/fetch", ["POST"], fetch),
+    (_BASE + "/pack", ["POST"], store),
+    (_BASE + "/uploads", ["POST"], begin),
+    (_BASE + "/uploads/{upload}", ["PUT"], put_part),
+    (_BASE + "/uploads/{upload}", ["DELETE"], drop),
+    (_BASE + "/uploads/{upload}/finish", ["POST"], finish),
+    (_BASE + "/local", ["POST"], hand_over),
+]
+
+__all__ = ["ROUTES"]

@@ -1,0 +1,79 @@
+"""A whole tree as lines of JSON, one a folder, in the order in which clients compare them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+
+from paicluster.api.answers import encode
+from paicluster.files import Need, Person, Storage
+from paicluster.files.paths import OWN
+from paicluster.files.refusals import disk_errors, not_a_folder
+from paicluster.files.tree import Node, Tree, open_folder
+
+_LOOK_IN = Need.READ | Need.EXECUTE
+
+
+def lines(storage: Storage, path: str, who: Person) -> Iterator[bytes]:
+    """`{"p": way, "f": {name: [size, mtime in ns, 0]}, "d": [names]}`; the last line counts the others.
+
+    The mode of a file is not told: it would double the cost of a tree, and comparing needs none.
+    """
+    tree = storage.tree
+    count = 0
+    with disk_errors(path), tree.find(path, who) as spot:
+        node = spot.there()
+        if not node.folder:
+            raise not_a_folder(path)
+        for line in _walk(tree, node, "", who):
+            count += 1
+            yield line
+    yield encode({"end": count}) + b"\n"
+
+
+def _walk(tree: Tree, node: Node, way: str, who: Person) -> Iterator[bytes]:
+    node.refuse_unless(who, _LOOK_IN)
+    files: dict[str, tuple[int, int, int]] = {}
+    folders: list[str] = []
+    fd = open_folder(node)
+    try:
+        with os.scandir(fd) as found:
+            for item in found:
+                name = item.name
+                if item.is_dir(follow_symlinks=False):
+                    if node.names or name != OWN:
+                        folders.append(name)
+                    continue
+                try:
+                    status = item.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                if stat.S_ISREG(status.st_mode):
+                    files[name] = (status.st_size, status.st_mtime_ns, 0)
+    finally:
+        os.close(fd)
+    folders = sorted(name for name in folders if _is_text(name))
+    try:
+        line = encode({"p": way, "f": files, "d": folders})
+    except UnicodeEncodeError:
+        line = encode({"p": way, "f": {n: f for n, f in files.items() if _is_text(n)}, "d": folders})
+    yield line + b"\n"
+    for name in folders:
+        child = tree.child(node, name)
+        if child is None:
+            continue
+        try:
+            if child.folder:
+                yield from _walk(tree, child, f"{way}/{name}" if way else name, who)
+        finally:
+            os.close(child.fd)
+
+
+def _is_text(name: str) -> bool:
+    """Whether clients can name it at all."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

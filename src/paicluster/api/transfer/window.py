@@ -1,0 +1,141 @@
+"""A window for whoever is on this machine: open files are handed over through a Unix socket, never paths.
+
+Who stands there proves himself with a ticket he got over HTTP; what he may have is asked of the storage, as
+for everybody. The socket lies in no folder, so nobody needs to be let into the cluster's home to reach it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from typing import Any
+
+import msgspec
+
+from openpaisdk.errors import InvalidParameters, PaiError, Unauthorized
+from paicluster.api.transfer.uploads import About, Uploads
+from paicluster.files import Person, Storage
+
+log = logging.getLogger("paicluster.transfer")
+
+_TICKET_S = 30.0
+# After this long somebody has to ask for a new ticket: by then his token may have been taken back.
+_TALK_S = 600.0
+_LONGEST_LINE = 1 << 16
+_MOST_TALKS = 64
+
+
+class Window:
+    def __init__(self, storage: Storage, uploads: Uploads):
+        self._storage = storage
+        self._uploads = uploads
+        self._tickets: dict[str, tuple[Person, float]] = {}
+        self._lock = threading.Lock()
+        self._name = ""
+        self._talks = threading.Semaphore(_MOST_TALKS)
+
+    def ticket_for(self, who: Person) -> dict[str, object]:
+        """Opens the window at first use."""
+        with self._lock:
+            if not self._name:
+                self._name = self._listen()
+            now = time.monotonic()
+            self._tickets = {key: kept for key, kept in self._tickets.items() if kept[1] > now}
+            ticket = secrets.token_urlsafe(24)
+            self._tickets[ticket] = (who, now + _TICKET_S)
+        return {"socket": self._name, "ticket": ticket, "pid": os.getpid(), "uid": os.geteuid()}
+
+    def _listen(self) -> str:
+        name = f"paicluster-{secrets.token_hex(16)}"
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind("\0" + name)
+        listener.listen(64)
+        threading.Thread(target=self._serve, args=(listener,), name="window", daemon=True).start()
+        return name
+
+    def _serve(self, listener: socket.socket) -> None:
+        while True:
+            talk, _ = listener.accept()
+            if not self._talks.acquire(blocking=False):
+                talk.close()
+                continue
+            threading.Thread(target=self._talk, args=(talk,), name="handing over", daemon=True).start()
+
+    def _talk(self, talk: socket.socket) -> None:
+        try:
+            talk.settimeout(_TALK_S)
+            with contextlib.closing(talk), talk.makefile("rb") as lines:
+                who = self._admitted(json.loads(lines.readline(_LONGEST_LINE) or b"{}"))
+                ends = time.monotonic() + _TALK_S
+                _send(talk, {})
+                while line := lines.readline(_LONGEST_LINE):
+                    if time.monotonic() > ends:
+                        return
+                    self._answer(talk, line, who)
+        except (OSError, ValueError, PaiError):
+            pass
+        except Exception:
+            log.exception("handing over failed")
+        finally:
+            self._talks.release()
+
+    def _admitted(self, said: Any) -> Person:
+        with self._lock:
+            kept = self._tickets.pop(str(said.get("ticket")), None)
+        if kept is None or kept[1] < time.monotonic():
+            raise Unauthorized("This ticket is not good.")
+        return kept[0]
+
+    def _answer(self, talk: socket.socket, line: bytes, who: Person) -> None:
+        try:
+            said = json.loads(line)
+            what = said.get("op")
+            if what == "open":
+                self._open(talk, str(said.get("path")), who)
+            elif what == "begin":
+                self._begin(talk, line, who)
+            elif what == "mark":
+                upload = self._uploads.get(str(said["id"]), who)
+                upload.arrived(int(said["offset"]), int(said["length"]), None)
+                _send(talk, {})
+            elif what == "finish":
+                self._uploads.finish(str(said["id"]), who, int(said["size"]), int(said["mtime"]), "")
+                _send(talk, {})
+            else:
+                raise InvalidParameters("There is no such thing to ask for here.")
+        except (KeyError, TypeError, ValueError, msgspec.DecodeError):
+            _refuse(talk, InvalidParameters("The question was not understood."))
+        except PaiError as error:
+            _refuse(talk, error)
+
+    def _open(self, talk: socket.socket, path: str, who: Person) -> None:
+        opened = self._storage.open_read(path, who)
+        try:
+            _send(talk, {"mode": opened.entry.record.mode & 0o777}, opened.fd)
+        finally:
+            os.close(opened.fd)
+
+    def _begin(self, talk: socket.socket, line: bytes, who: Person) -> None:
+        upload = self._uploads.begin(msgspec.json.decode(line, type=About), who)
+        upload.is_handed = True
+        have = {str(at): "" if said.startswith("boot-") else said for at, (_, said) in upload.have.items()}
+        _send(talk, {"id": upload.id, "have": have}, upload.staged.fd)
+
+
+def _send(talk: socket.socket, said: dict[str, object], fd: int = -1) -> None:
+    line = json.dumps(said).encode() + b"\n"
+    if fd < 0:
+        talk.sendall(line)
+        return
+    sent = socket.send_fds(talk, [line], [fd])
+    talk.sendall(line[sent:])
+
+
+def _refuse(talk: socket.socket, error: PaiError) -> None:
+    _send(talk, {"code": error.code, "message": error.message, "status": error.status})
