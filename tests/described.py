@@ -37,7 +37,7 @@ class Description:
         if path.startswith("/rest-server/"):
             path = path.removeprefix("/rest-server")
         where = f"{method} {url[:120]} -> {status}"
-        template = self._template(path, method.lower())
+        template = self._template(path, method.lower()) or self._template(path.rstrip("/"), method.lower())
         if template is None:
             assert status in (404, 501), f"{where}: no such route is described"
             return

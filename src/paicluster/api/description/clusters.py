@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any, Literal
+
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from paicluster.api.description.jobs import Count
-from paicluster.api.description.operation import Either, Operation, Query, Wire
+from paicluster.api.description.operation import (
+    JSON,
+    Body,
+    Either,
+    Operation,
+    Query,
+    SaidWithStatus,
+    Wire,
+    json_or_form,
+)
+
+Percent = Annotated[float, Meta(ge=0, le=100)]
+_VC = "virtual cluster"
+_STORAGE = "storage"
 
 
 class Resources(Wire):
@@ -32,14 +48,147 @@ class NodeGpus(Wire):
     gpu_total: Count
 
 
+class Sku(Wire):
+    cpu: Count
+    memory: Count
+    gpu: Count
+
+
+class ClusterShare(Wire):
+    vc_capacity: Percent
+    vc_max_capacity: Percent | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    external_name: str | UnsetType = UNSET
+
+
+class ClusterStatus(Wire):
+    vc_status: Literal["running", "stopped"]
+
+
+class StorageSummary(Wire):
+    name: str
+    share: bool
+    volume_name: str
+    default: bool
+
+
+class Storages(Wire):
+    storages: list[StorageSummary]
+
+
+class StorageDetail(StorageSummary):
+    type: str
+    data: dict[str, Any]
+    read_only: bool
+    mount_options: list[str] | UnsetType = UNSET
+    secret_name: str | UnsetType = UNSET
+
+
+class MountInfo(Wire):
+    mount_point: str
+    path: str
+    server: str
+    permission: Literal["rw", "ro"]
+
+
+class StorageConfig(Wire):
+    name: str
+    default: bool
+    servers: list[str]
+    mount_infos: list[MountInfo]
+
+
+class StorageServer(Wire):
+    spn: str
+    type: str
+    data: dict[str, Any]
+    extension: dict[str, Any]
+
+
+class Names(msgspec.Struct):
+    names: list[str] | UnsetType = UNSET
+
+
+class AlertStatus(Wire):
+    state: Literal["active", "suppressed", "unprocessed"]
+    silenced_by: list[str]
+    inhibited_by: list[str]
+
+
+class Alert(Wire):
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    starts_at: str
+    ends_at: str
+    generator_url: str = msgspec.field(name="generatorURL")
+    status: AlertStatus
+    receivers: list[str]
+    fingerprint: str
+
+
+class Alerts(Wire):
+    status: Literal["success"]
+    data: list[Alert]
+
+
+class KubernetesList(Wire):
+    kind: str
+    api_version: str
+    metadata: dict[str, str]
+    items: list[dict[str, Any]]
+
+
+_NAMES = (Query("names", list[str]),)
+_NAMED = Body({JSON: Names}, required=False)
+
 OPERATIONS: dict[str, Operation] = {
     "v2.clusters.list_clusters": Operation(
         "All virtual clusters, or with `nodes` the GPUs of each node",
-        "virtual cluster",
+        _VC,
         {200: Either(dict[str, VirtualCluster], dict[str, NodeGpus])},
         query=(Query("nodes", about="Its presence counts."),),
     ),
-    "v2.clusters.one_cluster": Operation(
-        "A virtual cluster", "virtual cluster", {200: VirtualCluster}, (400,)
+    "v2.clusters.one_cluster": Operation("A virtual cluster", _VC, {200: VirtualCluster}, (400,)),
+    "v2.clusters.put_cluster": Operation(
+        "Make a virtual cluster, or change its share",
+        _VC,
+        {201: SaidWithStatus},
+        (403,),
+        body=json_or_form(ClusterShare),
+    ),
+    "v2.clusters.put_status": Operation(
+        "Let a virtual cluster take jobs, or not",
+        _VC,
+        {201: SaidWithStatus},
+        (403,),
+        body=json_or_form(ClusterStatus),
+    ),
+    "v2.clusters.delete_cluster": Operation(
+        "Take a virtual cluster away", _VC, {201: SaidWithStatus}, (400, 403)
+    ),
+    "v2.clusters.sku_types": Operation(
+        "The pieces the nodes are handed out in", _VC, {200: dict[str, Sku]}, (404,), query=(Query("vc"),)
+    ),
+    "v2.storages.list_storages": Operation(
+        "The storages one may use", _STORAGE, {200: Storages}, query=(Query("default", bool),)
+    ),
+    "v2.storages.one_storage": Operation("A storage", _STORAGE, {200: StorageDetail}, (403,)),
+    "v2.storages.list_configs": Operation(
+        "Storages, older form", _STORAGE, {200: list[StorageConfig]}, query=_NAMES, body=_NAMED
+    ),
+    "v2.storages.one_config": Operation("A storage, older form", _STORAGE, {200: StorageConfig}),
+    "v2.storages.list_servers": Operation(
+        "Servers of storages, older form", _STORAGE, {200: list[StorageServer]}, query=_NAMES, body=_NAMED
+    ),
+    "v2.storages.one_server": Operation("A server of a storage, older form", _STORAGE, {200: StorageServer}),
+    "v2.alerts.alerts": Operation("What should be looked at", "alert", {200: list[Alert]}),
+    "v2.alerts.as_alertmanager": Operation("As Alertmanager tells it", "alert", {200: Alerts}),
+    "v2.kubernetes.nodes": Operation("The nodes", "kubernetes", {200: KubernetesList}, (403,)),
+    "v2.kubernetes.pods": Operation(
+        "The tasks that have a place",
+        "kubernetes",
+        {200: KubernetesList},
+        (403,),
+        query=(Query("namespace"), Query("limit", Count), Query("continue", Count)),
     ),
 }

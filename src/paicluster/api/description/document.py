@@ -71,7 +71,7 @@ def _operation(operation: Operation, method: str, path: str, types: _Types) -> d
     }
     if parameters:
         described["parameters"] = parameters
-    if operation.body is not None:
+    if operation.body is not None and method not in ("GET", "HEAD"):
         described["requestBody"] = {
             "required": operation.body.required,
             "content": {media: _content(kind, types) for media, kind in operation.body.kinds.items()},

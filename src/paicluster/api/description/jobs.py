@@ -9,11 +9,13 @@ from msgspec import UNSET, Meta, UnsetType
 
 from paicluster.api.description.operation import (
     JSON,
+    PAGE,
     TEXT,
     YAML,
     Body,
     Either,
     Operation,
+    Problem,
     Query,
     SaidWithStatus,
     Text,
@@ -213,6 +215,60 @@ class Events(Wire):
     data: list[Event]
 
 
+class AttemptTask(Wire):
+    task_index: Count
+    task_state: str
+    container_id: str
+    container_ip: str
+    container_gpus: None
+    container_log: str
+    container_exit_code: int | None
+
+
+class AttemptRole(Wire):
+    task_role_status: TaskRoleStatus
+    task_statuses: list[AttemptTask]
+
+
+class ExitDiagnostics(Wire):
+    diagnostics_summary: str
+    runtime: RuntimeExit | None
+    launcher: str
+
+
+class JobAttempt(Wire):
+    job_name: str
+    framework_name: str
+    uid: str
+    user_name: str
+    state: str
+    origin_state: str
+    attempt_index: Count
+    job_started_time: Milliseconds
+    attempt_started_time: Milliseconds | None
+    attempt_completed_time: Milliseconds | None
+    exit_code: int | None
+    exit_phrase: str | None
+    exit_type: str | None
+    exit_diagnostics: ExitDiagnostics | None
+    app_exit_trigger_message: str | None
+    app_exit_trigger_task_role_name: str | None
+    app_exit_trigger_task_index: int | None
+    app_exit_spec: ExitSpec | None
+    app_exit_diagnostics: str | None
+    app_exit_messages: ExitMessages | None
+    total_gpu_number: Count
+    total_task_number: Count
+    total_task_role_number: Count
+    job_priority: str | None
+    task_roles: dict[str, AttemptRole]
+    is_latest: bool
+
+
+class Tag(Wire):
+    value: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^,]+$")]
+
+
 class ExecutionWanted(msgspec.Struct):
     value: ExecutionType
 
@@ -233,6 +289,13 @@ WHICH = (
     Query("limit", Annotated[int, Meta(ge=0, le=50000)]),
     Query("withTotalCount", bool, about="Answer with the number of all."),
 )
+OF_A_LOG = (
+    Query("pod-uid", required=True),
+    Query("token", about="From the log's location; else a token of the API is needed."),
+    Query("username"),
+    Query("framework-name"),
+    Query("taskrole"),
+)
 _TAG = "job"
 
 OPERATIONS: dict[str, Operation] = {
@@ -240,40 +303,59 @@ OPERATIONS: dict[str, Operation] = {
         "Hand a job in", _TAG, {202: SaidWithStatus}, (403, 404, 409, 422, 507), body=JOB
     ),
     "v2.jobs.list_jobs": Operation("List jobs", _TAG, {200: Either(list[JobSummary], JobPage)}, query=WHICH),
-    "v2.jobs.detail": Operation("A job, with one attempt of it", _TAG, {200: JobDetail}),
-    "v2.jobs.config": Operation("The job as submitted, its secrets masked", _TAG, {200: Text(YAML)}),
+    "v2.jobs.detail": Operation("A job, with one attempt of it", _TAG, {200: JobDetail}, (403,)),
+    "v2.jobs.config": Operation("The job as submitted, its secrets masked", _TAG, {200: Text(YAML)}, (403,)),
     "v2.jobs.execution_type": Operation(
         "Stop a job", _TAG, {202: SaidWithStatus}, (403,), body=json_or_form(ExecutionWanted)
     ),
     "v2.jobs.events": Operation(
-        "What happened to a job", _TAG, {200: Events}, query=(Query("type", about="Normal or Warning."),)
+        "What happened to a job",
+        _TAG,
+        {200: Events},
+        (403,),
+        query=(Query("type", about="Normal or Warning."), *PAGE),
     ),
-    "v2.jobs.task_attempts": Operation("Every attempt of a task", _TAG, {200: TaskStatus}),
+    "v2.jobs.ssh": Operation("Never there: see containerIp and containerPorts", _TAG, {}, (403,)),
+    "v2.jobs.add_tag": Operation("Tag a job", _TAG, {200: SaidWithStatus}, (403,), body=json_or_form(Tag)),
+    "v2.jobs.delete_tag": Operation(
+        "Take a tag off", _TAG, {200: SaidWithStatus}, (403,), body=json_or_form(Tag)
+    ),
+    "v2.attempts.healthz": Operation("Whether the list of attempts works", _TAG, {200: Text()}),
+    "v2.attempts.list_attempts": Operation(
+        "Attempts of a job, older form",
+        _TAG,
+        {200: list[JobAttempt], 404: Either(Problem, type(None))},
+        (403,),
+    ),
+    "v2.attempts.one_attempt": Operation("An attempt of a job, older form", _TAG, {200: JobAttempt}, (403,)),
+    "v2.jobs.task_attempts": Operation("Every attempt of a task", _TAG, {200: TaskStatus}, (403,)),
     "v2.tasklogs.locations": Operation(
         "Where a task's logs are",
         _TAG,
         {200: LogLocations},
+        (403,),
         query=(Query("tail-mode", bool), Query("tailMode", bool)),
+    ),
+    "v2.tasklogs.list_logs": Operation(
+        "The names of a task's logs", "log", {200: dict[str, str]}, (403, 404), query=OF_A_LOG
     ),
     "v2.tasklogs.read_log": Operation(
         "A task's log",
         "log",
         {200: Text(TEXT, binary=True), 206: Text(TEXT, binary=True), 416: None},
+        (403,),
         query=(
-            Query("pod-uid", required=True),
-            Query("token", about="From the log's location; else a token of the API is needed."),
             Query("tail-mode", bool, about="The last 16384 bytes."),
             Query("follow", bool, about="Stay until the task is over."),
             Query("start", Count, about="With follow: from this offset."),
-            Query("username"),
-            Query("framework-name"),
-            Query("taskrole"),
+            *OF_A_LOG,
         ),
     ),
     "v2.follow.follow": Operation(
         "A job's states, events and log as they come; see the contributors' page on architecture",
         _TAG,
         {200: Text(FOLLOW, binary=True)},
+        (403,),
         query=(
             Query("role"),
             Query("index", Count),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
@@ -80,6 +80,13 @@ class Query:
     kind: Any = str
     required: bool = False
     about: str = ""
+
+
+# A page of a list that is otherwise whole.
+PAGE = (
+    Query("offset", Annotated[int, msgspec.Meta(ge=0)]),
+    Query("limit", Annotated[int, msgspec.Meta(ge=0, le=50000)]),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from paicluster.api.description.operation import Body, Operation, Said, Text
+from paicluster.api.description.operation import Body, Operation, Query, Said, Text
 
 _TAG = "server"
 
@@ -19,5 +19,12 @@ OPERATIONS: dict[str, Operation] = {
         {200: Said, 201: Said},
         (507,),
         body=Body({"application/octet-stream": Text("application/octet-stream", binary=True)}),
+    ),
+    "v2.pages.job_detail": Operation(
+        "Where a person can see a job",
+        _TAG,
+        {200: Text("text/html"), 400: Text("text/html")},
+        query=(Query("username"), Query("jobName")),
+        token=False,
     ),
 }

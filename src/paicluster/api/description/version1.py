@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from paicluster.api.description.clusters import ClusterShare, ClusterStatus
 from paicluster.api.description.jobs import (
     WHICH,
     Count,
@@ -29,6 +31,7 @@ from paicluster.api.description.operation import (
     Wire,
     json_or_form,
 )
+from paicluster.api.description.people import Name, Password
 
 _TAG = "version 1"
 
@@ -135,16 +138,31 @@ class SshInfo(Wire):
     key_pair: SshKeyPair
 
 
+class UserNameV1(Wire):
+    username: Name
+
+
+class UserV1(Wire):
+    username: Name
+    password: Password | UnsetType = UNSET
+    admin: bool | UnsetType = UNSET
+    modify: bool | UnsetType = UNSET
+
+
+class VirtualClustersV1(Wire):
+    virtual_clusters: str
+
+
 _JOB = Body({JSON: dict[str, Any]})
 _PAGE = Text("text/html")
 
 OPERATIONS: dict[str, Operation] = {
     "v1.jobs.list_jobs": Operation("List jobs", _TAG, {200: list[JobSummaryV1]}, query=WHICH),
     "v1.jobs.submit": Operation("Hand a job in", _TAG, {202: Said}, (403, 404, 409, 422, 507), body=_JOB),
-    "v1.jobs.detail": Operation("A job", _TAG, {200: JobDetailV1}),
+    "v1.jobs.detail": Operation("A job", _TAG, {200: JobDetailV1}, (403,)),
     "v1.jobs.remove": Operation("Remove a job that is over", _TAG, {202: Said}, (403, 409)),
-    "v1.jobs.config": Operation("The job as submitted", _TAG, {200: (dict[str, Any], Text(YAML))}),
-    "v1.jobs.ssh": Operation("How to reach a job's tasks by SSH", _TAG, {200: SshInfo}, (403,)),
+    "v1.jobs.config": Operation("The job as submitted", _TAG, {200: (dict[str, Any], Text(YAML))}, (403,)),
+    "v1.ssh.ssh": Operation("How to reach a job's tasks by SSH", _TAG, {200: SshInfo}, (403,)),
     "v1.jobs.execution_type": Operation(
         "Stop a job", _TAG, {202: Said}, (403,), body=json_or_form(ExecutionWanted)
     ),
@@ -158,5 +176,28 @@ OPERATIONS: dict[str, Operation] = {
         (401,),
         query=(Query("start", int, about="Counted from the end when negative."),),
         token=False,
+    ),
+    "v1.ssh.private_key": Operation(
+        "The key to a job's tasks", _TAG, {200: Text("application/x-pem-file")}, (401,), token=False
+    ),
+    "v1.clusters.put_cluster": Operation(
+        "Make a virtual cluster, or change its share",
+        _TAG,
+        {201: Said},
+        (403,),
+        body=json_or_form(ClusterShare),
+    ),
+    "v1.clusters.put_status": Operation(
+        "Let a virtual cluster take jobs, or not", _TAG, {201: Said}, (403,), body=json_or_form(ClusterStatus)
+    ),
+    "v1.clusters.delete_cluster": Operation("Take a virtual cluster away", _TAG, {201: Said}, (400, 403)),
+    "v1.users.put_user": Operation(
+        "Make or change a user", _TAG, {201: Said}, (403, 404, 409), body=json_or_form(UserV1)
+    ),
+    "v1.users.delete_user": Operation(
+        "Remove a user", _TAG, {200: Said}, (403, 404), body=json_or_form(UserNameV1)
+    ),
+    "v1.users.put_virtual_clusters": Operation(
+        "Change a user's virtual clusters", _TAG, {201: Said}, (403,), body=json_or_form(VirtualClustersV1)
     ),
 }

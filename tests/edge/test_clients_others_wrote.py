@@ -1,0 +1,170 @@
+"""Luigi, Microsoft's JavaScript SDK and a command line of 2019 work against our cluster, unchanged."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from foreign import javascript_sdk, paicli
+from served import eventually, job
+from team import PASSWORD, TeamCluster
+
+NewTeam = Callable[..., TeamCluster]
+OLD_READERS = "authentication: {anonymous-v1-reads: true}\n"
+pytestmark = pytest.mark.service
+
+
+@pytest.fixture
+def cluster(new_team: NewTeam) -> TeamCluster:
+    return new_team(OLD_READERS)
+
+
+def address(cluster: TeamCluster) -> str:
+    return f"http://{cluster.address[0]}:{cluster.address[1]}"
+
+
+# -- Luigi -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_luigi_runs_its_pai_task(cluster: TeamCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    pai = importlib.import_module("luigi.contrib.pai")
+    # It asks every five seconds, which is not what is tested.
+    monkeypatch.setattr(pai.time, "sleep", lambda seconds, wait=pai.time.sleep: wait(0.05))
+    for key, value in (("pai_url", address(cluster)), ("username", "alice"), ("password", PASSWORD)):
+        importlib.import_module("luigi.configuration").get_config().set("OpenPai", key, value)
+
+    class Train(pai.PaiTask):  # type: ignore[misc, name-defined]
+        name = "luigi_sklearn"
+        image = "openpai/pai.example.sklearn"
+
+        @property
+        def tasks(self) -> list[Any]:
+            return [pai.TaskRole("main", "echo trained", memoryMB=128)]
+
+    task = Train()
+    assert task.complete() is False
+    # Its own end of the story: it waits for a state "SUCCEED", which OpenPAI never had.
+    with pytest.raises(RuntimeError, match="Job luigi_sklearn finished in state SUCCEEDED"):
+        task.run()
+    assert b"trained" in cluster.log_of("luigi_sklearn")
+    assert task.complete() is False
+
+
+# -- Microsoft's JavaScript SDK --------------------------------------------------------------------
+
+
+def drive(cluster: TeamCluster, who: str, name: str, role: str) -> dict[str, Any]:
+    script = Path(__file__).with_name("drive_js_sdk.js").read_text()
+    ran = subprocess.run(
+        ["node", "-", address(cluster), who, PASSWORD, name, role],
+        input=script,
+        cwd=javascript_sdk(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    got: dict[str, Any] = json.loads(ran.stdout)
+    return got
+
+
+@pytest.mark.slow
+def test_the_javascript_sdk_does_a_users_work(cluster: TeamCluster) -> None:
+    got = drive(cluster, "alice", "from_javascript", "user")
+    assert got["info"]["name"] == "PAI RESTful API"
+    assert got["login"]["user"] == "alice"
+    assert got["created"]["message"] == "Update job from_javascript for user alice successfully."
+    assert got["again"]["code"] == "ConflictJobError"
+    assert got["status"]["jobStatus"]["state"] == "SUCCEEDED"
+    assert got["attempt"]["jobStatus"]["attemptId"] == 0
+    assert got["config"]["name"] == "from_javascript"
+    assert got["list"]["totalCount"] == 1
+    assert got["list"]["data"][0]["name"] == "from_javascript"
+    assert got["task"]["attempts"][0]["containerExitCode"] == 0
+    assert {location["name"] for location in got["logs"]["locations"]} >= {"stdout", "stderr", "all"}
+    log = next(location["uri"] for location in got["logs"]["locations"] if location["name"] == "stdout")
+    assert "said by a job" in cluster.get(log, token=None).text
+    assert got["attempts"][0]["isLatest"] is True
+    assert got["oneAttempt"]["attemptIndex"] == 0
+    assert got["noJob"]["code"] == "NoJobError"
+    assert "default" in got["clusters"]
+    assert got["cluster"]["resourcesTotal"]["cpu"] == 64
+    assert isinstance(got["storages"]["storages"], list)
+    assert got["me"]["username"] == "alice"
+    assert {user["username"] for user in got["users"]} >= {"admin", "alice", "bob"}
+    assert got["application"]["application"] is True
+    assert got["application"]["token"] in got["tokens"]["tokens"]
+    assert got["revoked"]["message"] == "revoke successfully"
+    assert got["notAdmin"]["code"] == "ForbiddenUserError"
+
+
+@pytest.mark.slow
+def test_the_javascript_sdk_does_an_administrators_work(cluster: TeamCluster) -> None:
+    got = drive(cluster, "admin", "unused", "admin")
+    assert got["user"]["message"] == "User is created successfully"
+    assert got["carol"]["email"] == "carol@example.com"
+    assert [member["username"] for member in got["members"]] == ["carol"]
+    assert "lab" in {group["groupname"] for group in got["groups"]}
+    assert got["nodes"]["items"]
+    assert "items" in got["pods"]
+    assert got["removed"]["message"] == "user is removed successfully"
+
+
+# -- paicli ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def paicli_api(cluster: TeamCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    monkeypatch.syspath_prepend(str(paicli()))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = importlib.import_module("paicli.config").Config()
+    config.host, config.port = cluster.address
+    config.username, config.password = "alice", PASSWORD
+    config.path_to_configdir = str(tmp_path)
+    config.path_to_accesstoken = str(tmp_path / "token")
+    yield importlib.import_module("paicli.api").API(config)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "paicli"]:
+        del sys.modules[name]
+
+
+@pytest.mark.slow
+def test_paicli_submits_looks_and_stops(cluster: TeamCluster, paicli_api: Any) -> None:
+    config = paicli_api.config
+    config.access_token = json.loads(paicli_api.post_token("alice", PASSWORD))["token"]
+    config.write_access_token()
+    described = {
+        "jobName": "from_paicli",
+        "image": "ubuntu:22.04",
+        "taskRoles": [
+            {
+                "name": "main",
+                "taskNumber": 1,
+                "cpuNumber": 1,
+                "memoryMB": 128,
+                "gpuNumber": 0,
+                "command": "sleep 60",
+            }
+        ],
+    }
+    paicli_api.post_user_username_jobs("alice", json.dumps(described))
+
+    def look() -> str:
+        seen = json.loads(paicli_api.get_user_username_jobs_jobname("alice", "from_paicli"))
+        return str(seen["jobStatus"]["state"])
+
+    eventually(lambda: look() == "RUNNING", "a running job")
+    listed = json.loads(paicli_api.get_jobs("alice"))
+    assert [one["name"] for one in listed] == ["from_paicli"]
+    assert listed[0]["username"] == "alice"
+    paicli_api.put_user_username_jobs_jobname_executiontype("alice", "from_paicli", "STOP")
+    eventually(lambda: look() == "STOPPED", "a stopped job")
+    cluster.run(job("another", "true"))
+    assert len(json.loads(paicli_api.get_jobs())) == 2
