@@ -100,8 +100,7 @@ virtual-clusters:
   lab: {gpus: 1, cpus: 2, memory-mb: 3, engine: here}
 storages:
   - {name: data, type: mount, path: data, read-only: true, groups: [lab]}
-authentication: {anonymous-v1-reads: true, session-lifetime: 12h, longest-session: 2d,
-                 failed-logins-per-account: null}
+authentication: {anonymous-v1-reads: true, session-lifetime: 12h, failed-logins-per-account: null}
 limits: {body-mb: 2, slow-client: 5, requests-per-minute: 600}
 retention: {days: 1.5, jobs: null, files-mb: 10}
 accounts: {alice: asmith, bob: 1001}
@@ -120,7 +119,9 @@ allow-shared-account: true
     assert found.virtual_clusters == {"lab": Amount(2, 3, 1)}
     [storage] = found.storages
     assert (storage.path, storage.read_only, storage.groups) == (tmp_path / "data", True, ("lab",))
-    assert found.authentication == Authentication(True, 12 * 3600, 48 * 3600, None)
+    assert found.authentication == Authentication(
+        anonymous_v1_reads=True, session_s=12 * 3600, logins_per_account=None
+    )
     assert (found.limits.body_mb, found.limits.slow_client_s, found.limits.requests_per_minute) == (2, 5, 600)
     assert (found.keep_days, found.keep_jobs, found.keep_mb) == (1.5, None, 10)
     assert found.accounts == {"alice": "asmith", "bob": "1001"}
@@ -151,7 +152,7 @@ storages:
   - {name: ok, type: hdsf}
 allow-shared-account: yes
 retention: {days: -1}
-authentication: {session-lifetime: 30d}
+authentication: {session-lifetime: 30 days}
 """,
     )
     places_and_words = [
@@ -166,7 +167,7 @@ authentication: {session-lifetime: 30d}
         ("11:22: storages[1].type: expected one of", 'did you mean "hdfs"?'),
         ("12:23: allow-shared-account: expected true or false", "write true"),
         ("13:19: retention.days: expected a number of 0 or more, found -1", ""),
-        ("14:36: authentication.session-lifetime: is more than", ""),
+        ("14:36: authentication.session-lifetime: expected a time such as", ""),
     ]
     assert len(told) == len(places_and_words), told
     for one, (start, end) in zip(told, places_and_words, strict=True):
@@ -217,7 +218,7 @@ _KEYS = [
 ]  # fmt: skip
 _INNER = [
     "host", "port", "tls", "external-url", "type", "name", "path", "url", "lab", "default", "gpus", "cpus",
-    "engine", "days", "session-lifetime", "longest-session", "certificate", "key",
+    "engine", "days", "session-lifetime", "certificate", "key",
 ]  # fmt: skip
 
 

@@ -113,14 +113,6 @@ def _contradictions(said: Mapping[str, Any], folder: Path) -> Iterator[Problem]:
     database = said.get("database")
     if isinstance(database, str) and "://" in database:
         yield Problem(("database",), "only a database in a file can be used", suggestion="write a path")
-    times = said.get("authentication") or {}
-    if "session-lifetime" in times and seconds(times["session-lifetime"]) > seconds(
-        times.get("longest-session", "7d")
-    ):
-        yield Problem(
-            ("authentication", "session-lifetime"),
-            'is more than "longest-session", the most anybody may have',
-        )
 
 
 def _about_accounts(said: Mapping[str, Any]) -> Iterator[Problem]:
@@ -263,7 +255,6 @@ _AUTHENTICATION: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "anonymous-v1-reads": ("anonymous_v1_reads", bool),
     "trust-user-name": ("trust_user_name", bool),
     "session-lifetime": ("session_s", seconds),
-    "longest-session": ("longest_session_s", seconds),
     "failed-logins-per-account": ("logins_per_account", lambda value: value),
     "failed-logins-per-address": ("logins_per_address", lambda value: value),
 }

@@ -15,9 +15,8 @@ class Authentication:
     anonymous_v1_reads: bool = False
     # In the storage a `user.name` without a token is believed, as in an HDFS without security.
     trust_user_name: bool = False
-    # How long a login holds, and the most a client may ask for.
+    # How long a login holds.
     session_s: int = WEEK_S
-    longest_session_s: int = WEEK_S
     # Failed logins a minute before further ones are refused; None sets no limit.
     logins_per_account: int | None = 10
     logins_per_address: int | None = 30

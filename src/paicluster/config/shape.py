@@ -188,7 +188,6 @@ _SECTIONS: dict[str, Node] = {
             "anonymous-v1-reads": Bool(),
             "trust-user-name": Bool(),
             "session-lifetime": Duration(),
-            "longest-session": Duration(),
             "failed-logins-per-account": _LIMIT,
             "failed-logins-per-address": _LIMIT,
         }

@@ -39,9 +39,8 @@ virtual-clusters: {{}}
 
 authentication:
   anonymous-v1-reads: false             # true: old clients may list and see jobs without a token
-  trust-user-name: false                # true: in the storage whoever writes user.name=X is X, without a token
+  trust-user-name: false                # true: in the storage user.name=X alone makes one X, without a token
   session-lifetime: 7d                  # of a login; tokens of applications last until revoked
-  longest-session: 7d                   # the most a client may ask for
   failed-logins-per-account: 10         # a minute; null sets no limit
   failed-logins-per-address: 30
 
