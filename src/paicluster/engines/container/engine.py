@@ -148,11 +148,7 @@ class ContainerEngine(ProcessEngine):
     # -- launching -----------------------------------------------------------------------------
 
     async def launch(self, gang: Sequence[TaskLaunch]) -> None:
-        wanted = [
-            task
-            for task in gang
-            if task.image and not folder.complete(folder.path_of(self._tasks, task.uid), self._boot_id)
-        ]
+        wanted = [task for task in gang if task.image and not self._was_launched(task.uid)]
         boxed: dict[str, str] = {}
         if wanted:
             try:
@@ -168,6 +164,12 @@ class ContainerEngine(ProcessEngine):
         finally:
             for uid in boxed:
                 self._boxed.pop(uid, None)
+
+    def _was_launched(self, uid: str) -> bool:
+        try:
+            return folder.complete(folder.path_of(self._tasks, uid), self._boot_id)
+        except OSError:  # something else stands there: preparing it will tell
+            return False
 
     async def _find_images(self, wanted: Sequence[TaskLaunch]) -> dict[str, str]:
         """By task, the image to run; those that are to run on the host are left out."""
@@ -209,8 +211,8 @@ class ContainerEngine(ProcessEngine):
     def _refuse(self, gang: Sequence[TaskLaunch], refused: ImageRefused) -> None:
         """Nothing of the gang will ever run, and whoever looks finds why."""
         for task in gang:
-            path = folder.path_of(self._tasks, task.uid)
-            if not folder.complete(path, self._boot_id):
+            if not self._was_launched(task.uid):
+                path = folder.path_of(self._tasks, task.uid)
                 box.refuse(path, refused.message, refused.exit_code)
                 folder.request_stop(path, task.uid, 0)
 

@@ -167,6 +167,9 @@ def _ways() -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """From how it comes to how it can do least harm with what it was given."""
     names = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
     ours = {name: resource.getrlimit(number)[1] for name, number in names.items()}
+    # It lowers its own limit to the number of processes there can be, and then cannot give more.
+    most = int(Path("/proc/sys/kernel/pid_max").read_text())
+    ours["nproc"] = most if ours["nproc"] == resource.RLIM_INFINITY else min(ours["nproc"], most)
     ulimits = tuple(
         word
         for name, hard in ours.items()

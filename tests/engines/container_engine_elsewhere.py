@@ -1,0 +1,41 @@
+"""A server's container engine in a process of its own, so that it can be killed. Run by `container_rig`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+
+from container_rig import NODE
+
+from paicluster.engines.container.engine import ContainerEngine
+from paicluster.engines.interface import Mount, TaskLaunch
+from paicluster.engines.process import cgroups
+
+
+async def main() -> None:
+    told = json.loads(sys.stdin.readline())
+    engine = ContainerEngine(
+        Path(told["home"]), NODE, hold=cgroups.PROC_ONLY, programs=(told["kind"],), refuse_without=True
+    )
+    await engine.start(lambda uid: None)
+    await engine.launch([_task(one) for one in told["gang"]])
+    print("launched", flush=True)
+    await asyncio.Event().wait()
+
+
+def _task(words: dict[str, object]) -> TaskLaunch:
+    mounts = tuple(
+        Mount(Path(one["source"]), one["target"], one["read_only"])
+        for one in words["mounts"]  # type: ignore[attr-defined]
+    )
+    for name in ("gpus", "secrets"):
+        words[name] = tuple(words[name])  # type: ignore[arg-type]
+    return TaskLaunch(**{**words, "mounts": mounts})  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,142 @@
+"""The container engine as the contract wants to see it, by podman or by docker."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from driving import running_with
+from small_images import NO_SHELL, PLAIN, WITH_BASH, bring
+
+from paicluster.engines.container.engine import ContainerEngine
+from paicluster.engines.interface import Mount, Node, TaskLaunch
+from paicluster.engines.process import cgroups
+from paicluster.engines.process.folder import path_of
+from pairuntime.supervisor import claim
+
+NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)
+
+
+class ContainerRig:
+    node = NODE.name
+    many = 5
+
+    def __init__(self, folder: Path, kind: str, environment: Mapping[str, str] | None = None):
+        """``environment``: what the container program needs to be told, as DOCKER_HOST."""
+        self.folder = folder
+        self.home = folder / "home"
+        self.kind = kind
+        self._before = {name: os.environ.get(name) for name in environment or {}}
+        os.environ.update(environment or {})
+        self._elsewhere: list[subprocess.Popen[str]] = []
+        for image in (PLAIN, WITH_BASH, NO_SHELL):
+            bring([kind], image)
+        # What was found out about this machine need not be found out by each test.
+        self._found = Path(tempfile.gettempdir()) / f"pai-test-{kind}-{os.getuid()}.json"
+        (self.home / "containers").mkdir(parents=True)
+        if self._found.exists():
+            shutil.copy(self._found, self.home / "containers" / f"{kind}.json")
+
+    def dress(self, task: TaskLaunch) -> TaskLaunch:
+        seen = (*task.mounts, Mount(self.folder, str(self.folder)))
+        return dataclasses.replace(task, image=task.image or WITH_BASH, mounts=seen)
+
+    def bare(self, task: TaskLaunch) -> TaskLaunch | None:
+        return dataclasses.replace(task, image=PLAIN)
+
+    def without_limits(self) -> str:
+        return "an ordinary user's podman cannot limit anything on cgroup v1" if os.geteuid() else ""
+
+    def engine(self, **settings: Any) -> ContainerEngine:
+        return ContainerEngine(
+            self.home, NODE, hold=cgroups.PROC_ONLY, programs=(self.kind,), refuse_without=True, **settings
+        )
+
+    def attempt(self, uid: str) -> Path:
+        return path_of(self.home / "tasks", uid)
+
+    def launch_elsewhere(self, gang: Sequence[TaskLaunch]) -> int:
+        told = {"home": str(self.home), "kind": self.kind, "gang": [as_words(task) for task in gang]}
+        server = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("container_engine_elsewhere.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._elsewhere.append(server)
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write(json.dumps(told) + "\n")
+        server.stdin.flush()
+        assert server.stdout.readline() == "launched\n"
+        return server.pid
+
+    def make_unlaunchable(self, uid: str) -> None:
+        self.attempt(uid).parent.mkdir(parents=True, exist_ok=True)
+        self.attempt(uid).touch()
+
+    def unstartable(self, task: TaskLaunch) -> TaskLaunch:
+        return dataclasses.replace(task, image=NO_SHELL)
+
+    def supervisor(self, uid: str) -> int:
+        owner = claim.read(str(self.attempt(uid)))
+        assert owner is not None
+        pid = owner["pid"]
+        assert isinstance(pid, int)
+        return pid
+
+    def kill_holder(self, uid: str) -> None:
+        os.kill(self.supervisor(uid), signal.SIGKILL)
+
+    def leftovers(self, mark: str) -> list[str]:
+        return running_with(mark)
+
+    def containers(self, *filters: str) -> list[str]:
+        """The names of those that are there, running or not."""
+        words = [word for one in filters for word in ("--filter", one)]
+        said = subprocess.run(
+            [self.kind, "ps", "--all", *words, "--format", "{{.Names}}"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return said.stdout.split()
+
+    def close(self) -> None:
+        found = self.home / "containers" / f"{self.kind}.json"
+        if found.exists() and not self._found.exists():
+            shutil.copy(found, self._found)
+        for server in self._elsewhere:
+            server.kill()
+            server.wait()
+            for pipe in (server.stdin, server.stdout):
+                if pipe is not None:
+                    pipe.close()
+        names = []
+        for path in (self.home / "tasks").glob("*/*/claim"):
+            names.append(f"pai-{path.parent.name}")
+            owner = claim.read(str(path.parent)) or {}
+            pid = owner.get("pid")
+            if isinstance(pid, int) and claim.held(str(path.parent)):
+                os.kill(pid, signal.SIGKILL)
+        if names:
+            subprocess.run([self.kind, "rm", "--force", *names], capture_output=True, check=False)
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def as_words(task: TaskLaunch) -> dict[str, Any]:
+    said = dataclasses.asdict(task)
+    said["mounts"] = [{**mount, "source": str(mount["source"])} for mount in said["mounts"]]
+    return said

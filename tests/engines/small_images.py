@@ -1,0 +1,83 @@
+"""Images made on the spot of what this machine has: nothing is downloaded."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from outside import debian
+
+_PATH = "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# busybox and its names; with bash and what the tests call beside it; a program and no shell at all.
+PLAIN = "localhost/pai-test/plain:1"
+WITH_BASH = "localhost/pai-test/bash:1"
+NO_SHELL = "localhost/pai-test/noshell:1"
+_KINDS = {PLAIN: (), WITH_BASH: ("bash", "seq"), NO_SHELL: None}
+
+
+def have_parts() -> None:
+    debian(["busybox-static"], commands=["busybox"])
+
+
+def tar_of(image: str) -> Path:
+    """The root of an image as a tar; made once for all who ask."""
+    have_parts()
+    name = hashlib.sha256(image.encode()).hexdigest()[:10]
+    made = Path(tempfile.gettempdir()) / f"pai-test-image-{os.getuid()}-{name}.tar"
+    with (made.with_suffix(".lock")).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            with tempfile.TemporaryDirectory() as folder:
+                root = Path(folder)
+                _fill(root, _KINDS[image])
+                aside = made.with_suffix(".aside")
+                with tarfile.open(aside, "w") as tar:
+                    tar.add(root, ".")
+                aside.rename(made)
+    made.chmod(0o644)
+    return made
+
+
+def _fill(root: Path, programs: Sequence[str] | None) -> None:
+    busybox = shutil.which("busybox")
+    assert busybox is not None
+    for name in ("bin", "tmp", "etc", "proc", "sys", "dev", "root"):
+        (root / name).mkdir()
+    (root / "tmp").chmod(0o1777)
+    if programs is None:
+        shutil.copy(busybox, root / "bin" / "only")
+        return
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nsomebody:x:1234:1234::/tmp:/bin/sh\n")
+    shutil.copy(busybox, root / "bin" / "busybox")
+    listed = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
+    for name in listed:
+        if name not in (*programs, "busybox"):
+            (root / "bin" / name).symlink_to("busybox")
+    for name in programs:
+        path = shutil.which(name)
+        assert path is not None
+        needed = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
+        for file in (path, *re.findall(r"(/\S+)", needed)):
+            target = root / (f"bin/{name}" if file == path else file.lstrip("/"))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, target)
+
+
+def bring(program: Sequence[str], image: str, changes: Sequence[str] = ()) -> None:
+    """Have the image in the store of that podman or docker."""
+    if (
+        subprocess.run([*program, "image", "inspect", image], capture_output=True, check=False).returncode
+        == 0
+    ):
+        return
+    words = [word for change in (_PATH, *changes) for word in ("--change", change)]
+    subprocess.run([*program, "import", *words, str(tar_of(image)), image], capture_output=True, check=True)
