@@ -18,6 +18,7 @@ from paicluster.api.context import Context, context
 from paicluster.api.door import Doorkeeper
 from paicluster.api.guard import guard
 from paicluster.api.limits import Window
+from paicluster.api.transfer import routes as transfer
 from paicluster.api.v1 import jobs as v1_jobs
 from paicluster.api.v1 import routes as v1
 from paicluster.api.v2 import authn, clusters, follow, jobs, sources, tasklogs
@@ -64,8 +65,8 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/metrics", ["GET"], own.metrics),
     ("/openapi.json", ["GET"], own.description),
 ]
-# Not ours to describe: WebHDFS is Hadoop's, and its operations are in the query.
-_EVERY = (*ROUTES, *webhdfs.ROUTES)
+# Not described: WebHDFS is Hadoop's, with its operations in the query; transfers are our own client's affair.
+_EVERY = (*ROUTES, *webhdfs.ROUTES, *transfer.ROUTES)
 
 
 class _Count(IntegerConvertor):
