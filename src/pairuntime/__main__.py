@@ -1,4 +1,4 @@
-"""Entry point of the zipapp: ``pairuntime.pyz zygote FD``, ``supervise FOLDER``, ``slurm GANG``, ``keep``, ..."""
+"""Entry point of the zipapp: what the server starts (`zygote`, `supervise`, ...) and what tasks may call."""
 
 import sys
 
@@ -32,6 +32,10 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.task import packages
 
         return packages.main(argv[1:])
+    if len(argv) > 2 and argv[0] == "inside":
+        from pairuntime.slurm import inside
+
+        return inside.run(argv[1], argv[2:])
     sys.stderr.write("usage: pairuntime zygote FD | supervise FOLDER | slurm GANG | inside FOLDER COMMAND\n")
     return 2
 

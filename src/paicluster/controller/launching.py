@@ -9,8 +9,9 @@ from pathlib import Path
 
 from openpaisdk.protocol import Job, TaskRole, render_secrets, task_script
 from openpaisdk.protocol.environment import GangEnvironment, TaskPlace
+from openpaisdk.protocol.layout import output_folder
 from paicluster.controller.record import Record
-from paicluster.engines.interface import Blanks, RegistryLogin, TaskLaunch
+from paicluster.engines.interface import Blanks, RegistryLogin, Results, TaskLaunch
 from paicluster.store.rows import JobRow, TaskRow
 
 # The name by which a job says that it wants no image.
@@ -90,6 +91,12 @@ def gang_of(record: Record, settings: LaunchSettings, uids: Sequence[str]) -> li
             gpus=tuple(json.loads(task.gpus or "[]")),
             gpu_count=roles[task.role].resources.gpu,
             ports=_ports(task),
+            results=Results(
+                f"{settings.rest_server_uri}/webhdfs/v1",
+                token,
+                output_folder(job, record.row.username, task.role, task.task_index),
+                job.additions.outputs,
+            ),
             time_limit_s=job.additions.time_limit_s,
             owner=record.row.username,
             vc=record.row.vc,

@@ -73,6 +73,20 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
+class Results:
+    """Where on the storage a task's results are brought when it ends.
+
+    ``address`` is that of the WebHDFS service; ``named`` are patterns of files in the working folder, kept
+    beside what is in the folder for results.
+    """
+
+    address: str
+    token: str = field(repr=False)
+    target: str
+    named: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TaskLaunch:
     """Everything an engine needs to start one task attempt."""
 
@@ -95,6 +109,7 @@ class TaskLaunch:
     # How many, also where it is not yet known which.
     gpu_count: int = 0
     ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    results: Results | None = None
     # What it finds in its container beside the image.
     mounts: tuple[Mount, ...] = ()
     # Counted from the start; then asked to end, then killed.

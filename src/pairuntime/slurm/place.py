@@ -88,7 +88,9 @@ def values(tasks: "list[dict[str, object]]", places: "list[dict[str, object]]") 
     """What stands for each blank of the gang."""
     found = {}  # type: dict[str, str]
     for task, place in zip(tasks, places):  # noqa: B905 - Python 3.6
-        blanks = task["blanks"]  # type: dict[str, object] # type: ignore[assignment]
+        blanks = task["blanks"]  # type: dict[str, object] | None # type: ignore[assignment]
+        if blanks is None:
+            continue
         found[str(blanks["ip"])] = str(place["ip"])
         found[str(blanks["gpus"])] = str(place["gpus"])
         for label, names in blanks["ports"].items():  # type: ignore[attr-defined]

@@ -89,12 +89,15 @@ def take(folder: "str", attempt: "str") -> "int":
     return fd
 
 
-def bury(folder: "str", attempt: "str") -> "bool":
-    """Make sure an unclaimed attempt is never started. False: someone owns it already."""
+def bury(folder: "str", attempt: "str", lost: "str" = "") -> "bool":
+    """Make sure an unclaimed attempt is never started. False: someone owns it already.
+
+    ``lost``: what took it away, when it was not we who gave it up.
+    """
     aside = os.path.join(folder, "claim.tomb.%d" % os.getpid())
     fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        owner = {"attempt": attempt, "tombstone": True, "claimed_ms": int(time.time() * 1000)}
+        owner = {"attempt": attempt, "tombstone": True, "claimed_ms": int(time.time() * 1000), "lost": lost}
         os.write(fd, json.dumps(owner).encode())
         os.link(aside, os.path.join(folder, NAME))
     except OSError as e:

@@ -4,7 +4,7 @@ It is single-threaded and small: it is forked from the zygote, and what it touch
 memory. What a large gang has in common comes to the task through its script, not through here.
 """
 
-import _signal
+import _signal  # type: ignore[import-not-found]
 import errno
 import fcntl
 import json

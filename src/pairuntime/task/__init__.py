@@ -1,1 +1,1 @@
-"""What prepares and runs the user's commands when Python is needed in the task: nothing yet."""
+"""What tasks need Python for: bringing results to the storage, packages, ``hdfs dfs``."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 from paicluster.engines.container.client import ATTEMPT_LABEL, CLUSTER_LABEL, Client, mount_words
 from paicluster.engines.container.gpus import DRIVER_FOLDER, gpu_words
 from paicluster.engines.interface import Mount, TaskLaunch
+from paicluster.engines.process import aids
 from paicluster.engines.process.folder import marker
 from pairuntime.supervisor import contained, supervise
 
@@ -24,6 +26,7 @@ HOME = "/usr/local/pai"
 TOLD = "told"
 SHARED = "shared"
 WORK = "work"
+RUNTIME = f"{HOME}/runtime"
 # Written first: what is in this folder is a container's.
 BOX = "box.json"
 REFUSED = "refused.json"
@@ -86,7 +89,8 @@ _MAIN = f"""
 . {HOME}/{TOLD}/env.sh
 @unpack@
 PAI_WORK_DIR=$(pwd)
-export PAI_WORK_DIR
+PATH=$PATH:{RUNTIME}/bin
+export PAI_WORK_DIR PATH
 if command -v bash >/dev/null 2>&1; then
   exec @odd@ bash -o errexit -o nounset -o pipefail {HOME}/{TOLD}/task.sh
 fi
@@ -136,8 +140,10 @@ def prepare(
     }
     _write(folder / BOX, json.dumps(kept))
     told, shared, work = (folder / part for part in (TOLD, SHARED, WORK))
-    for path, mode in ((told, 0o755), (shared, 0o1777), (work, 0o1777)):
+    for path in (told, shared, work):
         path.mkdir(exist_ok=True)
+    opened = [(path, 0o1777) for path in (shared, work, *aids.make_folders(work))]
+    for path, mode in ((told, 0o755), *opened):
         path.chmod(mode)
     for pipe in ("stdout", "stderr", contained.ASK):
         if not (shared / pipe).exists():
@@ -171,6 +177,7 @@ def prepare(
         "env": {**client.environment, key: mark},
         "mask": list(task.secrets),
         "time_limit_s": task.time_limit_s,
+        "keep": aids.keeping(task, work, ways.runtime.parent, sys.executable),
         "container": {"shared": str(shared), "kill": client.kill(name), "remove": client.remove(name)},
     }
     aside = folder / "spec.aside"
@@ -184,6 +191,9 @@ def _environment(task: TaskLaunch) -> dict[str, str]:
         for name, value in {**task.shared_environment, **task.environment}.items()
         if name not in _OF_THE_HOST
     }
+    # Where it works depends on its image; where its results go does not.
+    found.update(aids.variables(found, f"{HOME}/{WORK}", RUNTIME))
+    del found["PAI_WORK_DIR"], found["PATH"]
     if task.gpus:
         # Inside, those it has are all there are, and are counted from 0.
         found["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(len(task.gpus))))
@@ -221,7 +231,7 @@ def _run_words(
         Mount(told, f"{HOME}/{TOLD}", read_only=True),
         Mount(shared, f"{HOME}/{SHARED}"),
         Mount(work, f"{HOME}/{WORK}"),
-        Mount(ways.runtime, f"{HOME}/pairuntime.pyz", read_only=True),
+        Mount(ways.runtime.parent, RUNTIME, read_only=True),
         *task.mounts,
     ]
     if task.sources is not None:

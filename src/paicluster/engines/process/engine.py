@@ -254,7 +254,7 @@ class ProcessEngine:
                     "pass, such as /var/lib/paicluster."
                 )
             # To be passed through, not to be looked into.
-            for path in (home, self._tasks):
+            for path in (home, self._tasks, self._runtimes):
                 path.chmod(0o711)
             self._way_is_open = True
         return found
@@ -309,7 +309,7 @@ class ProcessEngine:
         shared_file: Path | None,
         account: accounts.Account | None,
     ) -> None:
-        folder.prepare(path, task, spec, shared_file, account)
+        folder.prepare(path, task, spec, shared_file, account, runtime=self._runtime)
 
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
         await self._in_files(lambda: self._stop_all(uids, grace_s), len(uids))

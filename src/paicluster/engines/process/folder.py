@@ -7,10 +7,12 @@ import json
 import os
 import shlex
 import shutil
+import sys
 from functools import cache
 from pathlib import Path
 
 from paicluster.engines.interface import ABSENT, Observation, Phase, TaskLaunch
+from paicluster.engines.process import aids
 from paicluster.engines.process.accounts import Account
 from pairuntime.supervisor import claim, record, supervise, tree, zygote
 
@@ -66,6 +68,8 @@ def prepare(
     spec: dict[str, object],
     shared_file: Path | None,
     account: Account | None = None,
+    *,
+    runtime: Path,
 ) -> None:
     """Write everything a supervisor needs. `spec.json` comes last: with it the folder is complete.
 
@@ -76,8 +80,10 @@ def prepare(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     work = folder / WORK
     work.mkdir(exist_ok=True)
+    inner = aids.make_folders(work)
     if account is not None:
-        _give(work, account, 0o700)
+        for one in (work, *inner):
+            _give(one, account, 0o700)
         for one in (folder.parent, folder):
             one.chmod(0o711)
     program = shell()
@@ -91,7 +97,10 @@ def prepare(
             unpack += f"exec {supervise.SOURCES_FD}<&-\n"
             spec = {**spec, "sources": str(task.sources)}
     key, _, value = marker(task.uid).partition("=")
-    environment = {**task.environment, key: value, "PAI_WORK_DIR": str(work)}
+    environment = {**task.environment, key: value}
+    environment.update(
+        aids.variables({**task.shared_environment, **environment}, str(work), str(runtime.parent))
+    )
     source = ""
     if shared_file is None:
         environment = {**task.shared_environment, **environment}
@@ -125,10 +134,17 @@ def prepare(
         "env": environment,
         "mask": list(task.secrets),
         "time_limit_s": task.time_limit_s,
+        "keep": aids.keeping(task, work, runtime.parent, sys.executable if account is None else _any_python()),
     }
     aside = folder / "spec.aside"
     _write(aside, json.dumps(spec))
     aside.rename(folder / supervise.SPEC)
+
+
+@cache
+def _any_python() -> str:
+    """Ours may lie where other accounts cannot look."""
+    return shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or sys.executable
 
 
 def _give(path: Path, account: Account, mode: int) -> None:
@@ -204,13 +220,13 @@ def look(folder: Path) -> Observation:
     alive = claim.held(str(folder))
     ended = record.read(str(folder))
     if ended is not None:
-        return _from_record(ended)
+        return from_record(ended)
     if alive:
         return Observation(Phase.RUNNING, started_ms=claimed_ms)
     return Observation(Phase.LOST, started_ms=claimed_ms)
 
 
-def _from_record(ended: dict[str, object]) -> Observation:
+def from_record(ended: dict[str, object]) -> Observation:
     code, signum = ended.get("exit_code"), ended.get("signal")
     sent = ended.get("signals_sent")
     return Observation(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shutil
 import zipfile
 from pathlib import Path
 
 import pairuntime
+from pairuntime import stub
 
+_NAME = "pairuntime.pyz"
 _MAIN = "import sys\nfrom pairuntime.__main__ import main\n\nsys.exit(main(sys.argv[1:]))\n"
 
 
@@ -26,12 +29,44 @@ def zipapp_bytes() -> bytes:
 
 
 def install(runtimes: Path) -> Path:
-    """Put this version's runtime into the folder, if it is not there, and give its path."""
+    """Put this version's runtime into the folder, if it is not there, and give its path.
+
+    Beside it lies what tasks use: ``bin`` for their PATH, ``lib`` for their Python, and ``start``, with
+    which every Python of a task logs as the cluster likes it.
+    """
     data = zipapp_bytes()
-    target = runtimes / hashlib.sha256(data).hexdigest()[:16] / "pairuntime.pyz"
+    folder = runtimes / hashlib.sha256(data).hexdigest()[:16]
+    target = folder / _NAME
     if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        aside = target.with_suffix(f".{os.getpid()}")
-        aside.write_bytes(data)
-        aside.rename(target)
+        aside = runtimes / f"{folder.name}.{os.getpid()}"
+        shutil.rmtree(aside, ignore_errors=True)
+        _lay_out(aside, data)
+        try:
+            aside.rename(folder)
+        except OSError:
+            # Somebody was as quick, or an older version made the folder without all of this.
+            shutil.rmtree(folder, ignore_errors=True)
+            aside.rename(folder)
     return target
+
+
+def _lay_out(folder: Path, data: bytes) -> None:
+    root = Path(pairuntime.__file__).parent
+    user = (root / "user.py").read_text()
+    texts = {
+        "bin/hdfs": stub.HDFS,
+        "bin/pai-runtime": stub.RUNTIME,
+        "lib/openpaisdk/__init__.py": stub.PACKAGE,
+        "lib/openpaisdk/runtime.py": user,
+        "start/sitecustomize.py": stub.SITE,
+    }
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        if name.startswith("bin/"):
+            path.chmod(0o755)
+    # Every account may use it; it tells nothing.
+    (folder / _NAME).write_bytes(data)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)

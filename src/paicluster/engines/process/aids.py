@@ -1,0 +1,68 @@
+"""What every task finds beside its own files: folders for results and figures, and the runtime's help."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from paicluster.engines.interface import Results, TaskLaunch
+from pairuntime.task.keep import VARIABLE
+
+# In the working folder, so that it is wherever that is.
+HIDDEN = ".pai"
+RESULTS = f"{HIDDEN}/output"
+FIGURES = f"{HIDDEN}/metrics.jsonl"
+
+
+def make_folders(work: Path) -> tuple[Path, ...]:
+    """The folders a task may use; whoever gives the work to an account gives these too."""
+    made = (work / HIDDEN, work / RESULTS)
+    for folder in made:
+        folder.mkdir(exist_ok=True)
+    return made
+
+
+def variables(environment: Mapping[str, str], work: str, runtime: str) -> dict[str, str]:
+    """What leads a task to them. ``work`` and ``runtime`` are where the task sees them."""
+    here = {
+        "PAI_WORK_DIR": work,
+        "PAI_METRICS_FILE": f"{work}/{FIGURES}",
+        "PAI_RUNTIME_DIR": runtime,
+        # What the task has itself comes first.
+        "PATH": _joined(environment.get("PATH", ""), f"{runtime}/bin"),
+        "PYTHONPATH": _joined(environment.get("PYTHONPATH", ""), f"{runtime}/lib"),
+    }
+    if not environment.get("PAI_OUTPUT_DIR"):
+        here["PAI_OUTPUT_DIR"] = f"{work}/{RESULTS}"
+    return here
+
+
+def _joined(first: str, second: str) -> str:
+    return f"{first}:{second}" if first else second
+
+
+def keeping(task: TaskLaunch, work: Path, runtime: Path, python: str) -> dict[str, object] | None:
+    """How the supervisor brings results to the storage, as a part of its spec; None where there is none."""
+    results = task.results
+    if results is None:
+        return None
+    return {
+        "argv": [python, "-I", "-S", str(runtime / "pairuntime.pyz"), "keep"],
+        "env": {VARIABLE: _told(results, work / RESULTS), "LANG": "C.UTF-8", "HOME": str(work)},
+        "cwd": str(work),
+        "folder": str(work / RESULTS),
+        "named": bool(results.named),
+    }
+
+
+def _told(results: Results, folder: Path) -> str:
+    return json.dumps(
+        {
+            "address": results.address,
+            "token": results.token,
+            "target": results.target,
+            "folder": str(folder),
+            "named": list(results.named),
+        }
+    )

@@ -1,0 +1,16 @@
+"""Runs a command beside a task: in its folder, with its environment."""
+
+import json
+import os
+import sys
+
+
+def run(folder: "str", command: "list[str]") -> "int":
+    with open(os.path.join(folder, "spec.json")) as f:
+        spec = json.load(f)
+    try:
+        os.chdir(spec["cwd"])
+        os.execvpe(command[0], command, spec["env"])
+    except OSError as e:
+        sys.stderr.write("%s: %s\n" % (command[0], os.strerror(e.errno or 0)))
+    return 127

@@ -1,0 +1,71 @@
+"""What lies beside the runtime for the tasks, as text: a stand-in for ``openpaisdk``, and two commands."""
+
+# In a task without the SDK, ``openpaisdk.runtime`` comes from here. An installed SDK, further on in the
+# path, wins: the stand-in then gives way to it.
+PACKAGE = '''\
+"""Stands in for the SDK where it is not installed."""
+
+import sys
+
+
+def _give_way():
+    import importlib.machinery
+    import importlib.util
+    import os
+
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    rest = [p for p in sys.path if os.path.abspath(p or ".") != here]
+    spec = importlib.machinery.PathFinder.find_spec(__name__, rest)
+    if spec is None or spec.loader is None or not spec.origin:
+        return
+    module = sys.modules[__name__]
+    module.__spec__ = spec
+    module.__file__ = spec.origin
+    module.__path__ = list(spec.submodule_search_locations or ())
+    module.__loader__ = spec.loader
+    spec.loader.exec_module(module)
+
+
+_give_way()
+'''
+
+# With PAI_CAPTURE_LOGGING, every Python of the task logs with level and time; whatever else would have
+# been the start-up file still is.
+SITE = """\
+import os
+import sys
+
+
+def _go_on():
+    import importlib.machinery
+    import importlib.util
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    rest = [p for p in sys.path if os.path.abspath(p or ".") != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", rest)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+_go_on()
+if os.environ.get("PAI_CAPTURE_LOGGING"):
+    from openpaisdk.runtime import capture_logging
+
+    capture_logging(os.environ.get("PAI_LOG_LEVEL", "INFO"))
+"""
+
+_COMMAND = """\
+#!/bin/sh
+# Python of the task, whichever it has.
+here=$(dirname -- "$0")/..
+for python in python3 python; do
+  if command -v "$python" >/dev/null 2>&1; then
+    exec "$python" "$here/pairuntime.pyz" %s "$@"
+  fi
+done
+echo "%s needs Python in the task, and there is none." >&2
+exit 127
+"""
+
+HDFS = _COMMAND % ("hdfs", "hdfs")
+RUNTIME = _COMMAND % ("", "pai-runtime")

@@ -1,0 +1,212 @@
+"""A small WebHDFS client with the standard library alone: what a task needs to bring and fetch files."""
+
+import http.client
+import json
+import os
+import ssl
+import time
+from urllib.parse import quote, urlencode, urlsplit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # Python 3.6 runs this too
+    from typing import Any, BinaryIO
+
+_CHUNK = 1 << 20
+_TIMEOUT_S = 120.0
+_PAUSES_S = (0.5, 1, 2, 4, 8, 16, 30, 60, 60, 60)
+
+
+class Refused(Exception):
+    """The storage said no, in words for people."""
+
+    def __init__(self, message: "str", status: "int" = 0, kind: "str" = ""):
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+
+
+class Storage:
+    """``address`` is all before the path: ``http://host:port/webhdfs/v1``."""
+
+    def __init__(self, address: "str", token: "str" = "", user: "str" = "") -> "None":
+        self._address = address.rstrip("/")
+        self._token = token
+        self._user = user
+        self._connections = {}  # type: dict[str, http.client.HTTPConnection]
+
+    # -- what can be asked -------------------------------------------------------------------------
+
+    def status(self, path: "str") -> "dict[str, Any] | None":
+        """What is known of a file or folder; None when there is none."""
+        try:
+            found = self._ask("GET", path, op="GETFILESTATUS")
+        except Refused as refused:
+            if refused.status == 404:
+                return None
+            raise
+        return dict(found["FileStatus"])
+
+    def entries(self, path: "str") -> "list[dict[str, Any]]":
+        return list(self._ask("GET", path, op="LISTSTATUS")["FileStatuses"]["FileStatus"])
+
+    def make_folder(self, path: "str") -> "None":
+        self._ask("PUT", path, op="MKDIRS")
+
+    def delete(self, path: "str", recursive: "bool" = False) -> "bool":
+        answer = self._ask("DELETE", path, op="DELETE", recursive="true" if recursive else "false")
+        return bool(answer.get("boolean"))
+
+    def rename(self, path: "str", target: "str") -> "bool":
+        return bool(self._ask("PUT", path, op="RENAME", destination=target).get("boolean"))
+
+    def put(self, source: "str", path: "str", overwrite: "bool" = True) -> "int":
+        """Bring a file there, whole. Gives its size; a file that changes meanwhile is an error."""
+        size = os.stat(source).st_size
+
+        def send() -> "int":
+            where = self._place("PUT", path, op="CREATE", overwrite="true" if overwrite else "false")
+            with open(source, "rb") as f:
+                sent = self._send(where, f, size)
+            if sent != size:
+                raise Refused("%s changed while it was read." % source)
+            return sent
+
+        return int(self._patiently(send))
+
+    def get(self, path: "str", into: "BinaryIO") -> "int":
+        """Write a file's content; gives its size. Nothing was written twice."""
+        response = self._open(self._url(path, op="OPEN"))
+        size = 0
+        expected = response.getheader("Content-Length")
+        while True:
+            data = response.read(_CHUNK)
+            if not data:
+                break
+            into.write(data)
+            size += len(data)
+        if expected is not None and int(expected) != size:
+            raise Refused("%s came incomplete: %d bytes of %s." % (path, size, expected))
+        return size
+
+    # -- on the wire -------------------------------------------------------------------------------
+
+    def _url(self, path: "str", **query: "str") -> "str":
+        if self._user and not self._token:
+            query["user.name"] = self._user
+        return "%s%s?%s" % (self._address, quote("/" + path.lstrip("/")), urlencode(query))
+
+    def _headers(self, url: "str") -> "dict[str, str]":
+        # A ticket of its own is in the address that a redirect gives; the token is for the storage alone.
+        if self._token and url.startswith(self._address):
+            return {"Authorization": "Bearer " + self._token}
+        return {}
+
+    def _ask(self, method: "str", path: "str", **query: "str") -> "dict[str, Any]":
+        def ask() -> "dict[str, Any]":
+            response = self._request(method, self._url(path, **query))
+            text = response.read()
+            self._check(response, text)
+            return dict(json.loads(text.decode() or "{}"))
+
+        return dict(self._patiently(ask))
+
+    def _place(self, method: "str", path: "str", **query: "str") -> "str":
+        """Where the bytes go: the first of the two steps."""
+        response = self._request(method, self._url(path, noredirect="true", **query))
+        text = response.read()
+        if response.status == 307:
+            return str(response.getheader("Location"))
+        self._check(response, text)
+        return str(json.loads(text.decode())["Location"])
+
+    def _send(self, url: "str", source: "BinaryIO", size: "int") -> "int":
+        connection, target = self._connection(url)
+        connection.putrequest("PUT", target)
+        headers = dict(self._headers(url))
+        headers["Content-Type"] = "application/octet-stream"
+        headers["Content-Length"] = str(size)
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        sent = 0
+        try:
+            connection.endheaders()
+            while sent < size:
+                data = source.read(min(_CHUNK, size - sent))
+                if not data:
+                    break
+                connection.send(data)
+                sent += len(data)
+            if sent < size:
+                self._drop(url)
+                return sent
+            response = connection.getresponse()
+            text = response.read()
+        except BaseException:
+            self._drop(url)
+            raise
+        self._check(response, text)
+        return sent
+
+    def _open(self, url: "str") -> "http.client.HTTPResponse":
+        for _ in range(5):
+            response = self._request("GET", url)
+            if response.status not in (301, 302, 307, 308):
+                if response.status != 200:
+                    self._check(response, response.read())
+                return response
+            response.read()
+            url = str(response.getheader("Location"))
+        raise Refused("The storage sends us in circles.")
+
+    def _request(self, method: "str", url: "str") -> "http.client.HTTPResponse":
+        connection, target = self._connection(url)
+        try:
+            connection.request(method, target, headers=self._headers(url))
+            return connection.getresponse()
+        except (OSError, http.client.HTTPException):
+            self._drop(url)
+            raise
+
+    def _connection(self, url: "str") -> "tuple[http.client.HTTPConnection, str]":
+        parts = urlsplit(url)
+        key = "%s://%s" % (parts.scheme, parts.netloc)
+        connection = self._connections.get(key)
+        if connection is None:
+            if parts.scheme == "https":
+                secure = ssl.create_default_context()
+                connection = http.client.HTTPSConnection(parts.netloc, timeout=_TIMEOUT_S, context=secure)
+            else:
+                connection = http.client.HTTPConnection(parts.netloc, timeout=_TIMEOUT_S)
+            self._connections[key] = connection
+        return connection, parts.path + ("?" + parts.query if parts.query else "")
+
+    def _drop(self, url: "str") -> "None":
+        parts = urlsplit(url)
+        connection = self._connections.pop("%s://%s" % (parts.scheme, parts.netloc), None)
+        if connection is not None:
+            connection.close()
+
+    def _check(self, response: "http.client.HTTPResponse", text: "bytes") -> "None":
+        if response.status < 400 and response.status != 307:
+            return
+        message, kind = text.decode("utf-8", "replace").strip()[:300], ""
+        try:
+            said = json.loads(text.decode())
+            remote = said.get("RemoteException") or said
+            message, kind = str(remote.get("message") or message), str(remote.get("exception") or "")
+        except (ValueError, AttributeError):
+            pass
+        raise Refused(message or "The storage answered %d." % response.status, response.status, kind)
+
+    def _patiently(self, work: "Any") -> "Any":
+        """A storage that cannot be reached now may be there in a moment: the server is being restarted."""
+        for pause in _PAUSES_S:
+            try:
+                return work()
+            except Refused as refused:
+                if refused.status not in (429, 500, 502, 503, 504):
+                    raise
+            except (OSError, http.client.HTTPException):
+                pass
+            time.sleep(pause)
+        return work()

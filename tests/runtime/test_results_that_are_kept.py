@@ -1,0 +1,89 @@
+"""What a task leaves in its folder for results, or names, lies on the storage when the job is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from served import Cluster, job, role
+
+from pairuntime.task import keep
+
+
+def content(cluster: Cluster, path: str) -> bytes | None:
+    reply = cluster.get(f"/webhdfs/v1{path}?op=OPEN")
+    if reply.status == 307:
+        reply = cluster.get("/webhdfs/" + reply.headers["location"].partition("/webhdfs/")[2])
+    return reply.body if reply.status == 200 else None
+
+
+def host(what: dict[str, object]) -> dict[str, object]:
+    what["prerequisites"] = [{"name": "image", "type": "dockerimage", "uri": "host"}]
+    return what
+
+
+def kept(cluster: Cluster, name: str, file: str) -> bytes | None:
+    return content(cluster, f"/user/{cluster.user}/jobs/{name}/output/{file}")
+
+
+def test_results_are_there_when_the_job_has_succeeded(cluster: Cluster) -> None:
+    commands = ('mkdir "$PAI_OUTPUT_DIR/deep"', 'printf model > "$PAI_OUTPUT_DIR/deep/model.bin"')
+    assert cluster.run(host(job("kept", *commands)))["state"] == "SUCCEEDED"
+    assert kept(cluster, "kept", "deep/model.bin") == b"model"
+
+
+def test_results_of_a_job_that_failed_are_kept_too(cluster: Cluster) -> None:
+    what = host(job("fails", 'printf half > "$PAI_OUTPUT_DIR/part"', "exit 3"))
+    assert cluster.run(what)["state"] == "FAILED"
+    assert kept(cluster, "fails", "part") == b"half"
+
+
+def test_named_files_are_kept_by_their_path(cluster: Cluster) -> None:
+    what = job("named", "mkdir -p runs/a", "echo 1 > runs/a/log.txt", "echo 2 > other.txt")
+    what["extras"] = {"openpaisdk": {"outputs": ["runs/**/*.txt", "nothing.*"]}}
+    assert cluster.run(host(what))["state"] == "SUCCEEDED"
+    assert kept(cluster, "named", "runs/a/log.txt") == b"1\n"
+    assert kept(cluster, "named", "other.txt") is None
+    assert b"No file matches nothing.*" in cluster.log_of("named")
+
+
+def test_each_task_of_several_has_a_folder_of_its_own(cluster: Cluster) -> None:
+    what = host(job("several", 'echo $PAI_TASK_INDEX > "$PAI_OUTPUT_DIR/index"', instances=2))
+    what["taskRoles"]["ps"] = role('echo ps > "$PAI_OUTPUT_DIR/index"')  # type: ignore[index]
+    assert cluster.run(what)["state"] == "SUCCEEDED"
+    found = [kept(cluster, "several", f"{who}/index") for who in ("main-0", "main-1", "ps-0")]
+    assert found == [b"0\n", b"1\n", b"ps\n"]
+
+
+def test_a_workspace_is_where_the_job_says(cluster: Cluster) -> None:
+    what = host(job("placed", 'echo x > "$PAI_OUTPUT_DIR/x"'))
+    what["parameters"] = {"work_directory": f"/user/{cluster.user}/mine/jobs/placed"}
+    assert cluster.run(what)["state"] == "SUCCEEDED"
+    assert content(cluster, f"/user/{cluster.user}/mine/jobs/placed/output/x") == b"x\n"
+
+
+def test_a_job_whose_results_cannot_be_kept_fails_and_says_why(cluster: Cluster) -> None:
+    in_the_way = ("echo f > f", "hdfs dfs -mkdir -p /user/blocked", "hdfs dfs -put f /user/blocked/jobs")
+    assert cluster.run(host(job("in-the-way", *in_the_way)))["state"] == "SUCCEEDED"
+    what = host(job("nowhere", 'echo x > "$PAI_OUTPUT_DIR/x"'))
+    what["parameters"] = {"work_directory": "/user/blocked/jobs/nowhere"}
+    assert cluster.run(what)["state"] == "FAILED"
+    said = b"The results could not be brought to /user/blocked/jobs/nowhere/output"
+    assert said in cluster.log_of("nowhere")
+
+
+def test_links_out_of_the_working_folder_are_not_followed(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    folder = work / ".pai" / "output"
+    folder.mkdir(parents=True)
+    (tmp_path / "secret").write_text("not yours")
+    (work / "data").write_text("mine")
+    (folder / "out").symlink_to(tmp_path / "secret")
+    (folder / "in").symlink_to(work / "data")
+    (work / "away").symlink_to(tmp_path)
+    found, complaints = keep.collect(str(folder), str(work), ["away/secret", "../secret"])
+    assert list(found) == ["in"]
+    assert len(complaints) == 3
+
+
+def test_a_folder_that_is_not_there_has_no_results(tmp_path: Path) -> None:
+    assert keep.collect(str(tmp_path / "not there"), str(tmp_path), []) == ({}, [])

@@ -1,0 +1,190 @@
+"""The runtime's help inside a task: `openpaisdk.runtime`, `hdfs dfs`, packages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from served import Cluster, job
+
+from openpaisdk.runtime import Runtime, Where, where
+from paicluster.engines.process import runtime
+from pairuntime import user
+
+
+@pytest.fixture(scope="module")
+def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return runtime.install(tmp_path_factory.mktemp("runtimes")).parent
+
+
+def host(name: str, *commands: str) -> dict[str, object]:
+    what = job(name, *commands)
+    what["prerequisites"] = [{"name": "image", "type": "dockerimage", "uri": "host"}]
+    return what
+
+
+def bare_python(folder: Path, program: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A Python that has nothing installed."""
+    found = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{folder}/lib", **variables}
+    return subprocess.run(
+        [sys.executable, "-S", "-c", program], env=found, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_runtime_is_importable_without_the_sdk(laid_out: Path) -> None:
+    done = bare_python(laid_out, "from openpaisdk.runtime import Runtime, where; print(where())")
+    assert (done.stdout, done.stderr) == ("local\n", "")
+
+
+def test_an_installed_sdk_wins_over_the_stand_in(laid_out: Path) -> None:
+    root = Path(user.__file__).parent.parent
+    program = "import openpaisdk, openpaisdk.runtime as r; print(openpaisdk.__version__, r.__file__)"
+    both = f"{laid_out}/lib:{root}"
+    done = bare_python(laid_out, program, PYTHONPATH=both)
+    assert done.stderr == ""
+    assert str(root) in done.stdout
+
+
+def test_a_program_knows_where_it_runs(cluster: Cluster) -> None:
+    line = "import openpaisdk.runtime as r; w = r.where(); print(w.kind, w.job, w.user, w.role, w.index)"
+    cluster.run(host("where", f'{sys.executable} -S -c "{line}"'))
+    assert cluster.log_of("where").decode().split() == ["batch", "where", cluster.user, "main", "0"]
+    assert where() == "local"
+    assert not where().in_job
+
+
+def test_a_notebook_in_a_job_is_interactive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAI_JOB_NAME", "alice~lab")
+    monkeypatch.setenv("PAI_INTERACTIVE", "1")
+    monkeypatch.setenv("PAI_TASK_INDEX", "2")
+    here = where()
+    assert (here.kind, here.job, here.user, here.index) == ("interactive", "lab", "alice", 2)
+    assert isinstance(here, Where)
+
+
+def test_the_parts_of_a_program_run_in_order() -> None:
+    app = Runtime()
+    seen: list[str] = []
+    app.on("end")(lambda: seen.append("end"))
+    app.on("start")(lambda: seen.append("start"))
+
+    @app.on("main")
+    def main() -> int:
+        seen.append("main")
+        return 7
+
+    assert app.run() == 7
+    assert seen == ["start", "main", "end"]
+
+
+def test_a_failure_is_told_and_goes_on() -> None:
+    app = Runtime()
+    seen: list[object] = []
+    app.on("failure")(seen.append)
+    app.on("end")(lambda: seen.append("end"))
+
+    @app.on("main")
+    def main() -> None:
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError):
+        app.run()
+    assert [str(what) for what in seen] == ["broken", "end"]
+
+
+def test_a_stage_that_does_not_exist_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="start, main, end, failure"):
+        Runtime().on("begin")
+
+
+def test_logging_reaches_the_log_with_level_and_time(laid_out: Path) -> None:
+    program = (
+        "import logging, openpaisdk.runtime as r; r.capture_logging(); "
+        "logging.getLogger('train').warning('slow'); logging.debug('no')"
+    )
+    done = bare_python(laid_out, program)
+    assert done.stderr.endswith("Z WARNING train: slow\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_no_line_of_code_is_needed_when_the_job_asks_for_it(laid_out: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import logging; logging.info('hello')"],
+        env={"PYTHONPATH": f"{laid_out}/lib:{laid_out}/start", "PAI_CAPTURE_LOGGING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.endswith("Z INFO root: hello\n")
+
+
+def test_figures_are_kept_a_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    user.log_metrics(0, loss=1)  # nowhere to keep them, and no error
+    monkeypatch.setenv("PAI_METRICS_FILE", str(tmp_path / "deep" / "metrics.jsonl"))
+    user.log_metrics(1, loss=0.5, accuracy=1)
+    user.log_metrics(2, loss=0.25)
+    lines = [json.loads(line) for line in (tmp_path / "deep" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2]
+    assert lines[0]["values"] == {"loss": 0.5, "accuracy": 1.0}
+
+
+def test_hdfs_commands_of_a_script_work_in_a_task(cluster: Cluster) -> None:
+    script = """\
+mkdir d; echo one > d/1.txt; echo two > d/2.txt
+hdfs dfs -mkdir -p /user/$PAI_USER_NAME/data
+hdfs dfs -put d/1.txt d/2.txt /user/$PAI_USER_NAME/data
+hdfs dfs -cat "/user/$PAI_USER_NAME/data/*.txt"
+hdfs dfs -test -e data/1.txt && echo there
+hdfs dfs -test -d data/1.txt || echo no folder
+hdfs dfs -get "data/?.txt" .
+cat 1.txt 2.txt
+hdfs dfs -put d data/copied
+hdfs dfs -get data/copied whole
+ls whole
+hdfs dfs -ls data | awk '{print $NF}'
+hdfs dfs -rm -r data
+hdfs dfs -test -e data || echo gone
+hdfs dfs -cat data/none || echo status $?
+"""
+    assert cluster.run(host("hdfs", script))["state"] == "SUCCEEDED", cluster.log_of("hdfs")
+    home = f"/user/{cluster.user}/data"
+    said = cluster.log_of("hdfs", "stdout").decode().splitlines()
+    assert said == [
+        *("one", "two", "there", "no folder", "one", "two", "1.txt", "2.txt"),
+        *(f"{home}/1.txt", f"{home}/2.txt", f"{home}/copied"),
+        *(f"Deleted {home}", "gone", "status 1"),
+    ]
+    assert "No such file or directory" in cluster.log_of("hdfs", "stderr").decode()
+
+
+def test_a_tasks_own_hdfs_is_not_hidden(cluster: Cluster) -> None:
+    script = (
+        "mkdir b; printf '#!/bin/sh\\necho mine\\n' > b/hdfs; chmod +x b/hdfs; PATH=$PWD/b:$PATH; hdfs dfs"
+    )
+    cluster.run(host("own-hdfs", script))
+    assert cluster.log_of("own-hdfs") == b"mine\n"
+
+
+@pytest.mark.slow
+def test_packages_are_installed_once_and_used_again(cluster: Cluster, tmp_path: Path) -> None:
+    package = tmp_path / "tiny_one-1-py3-none-any.whl"
+    about = "tiny_one-1.dist-info"
+    with zipfile.ZipFile(package, "w") as wheel:
+        wheel.writestr("tiny_one.py", "word = 42")
+        wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny-one\nVersion: 1\n")
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "")
+    use = (
+        f"export XDG_CACHE_HOME={tmp_path}/cache",
+        f'eval "$(pai-runtime packages --python {sys.executable} {package})"',
+        "python -c 'import tiny_one; print(tiny_one.word)'",
+    )
+    for name in ("first", "second"):
+        assert cluster.run(host(name, *use))["state"] == "SUCCEEDED", cluster.log_of(name)
+        assert cluster.log_of(name, "stdout") == b"42\n"
+    assert b"once for this machine" in cluster.log_of("first")
+    assert b"once for this machine" not in cluster.log_of("second")
