@@ -40,13 +40,13 @@ class Fast(WebHdfs):
         user: str = "",
         base: str = BASE,
         root: str = "",
-        storage: str = "",
+        rest_path: str = "",
         over_http: bool = False,
     ):
         """``offer`` is what the cluster said about its fast ways; ``over_http`` forgoes the shortcut."""
         super().__init__(lines, where=where, user=user, base=base, root=root)
         self.offer = offer
-        self.storage = storage
+        self.rest_path = rest_path
         known = offer.get("hashes")
         best = hashing.preferred()
         self.algorithm = best if isinstance(known, list) and best in known else hashing.BLAKE2B
@@ -147,10 +147,10 @@ class Fast(WebHdfs):
     def _ask(
         self, method: str, path: str, values: dict[str, object], body: bytes | Body | None = None
     ) -> Answer:
-        if self.storage:
-            values = {**values, "storage": self.storage}
         try:
-            return self.lines.transport().ask(method, path, values=values, body=body, timeout=120)
+            return self.lines.transport().ask(
+                method, self.rest_path + path, values=values, body=body, timeout=120
+            )
         except InvalidParameters as e:
             # A proxy may cut what we send as well: then it is sent again.
             if e.code in ("CutPackError", "CutPartError", "IncompleteFileError"):
@@ -199,8 +199,6 @@ class Upload(Incoming):
             "hash": backend.algorithm,
             "partBytes": PART_BYTES,
         }
-        if backend.storage:
-            self.about["storage"] = backend.storage
         self.handover = backend.handover() if self.size > 0 else None
         begun: dict[str, object] | None = None
         if self.handover is not None:

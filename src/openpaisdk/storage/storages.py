@@ -138,7 +138,7 @@ def webhdfs_of(address: str, extension: dict[str, object]) -> str:
     if address.startswith(("http://", "https://")):
         return address.rstrip("/")
     host = address.partition("://")[2] or address
-    name, _, port = host.partition("/")[0].partition(":")
+    name = host.partition("/")[0].partition(":")[0]
     said = str(extension.get("webhdfs") or "")
     if said.startswith(("http://", "https://")):
         return said.rstrip("/")
@@ -148,7 +148,7 @@ def webhdfs_of(address: str, extension: dict[str, object]) -> str:
 def added_storages(entry: ClusterEntry) -> list[StorageEntry]:
     """Those of an entry made with ``pai add-storage-cluster``."""
     kept = entry.raw.get("storages")
-    found = []
+    found: list[StorageEntry] = []
     for raw in kept if isinstance(kept, list) else []:
         if isinstance(raw, dict):
             found.append(
@@ -180,7 +180,7 @@ def choose(entries: list[StorageEntry], name: str, selected: str, alias: str) ->
     names = ", ".join(entry.name for entry in entries) or "none"
     raise UsageError(
         f"The cluster {alias} has no storage called {wanted!r}; it has {names}.",
-        hint=f"pai list-storages {alias} shows them; pai select-storage -a {alias} --storage-name NAME chooses one.",
+        hint=f"pai list-storages {alias} shows them; pai select-storage chooses one.",
     )
 
 
@@ -277,7 +277,7 @@ class Opener:
                         return entry.alias, storage.name
         raise UsageError(
             f"No storage you know claims hdfs://{place.host}.",
-            hint=f"Add it: pai add-storage-cluster -a NAME --type hdfs --address hdfs://{place.host} --path /",
+            hint=f"Add it: pai add-storage-cluster -a NAME --type hdfs --address {place.host} --path /",
         )
 
 
@@ -309,7 +309,15 @@ def backend_of(cluster: Cluster, name: str, selected: str = "", *, over_http: bo
     if offer is not None:
         from openpaisdk.storage.fast import Fast
 
-        return Fast(lines, offer, where=where, user=cluster.user, root=root, over_http=over_http)
+        return Fast(
+            lines,
+            offer,
+            where=where,
+            user=cluster.user,
+            root=root,
+            rest_path=there.rest_path,
+            over_http=over_http,
+        )
     from openpaisdk.storage.webhdfs import WebHdfs
 
     # OpenPAI's front door keeps WebHDFS here.
@@ -367,7 +375,7 @@ def _mounted_at(entry: StorageEntry, where: str, path: str) -> str:
     except OSError:
         lines = []
     for line in lines:
-        source, point = (line.split(" ") + ["", ""])[:2]
+        source, point = [*line.split(" "), ""][:2]
         source = source.rstrip("/")
         if source and (wanted == source or wanted.startswith(source + "/")):
             return point.replace("\\040", " ") + wanted[len(source) :]

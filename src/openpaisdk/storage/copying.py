@@ -1,0 +1,228 @@
+"""Copying as ``cp -r`` means it, and synchronising: from two places to a plan, from a plan to the deed."""
+
+from __future__ import annotations
+
+import os
+
+from openpaisdk.errors import PaiError, UsageError
+from openpaisdk.storage.address import LOCAL, Place
+from openpaisdk.storage.backend import PART_BYTES, key_of, no_such
+from openpaisdk.storage.engine import Engine, Progress
+from openpaisdk.storage.entries import Folder
+from openpaisdk.storage.plan import Plan, compare
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import BinaryIO
+
+    from openpaisdk.storage.backend import Backend
+    from openpaisdk.storage.entries import Entry
+    from openpaisdk.storage.storages import Opener
+
+
+class Copy:
+    """One source on its way to one target: planned at once, carried out by ``run``."""
+
+    def __init__(
+        self,
+        opener: Opener,
+        source: Place,
+        target: Place,
+        *,
+        synchronising: bool = False,
+        deleting: bool = False,
+        ignoring: bool | None = None,
+        everything: bool = False,
+        several: bool = False,
+    ):
+        """``ignoring`` heeds ignore files: by default for folders that leave this machine."""
+        self.source, here = opener.open(source)
+        self.target, there = opener.open(target)
+        found = self.source.status(here)
+        if found is None:
+            raise no_such(source.text)
+        if source.kind == LOCAL and source.is_folder and not found.is_folder:
+            raise UsageError(f"{source.text} is a file, and a slash at the end says it is a folder.")
+        if synchronising and not found.is_folder:
+            raise UsageError(f"{source.text} is a file; pai sync is for folders.", hint="Use pai copy.")
+        self.is_folder = found.is_folder
+        there = _landing(self.target, there, target, here, found, synchronising, several)
+        self._refuse_loops(here, there, source, target)
+        self.plan = Plan(here, there)
+        heeding = (
+            ignoring if ignoring is not None else source.kind == LOCAL and self.target is not self.source
+        )
+        self._compare(found, heeding, deleting, everything)
+
+    def run(self, watch: Callable[[Progress], None] | None = None) -> Progress:
+        """Carry it out; what only the target had goes last, when everything else has arrived."""
+        self.plan.check(self.target)
+        self._remove_clashes()
+        if self.is_folder and not self.plan.new.count and not self.plan.folders:
+            self.target.make_folder(self.plan.target) if self.target.status(
+                self.plan.target
+            ) is None else None
+        engine = Engine(self.plan, self.source, self.target)
+        if self.plan.new.count or self.plan.folders:
+            engine.run(watch)
+        for path in self.plan.extra:
+            try:
+                self.target.delete(f"{self.plan.target.rstrip('/')}/{path}")
+            except PaiError as e:
+                if e.status != 404:
+                    raise
+        return engine.progress
+
+    def _remove_clashes(self) -> None:
+        """A folder in the way of a file, which goes anyway, has to go first."""
+        files = {path for path, _ in self.plan.new} if self.plan.extra else set()
+        going = [path for path in self.plan.extra if path in files or path in set(self.plan.folders)]
+        for path in going:
+            self.target.delete(f"{self.plan.target.rstrip('/')}/{path}")
+            self.plan.extra.remove(path)
+
+    def _compare(self, found: Entry, heeding: bool, deleting: bool, everything: bool) -> None:
+        plan = self.plan
+        if not found.is_folder:
+            plan.count, plan.size = 1, found.size
+            facts = (found.size, found.mtime_ns, found.mode)
+            there = self.target.status(plan.target)
+            if there is not None and there.is_folder:
+                raise UsageError(f"{self.target.shown(plan.target)} is a folder.")
+            same = there is not None and (there.size, there.mtime_ns // 10**6) == (
+                found.size,
+                found.mtime_ns // 10**6,
+            )
+            if everything or not same:
+                plan.new.add("", facts)
+            self._check_name(plan.target)
+            return
+        self._check_name(plan.target)
+        theirs = _walk_if_there(self.target, plan.target)
+        if self.source.is_local:
+            from openpaisdk.storage.mounted import Mounted
+            from openpaisdk.storage.tree import walk
+
+            full = self.source.full(plan.source) if isinstance(self.source, Mounted) else plan.source
+            ours: Iterator[Folder] = walk(full, ignoring=heeding, skipped=plan.skipped)
+        else:
+            ours = self.source.walk(plan.source)
+        compare(
+            plan,
+            ours,
+            theirs,
+            hdfs_names=self.target.names_are_hdfs,
+            deleting=deleting,
+            everything=everything,
+        )
+
+    def _check_name(self, path: str) -> None:
+        from openpaisdk.storage.address import problem_of_name
+
+        if self.target.names_are_hdfs and (why := problem_of_name(path)):
+            raise UsageError(f"{path!r} cannot be a name on {self.target.where}: {why}.")
+
+    def _refuse_loops(self, here: str, there: str, source: Place, target: Place) -> None:
+        if self.source is not self.target:
+            return
+        a, b = here.rstrip("/"), there.rstrip("/")
+        if source.kind == LOCAL:
+            a, b = os.path.realpath(a), os.path.realpath(b)
+        if a == b:
+            raise UsageError(f"{source.text} and {target.text} are the same.")
+        if self.is_folder and b.startswith(a + "/"):
+            raise UsageError(
+                f"{target.text} lies inside {source.text}: it would be copied into itself, for ever."
+            )
+
+
+def _landing(
+    backend: Backend, path: str, target: Place, here: str, found: Entry, synchronising: bool, several: bool
+) -> str:
+    """Where a copy ends up: an existing folder, or a target that ends in a slash, receives it."""
+    there = backend.status(path)
+    if synchronising:
+        if there is not None and not there.is_folder:
+            raise UsageError(f"{target.text} is a file; pai sync needs a folder.")
+        return path
+    if there is not None and there.is_folder:
+        into = True
+    elif there is not None:
+        if target.is_folder or found.is_folder or several:
+            raise UsageError(f"{target.text} is a file, and a folder is needed there.")
+        into = False
+    else:
+        into = target.is_folder or several
+    name = os.path.basename(here.rstrip("/"))
+    if not into:
+        return path
+    if not name:  # the root of a storage has no name of its own
+        return path
+    return f"{path.rstrip('/')}/{name}"
+
+
+def _walk_if_there(backend: Backend, path: str) -> Iterator[Folder]:
+    """The other tree; nothing when there is none yet."""
+    folders = backend.walk(path)
+    try:
+        first = next(folders, None)
+    except PaiError as e:
+        if e.status == 404 or isinstance(e, UsageError):
+            return
+        raise
+    if first is not None:
+        yield first
+        yield from folders
+
+
+def from_stream(opener: Opener, stream: BinaryIO, target: Place, name: str = "") -> int:
+    """What comes from a stream becomes a file; how many bytes that was."""
+    backend, path = opener.open(target)
+    there = backend.status(path)
+    if (there is not None and there.is_folder) or target.is_folder:
+        raise UsageError(f"{target.text} is a folder: say what the file from standard input is to be called.")
+    import time
+
+    now = time.time_ns()
+    incoming = backend.begin(path, (-1, now, 0o644), key_of(path, now, os.getpid()))
+    at = 0
+    try:
+        while data := _filled(stream):
+            incoming.put(at, len(data), lambda data=data: iter((data,)))  # type: ignore[misc]
+            at += len(data)
+        if at == 0:
+            incoming.put(0, 0, lambda: iter(()))
+        incoming.finish(at)
+    except BaseException:
+        incoming.abandon()
+        raise
+    return at
+
+
+def _filled(stream: BinaryIO) -> bytes:
+    """A whole part, unless the stream ends."""
+    parts = []
+    left = PART_BYTES
+    while left and (data := stream.read(min(left, 1 << 20))):
+        parts.append(data)
+        left -= len(data)
+    return b"".join(parts)
+
+
+def to_stream(opener: Opener, source: Place, write: Callable[[bytes | memoryview], object]) -> int:
+    """A file's bytes, verified, to wherever they are wanted."""
+    backend, path = opener.open(source)
+    found = backend.status(path)
+    if found is None:
+        raise no_such(source.text)
+    if found.is_folder:
+        raise UsageError(f"{source.text} is a folder: only a file goes to standard output.")
+    outgoing = backend.open(path)
+    try:
+        for chunk in outgoing.chunks(0, outgoing.size):
+            write(chunk)
+        outgoing.check()
+        return outgoing.size
+    finally:
+        outgoing.close()

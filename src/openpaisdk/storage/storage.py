@@ -1,0 +1,144 @@
+"""A storage as Python sees it: upload, download, list, status, delete."""
+
+from __future__ import annotations
+
+from openpaisdk.errors import UsageError
+from openpaisdk.storage.address import LOCAL, PAI, SELECTED, USER_NAME, Place, clean, read_place
+from openpaisdk.storage.backend import no_such
+from openpaisdk.storage.storages import Opener, backend_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from openpaisdk.client import Cluster
+    from openpaisdk.storage.backend import Backend
+    from openpaisdk.storage.engine import Progress
+
+
+class Storage:
+    """One storage of one cluster.
+
+    >>> storage = Storage.of(cluster)              # the cluster's default one
+    >>> storage.upload("data", "/alice/data")      # a file or a folder, like cp -r
+    >>> storage.list("/alice")
+    """
+
+    def __init__(self, backend: Backend, user: str = ""):
+        self.backend = backend
+        self.user = user
+
+    @classmethod
+    def of(cls, cluster: Cluster, name: str = "", *, over_http: bool = False) -> Storage:
+        """A cluster's storage by its name; without one, the default."""
+        selected = "" if name else _selected(cluster.alias)
+        backend = backend_of(cluster, name or SELECTED, selected, over_http=over_http)
+        return cls(backend, cluster.user)
+
+    @classmethod
+    def open(cls, url: str, *, over_http: bool = False) -> Storage:
+        """The storage of a ``pai://`` or ``hdfs://`` address; its path is not looked at."""
+        opener = Opener(over_http=over_http)
+        place = read_place(url)
+        backend, _ = opener.open(place)
+        return cls(backend, opener.user_of(place.cluster) if place.kind == PAI else "")
+
+    def path(self, path: str) -> str:
+        return clean(path.replace(USER_NAME, self.user))
+
+    def upload(
+        self,
+        source: str,
+        target: str,
+        *,
+        overwrite: bool = True,
+        ignoring: bool = True,
+        watch: Callable[[Progress], None] | None = None,
+    ) -> dict[str, object]:
+        """Copy a file or a folder of this machine, like ``cp -r``; what is there unchanged stays."""
+        place = Place(PAI, target, self.path(target), is_folder=target.endswith("/"))
+        found = None if overwrite or place.is_folder else self.backend.status(place.path)
+        if found is not None and not found.is_folder:
+            raise UsageError(f"{target} is there already.")
+        return self._copy(read_place(source), place, ignoring, watch)
+
+    def download(
+        self,
+        source: str,
+        target: str = ".",
+        *,
+        overwrite: bool = True,
+        watch: Callable[[Progress], None] | None = None,
+    ) -> dict[str, object]:
+        """Copy a file or a folder to this machine."""
+        place = read_place(target)
+        if place.kind != LOCAL:
+            raise UsageError(f"{target} is not a path on this machine.")
+        if not overwrite:
+            import os
+
+            if os.path.isfile(place.path):
+                raise UsageError(f"{target} is there already.")
+        return self._copy(Place(PAI, source, self.path(source)), place, False, watch)
+
+    def list(self, path: str = "/") -> list[dict[str, object]]:
+        """What a folder holds; a file is listed as itself."""
+        path = self.path(path)
+        found = self.backend.status(path)
+        if found is None:
+            raise no_such(self.backend.shown(path))
+        if not found.is_folder:
+            return [found.as_mapping(path)]
+        return [entry.as_mapping(f"{path.rstrip('/')}/{entry.name}") for entry in self.backend.listing(path)]
+
+    def status(self, path: str) -> dict[str, object]:
+        path = self.path(path)
+        found = self.backend.status(path)
+        if found is None:
+            raise no_such(self.backend.shown(path))
+        return found.as_mapping(path)
+
+    def exists(self, path: str) -> bool:
+        return self.backend.status(self.path(path)) is not None
+
+    def makedirs(self, path: str) -> None:
+        self.backend.make_folder(self.path(path))
+
+    def delete(self, path: str) -> None:
+        """A file, or a folder with all that is in it; never the root."""
+        path = self.path(path)
+        if path == "/":
+            raise UsageError("The root of a storage is never removed.")
+        if self.backend.status(path) is None:
+            raise no_such(self.backend.shown(path))
+        self.backend.delete(path)
+
+    def close(self) -> None:
+        self.backend.close()
+
+    def _copy(
+        self, source: Place, target: Place, ignoring: bool, watch: Callable[[Progress], None] | None
+    ) -> dict[str, object]:
+        from openpaisdk.storage.copying import Copy
+
+        copy = Copy(_Between(self.backend), source, target, ignoring=ignoring)
+        copy.run(watch)
+        return copy.plan.as_mapping()
+
+
+class _Between(Opener):
+    """Opens this machine's files and one storage that is open already."""
+
+    def __init__(self, backend: Backend):
+        super().__init__()
+        self._backend = backend
+
+    def open(self, place: Place) -> tuple[Backend, str]:
+        return super().open(place) if place.kind == LOCAL else (self._backend, place.path)
+
+
+def _selected(alias: str) -> str:
+    from openpaisdk.config.clusters import ClusterBook
+
+    entry = ClusterBook.load().find(alias)
+    return entry.text("storage_name") if entry else ""
