@@ -53,6 +53,8 @@ class Context:
     files: Files
     # Where files can be kept.
     storages: Callable[[], Sequence[Storage]] = tuple
+    # Whether jobs run in the image they name.
+    runs_images: Callable[[], bool] = bool
     # Clients of the first years read without a token.
     anonymous_v1_reads: bool = False
     edge: Edge = field(default_factory=Edge)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from openpaisdk.errors import ConfigError
 from openpaisdk.protocol import Job
@@ -51,11 +53,39 @@ def handed_over(settings: Settings, engines: Engines) -> dict[str, Amount]:
 
 
 def _process(engine: EngineSettings, settings: Settings, node: Node, users: Users) -> ReadableEngine:
+    if settings.embedded:
+        # One's own machine: an image is used where podman or docker is there, and else the job is told.
+        return _container(replace(engine, options={"images": "ignore"}), settings, node, users)
     from paicluster.engines.process.engine import ProcessEngine
 
     return ProcessEngine(
         settings.home,
         node,
+        grace_s=settings.grace_s,
+        enforce_limits=settings.enforce_limits,
+        accounts=unix.of_settings(settings, users),
+    )
+
+
+def _container(engine: EngineSettings, settings: Settings, node: Node, users: Users) -> ReadableEngine:
+    from paicluster.engines.container.cleaning import KeepImages
+    from paicluster.engines.container.engine import ContainerEngine
+
+    said: dict[str, Any] = dict(engine.options)
+    on_this_machine = [one.name for one in settings.engines if one.kind in ("process", "container")]
+    # No two engines may keep their attempts in the same folder.
+    home = settings.home if engine.name == on_this_machine[0] else settings.home / engine.name
+    program = said.get("program", "auto")
+    usual = KeepImages()
+    return ContainerEngine(
+        home,
+        node,
+        programs=("podman", "docker") if program == "auto" else (program,),
+        refuse_without=said.get("images", "refuse") == "refuse",
+        host_network=said.get("network", "host") == "host",
+        keep_images=KeepImages(
+            said.get("keep-images-mb", usual.mb), said.get("keep-images-days", usual.days)
+        ),
         grace_s=settings.grace_s,
         enforce_limits=settings.enforce_limits,
         accounts=unix.of_settings(settings, users),
@@ -69,4 +99,4 @@ def _slurm(engine: EngineSettings, settings: Settings, node: Node, users: Users)
     return SlurmEngine(options_of(engine.options, settings.home, engine.name), grace_s=settings.grace_s)
 
 
-_MAKERS: dict[str, Make] = {"process": _process, "slurm": _slurm}
+_MAKERS: dict[str, Make] = {"process": _process, "container": _container, "slurm": _slurm}

@@ -170,6 +170,7 @@ class _Server:
             logs=engines,
             growth=growth,
             nodes=engines.nodes,
+            runs_images=engines.runs_images,
             virtual_clusters=clusters,
             files=files,
             storages=lambda: listed,

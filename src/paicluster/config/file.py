@@ -211,7 +211,7 @@ def _engine_fields(said: Mapping[str, Any]) -> dict[str, Any]:
     engines = _engines(said)
     if "engine" in said or "engines" in said:
         fields["engines"] = engines
-    own = next((engine for engine in engines if engine.kind == "process"), None)
+    own = next((engine for engine in engines if engine.kind in ("process", "container")), None)
     options = own.options if own is not None else {}
     _take(fields, options, "cpus", "memory-mb", "gpus")
     if "grace" in options:

@@ -87,13 +87,21 @@ _AMOUNTS = {
 _LIMIT = Nullable(Int(minimum=1))
 
 # What each kind of engine can be told; `type` and `name` come beside it.
+_OF_THIS_MACHINE: dict[str, Node] = {
+    **{name: Nullable(node) for name, node in _AMOUNTS.items()},
+    "grace": Number("Seconds between asking a task to stop and killing it."),
+    "limits": Choice("off", "enforce", doc="Whether tasks are held to what they asked for."),
+}
 ENGINE_OPTIONS: dict[str, dict[str, Node]] = {
-    "process": {
-        **{name: Nullable(node) for name, node in _AMOUNTS.items()},
-        "grace": Number("Seconds between asking a task to stop and killing it."),
-        "limits": Choice("off", "enforce", doc="Whether tasks are held to what they asked for."),
+    "process": _OF_THIS_MACHINE,
+    "container": {
+        **_OF_THIS_MACHINE,
+        "program": Choice("auto", "podman", "docker", doc="What runs the images."),
+        "network": Choice("host", "own", doc="The host's, or one of its own with the job's ports published."),
+        "images": Choice("refuse", "ignore", doc="What becomes of a job whose image cannot be run here."),
+        "keep-images-mb": Nullable(Int("Of the images that were pulled for jobs.", minimum=0)),
+        "keep-images-days": Nullable(Number("Since a job last wanted them.")),
     },
-    "container": {},
     "slurm": {},
 }
 # Engines whose options are not listed here yet take any.

@@ -68,7 +68,8 @@ def needs_log(seen: Observation, *, stop_code: int | None) -> bool:
 def task_exit(seen: Observation, *, stop_code: int | None, log_tail: bytes = b"") -> TaskExit:
     """``stop_code`` is why we asked the task to stop, if we did."""
     if seen.refused:
-        return TaskExit(REFUSED, {"exitCode": REFUSED, "caughtException": seen.refused})
+        code = seen.platform_code if seen.platform_code is not None else REFUSED
+        return TaskExit(code, {"exitCode": code, "caughtException": seen.refused})
     if seen.phase is Phase.LOST:
         return _lost(seen)
     if seen.started_ms is None:
@@ -79,7 +80,8 @@ def task_exit(seen: Observation, *, stop_code: int | None, log_tail: bytes = b""
         why = seen.start_error or "The platform ended the task."
         return TaskExit(seen.platform_code, {"exitCode": seen.platform_code, "caughtException": why})
     if seen.start_error:
-        return TaskExit(NOT_STARTABLE, {"exitCode": NOT_STARTABLE, "caughtException": seen.start_error})
+        code = seen.platform_code if seen.platform_code is not None else NOT_STARTABLE
+        return TaskExit(code, {"exitCode": code, "caughtException": seen.start_error})
     origin = origin_code(seen)
     if seen.timed_out and (origin != 0 or seen.killed_by_us):
         return _because(OUT_OF_TIME, origin, _OUT_OF_TIME)

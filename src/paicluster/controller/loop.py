@@ -97,6 +97,7 @@ class Controller:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._engines.give_up()
         launches = [r.launching for r in self._records.values() if r.launching is not None]
         await asyncio.gather(*launches, return_exceptions=True)
         await self._engines.close()

@@ -249,9 +249,19 @@ class LogSource(Protocol):
 
 @runtime_checkable
 class RunsImages(Protocol):
-    """An engine whose tasks run in the image that their job names."""
+    """An engine whose tasks run in the image that their job names, or which says why they do not."""
 
-    runs_images: bool
+    @property
+    def runs_images(self) -> bool:
+        """Whether they would, as far as is known now."""
+
+
+@runtime_checkable
+class GivesUp(Protocol):
+    """An engine whose `launch` may wait for something from elsewhere, as for an image."""
+
+    def give_up(self) -> None:
+        """Not any longer: whoever waits is cancelled, and nothing of it was started."""
 
 
 @runtime_checkable

@@ -13,12 +13,14 @@ from paicluster.engines.interface import (
     ABSENT,
     Engine,
     Enterable,
+    GivesUp,
     Hint,
     LogSource,
     Node,
     Observation,
     Phase,
     Remark,
+    RunsImages,
     Say,
     SelfScheduling,
     TaskLaunch,
@@ -109,6 +111,16 @@ class Engines:
                 for node in engine.nodes():
                     found.setdefault(node.name, node)
         return tuple(found.values())
+
+    def runs_images(self) -> bool:
+        """Whether jobs run in the image they name, on any of them."""
+        return any(isinstance(engine, RunsImages) and engine.runs_images for engine in self.all())
+
+    def give_up(self) -> None:
+        """The server leaves: what only waits for something from elsewhere is not waited for."""
+        for engine in self._engines.values():
+            if isinstance(engine, GivesUp):
+                engine.give_up()
 
     def remarks(self, name: str) -> Sequence[Remark]:
         return self.get(name).remarks()

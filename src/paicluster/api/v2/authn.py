@@ -31,8 +31,8 @@ async def info(request: Request) -> Response:
             "version": context(request).version,
             "launcherType": "k8s",
             "authnMethod": "basic",
-            # Ours: tasks run on the host, whatever image a job names.
-            "containers": False,
+            # Ours: whether a job runs in the image it names, or on the host all the same.
+            "containers": context(request).runs_images(),
         }
     )
 

@@ -51,8 +51,6 @@ class ContainerEngine(ProcessEngine):
     ``refuse_without``, then they do not run at all. Nothing is looked for before a first image is wanted.
     """
 
-    runs_images = True
-
     def __init__(
         self,
         home: Path,
@@ -144,6 +142,11 @@ class ContainerEngine(ProcessEngine):
                 self._images = Images(client, self._scratch)
                 self._cleaner = Cleaner(client, self._images, self._cluster, self._keep_images)
             return client
+
+    @property
+    def runs_images(self) -> bool:
+        found = self._found[1] if self._found is not None else None
+        return isinstance(found, Client) or (found is None and finding.there(self._programs))
 
     # -- launching -----------------------------------------------------------------------------
 

@@ -134,7 +134,9 @@ def prepare(
         "env": environment,
         "mask": list(task.secrets),
         "time_limit_s": task.time_limit_s,
-        "keep": aids.keeping(task, work, runtime.parent, sys.executable if account is None else _any_python()),
+        "keep": aids.keeping(
+            task, work, runtime.parent, sys.executable if account is None else _any_python()
+        ),
     }
     aside = folder / "spec.aside"
     _write(aside, json.dumps(spec))
