@@ -86,4 +86,7 @@ class Description:
 
 def _pattern(path: str) -> str:
     parts = re.split(r"(\{\w+\})", path)
-    return "".join("[^/]+" if part.startswith("{") else re.escape(part) for part in parts)
+    # A path within an address has slashes of its own.
+    return "".join(
+        ".+" if part == "{path}" else "[^/]+" if part.startswith("{") else re.escape(part) for part in parts
+    )

@@ -20,7 +20,6 @@ from team import TeamCluster
         ("GET", "/nowhere"),
         ("GET", "/rest-server"),
         ("GET", "/rest-serverapi/v2/info"),
-        ("GET", "/api/v2/jobs/"),
         ("GET", "/api/v2/nothing"),
         ("DELETE", "/api/v2/jobs"),
         ("POST", "/api/v2/jobs/alice~x"),

@@ -35,7 +35,7 @@ class Storage:
     default: bool = False
 
 
-OWN = "hdfs"
+OWN = "home"
 
 
 def of_settings(given: Sequence[StorageSettings], url: str) -> tuple[Storage, ...]:

@@ -1,0 +1,357 @@
+"""Users over real HTTP: who there is, making, changing and removing them, under both of their addresses."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from served import Reply
+from team import PASSWORD, TeamCluster
+
+USER_INFO = {"username", "grouplist", "email", "extension", "admin", "virtualCluster", "storageConfig"}
+NOT_ADMIN = "Non-admin is not allow to do this operation."
+_numbers = itertools.count()
+
+
+def admin(cluster: TeamCluster, method: str, path: str, body: Any = None) -> Reply:
+    return cluster.ask(method, path, body, token=cluster.tokens["admin"])
+
+
+@pytest.fixture
+def someone(cluster: TeamCluster) -> str:
+    """A user made for one test."""
+    name = f"some.one-{next(_numbers)}"
+    made = admin(cluster, "POST", "/api/v2/users", {"username": name, "password": PASSWORD})
+    assert (made.status, made.json()) == (201, {"message": "User is created successfully"})
+    return name
+
+
+def info(cluster: TeamCluster, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = admin(cluster, "GET", f"/api/v2/users/{name}").json()
+    return found
+
+
+@pytest.mark.parametrize("where", ["/api/v2/users", "/api/v2/user", "/rest-server/api/v2/users"])
+def test_anybody_may_list_and_see_users_but_not_what_they_keep(
+    cluster: TeamCluster, someone: str, where: str
+) -> None:
+    listed = {one["username"]: one for one in cluster.get(where).json()}
+    assert {"admin", "alice", "bob", someone} <= set(listed)
+    for one in listed.values():
+        assert set(one) == USER_INFO
+    assert listed["admin"]["admin"] is True and "admingroup" in listed["admin"]["grouplist"]
+    assert listed["alice"]["grouplist"] == ["default"] and listed["alice"]["virtualCluster"] == ["default"]
+    assert listed[someone]["extension"] == {}
+    page = cluster.get(f"{where}?offset=1&limit=2").json()
+    assert [one["username"] for one in page] == sorted(listed)[1:3]
+    assert cluster.get(f"{where}/alice").json() == listed["alice"]
+    assert cluster.get(f"{where}/me").json()["username"] == "alice"
+    unknown = cluster.get(f"{where}/nobody")
+    assert (unknown.status, unknown.json()["code"]) == (400, "NoUserError")
+    assert unknown.json()["message"] == "User nobody is not found."
+
+
+def test_a_slash_at_the_end_is_no_other_address(cluster: TeamCluster) -> None:
+    plain = replace(cluster, description=None)
+    assert plain.get("/api/v2/user/").json() == cluster.get("/api/v2/user").json()
+    assert plain.get("/rest-server/api/v2/users/alice/").status == 200
+
+
+def test_version_1_shows_a_user_too(cluster: TeamCluster) -> None:
+    found = cluster.get("/api/v1/user/alice")
+    assert found.status == 200 and set(found.json()) == USER_INFO
+    assert cluster.get("/api/v1/user/nobody").json()["code"] == "NoUserError"
+    assert cluster.get("/api/v1/user/alice", token=None).status == 401
+
+
+def test_a_new_user_logs_in_and_has_a_key_pair_that_only_he_sees(cluster: TeamCluster) -> None:
+    name = f"made-{next(_numbers)}"
+    body = {
+        "username": name,
+        "password": PASSWORD,
+        "email": "made@example.org",
+        "virtualCluster": ["default"],
+        "extension": {"team": "blue", "githubPAT": "ghp_planted"},
+    }
+    assert admin(cluster, "POST", "/api/v2/user", body).status == 201
+    who = {"username": name, "password": PASSWORD}
+    said = cluster.ask("POST", "/api/v2/authn/basic/login", who, token=None).json()
+    assert said["hasGitHubPAT"] is True
+    token = said["token"]
+    own = cluster.get(f"/api/v2/users/{name}", token=token).json()
+    assert own["email"] == "made@example.org" and own["admin"] is False
+    assert own["extension"]["team"] == "blue" and own["extension"]["githubPAT"] == "ghp_planted"
+    assert own["extension"]["jobSSH"]["key"].startswith("-----BEGIN RSA PRIVATE KEY-----")
+    assert own["extension"]["jobSSH"]["pubKey"].startswith("ssh-rsa ")
+    assert info(cluster, name)["extension"] == {"team": "blue"}
+    assert cluster.get(f"/api/v2/users/{name}").json()["extension"] == {}
+    database = b"".join(path.read_bytes() for path in cluster.home.glob("cluster.db*"))
+    assert b"ghp_planted" not in database and b"BEGIN RSA" not in database
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"username": None}, '"username" must be a string'),
+        ({"username": "a b"}, '"username" with value "a b" fails to match'),
+        ({"username": "a~b"}, "fails to match"),
+        ({"username": "x" * 256}, "length must be less than or equal to 255"),
+        ({"password": "short"}, '"password" length must be at least 6 characters long'),
+        ({"password": 123456}, '"password" must be a string'),
+        ({"email": "nonsense"}, '"email" must be a valid email'),
+        ({"admin": "perhaps"}, '"admin" must be a boolean'),
+        ({"virtualCluster": "default"}, '"virtualCluster" must be an array'),
+        ({"virtualCluster": ["no such!"]}, '"virtualCluster[0]" with value'),
+        ({"extension": []}, '"extension" must be an object'),
+        ({"colour": "red"}, '"colour" is not allowed'),
+    ],
+)
+def test_what_is_wrong_about_a_new_user_is_told(
+    cluster: TeamCluster, change: dict[str, Any], words: str
+) -> None:
+    reply = admin(cluster, "POST", "/api/v2/users", {"username": "xyz", "password": PASSWORD, **change})
+    assert (reply.status, reply.json()["code"]) == (400, "InvalidParametersError")
+    assert words in reply.json()["message"], reply.json()["message"]
+    assert cluster.get("/api/v2/users/xyz").status == 400
+
+
+def test_names_are_taken_once_and_virtual_clusters_must_be_there(cluster: TeamCluster, someone: str) -> None:
+    again = admin(cluster, "POST", "/api/v2/users", {"username": someone, "password": PASSWORD})
+    assert (again.status, again.json()["code"]) == (409, "ConflictUserError")
+    assert again.json()["message"] == f"User name {someone} already exists."
+    body = {"username": "lost", "password": PASSWORD, "virtualCluster": ["nowhere"]}
+    lost = admin(cluster, "POST", "/api/v2/users", body)
+    assert (lost.status, lost.json()["code"]) == (404, "NoGroupError")
+    body["virtualCluster"] = ["admingroup"]
+    none = admin(cluster, "POST", "/api/v2/users", body)
+    assert (none.status, none.json()["code"]) == (400, "NoVirtualClusterError")
+    assert cluster.get("/api/v2/users/lost").status == 400
+
+
+def test_only_administrators_in_person_change_users(cluster: TeamCluster, someone: str) -> None:
+    program = admin(cluster, "POST", "/api/v2/tokens/application").json()["token"]
+    calls: list[tuple[str, str, Any]] = [
+        ("POST", "/api/v2/users", {"username": "evil", "password": PASSWORD}),
+        ("PUT", "/api/v2/users", {"patch": True, "data": {"username": someone, "admin": True}}),
+        ("DELETE", f"/api/v2/users/{someone}", None),
+        ("PUT", f"/api/v2/users/{someone}/group", {"groupname": "admingroup"}),
+        ("DELETE", f"/api/v2/users/{someone}/group", {"groupname": "default"}),
+        ("PUT", f"/api/v2/users/{someone}/grouplist", {"grouplist": ["admingroup"]}),
+        ("PUT", f"/api/v2/users/{someone}/extension", {"extension": {"a": 1}}),
+        ("PUT", f"/api/v2/users/{someone}/virtualcluster", {"virtualCluster": []}),
+        ("PUT", f"/api/v2/users/{someone}/password", {"newPassword": "another one"}),
+        ("PUT", f"/api/v2/users/{someone}/email", {"email": "a@b.c"}),
+        ("PUT", f"/api/v2/users/{someone}/admin", {"admin": True}),
+        ("PUT", "/api/v1/user", {"username": someone, "password": PASSWORD, "modify": True}),
+        ("DELETE", "/api/v1/user", {"username": someone}),
+        ("PUT", f"/api/v1/user/{someone}/virtualClusters", {"virtualClusters": "default"}),
+    ]
+    before = info(cluster, someone)
+    for method, path, body in calls:
+        refused = cluster.ask(method, path, body)
+        assert (refused.status, refused.json()["code"]) == (403, "ForbiddenUserError"), (method, path)
+        assert refused.json()["message"] == NOT_ADMIN
+        assert cluster.ask(method, path, body, token=None).status == 401
+        by_program = cluster.ask(method, path, body, token=program)
+        assert by_program.status == 403
+        assert by_program.json()["message"] == "Applications are not allowed to do this operation."
+    assert info(cluster, someone) == before
+
+
+def test_a_user_is_changed_whole_or_in_part(cluster: TeamCluster, someone: str) -> None:
+    whole = {
+        "username": someone,
+        "email": "new@example.org",
+        "virtualCluster": ["default"],
+        "admin": True,
+        "password": "another good one",
+        "extension": {"a": 1},
+    }
+    for missing in set(whole) - {"username"}:
+        part = {key: value for key, value in whole.items() if key != missing}
+        reply = admin(cluster, "PUT", "/api/v2/users", {"data": part})
+        assert (reply.status, reply.json()["code"]) == (400, "InvalidParametersError")
+        assert f'"data.{missing}" is required' in reply.json()["message"]
+    done = admin(cluster, "PUT", "/api/v2/users", {"data": whole})
+    assert (done.status, done.json()) == (201, {"message": f"Update user {someone} successfully"})
+    now = info(cluster, someone)
+    assert (now["email"], now["admin"], now["extension"]) == ("new@example.org", True, {"a": 1})
+    part = {"username": someone, "admin": False, "extension": {"b": [2]}}
+    assert admin(cluster, "PUT", "/api/v2/users", {"patch": True, "data": part}).status == 201
+    now = info(cluster, someone)
+    assert (now["email"], now["admin"], now["grouplist"]) == ("new@example.org", False, ["default"])
+    assert now["extension"] == {"a": 1, "b": [2]}
+    nobody = admin(cluster, "PUT", "/api/v2/users", {"patch": True, "data": {"username": "nobody"}})
+    assert (nobody.status, nobody.json()["code"]) == (404, "NoUserError")
+
+
+def test_a_new_password_ends_sessions_and_leaves_applications(cluster: TeamCluster, someone: str) -> None:
+    session = cluster.log_in(someone)
+    program = cluster.ask("POST", "/api/v2/tokens/application", token=session).json()["token"]
+    patch = {"patch": True, "data": {"username": someone, "password": "the second password"}}
+    assert admin(cluster, "PUT", "/api/v2/users", patch).status == 201
+    assert cluster.get("/api/v2/tokens/check", token=session).status == 401
+    assert cluster.get("/api/v2/tokens/check", token=program).status == 200
+    who = {"username": someone, "password": PASSWORD}
+    assert cluster.ask("POST", "/api/v2/authn/basic/login", who, token=None).status == 400
+    who["password"] = "the second password"
+    assert cluster.ask("POST", "/api/v2/authn/basic/login", who, token=None).status == 200
+
+
+def test_people_change_themselves(cluster: TeamCluster, someone: str) -> None:
+    token = cluster.log_in(someone)
+
+    def me(patch: bool = True, **data: Any) -> Reply:
+        body = {"patch": patch, "data": {"username": someone, **data}}
+        return cluster.ask("PUT", "/api/v2/users/me", body, token=token)
+
+    assert me(email="me@example.org", extension={"a": 1}).status == 201
+    assert info(cluster, someone)["email"] == "me@example.org"
+    assert me(patch=False, email="").status == 400
+    assert me(newPassword="a newer password").status == 400
+    wrong = me(newPassword="a newer password", oldPassword="not it")
+    assert (wrong.status, wrong.json()["message"]) == (403, "Pls input the correct password.")
+    other = cluster.ask("PUT", "/api/v2/users/me", {"patch": True, "data": {"username": "bob"}}, token=token)
+    assert (other.status, other.json()["message"]) == (403, "Can't update other user's data")
+    assert me(admin=True).status == 400, "nobody makes himself an administrator"
+    changed = me(newPassword="a newer password", oldPassword=PASSWORD)
+    assert (changed.status, changed.json()) == (201, {"message": f"Update user {someone} successfully"})
+    assert me(email="").status == 401, "the new password ended the session"
+    who = {"username": someone, "password": "a newer password"}
+    assert cluster.ask("POST", "/api/v2/authn/basic/login", who, token=None).status == 200
+
+
+def test_the_older_ways_to_change_one_thing(cluster: TeamCluster, someone: str) -> None:
+    where, token = f"/api/v2/user/{someone}", cluster.log_in(someone)
+
+    def own(what: str, body: dict[str, Any]) -> Reply:
+        return cluster.ask("PUT", f"{where}/{what}", body, token=token)
+
+    assert own("extension", {"extension": {"k": "v"}}).json() == {
+        "message": "Update user extension data successfully."
+    }
+    assert own("email", {"email": "x@example.org"}).json() == {
+        "message": "Update user email data successfully."
+    }
+    now = info(cluster, someone)
+    assert (now["email"], now["extension"]) == ("x@example.org", {"k": "v"})
+    wrong = own("password", {"newPassword": "third password"})
+    assert (wrong.status, wrong.json()["message"]) == (403, "Pls input the correct password.")
+    done = own("password", {"oldPassword": PASSWORD, "newPassword": "third password"})
+    assert (done.status, done.json()) == (201, {"message": "update user password successfully."})
+    assert own("email", {"email": ""}).status == 401
+    by_admin = admin(cluster, "PUT", f"{where}/password", {"newPassword": "fourth password"})
+    assert by_admin.status == 201
+    made = admin(cluster, "PUT", f"{where}/admin", {"admin": True})
+    assert made.json() == {"message": "Update user admin permission successfully."}
+    assert info(cluster, someone)["admin"] is True
+    refused = admin(cluster, "PUT", f"{where}/virtualcluster", {"virtualCluster": []})
+    assert (refused.status, refused.json()["message"]) == (403, "Admin's virtual clusters cannot be updated.")
+    assert admin(cluster, "PUT", f"{where}/admin", {"admin": False}).status == 201
+    given = admin(cluster, "PUT", f"{where}/virtualcluster", {"virtualCluster": ["default"]})
+    assert given.json() == {"message": "Update user virtualCluster data successfully."}
+    unknown = admin(cluster, "PUT", f"{where}/virtualcluster", {"virtualCluster": ["nowhere"]})
+    assert (unknown.status, unknown.json()["code"]) == (400, "NoVirtualClusterError")
+    for what, body in (
+        ("extension", {"extension": {}}),
+        ("email", {"email": ""}),
+        ("password", {"newPassword": PASSWORD}),
+        ("admin", {"admin": False}),
+        ("virtualcluster", {"virtualCluster": []}),
+    ):
+        nobody = admin(cluster, "PUT", f"/api/v2/user/nobody/{what}", body)
+        assert (nobody.status, nobody.json()["code"]) == (404, "NoUserError")
+        assert nobody.json()["message"] == "User nobody not found."
+
+
+def test_a_user_is_put_into_groups_and_taken_out(cluster: TeamCluster, someone: str) -> None:
+    group = f"g{next(_numbers)}"
+    assert admin(cluster, "POST", "/api/v2/groups", {"groupname": group}).status == 201
+    where = f"/api/v2/users/{someone}"
+    put = admin(cluster, "PUT", f"{where}/group", {"groupname": group})
+    assert (put.status, put.json()) == (201, {"message": f"User {someone} is added into group {group}"})
+    assert admin(cluster, "PUT", f"{where}/group", {"groupname": group}).status == 201
+    assert info(cluster, someone)["grouplist"] == ["default", group]
+    gone = admin(cluster, "DELETE", f"{where}/group", {"groupname": group})
+    assert gone.json() == {"message": f"User {someone} is removed from group {group}"}
+    assert info(cluster, someone)["grouplist"] == ["default"]
+    whole = admin(cluster, "PUT", f"{where}/grouplist", {"grouplist": [group]})
+    assert (whole.status, whole.json()) == (201, {"message": "update user grouplist successfully."})
+    assert info(cluster, someone)["grouplist"] == [group]
+    assert info(cluster, someone)["virtualCluster"] == ["default"], "which is everybody's"
+    for path, body, message in (
+        ("group", {"groupname": "nogroup"}, "Updated nonexistent group: nogroup"),
+        ("grouplist", {"grouplist": [group, "nogroup"]}, "Updated nonexistent grouplist: nogroup"),
+    ):
+        unknown = admin(cluster, "PUT", f"{where}/{path}", body)
+        assert (unknown.status, unknown.json()["code"]) == (404, "NoGroupError")
+        assert unknown.json()["message"] == message
+    assert admin(cluster, "PUT", "/api/v2/users/nobody/group", {"groupname": group}).status == 404
+    assert admin(cluster, "PUT", f"{where}/group", {"groupname": "a-b"}).status == 400
+    assert admin(cluster, "DELETE", f"/api/v2/groups/{group}").status == 200
+    assert info(cluster, someone)["grouplist"] == []
+
+
+def test_a_user_is_removed_with_his_tokens_but_never_an_administrator(
+    cluster: TeamCluster, someone: str
+) -> None:
+    token = cluster.log_in(someone)
+    assert admin(cluster, "PUT", f"/api/v2/users/{someone}/admin", {"admin": True}).status == 201
+    assert cluster.get("/api/v2/tokens/check", token=token).json()["admin"] is True
+    kept = admin(cluster, "DELETE", f"/api/v2/users/{someone}")
+    assert (kept.status, kept.json()["code"]) == (403, "RemoveAdminError")
+    assert kept.json()["message"] == f"Admin {someone} is not allowed to remove."
+    assert admin(cluster, "PUT", f"/api/v2/users/{someone}/admin", {"admin": False}).status == 201
+    assert cluster.get("/api/v2/tokens/check", token=token).json()["admin"] is False
+    gone = admin(cluster, "DELETE", f"/api/v2/users/{someone}")
+    assert (gone.status, gone.json()) == (200, {"message": "user is removed successfully"})
+    assert cluster.get("/api/v2/tokens/check", token=token).status == 401
+    again = admin(cluster, "DELETE", f"/api/v2/users/{someone}")
+    assert (again.status, again.json()["code"]) == (404, "NoUserError")
+
+
+def test_the_last_administrator_stays_one(cluster: TeamCluster) -> None:
+    for method, path, body in (
+        ("PUT", "/api/v2/users/admin/admin", {"admin": False}),
+        ("PUT", "/api/v2/users/admin/grouplist", {"grouplist": ["default"]}),
+        ("DELETE", "/api/v2/users/admin/group", {"groupname": "admingroup"}),
+        ("PUT", "/api/v2/groups/admingroup/extension", {"extension": {"acls": {"admin": False}}}),
+        ("DELETE", "/api/v2/groups/admingroup", None),
+    ):
+        reply = admin(cluster, method, path, body)
+        assert (reply.status, reply.json()["code"]) == (403, "ForbiddenUserError"), path
+    assert info(cluster, "admin")["admin"] is True
+
+
+def test_version_1_makes_changes_and_removes_users(cluster: TeamCluster) -> None:
+    name = f"old-{next(_numbers)}"
+    form = urlencode({"username": name, "password": PASSWORD, "admin": "false", "modify": "false"})
+    made = cluster.ask(
+        "PUT",
+        "/api/v1/user",
+        form,
+        {"Content-Type": "application/x-www-form-urlencoded"},
+        token=cluster.tokens["admin"],
+    )
+    assert (made.status, made.json()) == (201, {"message": "update successfully"})
+    again = admin(cluster, "PUT", "/api/v1/user", {"username": name, "password": PASSWORD})
+    assert (again.status, again.json()["code"]) == (409, "ConflictUserError")
+    token = cluster.log_in(name)
+    change = {"username": name, "password": "self made one", "modify": True}
+    assert cluster.ask("PUT", "/api/v1/user", change, token=token).status == 201
+    assert cluster.get("/api/v2/tokens/check", token=token).status == 401
+    vcs = admin(cluster, "PUT", f"/api/v1/user/{name}/virtualClusters", {"virtualClusters": "default"})
+    assert (vcs.status, vcs.json()["message"]) == (201, "update user virtual clusters successfully")
+    bad = admin(cluster, "PUT", f"/api/v1/user/{name}/virtualClusters", {"virtualClusters": "no,where"})
+    assert (bad.status, bad.json()["code"]) == (400, "NoVirtualClusterError")
+    missing = {"username": "nobody", "password": PASSWORD, "modify": True}
+    assert admin(cluster, "PUT", "/api/v1/user", missing).json()["code"] == "NoUserError"
+    gone = admin(cluster, "DELETE", "/api/v1/user", {"username": name})
+    assert (gone.status, gone.json()) == (200, {"message": "remove successfully"})
+    assert admin(cluster, "DELETE", "/api/v1/user", {"username": name}).status == 404
+    assert (
+        admin(cluster, "DELETE", "/api/v1/user", {"username": "admin"}).json()["code"] == "RemoveAdminError"
+    )
