@@ -210,11 +210,9 @@ def test_a_user_without_an_account_is_told_what_is_to_be_done_and_runs_when_it_i
 
 _AS_SOMEBODY = """
 import os, sys
-from pathlib import Path
-from paicluster.cli import main, serve
-from paicluster.store import Store
+from paicluster.cli import main
 # Everything is loaded while we may still read it.
-Store.open(Path(sys.argv[1]) / "other.db").close()
+main(["user", "list", "--home", sys.argv[1]])
 os.setgroups([])
 os.setgid(54321)
 os.setuid(54321)
