@@ -16,10 +16,10 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.slurm import gang
 
         return gang.run(argv[1]) if argv[0] == "slurm" else gang.run_task(argv[1])
-    if len(argv) > 2 and argv[0] == "inside":
-        from pairuntime.supervisor import inside
+    if len(argv) > 2 and argv[0] == "beside":
+        from pairuntime.supervisor import beside
 
-        return inside.run(argv[1], argv[2:])
+        return beside.run(argv[1], argv[2:])
     if argv == ["keep"]:
         from pairuntime.task import keep
 
@@ -36,7 +36,7 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.slurm import inside
 
         return inside.run(argv[1], argv[2:])
-    sys.stderr.write("usage: pairuntime zygote FD | supervise FOLDER | slurm GANG | inside FOLDER COMMAND\n")
+    sys.stderr.write("usage: pairuntime zygote FD | supervise FOLDER | slurm GANG | beside FOLDER COMMAND\n")
     return 2
 
 

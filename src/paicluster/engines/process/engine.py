@@ -172,7 +172,7 @@ class ProcessEngine:
         path = folder.path_of(self._tasks, uid)
         if folder.look(path).phase is not Phase.RUNNING:
             raise NotFound("The task does not run, so that nothing can be run beside it.")
-        return [sys.executable, "-I", "-S", str(self._runtime), "inside", str(path), *command]
+        return [sys.executable, "-I", "-S", str(self._runtime), "beside", str(path), *command]
 
     async def observe(self, uids: Sequence[str]) -> dict[str, Observation]:
         seen = await self._in_files(lambda: self._look(uids), len(uids))
