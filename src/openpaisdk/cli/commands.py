@@ -40,6 +40,21 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
         ),
     ),
     (
+        "Files",
+        (
+            ("listdir", "storage:listdir", "list a folder (also: list-dir)"),
+            ("copy", "storage_copy:copy", "copy files and folders to, from and between clusters"),
+            ("sync", "storage_copy:sync", "make a folder like another one: only what differs moves"),
+            ("makedir", "storage:makedir", "make folders (also: makedirs)"),
+            ("remove", "storage:remove", "remove files and folders (also: delete)"),
+            ("getinfo", "storage:getinfo", "show what is known of a file or a folder"),
+            ("disk-usage", "storage:disk_usage", "show how much lies in a folder"),
+            ("list-storages", "storage_places:list_storages", "list the storages of a cluster"),
+            ("select-storage", "storage_places:select_storage", "choose the storage that 0 means"),
+            ("add-storage-cluster", "storage_places:add_storage_cluster", "add a storage by hand"),
+        ),
+    ),
+    (
         "The cluster on this machine",
         (
             ("start-cluster", "embedded:start_cluster", "start it (any command that needs it does that too)"),
@@ -59,7 +74,13 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
         ),
     ),
 )
-ALIASES = {"stop-jobs": "stop-job", "resubmit": "clone-job"}
+ALIASES = {
+    "stop-jobs": "stop-job",
+    "resubmit": "clone-job",
+    "list-dir": "listdir",
+    "makedirs": "makedir",
+    "delete": "remove",
+}
 PLACES = {name: place for _, group in GROUPS for name, place, _ in group}
 
 HEAD = """\

@@ -1,0 +1,230 @@
+"""``pai listdir``, ``getinfo``, ``makedir``, ``remove``, ``disk-usage``: looking at files and tidying up."""
+
+from __future__ import annotations
+
+import sys
+
+from openpaisdk.cli.parser import Parser, command_parser, on_terminal
+from openpaisdk.errors import NotFound, UsageError
+from openpaisdk.output import moment, say, show, table
+from openpaisdk.storage.address import read_place
+from openpaisdk.storage.backend import no_such
+from openpaisdk.storage.entries import amount, join
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from openpaisdk.storage.address import Place
+    from openpaisdk.storage.backend import Backend
+    from openpaisdk.storage.entries import Entry
+
+PATH = "pai://<cluster>/<storage>/<path>, hdfs://HOST[:PORT]/path, or a path on this machine"
+
+
+def listdir(argv: list[str]) -> int:
+    """``pai listdir [-l] [-R] [-H] path``"""
+    parser = _parser(
+        "listdir", "pai listdir pai://team/0/alice\npai list-dir -l -H pai://team/hdfs/alice/data"
+    )
+    parser.add_argument("-l", "--long", action="store_true", help="with mode, owner, size and time")
+    parser.add_argument("-R", "--recursive", action="store_true", help="with all that is below")
+    parser.add_argument("-H", "--human", action="store_true", help="sizes as people read them: 1.2 GB")
+    args = parser.parse(argv)
+    place = read_place(args.path)
+    backend, path = _opened(place)
+    found = backend.status(path)
+    if found is None:
+        raise no_such(place.text)
+    rows: list[tuple[str, Entry]]
+    if not found.is_folder:
+        rows = [(found.name, found)]
+    elif args.recursive:
+        rows = _below(backend, path, "")
+    else:
+        rows = [(entry.name, entry) for entry in backend.listing(path)]
+    base = path if found.is_folder else path.rpartition("/")[0]
+    shown = [entry.as_mapping(f"{base.rstrip('/')}/{name}") for name, entry in rows]
+    show(shown, args.output, lambda: _lines(rows, args.long, args.human))
+    return 0
+
+
+def _below(backend: Backend, path: str, base: str) -> list[tuple[str, Entry]]:
+    rows = []
+    for entry in backend.listing(path):
+        rows.append((join(base, entry.name), entry))
+        if entry.is_folder:
+            rows += _below(backend, f"{path.rstrip('/')}/{entry.name}", join(base, entry.name))
+    return rows
+
+
+def _lines(rows: list[tuple[str, Entry]], is_long: bool, human: bool) -> str:
+    from openpaisdk.output.table import printable
+
+    if not is_long:
+        return "\n".join(printable(name) + ("/" if entry.is_folder else "") for name, entry in rows)
+    cells = [
+        [
+            _mode(entry),
+            entry.owner or "-",
+            entry.group or "-",
+            "-" if entry.is_folder else amount(entry.size) if human else str(entry.size),
+            moment(entry.mtime_ns // 1_000_000),
+            name + ("/" if entry.is_folder else ""),
+        ]
+        for name, entry in rows
+    ]
+    headers = ["MODE", "OWNER", "GROUP", "SIZE", "MODIFIED", "NAME"]
+    return table(headers, cells, right=frozenset({3})) if cells else ""
+
+
+def _mode(entry: Entry) -> str:
+    bits = "".join(letter if entry.mode >> 8 - i & 1 else "-" for i, letter in enumerate("rwxrwxrwx"))
+    return ("d" if entry.is_folder else "-") + bits
+
+
+def getinfo(argv: list[str]) -> int:
+    """``pai getinfo path``"""
+    parser = _parser("getinfo", "pai getinfo pai://team/0/alice/model.pt")
+    args = parser.parse(argv)
+    place = read_place(args.path)
+    backend, path = _opened(place)
+    found = backend.status(path)
+    if found is None:
+        raise no_such(place.text)
+    shown = {**found.as_mapping(path), "name": found.name or "/"}
+
+    def people() -> str:
+        lines = [
+            ("name", shown["name"]),
+            ("type", shown["type"]),
+            ("size", f"{found.size} bytes" + (f" ({amount(found.size)})" if found.size >= 1024 else "")),
+            ("modified", moment(found.mtime_ns // 1_000_000)),
+            ("mode", _mode(found)),
+            ("owner", found.owner or "-"),
+            ("group", found.group or "-"),
+            ("address", backend.shown(path)),
+        ]
+        return "\n".join(f"{key + ':':<10} {value}" for key, value in lines)
+
+    show(shown, args.output, people)
+    return 0
+
+
+def makedir(argv: list[str]) -> int:
+    """``pai makedir path ...``"""
+    parser = command_parser(
+        "makedir",
+        "pai makedir pai://team/0/alice/results",
+        "Folders on the way to it are made too; one that is there already does no harm.",
+        output=False,
+        cluster=False,
+    )
+    parser.add_argument("paths", nargs="+", metavar="path", help=PATH)
+    args = parser.parse(argv)
+    from openpaisdk.storage.address import problem_of_name
+    from openpaisdk.storage.storages import Opener
+
+    opener = Opener(say)
+    places = [read_place(text) for text in args.paths]
+    for place in places:
+        if place.is_remote and (why := problem_of_name(place.path)):
+            raise UsageError(f"{place.text!r} cannot be the name of a folder: {why}.")
+    for place in places:
+        backend, path = opener.open(place)
+        found = backend.status(path)
+        if found is not None and not found.is_folder:
+            raise UsageError(f"{place.text} is there already, and it is a file.")
+        backend.make_folder(path)
+    return 0
+
+
+def remove(argv: list[str]) -> int:
+    """``pai remove [-y] path ...``"""
+    parser = command_parser(
+        "remove",
+        "pai remove pai://team/0/alice/old.bin\npai delete -y pai://team/0/alice/results",
+        "A folder goes with all that is in it. At a terminal you are asked before, unless it is empty.",
+        output=False,
+        cluster=False,
+    )
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    parser.add_argument("paths", nargs="+", metavar="path", help=PATH)
+    args = parser.parse(argv)
+    from openpaisdk.storage.storages import Opener
+
+    opener = Opener(say)
+    going = []
+    for text in dict.fromkeys(args.paths):
+        place = read_place(text)
+        backend, path = opener.open(place)
+        if place.is_remote and path == "/":
+            raise UsageError(f"{text} is the root of a storage, which is never removed.")
+        found = backend.status(path)
+        if found is None:
+            raise no_such(text)
+        going.append((text, backend, path, found))
+    full = [text for text, backend, path, found in going if found.is_folder and backend.listing(path)]
+    if full and not args.yes and on_terminal():
+        sys.stderr.write(
+            f"Remove {', '.join(full)} with all that is in {'it' if len(full) == 1 else 'them'}? [y/N] "
+        )
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            say("Nothing was removed.")
+            return 1
+    for _, backend, path, _ in going:
+        try:
+            backend.delete(path)
+        except NotFound:
+            pass  # somebody was faster
+    return 0
+
+
+def disk_usage(argv: list[str]) -> int:
+    """``pai disk-usage path``"""
+    parser = _parser("disk-usage", "pai disk-usage pai://team/0/alice")
+    args = parser.parse(argv)
+    place = read_place(args.path)
+    backend, path = _opened(place)
+    found = backend.status(path)
+    if found is None:
+        raise no_such(place.text)
+    parts: dict[str, list[int]] = {}
+    if found.is_folder:
+        for folder in backend.walk(path):
+            first = folder.path.partition("/")[0]
+            for name, facts in folder.files.items():
+                part = parts.setdefault(first or name, [0, 0])
+                part[0] += 1
+                part[1] += facts[0]
+            for name in folder.folders if not folder.path else ():
+                parts.setdefault(name, [0, 0])
+    else:
+        parts[found.name] = [1, found.size]
+    rows = sorted(parts.items(), key=lambda item: -item[1][1])
+    files, size = sum(part[0] for _, part in rows), sum(part[1] for _, part in rows)
+    shown = {
+        "path": path,
+        "files": files,
+        "bytes": size,
+        "parts": [{"name": name, "files": part[0], "bytes": part[1]} for name, part in rows],
+    }
+
+    def people() -> str:
+        cells = [[amount(part[1]), str(part[0]), name] for name, part in rows]
+        cells.append([amount(size), str(files), "in all"])
+        return table(["SIZE", "FILES", "NAME"], cells, right=frozenset({0, 1}))
+
+    show(shown, args.output, people)
+    return 0
+
+
+def _parser(name: str, example: str, about: str = "") -> Parser:
+    parser = command_parser(name, example, about, cluster=False)
+    parser.add_argument("path", help=PATH)
+    return parser
+
+
+def _opened(place: Place) -> tuple[Backend, str]:
+    from openpaisdk.storage.storages import Opener
+
+    return Opener(say).open(place)

@@ -1,0 +1,220 @@
+"""``pai copy`` and ``pai sync``: files move, and a person sees how far they are."""
+
+from __future__ import annotations
+
+import sys
+
+from openpaisdk.cli.parser import Parser, command_parser
+from openpaisdk.errors import PaiError, UsageError
+from openpaisdk.output import say, show
+from openpaisdk.storage.address import STREAM, read_place
+from openpaisdk.storage.entries import amount
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+    from openpaisdk.storage.copying import Copy
+    from openpaisdk.storage.engine import Progress
+    from openpaisdk.storage.storages import Opener
+
+AGAIN = "What has arrived is kept: run the same command again, and it continues where it was."
+MANY = 20
+
+
+def copy(argv: list[str]) -> int:
+    """``pai copy source ... target``"""
+    parser = _parser(
+        "copy",
+        "pai copy data pai://team/0/alice/              a folder into a folder\n"
+        "pai copy pai://team/0/alice/model.pt .          and back\n"
+        "pai copy pai://team/0/alice pai://other/0/alice from one cluster to another\n"
+        "gzip -c log | pai copy - pai://team/0/alice/log.gz",
+        "Like cp -r: a target that does not exist becomes the copy; a folder that exists, or a target that\n"
+        "ends in /, receives it. What is there unchanged (same size and time) is not sent again.\n"
+        "Folders that leave this machine heed .paiignore, or else .gitignore. - is standard input or output.",
+    )
+    parser.add_argument("paths", nargs="+", metavar="source ... target", help="where from, and where to")
+    args = parser.parse(argv)
+    if len(args.paths) < 2:
+        raise UsageError(
+            "pai copy needs a source and a target.", hint="pai copy --help shows how it is used."
+        )
+    *sources, target = args.paths
+    opener = _opener(args)
+    if STREAM in sources or target == STREAM:
+        return _stream(opener, sources, target, args)
+    _move([_planned(opener, source, target, args, several=len(sources) > 1) for source in sources], args)
+    return 0
+
+
+def sync(argv: list[str]) -> int:
+    """``pai sync source target``"""
+    parser = _parser(
+        "sync",
+        "pai sync data pai://team/0/alice/data\npai sync --delete --dry-run pai://team/0/alice/data data",
+        "Makes the target folder like the source folder: only what differs moves. Nothing is removed from\n"
+        "the target unless you say --delete; what ignore files keep back is not removed there either way\n"
+        "it is simply not part of the source.",
+    )
+    parser.add_argument("--delete", action="store_true", help="remove what the source does not have")
+    parser.add_argument("-n", "--dry-run", action="store_true", help="say what would be done, and do nothing")
+    parser.add_argument("source", help="the folder to take from")
+    parser.add_argument("target", help="the folder to make like it")
+    args = parser.parse(argv)
+    if STREAM in (args.source, args.target):
+        raise UsageError("pai sync is for folders; '-' is none.", hint="Use pai copy.")
+    plan = _planned(_opener(args), args.source, args.target, args, synchronising=True)
+    if args.dry_run:
+        return _say_what(plan, args)
+    _move([plan], args)
+    return 0
+
+
+def _parser(name: str, example: str, about: str) -> Parser:
+    parser = command_parser(name, example, about, cluster=False)
+    parser.add_argument("--no-ignore", action="store_true", help="take everything, whatever ignore files say")
+    parser.add_argument("--force", action="store_true", help="send also what is there unchanged")
+    parser.add_argument("--http", action="store_true", help="go over HTTP, also on the cluster's own machine")
+    parser.add_argument("-r", "--recursive", action="store_true", help="folders are copied in any case")
+    return parser
+
+
+def _opener(args: argparse.Namespace) -> Opener:
+    from openpaisdk.storage.storages import Opener
+
+    return Opener(say, over_http=args.http)
+
+
+def _planned(
+    opener: Opener,
+    source: str,
+    target: str,
+    args: argparse.Namespace,
+    *,
+    several: bool = False,
+    synchronising: bool = False,
+) -> Copy:
+    from openpaisdk.storage.copying import Copy
+
+    return Copy(
+        opener,
+        read_place(source),
+        read_place(target),
+        synchronising=synchronising,
+        deleting=synchronising and args.delete,
+        ignoring=False if args.no_ignore else None,
+        everything=args.force,
+        several=several,
+    )
+
+
+def _move(copies: list[Copy], args: argparse.Namespace) -> None:
+    done = []
+    for each in copies:
+        if args.output == "table":
+            say(str(each.plan))
+        bar = Bar() if sys.stderr.isatty() and args.output == "table" else None
+        try:
+            each.run(bar.draw if bar else None)
+        except KeyboardInterrupt:
+            if bar:
+                bar.end()
+            say(AGAIN)
+            raise
+        except PaiError:
+            if bar:
+                bar.end()
+            raise
+        if bar:
+            bar.end()
+        done.append({"source": each.plan.source, "target": each.plan.target, **each.plan.as_mapping()})
+    show(done[0] if len(done) == 1 else done, args.output, lambda: "")
+
+
+def _say_what(plan: Copy, args: argparse.Namespace) -> int:
+    work = plan.plan
+
+    def people() -> str:
+        new = [f"copy    {path}" for path, _ in list(work.new)[:MANY]]
+        if work.new.count > MANY:
+            new.append(f"copy    ... and {work.new.count - MANY} more")
+        gone = [f"delete  {path}" for path in work.extra[:MANY]]
+        if len(work.extra) > MANY:
+            gone.append(f"delete  ... and {len(work.extra) - MANY} more")
+        return "\n".join([*new, *gone])
+
+    show({**work.as_mapping(), "toCopy": [path for path, _ in work.new]}, args.output, people)
+    if args.output == "table":
+        say(f"{work}. Nothing was done.")
+    return 0
+
+
+def _stream(opener: Opener, sources: list[str], target: str, args: argparse.Namespace) -> int:
+    from openpaisdk.storage.copying import from_stream, to_stream
+
+    if target == STREAM:
+        if len(sources) != 1 or sources[0] == STREAM:
+            raise UsageError("Only one file goes to standard output.")
+        out = sys.stdout.buffer
+        to_stream(opener, read_place(sources[0]), out.write)
+        out.flush()
+        return 0
+    if len(sources) != 1:
+        raise UsageError("Standard input is copied alone.")
+    size = from_stream(opener, sys.stdin.buffer, read_place(target))
+    show({"target": target, "bytes": size}, args.output, lambda: "")
+    return 0
+
+
+class Bar:
+    """One line at a terminal: how far, how fast, how long it will take yet."""
+
+    WIDTH = 24
+
+    def __init__(self) -> None:
+        import time
+
+        self._clock = time.monotonic
+        self._began = self._clock()
+        self._drawn = 0.0
+        self._length = 0
+
+    def draw(self, progress: Progress) -> None:
+        now = self._clock()
+        if now - self._drawn < 0.1:
+            return
+        self._drawn = now
+        took = max(now - self._began, 0.001)
+        whole = progress.bytes_in_all or progress.files_in_all or 1
+        done = progress.bytes if progress.bytes_in_all else progress.files
+        part = min(1.0, max(0.0, done / whole))
+        rate = progress.bytes / took
+        left = f"{_clock((whole - done) / (done / took))} left" if done > 0 and took > 0.5 else ""
+        filled = int(part * self.WIDTH)
+        line = (
+            f"[{'#' * filled}{'.' * (self.WIDTH - filled)}] {part * 100:3.0f}%  "
+            f"{amount(max(0, progress.bytes))} of {amount(progress.bytes_in_all)}  {amount(rate)}/s  {left}"
+        )
+        self._write("\r" + line.ljust(self._length))
+        self._length = len(line)
+
+    def end(self) -> None:
+        if self._length:
+            self._write("\r" + " " * self._length + "\r")
+            self._length = 0
+
+    @staticmethod
+    def _write(text: str) -> None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            pass
+
+
+def _clock(seconds: float) -> str:
+    whole = int(seconds + 0.5)
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02}"
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
