@@ -54,8 +54,7 @@ def sync(argv: list[str]) -> int:
         "sync",
         "pai sync data pai://team/0/alice/data\npai sync --delete --dry-run pai://team/0/alice/data data",
         "Makes the target folder like the source folder: only what differs moves. Nothing is removed from\n"
-        "the target unless you say --delete; what ignore files keep back is not removed there either way\n"
-        "it is simply not part of the source.",
+        "the target unless you say --delete; then what ignore files keep back here goes there, too.",
     )
     parser.add_argument("--delete", action="store_true", help="remove what the source does not have")
     parser.add_argument("-n", "--dry-run", action="store_true", help="say what would be done, and do nothing")

@@ -82,9 +82,10 @@ def add_storage_cluster(argv: list[str]) -> int:
         "add-storage-cluster",
         "pai add-storage-cluster -a lab --type hdfs --address http://namenode:9870 --path /\n"
         "pai add-storage-cluster -a disks --type mount --path /mnt/shared",
-        "Reached afterwards as pai://<alias>/<storage>/<path>. Of an hdfs, the address is that of its WebHDFS\n"
-        "(or HOST, then port 50070, or servers_ext:webhdfs=PORT). contents are prefix:key=value, with the\n"
-        "prefixes configs (name, mountPoint, permission), servers_data and servers_ext. Nothing is asked yet.",
+        "Reached afterwards as pai://<alias>/<storage>/<path>; nothing is asked yet. Of an hdfs, the\n"
+        "address is that of its WebHDFS (or HOST, then port 50070, or servers_ext:webhdfs=PORT).\n"
+        "contents are prefix:key=value, with the prefixes configs (name, mountPoint, permission),\n"
+        "servers_data and servers_ext.",
         output=False,
         cluster=False,
     )
