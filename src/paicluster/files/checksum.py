@@ -11,20 +11,23 @@ from crc32c import crc32c
 BLOCK_SIZE = 128 << 20
 CHUNK = 512
 _READ = 1 << 20
+_SMALLEST_BUFFER = 32
 
 
 def file_checksum(fd: int, size: int) -> tuple[str, bytes]:
     """The algorithm's name and the checksum, as Hadoop writes them, of ``size`` bytes of an open file."""
-    whole = hashlib.md5(usedforsecurity=False)
-    at = 0
-    while at < size:
-        end = min(at + BLOCK_SIZE, size)
-        whole.update(_block(fd, at, end))
-        at = end
+    blocks = [_block(fd, at, min(at + BLOCK_SIZE, size)) for at in range(0, size, BLOCK_SIZE)]
+    # Hadoop takes the MD5 of the whole buffer it gathered these in, which doubles from 32 bytes.
+    gathered = b"".join(blocks)
+    room = _SMALLEST_BUFFER
+    while room < len(gathered):
+        room *= 2
+    digest = hashlib.md5(gathered.ljust(room, b"\0"), usedforsecurity=False).digest()
+    if not size:
+        return "MD5-of-0MD5-of-0CRC32", struct.pack(">iq", 0, 0) + digest
     # Only where there is more than one block does it matter how many CRCs each has.
-    per_block = BLOCK_SIZE // CHUNK if size > BLOCK_SIZE else 0
-    name = f"MD5-of-{per_block}MD5-of-{CHUNK}CRC32C"
-    return name, struct.pack(">iq", CHUNK, per_block) + whole.digest()
+    per_block = BLOCK_SIZE // CHUNK if len(blocks) > 1 else 0
+    return f"MD5-of-{per_block}MD5-of-{CHUNK}CRC32C", struct.pack(">iq", CHUNK, per_block) + digest
 
 
 def _block(fd: int, at: int, end: int) -> bytes:

@@ -1,0 +1,91 @@
+"""What goes wrong is said in Hadoop's words."""
+
+from __future__ import annotations
+
+import pytest
+from hdfsclient import StorageCluster, Web, exception
+
+
+def test_what_is_not_there(alice: Web, folder: str) -> None:
+    for op in (
+        "GETFILESTATUS",
+        "LISTSTATUS",
+        "LISTSTATUS_BATCH",
+        "OPEN",
+        "GETCONTENTSUMMARY",
+        "GETFILECHECKSUM",
+    ):
+        assert exception(alice.get(op, f"{folder}/none")) == (404, "FileNotFoundException")
+    for op in ("SETPERMISSION", "SETTIMES", "SETREPLICATION"):
+        assert exception(alice.put(op, f"{folder}/none")) == (404, "FileNotFoundException")
+    assert exception(alice.put("SETOWNER", f"{folder}/none", group="alice")) == (404, "FileNotFoundException")
+    assert exception(alice.ask("POST", "APPEND", f"{folder}/none")) == (404, "FileNotFoundException")
+    message = alice.get("GETFILESTATUS", f"{folder}/none").json()["RemoteException"]["message"]
+    assert message == f"File does not exist: {folder}/none"
+
+
+def test_what_is_not_allowed(bob: Web, folder: str) -> None:
+    for op in ("GETFILESTATUS", "LISTSTATUS", "OPEN"):
+        assert exception(bob.get(op, folder)) == (403, "AccessControlException")
+    for op in ("CREATE", "MKDIRS"):
+        assert exception(bob.put(op, f"{folder}/mine")) == (403, "AccessControlException")
+    assert exception(bob.put("MKDIRS", "/anywhere")) == (403, "AccessControlException")
+    said = bob.put("MKDIRS", "/anywhere").json()["RemoteException"]
+    assert said["javaClassName"] == "org.apache.hadoop.security.AccessControlException"
+    assert said["message"] == (
+        'Permission denied: user=bob, access=WRITE, inode="/":admin:supergroup:drwxr-xr-x'
+    )
+
+
+def test_what_is_there_already(alice: Web, folder: str) -> None:
+    alice.write(f"{folder}/file", b"old")
+    for reply in (
+        alice.put("CREATE", f"{folder}/file"),
+        alice.ask("PUT", "CREATE", f"{folder}/file", b"new", data="true"),
+        alice.put("CREATE", folder, overwrite="true"),
+        alice.put("MKDIRS", f"{folder}/file"),
+    ):
+        assert exception(reply) == (403, "FileAlreadyExistsException")
+    assert exception(alice.put("MKDIRS", f"{folder}/file/below")) == (403, "ParentNotDirectoryException")
+    assert exception(alice.get("OPEN", folder)) == (404, "FileNotFoundException")
+    assert alice.read(f"{folder}/file") == b"old"
+
+
+def test_names_that_hdfs_forbids(alice: Web, folder: str) -> None:
+    for name in ("a:b", "..", ".", "x" * 256, "a/../b"):
+        assert exception(alice.put("CREATE", f"{folder}/{name}")) == (400, "InvalidPathException")
+
+
+@pytest.mark.parametrize(
+    ("op", "parameters"),
+    [
+        ("OPEN", {"offset": "-1"}),
+        ("OPEN", {"offset": "one"}),
+        ("OPEN", {"length": "1" * 30}),
+        ("LISTSTATUS", {"op": ""}),
+    ],
+)
+def test_parameters_that_make_no_sense(alice: Web, folder: str, op: str, parameters: dict[str, str]) -> None:
+    alice.write(f"{folder}/file", b"x")
+    query = {"op": op, **parameters}
+    said = "&".join(f"{name}={value}" for name, value in query.items())
+    reply = alice.cluster.get(f"/webhdfs/v1{folder}/file?{said}", token=alice.token)
+    assert exception(reply) == (400, "IllegalArgumentException")
+
+
+def test_an_operation_nobody_knows(alice: Web) -> None:
+    for method, op in (("GET", "CREATE"), ("PUT", "OPEN"), ("DELETE", "MKDIRS"), ("GET", "CREATESNAPSHOT")):
+        assert exception(alice.ask(method, op, "/")) == (400, "UnsupportedOperationException")
+
+
+def test_a_permission_that_is_none(alice: Web, folder: str) -> None:
+    for wrong in ("888", "7777", "rwx", "-1"):
+        assert exception(alice.put("SETPERMISSION", folder, permission=wrong)) == (
+            400,
+            "IllegalArgumentException",
+        )
+
+
+def test_a_query_that_is_no_text(alice: Web, cluster: StorageCluster) -> None:
+    reply = cluster.get("/webhdfs/v1/?op=LISTSTATUS&x=%ff", token=alice.token)
+    assert exception(reply) == (400, "IllegalArgumentException")
