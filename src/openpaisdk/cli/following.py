@@ -4,40 +4,21 @@ from __future__ import annotations
 
 import sys
 
-from openpaisdk.client.failures import NO_API
-from openpaisdk.client.following import NO_LOG, Frame, Wanted, follow
+from openpaisdk.client.following import NO_LOG, Frame, Wanted
 from openpaisdk.client.values import text
 from openpaisdk.config.folders import shown
-from openpaisdk.errors import NotFound
+from openpaisdk.jobs.following import frames
 from openpaisdk.output import duration, palette, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import BinaryIO
 
     from openpaisdk.client import Cluster
     from openpaisdk.client.values import Job, Task
 
 STATUSES = {"SUCCEEDED": 0, "FAILED": 3, "STOPPED": 4}
-
-
-def frames(cluster: Cluster, wanted: Wanted) -> Iterator[Frame]:
-    """What happens to a job, from a cluster that streams or from one that must be asked."""
-    try:
-        yield from follow(cluster, wanted)
-    except NotFound as e:
-        if e.code == NO_API:
-            from openpaisdk.client.classic import follow_classic
-
-            yield from follow_classic(cluster, wanted)
-            return
-        if e.code != NotFound.code:
-            raise
-        raise NotFound(
-            f"There is no job {wanted.name!r} on the cluster {cluster.alias}.",
-            hint="pai list-jobs shows yours.",
-        ) from None
 
 
 def print_log(
@@ -84,12 +65,18 @@ def print_log(
     return final
 
 
+# What takes minutes and would else look like nothing.
+_WORTH_KNOWING = frozenset(("Pulling", "Pulled"))
+
+
 def _remark(frame: Frame, wanted: Wanted, told: set[str]) -> None:
-    if frame.kind == "event" and text(frame.head, "type") == "Warning":
+    warns = text(frame.head, "type") == "Warning"
+    if frame.kind == "event" and (warns or text(frame.head, "reason") in _WORTH_KNOWING):
         message = text(frame.head, "message")
         if message not in told:
             told.add(message)
-            say(palette(sys.stderr).paint(f"{wanted.name}: {message}", "yellow"))
+            line = f"{wanted.name}: {message}"
+            say(palette(sys.stderr).paint(line, "yellow") if warns else line)
     elif frame.kind == "lost":
         say("The cluster went away. Waiting for it to come back (Ctrl-C to leave; the job goes on).")
     elif frame.kind == "back":
