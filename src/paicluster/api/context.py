@@ -49,6 +49,8 @@ class Context:
     sources: Path
     version: str
     authority: Callable[[], str]
+    # How people reach us, where the settings say so; else it is how this request did.
+    external_url: str | None = None
     # What is in the cluster's own storage.
     files: Files
     # Where files can be kept.
@@ -74,6 +76,11 @@ class Context:
 def context(request: Request) -> Context:
     found: Context = request.scope[KEY]
     return found
+
+
+def own_url(request: Request) -> str:
+    """What to put before a path of ours in an address that people will follow."""
+    return context(request).external_url or str(request.base_url).rstrip("/")
 
 
 def token_of(request: Request) -> tuple[str, str | None]:

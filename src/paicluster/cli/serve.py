@@ -180,6 +180,7 @@ class _Server:
             sources=sources,
             version=f"v{__version__}",
             authority=lambda: urlsplit(self._external_url).netloc,
+            external_url=settings.external_url,
             edge=Edge.open(settings),
         )
         keep = Keep(settings.keep_days, settings.keep_jobs, settings.keep_mb)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from openpaisdk.errors import NotFound, Unauthorized
 from openpaisdk.protocol import read_job
 from paicluster.api.answers import answer
-from paicluster.api.context import Context, context, identify
+from paicluster.api.context import Context, context, identify, own_url
 from paicluster.api.v1.jobs import row_of
 from paicluster.api.v2.details import port_lists
 from paicluster.api.v2.jobs import no_ssh, spec_of
@@ -42,7 +42,7 @@ async def ssh(request: Request) -> Response:
     link = ""
     if identity.username == row.username:
         ticket = ctx.tickets.issue(_what(row), _LIFETIME_S)
-        link = f"{str(request.base_url).rstrip('/')}/ssh-keys/{ticket}/{row.framework}?op=OPEN"
+        link = f"{own_url(request)}/ssh-keys/{ticket}/{row.framework}?op=OPEN"
     return answer(
         {
             "containers": reachable,

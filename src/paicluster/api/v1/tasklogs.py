@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from openpaisdk.errors import InvalidParameters, NotFound, Unauthorized
-from paicluster.api.context import Context, context
+from paicluster.api.context import Context, context, own_url
 from paicluster.api.v2.tasklogs import span
 from paicluster.auth.tokens import INVALID
 from paicluster.logs.reader import LogReader
@@ -30,7 +30,7 @@ _HEADERS = {"Content-Security-Policy": "default-src 'none'; sandbox", "X-Content
 
 def log_address(request: Request) -> Callable[[TaskRow], str]:
     """For a task, the address of its logs as this client reaches us; it ends in `/` and needs no token."""
-    ctx, base = context(request), str(request.base_url).rstrip("/")
+    ctx, base = context(request), own_url(request)
 
     def address(task: TaskRow) -> str:
         ticket = ctx.tickets.issue(_what(task.uid), _LIFETIME_S)
