@@ -11,8 +11,43 @@ TYPE_CHECKING = False  # what typing.TYPE_CHECKING is, without the 5 ms that imp
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["__version__"]
+    from openpaisdk.binding.client import OpenPAIClient as OpenPAIClient
+    from openpaisdk.binding.cluster import Cluster as Cluster
+    from openpaisdk.binding.clusters import ClusterList as ClusterList
+    from openpaisdk.binding.job import Job as Job
+    from openpaisdk.errors import PaiError as PaiError
+
+    __cluster_config_file__: str
+
+_HOMES = {
+    "Cluster": "binding.cluster",
+    "ClusterList": "binding.clusters",
+    "Job": "binding.job",
+    "OpenPAIClient": "binding.client",
+    "PaiError": "errors",
+}
+
+__all__ = ["Cluster", "ClusterList", "Job", "OpenPAIClient", "PaiError", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__cluster_config_file__":  # asked each time: it depends on the folder one stands in
+        from openpaisdk.config.clusters import ClusterBook
+
+        return ClusterBook.load_path()
+    if name in _HOMES:
+        value = getattr(__import__(f"openpaisdk.{_HOMES[name]}", fromlist=[name]), name)
+        globals()[name] = value
+        return value
     raise AttributeError(f"module 'openpaisdk' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__cluster_config_file__"})
+
+
+def in_job_container() -> bool:
+    """Whether this program runs as a task of a job."""
+    import os
+
+    return bool(os.environ.get("PAI_CONTAINER_ID"))

@@ -70,7 +70,9 @@ def _renewing(
             return None
         endpoint.token = ""
         endpoint.token = kind(entry.alias, endpoint).login(endpoint.user, password)
-        ClusterBook.load().put(ClusterEntry({**entry.raw, "token": endpoint.token}))
+        book = ClusterBook.load()
+        if book.find(entry.alias):
+            book.put(ClusterEntry({**entry.raw, "token": endpoint.token}))
         return endpoint
 
     return renew

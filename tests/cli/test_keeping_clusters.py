@@ -9,8 +9,8 @@ import time
 import pytest
 import yaml
 
-from openpaisdk.cli.asking import Question, ask_all
 from openpaisdk.cli.older import ACTIONS, translated
+from openpaisdk.client.asking import Question, ask_all
 from openpaisdk.errors import UsageError
 
 ENTRIES = [{"cluster_alias": "one", "pai_uri": "http://one.example", "user": "me", "token": "t"}]

@@ -3,9 +3,9 @@
 import pytest
 from http_peer import reply
 
-from openpaisdk.cli.following import frames
 from openpaisdk.client import Cluster, Endpoint, classic
 from openpaisdk.client.following import Wanted
+from openpaisdk.jobs.following import frames
 
 LOG = b"".join(b"line %d\n" % i for i in range(100))
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from openpaisdk.client import Cluster
     from openpaisdk.client.values import Job, Task
+    from openpaisdk.output.levels import Sieve
 
 STATUSES = {"SUCCEEDED": 0, "FAILED": 3, "STOPPED": 4}
 
@@ -25,7 +26,7 @@ def print_log(
     cluster: Cluster,
     wanted: Wanted,
     *,
-    log: BinaryIO | None = None,
+    log: BinaryIO | Sieve | None = None,
     on_state: Callable[[str], None] | None = None,
     remarks: bool = True,
 ) -> str:

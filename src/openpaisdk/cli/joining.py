@@ -106,12 +106,13 @@ def update_clusters(argv: list[str]) -> int:
         for e in book.entries
         if not e.is_storage and not e.is_embedded and (not args.aliases or e.alias in args.aliases)
     ]
-    from openpaisdk.cli.asking import Question, ask_all, tell_failures
+    from openpaisdk.cli.asking import tell_failures
+    from openpaisdk.client.asking import Question, ask_all
     from openpaisdk.client.joining import refresh
     from openpaisdk.jobs.target import open_entry
 
     questions = [Question(e.alias, lambda e=e: refresh(open_entry(e))) for e in entries]  # type: ignore[misc]
-    ask_all(questions)
+    ask_all(questions, tell=say)
     done: dict[str, str] = {}
     for entry, question in zip(entries, questions, strict=True):
         if question.answer is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from openpaisdk.cli.asking import Question, ask_all, tell_failures
+from openpaisdk.cli.asking import tell_failures
 from openpaisdk.cli.parser import command_parser
 from openpaisdk.cli.waiting import Line, waiting_lines
+from openpaisdk.client.asking import Question, ask_all
 from openpaisdk.client.values import CORES, GPUS, MEMORY
 from openpaisdk.config.clusters import ClusterBook, ClusterEntry
 from openpaisdk.jobs.target import open_cluster, open_entry
@@ -31,7 +32,7 @@ def cluster_resources(argv: list[str]) -> int:
     if args.cluster_alias or not entries:
         entries = [book.choose(args.cluster_alias)]
     questions = [Question(e.alias, lambda e=e: _free(e, book)) for e in entries]  # type: ignore[misc]
-    ask_all(questions)
+    ask_all(questions, tell=say)
     answers = [(q.alias, *q.answer) for q in questions if q.answer is not None]
     rows = [_row(alias, vc, waits.get(vc.name)) for alias, found, waits in answers for vc in found]
     lines = [f"{alias} {vc}: {line}" for alias, _, waits in answers for vc, line in waits.items()]

@@ -151,8 +151,15 @@ class Cluster:
         self._answer("POST", "/api/v2/jobs", body=job.encode(), headers=headers).read()
 
     def stop(self, name: str, user: str = "") -> None:
-        path = self.job_path(name, user) + "/executionType"
-        self._json("PUT", path, body=b'{"value":"STOP"}', missing=name)
+        self.execute(name, "STOP", user)
+
+    def execute(self, name: str, value: str, user: str = "") -> None:
+        """``STOP`` a job, or ``START`` it again where the cluster can."""
+        path = self._execution_path(name, user)
+        self._json("PUT", path, body=json.dumps({"value": value}).encode(), missing=name)
+
+    def _execution_path(self, name: str, user: str) -> str:
+        return self.job_path(name, user) + "/executionType"
 
     def delete(self, name: str, user: str = "") -> None:
         """Remove a job that is over, with its logs. Clusters of OpenPAI's last versions cannot."""
@@ -200,6 +207,12 @@ class Cluster:
             if e.code != NO_API:
                 raise
             return []
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+    def storage_records(self, kind: str, wanted: list[str]) -> list[dict[str, object]]:
+        """``config`` or ``server`` records of storages, as clusters before 1.0 keep them."""
+        asked = "&".join(f"names={quote(name)}" for name in wanted)
+        found = self._get(f"/api/v2/storage/{kind}" + (f"?{asked}" if asked else ""))
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
     def has_sources(self, sha256: str) -> bool:

@@ -47,17 +47,13 @@ def join(
     A password is exchanged for a token and left out, unless the credentials say to keep it.
     """
     ca = os.path.abspath(authority_file) if authority_file else ""
-    cluster, info = _met(alias, uri, who.user, verify, ca)
+    cluster, info = meet(alias, uri, who.user, verify, ca)
     endpoint = cluster.transport.endpoint
     raw: dict[str, object] = {"cluster_alias": alias, "pai_uri": str(endpoint.address), "user": who.user}
     raw["token"] = endpoint.token = _token(cluster, info, who)
     if who.keep_password:
         raw["password"] = who.password
-    raw["info"] = info
-    if cluster.generation != 2:
-        raw["api"] = cluster.generation
-    if endpoint.rest_path != REST_SERVER and not endpoint.address.prefix.endswith(REST_SERVER):
-        raw["rest_path"] = endpoint.rest_path
+    raw.update(how(cluster, info))
     if not verify:
         raw["verify_tls"] = False
     if ca:
@@ -66,13 +62,26 @@ def join(
     return raw
 
 
+def how(cluster: Cluster, info: Mapping[str, object]) -> dict[str, object]:
+    """How a cluster that was met is reached again, for its entry."""
+    endpoint = cluster.transport.endpoint
+    raw: dict[str, object] = {"info": dict(info)}
+    if cluster.generation != 2:
+        raw["api"] = cluster.generation
+    if endpoint.rest_path != REST_SERVER and not endpoint.address.prefix.endswith(REST_SERVER):
+        raw["rest_path"] = endpoint.rest_path
+    return raw
+
+
 def refresh(cluster: Cluster) -> dict[str, object]:
     """What a known cluster says of itself now, for its entry."""
     return {"info": cluster.info(), **_learned(cluster)}
 
 
-def _met(alias: str, uri: str, user: str, verify: bool, ca: str) -> tuple[Cluster, dict[str, object]]:
-    """Behind OpenPAI's front door or without it, of the second generation or of the first."""
+def meet(
+    alias: str, uri: str, user: str, verify: bool = True, ca: str = ""
+) -> tuple[Cluster, dict[str, object]]:
+    """Who answers at an address: behind OpenPAI's front door or without it, of either generation."""
     refused: PaiError | None = None
     for rest_path in (REST_SERVER, ""):
         endpoint = Endpoint(uri, user, rest_path=rest_path, verify=verify, authority_file=ca)

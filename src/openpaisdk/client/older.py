@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from openpaisdk.client.address import quote
-from openpaisdk.client.cluster import Cluster, mapping_of, parsed, strange
+from openpaisdk.client.cluster import Cluster, mapping_of, strange
 from openpaisdk.client.values import Event, Job, JobSummary, VirtualCluster
 from openpaisdk.errors import ConnectionFailed, NotFound, PaiError
 
@@ -121,9 +121,8 @@ class OlderCluster(Cluster):
                 raise
             raise self._unable("takes only jobs of version 1 (JSON); pai submit hands those in") from None
 
-    def stop(self, name: str, user: str = "") -> None:
-        path = self.old_job_path(name, user) + "/executionType"
-        parsed(self._answer_json("PUT", path, b'{"value":"STOP"}', name).read(), self)
+    def _execution_path(self, name: str, user: str) -> str:
+        return self.old_job_path(name, user) + "/executionType"
 
     def tag(self, name: str, value: str, user: str = "") -> None:
         raise self._unable("knows no tags")

@@ -77,6 +77,9 @@ class JobSummary:
     def is_over(self) -> bool:
         return self.state in FINAL_STATES
 
+    def __getitem__(self, key: str) -> object:
+        return self.raw[key]
+
     def __repr__(self) -> str:
         return f"<job {self.whole_name}: {self.state}>"
 
@@ -173,6 +176,9 @@ class Job:
     @property
     def is_over(self) -> bool:
         return self.state in FINAL_STATES
+
+    def __getitem__(self, key: str) -> object:
+        return self.raw[key]
 
     def __repr__(self) -> str:
         return f"<job {self.user}~{self.name}: {self.state}>"

@@ -1,0 +1,41 @@
+"""The client of a script, or of a program that runs inside a job and asks its own cluster."""
+
+from __future__ import annotations
+
+import os
+
+from openpaisdk.binding.cluster import Cluster
+
+REST_SERVER = "PAI_REST_SERVER_URI"
+TOKEN = "PAI_USER_TOKEN"
+HERE = "here"
+USERS = ("PAI_USER_NAME", "PAI_USERNAME")
+
+
+class OpenPAIClient(Cluster):
+    """A cluster, from arguments; inside a job, from ``os.environ``; else the one that commands use.
+
+    ``OpenPAIClient("http://pai.example.org", "alice", token="...")``, ``OpenPAIClient().jobs()``
+    """
+
+    def __init__(
+        self,
+        pai_uri: str = "",
+        user: str = "",
+        password: str = "",
+        token: str = "",
+        *,
+        cluster_alias: str = "",
+        verify: bool = True,
+        ca_file: str = "",
+    ):
+        # A name asked for means one of the clusters file, also inside a job.
+        inside = not pai_uri and not cluster_alias and bool(os.environ.get(REST_SERVER))
+        if inside:
+            pai_uri = os.environ[REST_SERVER]
+            user = user or next((os.environ[name] for name in USERS if os.environ.get(name)), "")
+            token = token or ("" if password else os.environ.get(TOKEN, ""))
+            cluster_alias = HERE
+        super().__init__(cluster_alias, pai_uri, user, password, token, verify=verify, ca_file=ca_file)
+        if token and not pai_uri:
+            self.login(token)

@@ -1,0 +1,32 @@
+"""What happens to a job, from a cluster that streams or from one that must be asked again and again."""
+
+from __future__ import annotations
+
+from openpaisdk.client.failures import NO_API
+from openpaisdk.client.following import Wanted, follow
+from openpaisdk.errors import NotFound
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from openpaisdk.client import Cluster
+    from openpaisdk.client.following import Frame
+
+
+def frames(cluster: Cluster, wanted: Wanted) -> Iterator[Frame]:
+    """States, events and log of a job, as they come."""
+    try:
+        yield from follow(cluster, wanted)
+    except NotFound as e:
+        if e.code == NO_API:
+            from openpaisdk.client.classic import follow_classic
+
+            yield from follow_classic(cluster, wanted)
+            return
+        if e.code != NotFound.code:
+            raise
+        raise NotFound(
+            f"There is no job {wanted.name!r} on the cluster {cluster.alias}.",
+            hint="pai list-jobs shows yours.",
+        ) from None

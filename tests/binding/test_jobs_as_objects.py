@@ -1,0 +1,128 @@
+"""Jobs and clusters in a script: made, changed, saved, awaited."""
+
+import asyncio
+import json
+import threading
+
+import pytest
+
+from openpaisdk import Cluster, ClusterList, Job
+from openpaisdk.errors import ConfigError, NotFound, PaiError, ProtocolError, UsageError
+from openpaisdk.io_utils import from_file, to_file
+
+
+def test_values_of_a_job(here) -> None:
+    job = (
+        Job("values")
+        .set_param("lr", 0.1)
+        .set_secret("key", "hush")
+        .set_extra("x", 1)
+        .add_tag("a")
+        .add_tag("a")
+    )
+    assert (job.param("lr"), job.secret("key"), job.extra("x"), job.tags()) == (0.1, "hush", 1, ["a"])
+    assert job.has_tag("a") and job.param("none", 7) == 7
+    assert "hush" not in str(job) and "lr: 0.1" in str(job)
+    assert Job("x").new("other").get_config()["name"] == "other"
+
+
+def test_a_job_that_is_wrong_is_refused_with_all_that_is_wrong(here) -> None:
+    with pytest.raises(ProtocolError):
+        Job("nothing").validate()
+    with pytest.raises(ProtocolError):
+        Job("nothing").submit("local")
+    with pytest.raises(UsageError, match="cannot be a job's name"):
+        Job("no name")
+    with pytest.raises(UsageError, match="no command"):
+        Job("x").one_liner("")
+
+
+def test_a_job_is_saved_and_loaded(here) -> None:
+    job = Job("kept").one_liner(["echo a", "echo b"], image="img", gpu=1, mem="1g", pip_installs=["numpy"])
+    for name in ("job.yaml", "job.json"):
+        job.save(name)
+        assert Job().load(name).get_config() == job.get_config()
+        assert Job.of(name).name == "kept"
+    assert json.loads((here / "job.json").read_text())["taskRoles"]["main"]["commands"] == [
+        "echo a",
+        "echo b",
+    ]
+    assert Job.of(str(job)).name == "kept"
+
+
+def test_sources_travel_and_a_job_is_taken_over(here) -> None:
+    (here / "data").write_text("content")
+    job = Job("sources_$").one_liner("cat data", sources=["data"], mem="32m").submit()
+    assert job.wait() == "SUCCEEDED" and job.logs() == "content"
+    again = Job().load(job_name=job.name, cluster_alias="local")
+    again.name = "again_$"
+    assert again.submit().wait() == "SUCCEEDED" and again.logs() == "content"
+    assert again.name != job.name and again.link.endswith(f"jobName={again.name}")
+
+
+def test_waiting_can_end_before_the_job(here) -> None:
+    job = Job("long_$").one_liner("sleep 60", mem="32m").submit()
+    with pytest.raises(TimeoutError):
+        job.wait(timeout=0.2)
+    assert job.stop().wait(timeout=20) == "STOPPED"
+    job.cluster.delete(job.name)
+    with pytest.raises(NotFound):
+        job.get_status()
+
+
+def test_everything_can_be_awaited_and_at_once(here) -> None:
+    async def both() -> tuple[list[str], list[str]]:
+        jobs = [Job(f"aio{i}_$").one_liner(f"echo {i}; sleep 0.2", mem="32m") for i in range(2)]
+        await asyncio.gather(*(job.aio.submit("local") for job in jobs))
+        states = await asyncio.gather(*(job.aio.wait() for job in jobs))
+        lines = [line for job in jobs for line in [line async for line in job.aio.follow()]]
+        assert await jobs[0].aio.logs() == "0\n"
+        cluster = Cluster("local").aio
+        assert (await cluster.jobs(jobs[0].name)).state == "SUCCEEDED"
+        assert len(await cluster.jobs(state="SUCCEEDED")) >= 2
+        return states, lines
+
+    states, lines = asyncio.run(both())
+    assert states == ["SUCCEEDED"] * 2 and lines == ["0\n", "1\n"]
+
+
+def test_one_cluster_may_be_used_from_many_threads(here) -> None:
+    cluster = Cluster("local")
+    seen: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: seen.append(len(cluster.virtual_clusters()))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert seen == [1] * 8
+
+
+def test_a_list_of_clusters_says_what_is_wrong(here) -> None:
+    clusters = ClusterList(
+        [{"cluster_alias": "down", "pai_uri": "http://127.0.0.1:1", "user": "me", "info": {}}]
+    )
+    with pytest.warns(UserWarning, match="does not answer"):
+        assert clusters.available_resources() == {}
+    for act in (lambda: clusters.delete("none"), lambda: clusters.get_client("none")):
+        with pytest.raises(UsageError, match="no cluster called 'none'"):
+            act()
+    with pytest.raises(UsageError, match="no pai_uri"):
+        clusters.add({"cluster_alias": "x"})
+    with pytest.raises(PaiError, match="does not answer"):
+        clusters.add({"cluster_alias": "x", "pai_uri": "http://127.0.0.1:1", "user": "me", "token": "t"})
+    assert clusters.add({"cluster_alias": "x", "pai_uri": "http://h"}, check=False).aliases == ["down", "x"]
+    clusters.select_storage("down", "nfs", "work")
+    assert clusters.select("down")["workspace"] == "/me/work" and "ALIAS" in repr(clusters)
+
+
+def test_files_of_scripts(here) -> None:
+    assert from_file("none.yaml", default=[]) == []
+    with pytest.raises(ConfigError, match="There is no file"):
+        from_file("none.yaml")
+    to_file({"a": 1}, "x.yaml")
+    assert from_file(here / "x.yaml") == {"a": 1} and (here / "x.yaml").stat().st_mode & 0o077 == 0
+    (here / "bad.yaml").write_text("- [")
+    with pytest.raises(ConfigError, match="not valid YAML"):
+        from_file("bad.yaml", default=[])
