@@ -50,7 +50,7 @@ class Context:
     version: str
     authority: Callable[[], str]
     # How people reach us, where the settings say so; else it is how this request did.
-    external_url: str | None = None
+    external_url: str | None
     # What is in the cluster's own storage.
     files: Files
     # Where files can be kept.
