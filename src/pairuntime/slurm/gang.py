@@ -2,14 +2,16 @@
 
 import json
 import os
-import select
-import socket
-import subprocess
 import sys
 import time
 
 from pairuntime.slurm import place
 from pairuntime.supervisor import supervise, tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a task alone does without them, and starts sooner
+    import socket
+    import subprocess
 
 GANG = "gang.json"
 OWNER = "owner"
@@ -76,6 +78,9 @@ def _offer(gang: "dict[str, object]", task: "dict[str, object]") -> "dict[str, o
 
 
 def _pilot(folder: "str", gang: "dict[str, object]", tasks: "list[dict[str, object]]") -> "int":
+    import socket
+    import subprocess
+
     listener = socket.socket()
     listener.bind(("", 0))
     listener.listen(len(tasks) + 8)
@@ -113,6 +118,8 @@ def _gather(
     steps: "list[subprocess.Popen[bytes]]",
 ) -> "None":
     """Hear from every task where it is, write it down for all, and let them go."""
+    import select
+
     offers = [None] * len(tasks)  # type: list[dict[str, object] | None]
     heard = []  # type: list[socket.socket]
     deadline = time.monotonic() + _MEET_S
@@ -164,6 +171,8 @@ def _line(connection: "socket.socket") -> "str":
 
 def run_task(folder: "str") -> "int":
     """What srun starts, once for each task."""
+    import socket
+
     gang = _read(folder)
     tasks = gang["tasks"]  # type: list[dict[str, object]] # type: ignore[assignment]
     component = int(os.environ[COMPONENT])

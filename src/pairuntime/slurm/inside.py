@@ -8,6 +8,9 @@ import sys
 def run(folder: "str", command: "list[str]") -> "int":
     with open(os.path.join(folder, "spec.json")) as f:
         spec = json.load(f)
+    if spec.get("common"):
+        # What the gang has in common is in words of the shell.
+        command = ["/bin/sh", "-c", '. "$0"; exec "$@"', spec["common"]] + command
     try:
         os.chdir(spec["cwd"])
         os.execvpe(command[0], command, spec["env"])

@@ -3,12 +3,12 @@
 import json
 import os
 import re
-import socket
 
 PLACE = "place.json"
 PLACES = "places.json"
 
 _BLANK = re.compile(r"%pai\.[0-9.a-z]+%")
+_NUMERIC = re.compile(r"[0-9]+(\.[0-9]+){3}$")
 # Below what kernels give to whoever connects somewhere.
 _PORTS = (10000, 32000)
 # Of so many more than are needed the pilot chooses, when tasks of one node offer the same.
@@ -16,7 +16,7 @@ _SPARE = 8
 
 
 def node_name() -> "str":
-    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    return os.environ.get("SLURMD_NODENAME") or os.uname()[1]
 
 
 def address(node: "str", nodes_file: "str") -> "str":
@@ -27,6 +27,10 @@ def address(node: "str", nodes_file: "str") -> "str":
             known = json.load(f).get(node) or node
     except (OSError, ValueError):
         pass
+    if _NUMERIC.match(known):
+        return str(known)
+    import socket
+
     for name in (known, socket.gethostname()):
         try:
             return socket.gethostbyname(name)
@@ -44,6 +48,8 @@ def free_ports(count: "int") -> "list[int]":
     """Ports nobody listens on here, and a few more to choose from."""
     if not count:
         return []
+    import socket
+
     found = []  # type: list[int]
     first, last = _PORTS
     for _ in range(200 + 20 * count):

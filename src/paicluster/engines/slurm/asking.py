@@ -1,0 +1,159 @@
+"""Asks Slurm by its own commands. Each question has a deadline; answers are text, or a failure with words."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paicluster.engines.interface import Node
+from paicluster.engines.slurm.states import FORMAT, SlurmJob, read_jobs
+
+log = logging.getLogger(__name__)
+
+_DEADLINE_S = 60.0
+_SCANCEL_AT_ONCE = 500
+# Of the server's environment only what Slurm's commands need: sbatch passes on all it has.
+_PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "SLURM_CONF", "TMPDIR")
+
+# Slurm is not there to be asked: it may be tomorrow.
+_DOWN = re.compile(
+    r"unable to contact slurm controller|connection refused|socket timed out|communication connection failure"
+    r"|zero bytes were transmitted|slurm backup controller in standby|munge|authentication|timed out"
+    r"|temporarily unable|resource temporarily unavailable|unable to resolve",
+    re.IGNORECASE,
+)
+# It cannot be as things are, but may be when the cluster or somebody's limits change.
+_NOT_NOW = re.compile(
+    r"configuration is not available|node count specification|limit|partition .*(down|inactive|drain)"
+    r"|more processors requested|memory specification can not be satisfied|not available|queue is full"
+    r"|required node|reservation|licenses",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def down(self) -> bool:
+        return self.status != 0 and bool(_DOWN.search(self.err))
+
+    @property
+    def not_now(self) -> bool:
+        return self.status != 0 and bool(_NOT_NOW.search(self.err))
+
+    @property
+    def words(self) -> str:
+        """What the command had to say, for people."""
+        lines = [re.sub(r"^\w+: (error: )?", "", line) for line in self.err.splitlines() if line.strip()]
+        return " ".join(lines)[:500] or f"it ended with {self.status}"
+
+
+class Slurm:
+    """The commands. ``calls`` counts the questions to slurmctld, by command."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, int] = {}
+        self._environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
+        self.accounting: bool | None = None
+
+    async def ask(self, words: Sequence[str], *, deadline_s: float = _DEADLINE_S) -> Answer:
+        self.calls[words[0]] = self.calls.get(words[0], 0) + 1
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=self._environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return Answer(127, "", f"{words[0]} cannot be run: {error.strerror}, socket timed out")
+        try:
+            out, err = await asyncio.wait_for(process.communicate(), deadline_s)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            return Answer(124, "", f"{words[0]}: socket timed out after {deadline_s:.0f} s")
+        return Answer(process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
+
+    async def jobs(self) -> dict[str, list[SlurmJob]] | None:
+        """All of our jobs that Slurm still knows, by gang; None when it does not answer."""
+        mine = [] if os.geteuid() == 0 else ["--me"]
+        answer = await self.ask(["squeue", "--noheader", "--states=all", *mine, f"--format={FORMAT}"])
+        if answer.status:
+            log.debug("squeue: %s", answer.words)
+            return None
+        return read_jobs(answer.out.splitlines())
+
+    async def past(self, job_ids: Sequence[str]) -> dict[str, SlurmJob]:
+        """What the accounting knows of jobs that the queue has forgotten; nothing without accounting."""
+        if not job_ids or self.accounting is False or shutil.which("sacct") is None:
+            return {}
+        answer = await self.ask(
+            ["sacct", "-X", "-n", "-P", "-o", "JobID,State,NodeList", "-j", ",".join(job_ids)], deadline_s=20
+        )
+        if answer.status:
+            self.accounting = not ("disabled" in answer.err or "not running" in answer.err)
+            return {}
+        found = {}
+        for line in answer.out.splitlines():
+            number, state, nodes = line.split("|", 2)
+            # CANCELLED comes with who did it.
+            found[number.partition("+")[0]] = SlurmJob(
+                number.partition("+")[0], state.split(" ")[0], "", nodes
+            )
+        return found
+
+    async def nodes(self) -> tuple[list[Node], dict[str, str]] | None:
+        """The nodes that are up, and the address of every one; None when Slurm does not answer."""
+        answer = await self.ask(["scontrol", "--oneliner", "show", "nodes"])
+        return None if answer.status else read_nodes(answer.out.splitlines())
+
+    async def config(self) -> dict[str, str]:
+        answer = await self.ask(["scontrol", "show", "config"])
+        found = {}
+        for line in answer.out.splitlines():
+            key, equals, value = line.partition("=")
+            if equals:
+                found[key.strip()] = value.strip()
+        return found
+
+    async def cancel(self, job_ids: Sequence[str], *how: str) -> None:
+        for start in range(0, len(job_ids), _SCANCEL_AT_ONCE):
+            answer = await self.ask(["scancel", "--quiet", *how, *job_ids[start : start + _SCANCEL_AT_ONCE]])
+            if answer.status:
+                log.info("scancel: %s", answer.words)
+
+
+def read_nodes(lines: Sequence[str]) -> tuple[list[Node], dict[str, str]]:
+    nodes, addresses = [], {}
+    for line in lines:
+        fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        name = fields.get("NodeName", "")
+        if not name:
+            continue
+        addresses[name] = fields.get("NodeAddr", name)
+        states = set(re.split(r"[+*]", fields.get("State", "")))
+        if states & {"DOWN", "DRAIN", "DRAINED", "FAIL", "NOT_RESPONDING", "FUTURE", "POWERED_DOWN"}:
+            continue
+        gpus = sum(int(count) for count in re.findall(r"gpu(?::[^:,(\s]+)?:(\d+)", fields.get("Gres", "")))
+        nodes.append(
+            Node(
+                name,
+                addresses[name],
+                int(fields.get("CPUTot", 0)),
+                int(fields.get("RealMemory", 0)),
+                tuple(range(gpus)),
+            )
+        )
+    return nodes, addresses

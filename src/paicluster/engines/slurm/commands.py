@@ -1,0 +1,157 @@
+"""The command lines by which a gang becomes an allocation. Pure: what is sent can be looked at beforehand."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paicluster.engines.interface import LaunchFailed, TaskLaunch
+from paicluster.engines.slurm.options import SlurmOptions
+
+# Between the end of a task's own limit and Slurm's: Slurm's is only for when ours fails.
+_TIME_MARGIN_S = 120
+_COMMENT = "pai:"
+# What decides who runs what, and how often, is not for a job to say.
+_RESERVED = (
+    "uid",
+    "gid",
+    "comment",
+    "array",
+    "wrap",
+    "wait",
+    "test-only",
+    "clusters",
+    "requeue",
+    "output",
+    "error",
+    "input",
+    "parsable",
+    "chdir",
+    "export",
+    "export-file",
+)
+_RESERVED_SHORT = "aoeiWMD"
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """Tasks that need the same, by their place in the gang: one part of an allocation."""
+
+    cpu: int
+    memory_mb: int
+    gpus: int
+    members: tuple[int, ...]
+
+
+def components(gang: Sequence[TaskLaunch]) -> list[Component]:
+    """One for each kind of need, in the order of the tasks."""
+    kinds: dict[tuple[int, int, int], list[int]] = {}
+    for number, task in enumerate(gang):
+        kinds.setdefault((max(1, task.cpu), task.memory_mb, task.gpu_count), []).append(number)
+    return [Component(cpu, mb, gpus, tuple(members)) for (cpu, mb, gpus), members in kinds.items()]
+
+
+def sbatch(
+    gang: Sequence[TaskLaunch],
+    options: SlurmOptions,
+    folder: Path,
+    *,
+    account: tuple[int, int] | None = None,
+) -> list[str]:
+    """The words that submit this gang; the script is `batch_script`. ``account``: whose job it is to be."""
+    first = gang[0]
+    extras = [str(word) for word in first.options.get("slurm", ())]
+    check_extras(extras)
+    words = ["sbatch", "--parsable"]
+    for number, component in enumerate(components(gang)):
+        if number:
+            words.append(":")
+        words += _resources(component, options, alone=len(gang) == 1)
+        words += _share(first, options)
+        words += extras
+        words += [
+            f"--job-name={_job_name(first)}",
+            f"--comment={_COMMENT}{first.uid}",
+            f"--output={folder / 'slurm.out'}",
+            "--no-requeue",
+            "--open-mode=append",
+            f"--chdir={folder}",
+            "--export=ALL",
+        ]
+        if account is not None:
+            words += [f"--uid={account[0]}", f"--gid={account[1]}"]
+    words.append(str(folder / "batch.sh"))
+    return words
+
+
+def check_extras(words: Sequence[str]) -> None:
+    """Any option is passed on, but none that would make the job another's, or several."""
+    for word in words:
+        if not word.startswith("-") or word in ("-", "--"):
+            raise LaunchFailed(
+                f"{word!r} is no option of sbatch in one word, such as --constraint=a100.", transient=False
+            )
+        long = re.match(r"--([a-z-]+)", word)
+        # sbatch takes any beginning of a name that is the only one of its kind.
+        if (long and any(name.startswith(long[1]) for name in _RESERVED)) or (
+            not long and word[1] in _RESERVED_SHORT
+        ):
+            raise LaunchFailed(f"The option {word} of sbatch is the cluster's own.", transient=False)
+
+
+def uid_of(comment: str) -> str:
+    """The gang that a job of Slurm is; empty for a job that is none of ours."""
+    return comment.removeprefix(_COMMENT) if comment.startswith(_COMMENT) else ""
+
+
+def _resources(component: Component, options: SlurmOptions, *, alone: bool) -> list[str]:
+    tasks = len(component.members)
+    words = [f"--ntasks={tasks}", f"--cpus-per-task={component.cpu}"]
+    if component.memory_mb:
+        memory = component.memory_mb + options.overhead_mb * (1 if alone else 2)
+        if tasks == 1:
+            words.append(f"--mem={memory}M")
+        else:
+            words.append(f"--mem-per-cpu={math.ceil(memory / component.cpu)}M")
+    if component.gpus:
+        if tasks == 1:
+            words += ["--nodes=1", f"--gres={options.gres}:{component.gpus}"]
+        else:
+            kind = options.gres.partition(":")[2]
+            words.append(f"--gpus-per-task={kind + ':' if kind else ''}{component.gpus}")
+    elif tasks == 1:
+        words.append("--nodes=1")
+    return words
+
+
+def _share(task: TaskLaunch, options: SlurmOptions) -> list[str]:
+    share = options.share(task.vc)
+    words = [
+        f"--{name}={value}"
+        for name, value in (("partition", share.partition), ("account", share.account), ("qos", share.qos))
+        if value
+    ]
+    if task.time_limit_s is not None:
+        words.append(f"--time={math.ceil((task.time_limit_s + _TIME_MARGIN_S) / 60)}")
+    return words + list(share.options)
+
+
+def _job_name(task: TaskLaunch) -> str:
+    return re.sub(r"[^\w.~-]", "_", f"{task.owner}~{task.job}" if task.job else "pai")[:200]
+
+
+def step_options(component: Component) -> list[str]:
+    """How srun starts the tasks of one component."""
+    words = [f"--ntasks={len(component.members)}", f"--cpus-per-task={component.cpu}"]
+    if component.gpus:
+        words.append(f"--gpus-per-task={component.gpus}")
+    return words
+
+
+def batch_script(options: SlurmOptions, runtime: Path, folder: Path) -> str:
+    python, pyz, gang = (shlex.quote(str(word)) for word in (options.python, runtime, folder))
+    return f"#!/bin/sh\nexec {python} -I -S {pyz} slurm {gang}\n"

@@ -1,0 +1,443 @@
+"""The Slurm engine: hands gangs over, watches their folders, asks Slurm what only Slurm knows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from openpaisdk.errors import NotFound
+from paicluster.engines.interface import (
+    ABSENT,
+    Hint,
+    Node,
+    Observation,
+    Phase,
+    Remark,
+    Say,
+    TaskLaunch,
+    unheard,
+)
+from paicluster.engines.process import folder as attempts
+from paicluster.engines.process.accounts import Account, Accounts
+from paicluster.engines.slurm import commands, folder, looking, runtime
+from paicluster.engines.slurm.asking import Slurm
+from paicluster.engines.slurm.gangs import Gang, Gangs
+from paicluster.engines.slurm.options import SlurmOptions
+from paicluster.engines.slurm.states import why_waiting
+from paicluster.engines.slurm.submitting import Submitter
+from paicluster.logs.reader import LogReader
+from pairuntime.supervisor import claim, record, supervise
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# The notes are listed this often after something happened, and ever more seldom the longer nothing does.
+_SOONEST_S = 0.02
+_LATEST_S = 1.0
+_PATIENCE = 0.02
+_NODES_EVERY_S = 60.0
+# A task that was told to stop, and its supervisor with it, is given so much longer than its grace.
+_FORCE_AFTER_S = 30.0
+_INLINE = 4
+
+
+class SlurmEngine:
+    schedules_itself = True
+
+    def __init__(self, options: SlurmOptions, *, grace_s: float = 10.0, accounts: Accounts | None = None):
+        self._options = options
+        self._home = folder.Home(options.folder)
+        self._grace_s = grace_s
+        self._accounts = accounts
+        self._slurm = Slurm()
+        self._gangs = Gangs(self._home)
+        self._submitter = Submitter(self._slurm, self._say_of, self._submitted)
+        self._files = ThreadPoolExecutor(1, thread_name_prefix="slurm-files")
+        self._hint: Hint = lambda uid: None
+        self._say: Say = unheard
+        self._nodes: tuple[Node, ...] = ()
+        self._kill_wait_s = 30.0
+        self._runtime = Path()
+        self._running: list[asyncio.Task[None]] = []
+        # Set when there is something to watch.
+        self._busy = asyncio.Event()
+        self._last_change = time.monotonic()
+        if options.container:
+            self.runs_images = True
+
+    # -- life ----------------------------------------------------------------------------------
+
+    async def start(self, hint: Hint, say: Say = unheard) -> None:
+        self._hint, self._say = hint, say
+        root = os.geteuid() == 0
+        for path in (self._home.root, self._home.tasks, self._home.root / "gangs"):
+            path.mkdir(mode=0o711 if root else 0o700, parents=True, exist_ok=True)
+        self._home.notes.mkdir(exist_ok=True)
+        # Tasks of any account leave notes; only the server lists them.
+        self._home.notes.chmod(0o1733 if root else 0o700)
+        self._runtime = await self._in_files(lambda: runtime.install(self._home.root / "runtime"))
+        await self._learn_nodes(deadline_s=10)
+        for work in (self._read_notes, self._watch_slurm, self._refresh_nodes):
+            self._running.append(asyncio.create_task(self._forever(work)))
+
+    async def close(self) -> None:
+        await self._submitter.close()
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        self._files.shutdown()
+
+    async def _forever(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await work()
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("A part of the Slurm engine failed.")
+            raise
+
+    # -- reading -------------------------------------------------------------------------------
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """How often Slurm was asked, by command."""
+        return self._slurm.calls
+
+    def nodes(self) -> Sequence[Node]:
+        return self._nodes
+
+    def remarks(self) -> Sequence[Remark]:
+        return ()
+
+    def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
+        """Tasks find free ports themselves, where they come to run."""
+        return True
+
+    def has(self, uid: str) -> bool:
+        return self._home.task(uid).exists()
+
+    def log_folder(self, uid: str) -> Path:
+        return self._home.task(uid)
+
+    async def log_tail(self, uid: str, size: int) -> bytes:
+        written = LogReader(self.log_folder(uid), "all")
+        return await self._in_files(lambda: written.last(size))
+
+    async def observe(self, uids: Sequence[str]) -> dict[str, Observation]:
+        seen = await self._in_files(lambda: {uid: self._look(uid) for uid in uids}, len(uids))
+        for uid, (observation, new) in seen.items():
+            if new is not None:
+                self._adopt(new)
+            if observation.phase in (Phase.ENDED, Phase.LOST):
+                self._gangs.task_over(uid)
+        return {uid: observation for uid, (observation, _) in seen.items()}
+
+    def _look(self, uid: str) -> tuple[Observation, Gang | None]:
+        """What is true, and its gang if it was not known here."""
+        if not self.has(uid):
+            return ABSENT, None
+        known = self._gangs.of(uid)
+        found = None if known is not None else self._gangs.find(uid)
+        gang = known if found is None else found[0]
+        new = found[0] if found is not None and found[1] else None
+        return looking.look(self._home, uid, gang, self._options.file_lag_s), new
+
+    def _adopt(self, gang: Gang) -> None:
+        """A gang that another server left."""
+        self._wake()
+        if gang.job is None and not self._refused(gang) and self._startable(gang):
+            self._submitter.add(gang)
+
+    def _refused(self, gang: Gang) -> bool:
+        return folder.read_mark(gang.folder, folder.REFUSED) is not None
+
+    def _startable(self, gang: Gang) -> bool:
+        return any(not (self._home.task(uid) / claim.NAME).exists() for uid in gang.members)
+
+    def inside(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
+        path = self._home.task(uid)
+        job, place = folder.job_of(path), folder.place_of(path)
+        if not job or place is None or (path / record.NAME).exists():
+            raise NotFound("The task does not run.")
+        words = ["srun", "--overlap", f"--jobid={job}", f"--nodelist={place.node}", "--nodes=1", "--ntasks=1"]
+        words += ["--quiet", "--pty"] if terminal else ["--quiet"]
+        words += [self._options.python, "-I", "-S", str(self._runtime), "inside", str(path), *command]
+        owner = path.stat().st_uid
+        if os.geteuid() == 0 and owner != 0:
+            return ["setpriv", f"--reuid={owner}", f"--regid={path.stat().st_gid}", "--init-groups", *words]
+        return words
+
+    # -- writing -------------------------------------------------------------------------------
+
+    async def launch(self, gang: Sequence[TaskLaunch]) -> None:
+        first = gang[0].uid
+        if self._gangs.of(first) is not None:
+            return
+        account = None if self._accounts is None else self._accounts.of(gang[0].owner)
+        complete = await self._in_files(lambda: self._prepare(gang, account), len(gang))
+        if self._gangs.of(first) is not None:
+            return
+        if not complete:
+            found = self._gangs.new(first, tuple(task.uid for task in gang))
+            found.live.difference_update(task.uid for task in gang if self._is_over(task.uid))
+            self._wake()
+            if self._startable(found):
+                self._submitter.add(found)
+            elif not found.live:
+                self._gangs.forget(found)
+        for task in gang:
+            self._hint(task.uid)
+
+    def _is_over(self, uid: str) -> bool:
+        return looking.look(self._home, uid, None, 0).phase in (Phase.ENDED, Phase.LOST)
+
+    def _prepare(self, gang: Sequence[TaskLaunch], account: Account | None) -> bool:
+        """Whether the gang was complete already."""
+        path = self._home.gang(gang[0].uid)
+        if folder.members(path):
+            return True
+        usual: dict[str, object] = {
+            "log_limit": self._options.log_limit,
+            "log_segment": self._options.log_segment,
+            "grace_s": self._grace_s,
+            "kill_wait_s": self._kill_wait_s,
+            "events": str(self._home.notes),
+        }
+        owner = None if account is None else (account.uid, account.gid)
+        words = commands.sbatch(gang, self._options, path, account=owner)
+        folder.prepare(self._home, gang, self._options, self._runtime, usual, words, account)
+        return False
+
+    async def stop(self, uids: Sequence[str], grace_s: float) -> None:
+        await self._in_files(lambda: self._request_stops(uids, grace_s), len(uids))
+        concerned = {gang.uid: gang for uid in uids if (gang := self._find(uid)) is not None}
+        to_ask: dict[tuple[str, ...], list[str]] = {}
+        for gang in concerned.values():
+            gang.kill_at = time.monotonic() + grace_s + _FORCE_AFTER_S
+            how = self._how_to_stop(gang)
+            if how is not None and gang.job is not None:
+                to_ask.setdefault(how, []).append(gang.job)
+        for how, job_ids in to_ask.items():
+            await self._slurm.cancel(job_ids, *how)
+        for uid in uids:
+            self._hint(uid)
+
+    def _find(self, uid: str) -> Gang | None:
+        found = self._gangs.find(uid)
+        if found is None:
+            return None
+        if found[1]:
+            self._adopt(found[0])
+        return found[0]
+
+    def _request_stops(self, uids: Sequence[str], grace_s: float) -> None:
+        for uid in uids:
+            self._request_stop(uid, grace_s)
+
+    def _request_stop(self, uid: str, grace_s: float) -> None:
+        path = self._home.task(uid)
+        path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+        if (path / record.NAME).exists():
+            return
+        attempts.request_stop(path, uid, grace_s)
+        if os.geteuid() == 0:
+            # Read by the supervisor, which may be another account's.
+            (path / supervise.STOP).chmod(0o644)
+
+    def _how_to_stop(self, gang: Gang) -> tuple[str, ...] | None:
+        """By which words Slurm is told; None: not at all."""
+        running = [uid for uid in gang.members if self._runs(uid)]
+        if not running:
+            # Nothing of it began, and now nothing will; unless some others of it are still to begin.
+            waiting = [uid for uid in gang.members if not (self._home.task(uid) / claim.NAME).exists()]
+            return None if waiting else ()
+        if any(not (self._home.task(uid) / supervise.STOP).exists() for uid in running):
+            # The signal would reach them all: those who were asked find that out by themselves.
+            return None
+        return ("--batch", "--signal=TERM") if len(gang.members) == 1 else ("--signal=TERM",)
+
+    def _runs(self, uid: str) -> bool:
+        path = self._home.task(uid)
+        owner = claim.read(str(path))
+        return owner is not None and (not owner or "pid" in owner) and not (path / record.NAME).exists()
+
+    async def remove(self, uids: Sequence[str]) -> None:
+        def clear() -> None:
+            for uid in uids:
+                for path in (self._home.task(uid), self._home.gang(uid)):
+                    shutil.rmtree(path, ignore_errors=True)
+
+        await self._in_files(clear)
+
+    async def sizes(self) -> dict[str, int]:
+        return await self._in_files(lambda: attempts.sizes(self._home.tasks))
+
+    # -- what happens --------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        self._last_change = time.monotonic()
+        self._busy.set()
+
+    def _say_of(self, gang: Gang, remark: Remark) -> None:
+        """Once for the gang, and only what is new."""
+        if gang.said != remark.message:
+            gang.said = remark.message
+            self._say(next(iter(gang.live), gang.uid), remark)
+
+    def _submitted(self, gang: Gang) -> None:
+        """Slurm has it, or refuses it."""
+        self._wake()
+        if gang.job is not None and not self._startable(gang) and not any(map(self._runs, gang.members)):
+            # It was told to stop meanwhile.
+            asyncio.get_running_loop().create_task(self._slurm.cancel([gang.job]))
+        for uid in gang.members:
+            self._hint(uid)
+
+    async def _read_notes(self) -> None:
+        """The tasks' own word that something happened: a file each, in one folder."""
+        while True:
+            if not self._gangs:
+                self._busy.clear()
+                await self._busy.wait()
+            quiet = time.monotonic() - self._last_change
+            await asyncio.sleep(min(_LATEST_S, max(_SOONEST_S, _PATIENCE * quiet)))
+            try:
+                names = os.listdir(self._home.notes)
+            except OSError as error:
+                log.warning("The notes of tasks cannot be read: %s", error)
+                await asyncio.sleep(_LATEST_S)
+                continue
+            for name in names:
+                self._last_change = time.monotonic()
+                (self._home.notes / name).unlink(missing_ok=True)
+                self._hint(name.partition(".")[0])
+
+    async def _watch_slurm(self) -> None:
+        """One question for all jobs. The more Slurm has to do, the less often."""
+        answered = time.monotonic()
+        while True:
+            if not self._gangs:
+                await self._busy.wait()
+            asked = time.monotonic()
+            found = await self._slurm.jobs()
+            took = time.monotonic() - asked
+            if found is None:
+                if time.monotonic() - answered > 2 * self._options.interval_s:
+                    self._say_silent()
+            else:
+                answered = time.monotonic()
+                await self._compare(found, asked)
+            await self._end_by_force()
+            calm = all(gang.seen is not None and not gang.seen.waiting for gang in self._gangs)
+            pause = self._options.calm_interval_s if calm else self._options.interval_s
+            await asyncio.sleep(max(pause, 10 * took))
+
+    def _say_silent(self) -> None:
+        text = "Slurm's controller does not answer. The job waits for it; nothing is lost."
+        for gang in self._gangs:
+            if gang.job is None or (gang.seen is None or gang.seen.waiting):
+                self._say_of(gang, Remark("SlurmNotAnswering", text, "Warning"))
+
+    async def _compare(self, found: dict[str, Any], asked: float) -> None:
+        missing: list[Gang] = []
+        for gang in self._gangs:
+            if gang.job is None:
+                continue
+            jobs = found.get(gang.uid, ())
+            own = next((job for job in jobs if job.id == gang.job), None)
+            others = [job.id for job in jobs if job.id != gang.job and not job.over]
+            if others:
+                await self._slurm.cancel(others)
+            if own is None:
+                if gang.submitted and gang.submitted < asked and gang.over_since is None:
+                    missing.append(gang)
+                continue
+            self._note(gang, own)
+        if missing:
+            past = await self._slurm.past([gang.job for gang in missing if gang.job is not None])
+            for gang in missing:
+                job = past.get(gang.job or "")
+                if job is not None:
+                    self._note(gang, job)
+                elif gang.over_since is None:
+                    # Slurm forgets jobs some time after their end. Without accounting nobody knows more.
+                    gang.over_since = time.monotonic()
+        for gang in self._gangs:
+            if gang.over_since is not None and gang.gone(self._options.file_lag_s):
+                self._say_ended(gang)
+                for uid in gang.live:
+                    self._hint(uid)
+
+    def _note(self, gang: Gang, job: Any) -> None:
+        if not gang.saw(job):
+            return
+        remark = why_waiting(job)
+        if remark is not None:
+            self._say_of(gang, remark)
+        for uid in gang.live:
+            self._hint(uid)
+
+    def _say_ended(self, gang: Gang) -> None:
+        state = gang.seen.state if gang.seen is not None else ""
+        if state == "COMPLETED" and not folder.last_words(gang.folder):
+            return
+        text = (
+            f"Slurm ended job {gang.job} as {state}."
+            if state
+            else f"Slurm does not know job {gang.job} any more."
+        )
+        words = folder.last_words(gang.folder)
+        self._say_of(gang, Remark("SlurmJobEnded", f"{text} {words}".strip(), "Warning"))
+
+    async def _end_by_force(self) -> None:
+        now = time.monotonic()
+        late = [gang for gang in self._gangs if gang.kill_at is not None and gang.kill_at < now and gang.job]
+        for gang in late:
+            gang.kill_at = now + _FORCE_AFTER_S
+        if late:
+            await self._slurm.cancel([gang.job for gang in late if gang.job])
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    async def _refresh_nodes(self) -> None:
+        while True:
+            await asyncio.sleep(_NODES_EVERY_S if self._nodes else 5.0)
+            await self._learn_nodes()
+
+    async def _learn_nodes(self, deadline_s: float | None = None) -> None:
+        try:
+            told = await asyncio.wait_for(self._slurm.nodes(), deadline_s)
+            if told is None:
+                log.warning("Slurm does not say which nodes it has; it is asked again.")
+                return
+            if not self._nodes:
+                wait = (await self._slurm.config()).get("KillWait", "").split(" ")[0]
+                self._kill_wait_s = float(wait) if wait.isdigit() else self._kill_wait_s
+        except TimeoutError:
+            return
+        self._nodes = tuple(told[0])
+        await self._in_files(lambda: self._write_addresses(told[1]))
+
+    def _write_addresses(self, addresses: dict[str, str]) -> None:
+        file = self._home.nodes_file
+        text = json.dumps(addresses)
+        if not file.exists() or file.read_text() != text:
+            aside = file.with_suffix(".aside")
+            aside.write_text(text)
+            aside.chmod(0o644)
+            aside.rename(file)
+
+    async def _in_files(self, work: Callable[[], T], count: int = _INLINE + 1) -> T:
+        """Off the loop, unless it is so little that handing it over would take longer."""
+        if count <= _INLINE:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._files, work)

@@ -1,0 +1,99 @@
+"""The gangs that are not over, as this server knows them; the folders have the truth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paicluster.engines.slurm import folder
+from paicluster.engines.slurm.states import SlurmJob
+
+
+@dataclass(slots=True)
+class Gang:
+    uid: str
+    folder: Path
+    members: tuple[str, ...]
+    # The number Slurm gave it; None until it has one.
+    job: str | None = None
+    # When that became known here: what Slurm was asked before says nothing about it.
+    submitted: float = 0.0
+    # What Slurm last said.
+    seen: SlurmJob | None = None
+    # When Slurm was first seen to be done with it.
+    over_since: float | None = None
+    said: str = ""
+    # Members not yet known to be over.
+    live: set[str] = field(default_factory=set)
+    # When a gang that was told to stop is ended by force.
+    kill_at: float | None = None
+
+    def saw(self, job: SlurmJob) -> bool:
+        """Take note; whether it matters."""
+        changed = self.seen is None or (self.seen.state, self.seen.reason) != (job.state, job.reason)
+        self.seen = job
+        if job.over and self.over_since is None:
+            self.over_since = time.monotonic()
+        return changed
+
+    def gone(self, lag_s: float) -> bool:
+        """Whether Slurm is done with it, for so long that whatever its tasks wrote is visible here."""
+        return self.over_since is not None and time.monotonic() - self.over_since >= lag_s
+
+
+class Gangs:
+    def __init__(self, home: folder.Home):
+        self._home = home
+        self._by_uid: dict[str, Gang] = {}
+        self._of_task: dict[str, Gang] = {}
+
+    def __iter__(self) -> Iterator[Gang]:
+        return iter(list(self._by_uid.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def of(self, uid: str) -> Gang | None:
+        """The gang of a task, if it is known."""
+        return self._of_task.get(uid)
+
+    def find(self, uid: str) -> tuple[Gang, bool] | None:
+        """The gang of a task, from its folder if need be, and whether it was new here; None: it has none."""
+        known = self._of_task.get(uid)
+        if known is not None:
+            return known, False
+        leader = folder.gang_of(self._home.task(uid))
+        if leader is None:
+            return None
+        path = self._home.gang(leader)
+        members = folder.members(path)
+        if uid not in members:
+            return None
+        job = folder.read_mark(path, folder.JOB) or None
+        gang = Gang(leader, path, members, job, time.monotonic() if job else 0.0, live=set(members))
+        self._add(gang)
+        return gang, True
+
+    def new(self, uid: str, members: tuple[str, ...]) -> Gang:
+        gang = Gang(uid, self._home.gang(uid), members, live=set(members))
+        self._add(gang)
+        return gang
+
+    def _add(self, gang: Gang) -> None:
+        self._by_uid[gang.uid] = gang
+        for member in gang.members:
+            self._of_task[member] = gang
+
+    def task_over(self, uid: str) -> None:
+        gang = self._of_task.get(uid)
+        if gang is not None:
+            gang.live.discard(uid)
+            if not gang.live:
+                self.forget(gang)
+
+    def forget(self, gang: Gang) -> None:
+        self._by_uid.pop(gang.uid, None)
+        for member in gang.members:
+            self._of_task.pop(member, None)

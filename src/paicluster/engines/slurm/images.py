@@ -1,0 +1,69 @@
+"""How a task's script is run in an image, by the programs that Slurm clusters have for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from paicluster.engines.interface import TaskLaunch
+from paicluster.engines.slurm.options import SlurmOptions
+
+# The best shell there is.
+_SHELL = 'command -v bash >/dev/null 2>&1 && exec bash "$0"; exec sh "$0"'
+
+
+def shell_command(script: Path) -> list[str]:
+    return ["/bin/sh", "-c", _SHELL, str(script)]
+
+
+def program(
+    task: TaskLaunch, options: SlurmOptions, script: Path, work: Path, folders: Sequence[Path]
+) -> list[str]:
+    """What the supervisor starts. ``folders`` are those the task needs to see at their own places."""
+    if not task.image or not options.container:
+        return shell_command(script)
+    build = {"podman": _podman, "apptainer": _apptainer, "enroot": _enroot}[options.container]
+    return [*build(task, options, work, folders), "sh", "-c", _SHELL, str(script)]
+
+
+def _podman(task: TaskLaunch, options: SlurmOptions, work: Path, folders: Sequence[Path]) -> list[str]:
+    words = [
+        *(options.container_command or ("podman",)),
+        "run",
+        "--rm",
+        f"--name=pai-{task.uid}",
+        "--pull=missing",
+    ]
+    # What the supervisor gave it is the task's whole environment.
+    words += ["--env-host", "--network=host", "--ipc=host", f"--workdir={work}", "--entrypoint="]
+    words += [f"--volume={folder}:{folder}" for folder in folders]
+    words += [
+        f"--volume={mount.source}:{mount.target}{':ro' if mount.read_only else ''}" for mount in task.mounts
+    ]
+    if task.gpu_count:
+        words.append("--device=nvidia.com/gpu=all")
+    return [*words, *options.container_options, str(task.image)]
+
+
+def _apptainer(task: TaskLaunch, options: SlurmOptions, work: Path, folders: Sequence[Path]) -> list[str]:
+    words = [*(options.container_command or ("apptainer",)), "exec", f"--pwd={work}"]
+    words += [f"--bind={folder}" for folder in folders]
+    words += [
+        f"--bind={mount.source}:{mount.target}{':ro' if mount.read_only else ''}" for mount in task.mounts
+    ]
+    if task.gpu_count:
+        words.append("--nv")
+    image = str(task.image)
+    known = image.startswith("/") or "://" in image
+    return [*words, *options.container_options, image if known else f"docker://{image}"]
+
+
+def _enroot(task: TaskLaunch, options: SlurmOptions, work: Path, folders: Sequence[Path]) -> list[str]:
+    """An image is a squashfs file, or one that `enroot import` has made beforehand under its name."""
+    words = [*(options.container_command or ("enroot",)), "start", "--rw"]
+    words += [f"--mount={folder}:{folder}" for folder in folders]
+    words += [
+        f"--mount={mount.source}:{mount.target}{':ro' if mount.read_only else ''}" for mount in task.mounts
+    ]
+    image = str(task.image)
+    return [*words, *options.container_options, image]

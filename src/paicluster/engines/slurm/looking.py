@@ -1,0 +1,77 @@
+"""What is true of an attempt: from its folder, and where that is silent, from what Slurm says of its job."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from paicluster.engines.interface import ABSENT, Loss, Observation, Phase
+from paicluster.engines.process.folder import from_record
+from paicluster.engines.slurm import folder
+from paicluster.engines.slurm.gangs import Gang
+from pairuntime.supervisor import claim, record, supervise
+
+# How long the end of a task that Slurm ended waits for Slurm to say why.
+_REASON_S = 15.0
+
+
+def look(home: folder.Home, uid: str, gang: Gang | None, lag_s: float) -> Observation:
+    path = home.task(uid)
+    owner = claim.read(str(path))
+    if owner is None:
+        return _unstarted(home, uid, gang, lag_s)
+    claimed_ms = int(owner.get("claimed_ms") or 0) or None  # type: ignore[call-overload]
+    if owner and "pid" not in owner:  # a tombstone
+        return _buried(owner, claimed_ms)
+    ended = record.read(str(path))
+    place = folder.place_of(path)
+    if ended is not None:
+        return replace(_ended(ended, (path / supervise.STOP).exists(), gang, claimed_ms), place=place)
+    if gang is not None and gang.gone(lag_s):
+        return replace(_lost(gang), started_ms=claimed_ms, place=place)
+    return Observation(Phase.RUNNING, started_ms=claimed_ms, place=place)
+
+
+def _unstarted(home: folder.Home, uid: str, gang: Gang | None, lag_s: float) -> Observation:
+    if gang is None:
+        return ABSENT
+    refused = folder.read_mark(gang.folder, folder.REFUSED)
+    if refused is not None:
+        return Observation(Phase.ENDED, ended_ms=int(time.time() * 1000), refused=refused)
+    if not gang.gone(lag_s):
+        return Observation(Phase.QUEUED)
+    # Slurm is done with it, and it never began. So it stays.
+    if not claim.bury(str(home.task(uid)), uid, lost=_lost(gang).loss.value):  # type: ignore[union-attr]
+        return look(home, uid, gang, lag_s)
+    return _lost(gang)
+
+
+def _buried(owner: dict[str, Any], claimed_ms: int | None) -> Observation:
+    if owner.get("lost"):
+        return Observation(Phase.LOST, ended_ms=claimed_ms, loss=Loss(owner["lost"]))
+    return Observation(Phase.ENDED, ended_ms=claimed_ms, stopped=True, killed_by_us=True)
+
+
+def _ended(ended: dict[str, Any], asked: bool, gang: Gang | None, claimed_ms: int | None) -> Observation:
+    seen = from_record(ended)
+    if not ended.get("ended_by_slurm"):
+        return seen
+    if asked:
+        # The signal came before the file that tells who sent it.
+        return replace(seen, stopped=True)
+    job = gang.seen if gang is not None else None
+    if job is None or not job.over:
+        if gang is not None and time.time() * 1000 - (seen.ended_ms or 0) < _REASON_S * 1000:
+            return Observation(Phase.RUNNING, started_ms=claimed_ms)
+        return replace(seen, loss=Loss.CANCELLED)
+    if job.out_of_time:
+        return replace(seen, timed_out=True)
+    return replace(seen, loss=Loss.CANCELLED if job.loss is Loss.UNKNOWN else job.loss)
+
+
+def _lost(gang: Gang) -> Observation:
+    job = gang.seen
+    if job is None:
+        return Observation(Phase.LOST, loss=Loss.UNKNOWN)
+    return Observation(Phase.LOST, loss=job.loss, timed_out=job.out_of_time, over_memory=job.over_memory)

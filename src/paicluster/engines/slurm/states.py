@@ -1,0 +1,121 @@
+"""What Slurm says of its jobs, and what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from paicluster.engines.interface import Loss, Remark
+from paicluster.engines.slurm.commands import uid_of
+
+# One line a job. The comment comes last: it may hold anything.
+FORMAT = "%i|%T|%r|%N|%k"
+
+_WAITING = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"))
+_OVER = frozenset(
+    (
+        "COMPLETED",
+        "CANCELLED",
+        "FAILED",
+        "TIMEOUT",
+        "DEADLINE",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "BOOT_FAIL",
+        "REVOKED",
+    )
+)
+_LOSSES = {
+    "NODE_FAIL": Loss.NODE,
+    "BOOT_FAIL": Loss.NODE,
+    "PREEMPTED": Loss.PREEMPTED,
+    "CANCELLED": Loss.CANCELLED,
+    "REVOKED": Loss.CANCELLED,
+}
+
+# Slurm's reasons in words for people; others are told as they are.
+_REASONS = {
+    "Resources": "Slurm waits for nodes with enough free.",
+    "Priority": "Other jobs come first in Slurm's queue.",
+    "Dependency": "Slurm waits for another job.",
+    "JobHeldUser": "The job is held in Slurm.",
+    "JobHeldAdmin": "An administrator holds the job in Slurm.",
+    "BeginTime": "Slurm waits for the time at which the job may begin.",
+    "ReqNodeNotAvail": "Nodes that the job needs are down or reserved.",
+    "PartitionDown": "The partition is down.",
+    "PartitionInactive": "The partition is inactive.",
+    "PartitionNodeLimit": "The job needs more nodes than its partition has.",
+    "PartitionTimeLimit": "The job asks for more time than its partition allows.",
+    "Reservation": "Slurm waits for a reservation to begin.",
+    "Licenses": "Slurm waits for licences.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """One job as Slurm tells of it; of one with several components, the whole."""
+
+    id: str
+    state: str
+    reason: str = ""
+    nodes: str = ""
+
+    @property
+    def waiting(self) -> bool:
+        return self.state in _WAITING
+
+    @property
+    def over(self) -> bool:
+        return self.state in _OVER
+
+    @property
+    def loss(self) -> Loss:
+        return _LOSSES.get(self.state, Loss.UNKNOWN)
+
+    @property
+    def out_of_time(self) -> bool:
+        return self.state in ("TIMEOUT", "DEADLINE")
+
+    @property
+    def over_memory(self) -> bool:
+        return self.state == "OUT_OF_MEMORY"
+
+
+def read_jobs(lines: Iterable[str]) -> dict[str, list[SlurmJob]]:
+    """Our jobs, by the uid of the gang; usually one each."""
+    parts: dict[str, dict[str, list[SlurmJob]]] = {}
+    for line in lines:
+        fields = line.rstrip("\n").split("|", 4)
+        if len(fields) < 5:
+            continue
+        number, state, reason, nodes, comment = fields
+        uid = uid_of(comment)
+        if uid:
+            leader = number.partition("+")[0].partition("_")[0]
+            job = SlurmJob(leader, state, reason, nodes)
+            parts.setdefault(uid, {}).setdefault(leader, []).append(job)
+    return {uid: [_whole(found) for found in by_job.values()] for uid, by_job in parts.items()}
+
+
+def _whole(found: list[SlurmJob]) -> SlurmJob:
+    """Of several components: it waits while one waits, and is over when all are; the worst end tells."""
+    for job in found:
+        if job.waiting:
+            return job
+    running = [job for job in found if not job.over]
+    if running:
+        return running[0]
+    return next((job for job in found if job.state != "COMPLETED"), found[0])
+
+
+def why_waiting(job: SlurmJob) -> Remark | None:
+    """What people should know of a job that waits; nothing when there is nothing to say yet."""
+    if not job.waiting or job.reason in ("", "None", "(null)"):
+        return None
+    known = _REASONS.get(job.reason.split(",")[0].split(" ")[0])
+    return Remark(
+        "FailedScheduling",
+        f"{known} ({job.reason})" if known else f"Slurm keeps the job waiting: {job.reason}.",
+        "Warning",
+    )

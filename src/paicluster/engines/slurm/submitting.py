@@ -1,0 +1,113 @@
+"""Hands gangs to Slurm: each once, however often this server or Slurm's controller dies in between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable
+
+from paicluster.engines.interface import Remark
+from paicluster.engines.slurm import folder
+from paicluster.engines.slurm.asking import Answer, Slurm
+from paicluster.engines.slurm.gangs import Gang
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 4
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 30.0
+
+
+class Submitter:
+    def __init__(self, slurm: Slurm, say: Callable[[Gang, Remark], None], done: Callable[[Gang], None]):
+        self._slurm = slurm
+        self._say = say
+        self._done = done
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def add(self, gang: Gang) -> None:
+        if gang.uid not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self._submit(gang))
+            self._tasks[gang.uid] = task
+            task.add_done_callback(lambda _: self._tasks.pop(gang.uid, None))
+
+    async def close(self) -> None:
+        """What is being submitted is found again by the next server."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _submit(self, gang: Gang) -> None:
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                async with self._room:
+                    over = await self._try(gang)
+            except Exception:
+                log.exception("The gang %s could not be submitted; it is tried again.", gang.uid)
+                over = False
+            if over:
+                self._done(gang)
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    async def _try(self, gang: Gang) -> bool:
+        """One attempt at it. False: it must be tried again."""
+        if not gang.folder.exists():
+            return True  # removed meanwhile
+        if folder.read_mark(gang.folder, folder.SUBMITTING) is not None and not await self._ask_first(gang):
+            return gang.job is not None
+        if gang.job is not None:
+            return True
+        folder.write_mark(gang.folder, folder.SUBMITTING, str(time.time()))
+        words = json.loads((gang.folder / folder.COMMAND).read_text())
+        answer = await self._slurm.ask(words)
+        if answer.status == 0:
+            self._has(gang, answer.out.strip().splitlines()[-1].partition(";")[0])
+            return True
+        return self._failed(gang, answer)
+
+    async def _ask_first(self, gang: Gang) -> bool:
+        """Somebody tried before and was not answered: does Slurm have it? True: it does not."""
+        found = await self._slurm.jobs()
+        if found is None:
+            self._say_silent(gang)
+            return False
+        jobs = found.get(gang.uid, ())
+        if jobs:
+            self._has(gang, jobs[0].id)
+            return False
+        owner = folder.read_mark(gang.folder, folder.OWNER)
+        if owner:
+            # It has even begun, and Slurm has forgotten it since.
+            self._has(gang, owner)
+            return False
+        return True
+
+    def _has(self, gang: Gang, job: str) -> None:
+        folder.write_mark(gang.folder, folder.JOB, job)
+        gang.job = job
+        gang.submitted = time.monotonic()
+
+    def _failed(self, gang: Gang, answer: Answer) -> bool:
+        if answer.down:
+            self._say_silent(gang)
+            return False
+        # It is known not to have been taken.
+        (gang.folder / folder.SUBMITTING).unlink(missing_ok=True)
+        if answer.not_now:
+            self._say(gang, Remark("FailedScheduling", f"Slurm says: {answer.words}", "Warning"))
+            return False
+        log.warning("sbatch refuses %s: %s", gang.uid, answer.words)
+        self._say(gang, Remark("SlurmRefused", f"Slurm does not take the job: {answer.words}", "Warning"))
+        folder.write_mark(gang.folder, folder.REFUSED, f"Slurm does not take the job: {answer.words}")
+        return True
+
+    def _say_silent(self, gang: Gang) -> None:
+        text = "Slurm's controller does not answer. The job waits for it; nothing is lost."
+        self._say(gang, Remark("SlurmNotAnswering", text, "Warning"))

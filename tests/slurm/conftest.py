@@ -1,0 +1,45 @@
+"""One Slurm for all tests of this room, and coroutines as tests."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+for _room in ("engines", "cluster"):
+    sys.path.insert(0, str(Path(__file__).parent.parent / _room))
+
+pytest.register_assert_rewrite("contract", "driving")
+
+from real_slurm import RealSlurm  # noqa: E402
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    wanted = inspect.signature(pyfuncitem.obj).parameters
+    given = {name: value for name, value in pyfuncitem.funcargs.items() if name in wanted}
+    asyncio.run(pyfuncitem.obj(**given))
+    return True
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[RealSlurm]:
+    # Short: Slurm makes sockets in there.
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    made = RealSlurm(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", str(made.conf))
+        try:
+            made.start()
+            yield made
+        finally:
+            made.close()
+            shutil.rmtree(folder, ignore_errors=True)

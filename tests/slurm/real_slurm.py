@@ -1,0 +1,230 @@
+"""A real Slurm on this machine: slurmctld and several slurmd, each a node, with GPUs that are only files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from outside import debian, missing
+
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurm-wlm-basic-plugins")
+COMMANDS = ("slurmctld", "slurmd", "sbatch", "munged")
+NODES = ("n1", "n2", "n3")
+# More than this machine has: most tests only wait.
+CPUS = 32
+MEMORY_MB = 16000
+GPUS = 4
+_READY_S = 30.0
+
+_CONF = """
+ClusterName=test
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+StateSaveLocation={d}/state
+SlurmdSpoolDir={d}/spool/%n
+SlurmctldPidFile={d}/run/slurmctld.pid
+SlurmdPidFile={d}/run/slurmd-%n.pid
+SlurmctldLogFile={d}/log/slurmctld.log
+SlurmdLogFile={d}/log/slurmd-%n.log
+{held}
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+SchedulerType=sched/backfill
+ReturnToService=2
+GresTypes=gpu
+SlurmdParameters=config_overrides
+SlurmdTimeout=5
+SlurmctldTimeout=30
+InactiveLimit=0
+KillWait=3
+MinJobAge=300
+MaxArraySize=1001
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1
+PreemptMode=REQUEUE
+PreemptType=preempt/partition_prio
+{nodes}
+PartitionName=main Nodes=n1,n2,n3 Default=YES MaxTime=INFINITE State=UP PriorityTier=2
+PartitionName=low Nodes=n1,n2,n3 MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=0
+PartitionName=short Nodes=n1,n2,n3 MaxTime=1 State=UP PriorityTier=2
+"""
+_CGROUPS = "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup"
+_NO_CGROUPS = "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none"
+_CGROUP_CONF = """CgroupAutomount=no
+CgroupPlugin=cgroup/v1
+CgroupMountpoint=/sys/fs/cgroup
+ConstrainCores=no
+ConstrainRAMSpace=yes
+ConstrainDevices=yes
+"""
+
+
+def eventually(look: Callable[[], object], what: str, deadline_s: float = _READY_S) -> None:
+    ends = time.monotonic() + deadline_s
+    while not look():
+        assert time.monotonic() < ends, f"waited in vain for {what}"
+        time.sleep(0.05)
+
+
+class RealSlurm:
+    """Started once for all tests; what a test breaks it mends."""
+
+    def __init__(self, folder: Path):
+        if os.geteuid() != 0:
+            missing("root, to run slurmctld")
+        debian(PACKAGES, commands=COMMANDS)
+        self.folder = folder
+        self.conf = folder / "slurm.conf"
+        self._ports = iter(_free_ports(len(NODES) + 1))
+        self._munged: subprocess.Popen[bytes] | None = None
+        for name in ("state", "spool", "run", "log", "dev"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        self.cgroups = Path("/sys/fs/cgroup/memory").is_dir() and Path("/sys/fs/cgroup/freezer").is_dir()
+        nodes = "\n".join(
+            f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={{}} CPUs={CPUS} "
+            f"RealMemory={MEMORY_MB} Gres=gpu:{GPUS}".format(next(self._ports))
+            for name in NODES
+        )
+        held = _CGROUPS if self.cgroups else _NO_CGROUPS
+        self.conf.write_text(_CONF.format(d=folder, port=next(self._ports), held=held, nodes=nodes))
+        (folder / "cgroup.conf").write_text(_CGROUP_CONF)
+        (folder / "gres.conf").write_text(f"NodeName=n[1-3] Name=gpu File={folder}/dev/gpu[0-{GPUS - 1}]\n")
+        for number in range(GPUS):
+            # Neither of these devices exists; that a task may or may not open them is all that matters.
+            os.mknod(folder / f"dev/gpu{number}", 0o20666, os.makedev(195, number))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "SLURM_CONF": str(self.conf), "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"}
+
+    def start(self) -> None:
+        self._start_munge()
+        self.start_controller()
+        for node in NODES:
+            self.start_node(node)
+        self.wait_idle()
+
+    def _start_munge(self) -> None:
+        if Path("/run/munge/munge.socket.2").exists() and _answers("munge", "-n"):
+            return
+        Path("/run/munge").mkdir(exist_ok=True)
+        shutil.chown("/run/munge", "munge", "munge")
+        account = pwd.getpwnam("munge")
+        self._munged = subprocess.Popen(
+            ["/usr/sbin/munged", "--foreground"],
+            user=account.pw_uid,
+            group=account.pw_gid,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        eventually(lambda: _answers("munge", "-n"), "munged")
+
+    def _daemon(self, *words: str) -> None:
+        with (self.folder / "log" / "starting.log").open("ab") as log:
+            subprocess.run(words, env=self.environment, stdout=log, stderr=log, check=True, timeout=60)
+
+    def start_controller(self) -> None:
+        self._daemon("slurmctld")
+        eventually(lambda: "UP" in self.ask("scontrol", "ping"), "slurmctld")
+
+    def start_node(self, name: str) -> None:
+        self._daemon("slurmd", "-N", name)
+
+    def kill_controller(self, signum: int = signal.SIGKILL) -> None:
+        self._end(self.folder / "run" / "slurmctld.pid", signum)
+
+    def kill_node(self, name: str) -> None:
+        """The node's slurmd and what it holds: as if its power went."""
+        self._end(self.folder / "run" / f"slurmd-{name}.pid", signal.SIGKILL)
+        for pid in _processes("slurmstepd", node=name, conf=str(self.conf)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _end(self, file: Path, signum: int) -> None:
+        try:
+            pid = int(file.read_text())
+        except (FileNotFoundError, ValueError):
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signum)
+        eventually(lambda: not Path(f"/proc/{pid}").exists() or _zombie(pid), f"the end of {file.stem}", 20)
+        file.unlink(missing_ok=True)
+
+    def wait_idle(self) -> None:
+        def idle() -> bool:
+            said = self.ask("sinfo", "-h", "-p", "main", "-N", "-o", "%T")
+            return said.split() == ["idle"] * len(NODES)
+
+        eventually(idle, "all nodes to be idle", 60)
+
+    def ask(self, *words: str) -> str:
+        done = subprocess.run(
+            words, env=self.environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        return done.stdout
+
+    def jobs(self) -> list[str]:
+        """Jobs that are not over."""
+        return self.ask("squeue", "-h", "-o", "%i").split()
+
+    def close(self) -> None:
+        self.ask("scancel", "-f", "-u", "root")
+        for name in NODES:
+            self._end(self.folder / "run" / f"slurmd-{name}.pid", signal.SIGTERM)
+        self.kill_controller(signal.SIGTERM)
+        for pid in _processes("slurmstepd", conf=str(self.conf)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self._munged is not None:
+            self._munged.terminate()
+            self._munged.wait(10)
+
+
+def _answers(*words: str) -> bool:
+    return subprocess.run(words, capture_output=True, timeout=20, check=False).returncode == 0
+
+
+def _zombie(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return True
+
+
+def _processes(name: str, *, conf: str, node: str = "") -> list[int]:
+    found = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with contextlib.suppress(OSError):
+                words = (path / "cmdline").read_bytes().decode(errors="replace")
+                if name not in words:
+                    continue
+                known = (path / "environ").read_bytes().decode(errors="replace").split("\0")
+                if f"SLURM_CONF={conf}" in known and (not node or node in _node_of(path)):
+                    found.append(int(path.name))
+    return found
+
+
+def _node_of(path: Path) -> str:
+    """The node a stepd belongs to, from the cgroup it made."""
+    return (path / "cgroup").read_text()
+
+
+def _free_ports(count: int) -> Sequence[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()

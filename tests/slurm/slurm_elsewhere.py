@@ -1,0 +1,37 @@
+"""A server's Slurm engine in a process of its own, so that it can be killed. Run by `slurm_rig`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+for _room in ("slurm", "engines", ""):
+    sys.path.insert(0, str(Path(__file__).parent.parent / _room))
+
+from slurm_rig import options  # noqa: E402
+
+from paicluster.engines.interface import Phase, TaskLaunch  # noqa: E402
+from paicluster.engines.slurm.engine import SlurmEngine  # noqa: E402
+
+
+async def main() -> None:
+    told = json.loads(sys.stdin.readline())
+    engine = SlurmEngine(options(Path(told["home"])))
+    await engine.start(lambda uid: None)
+    await engine.launch(
+        [
+            TaskLaunch(**{**one, "gpus": tuple(one["gpus"]), "secrets": tuple(one["secrets"]), "mounts": ()})
+            for one in told["gang"]
+        ]
+    )
+    uids = [one["uid"] for one in told["gang"]]
+    while any(seen.phase is Phase.QUEUED for seen in (await engine.observe(uids)).values()):
+        await asyncio.sleep(0.02)
+    print("launched", flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

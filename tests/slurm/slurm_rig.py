@@ -1,0 +1,99 @@
+"""The Slurm engine as the contract wants to see it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from driving import running_with
+from real_slurm import RealSlurm
+
+from paicluster.engines.interface import TaskLaunch
+from paicluster.engines.slurm.engine import SlurmEngine
+from paicluster.engines.slurm.options import Share, SlurmOptions
+from pairuntime.supervisor import claim
+
+
+def options(folder: Path, **more: Any) -> SlurmOptions:
+    # A file is seen at once here.
+    usual = Share("main")
+    return SlurmOptions(**{"folder": folder, "usual": usual, "file_lag_s": 0.5, "interval_s": 0.5, **more})
+
+
+class SlurmRig:
+    node = "n1"
+    many = 30
+
+    def __init__(self, slurm: RealSlurm, home: Path):
+        self.slurm = slurm
+        self.home = home
+        self._elsewhere: list[subprocess.Popen[str]] = []
+
+    def engine(self, **limits: Any) -> SlurmEngine:
+        # Slurm holds tasks to what they asked for, told or not.
+        limits.pop("enforce_limits", None)
+        return SlurmEngine(options(self.home, **limits))
+
+    def folder(self, uid: str) -> Path:
+        return self.home / "tasks" / uid[:2] / uid
+
+    def launch_elsewhere(self, gang: Sequence[TaskLaunch]) -> int:
+        told = {"home": str(self.home), "gang": [dataclasses.asdict(task) for task in gang]}
+        server = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("slurm_elsewhere.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self.slurm.environment,
+        )
+        self._elsewhere.append(server)
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write(json.dumps(told) + "\n")
+        server.stdin.flush()
+        assert server.stdout.readline() == "launched\n"
+        return server.pid
+
+    def make_unlaunchable(self, uid: str) -> None:
+        self.folder(uid).parent.mkdir(parents=True, exist_ok=True)
+        self.folder(uid).touch()
+
+    def unstartable(self, task: TaskLaunch) -> TaskLaunch:
+        # The kernel takes no single word this long.
+        return dataclasses.replace(task, environment={**task.environment, "HUGE": "x" * 200_000})
+
+    def kill_holder(self, uid: str) -> None:
+        owner = claim.read(str(self.folder(uid)))
+        assert owner is not None
+        pid = owner["pid"]
+        assert isinstance(pid, int)
+        os.kill(pid, signal.SIGKILL)
+
+    def leftovers(self, mark: str) -> list[str]:
+        return running_with(mark)
+
+    def dress(self, task: TaskLaunch) -> TaskLaunch:
+        # Without a wish Slurm would give the whole node's.
+        return task if task.memory_mb else dataclasses.replace(task, memory_mb=40)
+
+    def without_limits(self) -> str:
+        return "" if self.slurm.cgroups else "Slurm has no cgroups here"
+
+    def bare(self, task: TaskLaunch) -> TaskLaunch | None:
+        return None
+
+    def close(self) -> None:
+        for server in self._elsewhere:
+            server.kill()
+            server.wait()
+            for pipe in (server.stdin, server.stdout):
+                if pipe is not None:
+                    pipe.close()
+        if self.slurm.jobs():
+            self.slurm.ask("scancel", "-u", "root")
