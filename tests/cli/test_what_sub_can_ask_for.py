@@ -45,10 +45,10 @@ def test_every_option_has_its_place_in_the_job(person) -> None:
     assert ours["timeLimit"] == 86400 and ours["outputs"] == ["model"] and "sources" not in ours
     before = job["deployments"][0]["taskRoles"]["main"]["preCommands"]
     assert "sleep 300" in before[0] and before[1] == "export A=1" and "$secrets.S" in before[2]
-    assert before[3:] == [
-        'export PATH=/opt/env/bin:"$PATH"',
-        "/opt/env/bin/python -m pip install numpy 'torch>2'",
-    ]
+    assert before[3] == 'export PATH=/opt/env/bin:"$PATH"'
+    # Where our runtime is, an environment built once; everywhere else, pip.
+    assert "pai-runtime packages --python /opt/env/bin/python numpy 'torch>2'" in before[4]
+    assert "/opt/env/bin/python -m pip install numpy 'torch>2'" in before[4]
 
 
 def test_a_job_that_asks_for_nothing_has_no_deployment(person) -> None:

@@ -15,6 +15,8 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("wait", "watching:wait", "wait until jobs are over"),
             ("stop-job", "stopping:stop_job", "stop jobs (also: stop-jobs)"),
             ("clone-job", "submit:clone_job", "hand a job in again, changed (also: resubmit)"),
+            ("job-outputs", "results:job_outputs", "list, look into or fetch the files a job kept"),
+            ("job-metrics", "results:job_metrics", "plot the figures a job keeps of its steps"),
             ("tag-job", "tagging:tag_job", "put tags on a job"),
             ("delete-job", "stopping:delete_job", "delete jobs that are over"),
         ),

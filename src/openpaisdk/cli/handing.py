@@ -20,6 +20,14 @@ def job_options(parser: Parser, *, vc: bool = True) -> None:
     """The options of every command that hands in a job."""
     parser.add_argument("-f", "--follow", action="store_true", help="print its log until it is over")
     parser.add_argument("--wait", action="store_true", help="wait until it is over")
+    parser.add_argument(
+        "--fetch",
+        nargs="?",
+        const=".",
+        default="",
+        metavar="FOLDER",
+        help="wait until it is over, then bring the files it kept here, or to FOLDER (as --fetch=FOLDER)",
+    )
     if vc:
         parser.add_argument(
             "--vc",
@@ -59,7 +67,7 @@ def hand_in_and_watch(
     result: dict[str, object] = {"jobName": name, "cluster": cluster.alias, "user": cluster.user}
     for_programs = args.output != "table"
     status = 0
-    if args.follow or args.wait:
+    if args.follow or args.wait or args.fetch:
         from openpaisdk.cli.following import STATUSES, follow_to_end, say_which, tell_end, wait_to_end
         from openpaisdk.client.following import Wanted
 
@@ -74,6 +82,8 @@ def hand_in_and_watch(
             status = follow_to_end(cluster, wanted, log=sys.stderr.buffer if for_programs else None)
         else:
             status = tell_end(cluster, wanted, wait_to_end(cluster, name))
+        if args.fetch:
+            result["fetched"] = _fetch(cluster, name, args.fetch)
         result["state"] = next((state for state, code in STATUSES.items() if code == status), "UNKNOWN")
         # A followed job's log has stdout for itself; for whoever only waits, the name is the result.
         if for_programs or not args.follow:
@@ -83,3 +93,18 @@ def hand_in_and_watch(
     if not for_programs:
         say(f"Submitted to {cluster.alias}. Follow it with: pai logs -f {name}")
     return status
+
+
+def _fetch(cluster: Cluster, name: str, target: str) -> list[str]:
+    """Also of a job that failed: what it kept until then may say why."""
+    from openpaisdk.jobs.results import Results
+
+    brought = Results(cluster, name).fetch(target)
+    where = "here" if target == "." else f"to {target}"
+    say(
+        f"Brought {len(brought)} file{'' if len(brought) == 1 else 's'} {where}: {', '.join(brought[:5])}"
+        + (", ..." if len(brought) > 5 else "")
+        if brought
+        else f"{name} has kept no files."
+    )
+    return brought

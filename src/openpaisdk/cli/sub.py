@@ -143,6 +143,11 @@ def _options(parser: Parser) -> None:
         metavar="JOB[:end]",
         help="start when this job has succeeded, with :end when it is over; may be repeated",
     )
+    add(
+        "--capture-logging",
+        action="store_true",
+        help="Python's logging with level and time, for pai logs --level",
+    )
     _many(parser, "--outputs", metavar="PATH", help="keep this file or folder when it ends; may be repeated")
     add(
         "--debug-hold",
@@ -187,7 +192,8 @@ def _around(args: argparse.Namespace, defaults: Defaults) -> Around | None:
     """Loaded only when something surrounds the command."""
     packages = [*args.pip_installs, *(p for p in defaults.many("pip-installs") if p not in args.pip_installs)]
     branch = defaults.text("container-sdk-branch")
-    if not (args.env or args.secret or packages or branch or args.python or args.debug_hold):
+    held = args.debug_hold or args.capture_logging
+    if not (args.env or args.secret or packages or branch or args.python or held):
         return None
     from openpaisdk.jobs.around import Around, from_environment, variables
 
@@ -203,6 +209,7 @@ def _around(args: argparse.Namespace, defaults: Defaults) -> Around | None:
         pip_path=args.pip_path,
         sdk_branch=branch,
         debug_hold=seconds(args.debug_hold) if args.debug_hold else 0,
+        capture_logging=args.capture_logging,
     )
 
 

@@ -29,6 +29,12 @@ def logs(argv: list[str]) -> int:
     parser.add_argument(
         "--stream", choices=("all", "stdout", "stderr"), default="all", help="which output (all)"
     )
+    parser.add_argument(
+        "--level",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+        type=str.upper,
+        help="only what Python's logging wrote of this level or above (see sub --capture-logging)",
+    )
     parser.add_argument("--user", default="", metavar="USER", help="whose job, if not yours")
     parser.add_argument("job", help="the job's name")
     args = parser.parse(argv)
@@ -44,7 +50,12 @@ def logs(argv: list[str]) -> int:
     )
     if args.follow:
         tell_which(cluster, wanted)
-    state = print_log(cluster, wanted, remarks=args.follow)
+    sieve = None
+    if args.level:
+        from openpaisdk.output.levels import Sieve
+
+        sieve = Sieve(sys.stdout.buffer, args.level)
+    state = print_log(cluster, wanted, remarks=args.follow, log=sieve)
     return tell_end(cluster, wanted, state) if args.follow and state else 0
 
 

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 PYTHON = "python"
 SDK_SOURCE = "git+https://github.com/Microsoft/pai@{branch}#egg=openpaisdk&subdirectory=contrib/python-sdk"
+# Every Python of the task then begins by reading the runtime's start-up file.
+CAPTURE = (
+    "export PAI_CAPTURE_LOGGING=1\n"
+    'export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}${PAI_RUNTIME_DIR:-/usr/local/pai}/start"'
+)
 END_OF_SECRET = "PAI_END_OF_SECRET"
 
 
@@ -54,7 +59,16 @@ def from_environment(option: str) -> Callable[[str], str]:
 class Around:
     """Everything that surrounds one command."""
 
-    __slots__ = ("debug_hold", "environment", "pip_installs", "pip_path", "python", "sdk_branch", "secrets")
+    __slots__ = (
+        "capture_logging",
+        "debug_hold",
+        "environment",
+        "pip_installs",
+        "pip_path",
+        "python",
+        "sdk_branch",
+        "secrets",
+    )
 
     def __init__(
         self,
@@ -66,6 +80,7 @@ class Around:
         pip_path: str = "",
         sdk_branch: str = "",
         debug_hold: int = 0,
+        capture_logging: bool = False,
     ):
         self.environment = dict(environment or {})
         self.secrets = dict(secrets or {})
@@ -74,6 +89,7 @@ class Around:
         self.pip_path = pip_path
         self.sdk_branch = sdk_branch
         self.debug_hold = debug_hold
+        self.capture_logging = capture_logging
 
     def pre_commands(self) -> list[str]:
         """In the order in which they run."""
@@ -91,13 +107,32 @@ class Around:
         if self.sdk_branch:
             lines.append(f"{pip} install -U {quote(SDK_SOURCE.format(branch=self.sdk_branch))}")
         if self.pip_installs:
-            lines.append(f"{pip} install {' '.join(map(quote, self.pip_installs))}")
+            lines.append(_packages(pip, self.python or PYTHON, self.pip_installs, bool(self.pip_path)))
+        if self.capture_logging:
+            lines.append(CAPTURE)
         return lines
 
 
 def _secret(name: str) -> str:
     """The value is put in as it is where the task runs, so it must not stand where a shell would read it."""
     return f"{name}=$(cat <<'{END_OF_SECRET}'\n<% $secrets.{name} %>\n{END_OF_SECRET}\n)\nexport {name}"
+
+
+def _packages(pip: str, python: str, names: Sequence[str], fixed: bool) -> str:
+    """Where our runtime is, an environment built once serves every later job with the same wishes."""
+    from shlex import quote
+
+    wanted = " ".join(map(quote, names))
+    if fixed:
+        return f"{pip} install {wanted}"
+    return (
+        "if command -v pai-runtime >/dev/null 2>&1; then\n"
+        f"  pai_packages=$(pai-runtime packages --python {quote(python)} {wanted})\n"
+        '  eval "$pai_packages"\n'
+        "else\n"
+        f"  {pip} install {wanted}\n"
+        "fi"
+    )
 
 
 def _hold(time_s: int) -> str:

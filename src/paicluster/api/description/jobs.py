@@ -275,6 +275,7 @@ class ExecutionWanted(msgspec.Struct):
 
 # See `v2.follow`.
 FOLLOW = "application/vnd.openpai.follow"
+FIGURES = "application/x-ndjson"
 JOB = Body({YAML: dict[str, Any], JSON: dict[str, Any]})
 WHICH = (
     Query("username", about="Of these users; names separated by commas."),
@@ -316,6 +317,17 @@ OPERATIONS: dict[str, Operation] = {
         query=(Query("type", about="Normal or Warning."), *PAGE),
     ),
     "v2.jobs.ssh": Operation("Never there: see containerIp and containerPorts", _TAG, {}, (403,)),
+    "v2.figures.figures": Operation(
+        "The numbers a task keeps of its steps, a line of JSON each",
+        _TAG,
+        {200: Text(FIGURES)},
+        (403,),
+        query=(
+            Query("role"),
+            Query("index", Count),
+            Query("start", Count, about="Only what stands from this byte on."),
+        ),
+    ),
     "v2.jobs.add_tag": Operation("Tag a job", _TAG, {200: SaidWithStatus}, (403,), body=json_or_form(Tag)),
     "v2.jobs.delete_tag": Operation(
         "Take a tag off", _TAG, {200: SaidWithStatus}, (403,), body=json_or_form(Tag)

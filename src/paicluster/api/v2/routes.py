@@ -12,6 +12,7 @@ from paicluster.api.v2 import (
     attempts,
     authn,
     clusters,
+    figures,
     groups,
     jobs,
     kubernetes,
@@ -67,6 +68,7 @@ def _of_groups(where: str) -> list[Row]:
 
 ROUTES: list[Row] = [
     (_JOB + "/ssh", ["GET"], jobs.ssh),
+    (_JOB + "/metrics", ["GET"], figures.figures),
     (_JOB + "/tag", ["PUT"], jobs.add_tag),
     (_JOB + "/tag", ["DELETE"], jobs.delete_tag),
     (_JOB + "/job-attempts", ["GET"], attempts.list_attempts),

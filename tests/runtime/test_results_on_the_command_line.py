@@ -1,0 +1,100 @@
+"""What a job left, on the command line: its files, its figures, its log by level."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """\
+import logging, os
+from openpaisdk.runtime import log_metrics
+for step in range(20):
+    log_metrics(step, loss=1 / (step + 1))
+print("plain words")
+logging.info("all is well")
+try:
+    raise ValueError("too hot")
+except ValueError:
+    logging.exception("it went wrong")
+logging.warning("slow")
+with open(os.path.join(os.environ["PAI_OUTPUT_DIR"], "scores.txt"), "w") as f:
+    f.write("0.5")
+"""
+
+
+class Person:
+    def __init__(self, home: Path):
+        self.home = home
+        self.folder = home / "project"
+        self.folder.mkdir(parents=True)
+        (self.folder / "program.py").write_text(PROGRAM)
+
+    def pai(self, *words: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "HOME": str(self.home), "COLUMNS": "80"}
+        environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+        return subprocess.run(
+            ["pai", *words],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+    someone = Person(tmp_path_factory.mktemp("someone"))
+    line = ("sub", "--wait", "-j", "trained", "--capture-logging", "--", "python", "program.py")
+    done = someone.pai(*line)
+    assert done.returncode == 0, done.stderr
+    yield someone
+    someone.pai("stop-cluster", "--now")
+
+
+def test_what_a_job_kept_is_listed_looked_into_and_fetched(person: Person) -> None:
+    assert person.pai("job-outputs", "trained").stdout.split() == ["FILE", "BYTES", "scores.txt", "3"]
+    listed = json.loads(person.pai("job-outputs", "-o", "json", "trained").stdout)
+    assert listed == [{"name": "scores.txt", "size": 3}]
+    assert person.pai("job-outputs", "trained", "peek", "scores.txt").stdout == "0.5\n"
+    assert person.pai("job-outputs", "trained", "get", "--to", "here").returncode == 0
+    assert (person.folder / "here" / "scores.txt").read_text() == "0.5"
+
+
+def test_a_file_that_was_not_kept_is_named(person: Person) -> None:
+    done = person.pai("job-outputs", "trained", "get", "nothing.txt")
+    assert done.returncode != 0
+    assert "kept no file nothing.txt" in done.stderr
+
+
+def test_figures_are_drawn_and_given_to_programs(person: Person) -> None:
+    drawn = person.pai("job-metrics", "trained").stdout
+    assert drawn.startswith("loss: 0.05 at step 19\n")
+    assert "█" in drawn or "▀" in drawn
+    values = json.loads(person.pai("job-metrics", "-o", "json", "trained").stdout)["loss"]["values"]
+    assert values[:2] == [1.0, 0.5]
+    missing = person.pai("job-metrics", "trained", "speed")
+    assert missing.returncode == 2
+    assert "it has loss" in missing.stderr
+
+
+def test_logs_are_sieved_by_level_with_their_tracebacks(person: Person) -> None:
+    warnings = person.pai("logs", "--level", "warning", "trained").stdout
+    assert "slow" in warnings and "ValueError: too hot" in warnings
+    assert "plain words" not in warnings and "all is well" not in warnings
+    assert "slow" not in person.pai("logs", "--level", "ERROR", "trained").stdout
+
+
+def test_results_come_back_with_the_job_also_when_it_fails(person: Person) -> None:
+    command = 'echo half > "$PAI_OUTPUT_DIR/half.txt"; exit 3'
+    done = person.pai("sub", "--no-sources", "--fetch=back", "-j", "failing", command)
+    assert done.returncode == 3
+    assert (person.folder / "back" / "half.txt").read_text() == "half\n"
+    assert "Brought 1 file to back: half.txt" in done.stderr
