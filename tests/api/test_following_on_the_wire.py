@@ -38,7 +38,7 @@ def test_a_job_is_followed_from_before_it_starts_to_its_end(cluster: TeamCluster
     assert again[-1]["kind"] == "end"
 
 
-@pytest.mark.parametrize(("stream", "expected"), [("stdout", b"out\n"), ("stderr", b"err\n")])
+@pytest.mark.parametrize(("stream", "expected"), [("stdout", b"out\n"), ("stderr", b"err\n"), ("none", b"")])
 def test_one_stream_alone(cluster: TeamCluster, name: str, stream: str, expected: bytes) -> None:
     cluster.accept(job(name, "echo out", "echo err >&2"))
     assert log_in(frames_of(cluster, name, stream=stream)) == expected

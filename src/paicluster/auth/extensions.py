@@ -16,9 +16,9 @@ _MARK = "sealed"
 
 
 def seal(extension: Mapping[str, Any], sealer: Sealer, username: str) -> dict[str, Any]:
-    """An extension as it is stored."""
+    """What a user gave, as it is stored."""
     return {
-        key: {_MARK: _seal(value, sealer, username)} if key in SECRET and not _is_sealed(value) else value
+        key: {_MARK: _seal(value, sealer, username)} if key in SECRET else value
         for key, value in extension.items()
     }
 
@@ -27,12 +27,12 @@ def unseal(extension: Mapping[str, Any], sealer: Sealer, username: str) -> dict[
     """An extension as its user sees it. What cannot be opened any more is left out."""
     found = {}
     for key, value in extension.items():
-        if not _is_sealed(value):
+        if key not in SECRET:
             found[key] = value
             continue
         try:
             found[key] = json.loads(sealer.unseal(base64.b64decode(value[_MARK]), _what(username)))
-        except (PaiError, ValueError):
+        except (PaiError, ValueError, TypeError, KeyError):
             continue
     return found
 
@@ -44,10 +44,6 @@ def without_secrets(extension: Mapping[str, Any]) -> dict[str, Any]:
 
 def _seal(value: Any, sealer: Sealer, username: str) -> str:
     return base64.b64encode(sealer.seal(json.dumps(value).encode(), _what(username))).decode()
-
-
-def _is_sealed(value: Any) -> bool:
-    return isinstance(value, dict) and set(value) == {_MARK}
 
 
 def _what(username: str) -> str:

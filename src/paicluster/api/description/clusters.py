@@ -153,7 +153,7 @@ OPERATIONS: dict[str, Operation] = {
         "Make a virtual cluster, or change its share",
         _VC,
         {201: SaidWithStatus},
-        (403,),
+        (403, 409),
         body=json_or_form(ClusterShare),
     ),
     "v2.clusters.put_status": Operation(

@@ -184,7 +184,7 @@ OPERATIONS: dict[str, Operation] = {
         "Make a virtual cluster, or change its share",
         _TAG,
         {201: Said},
-        (403,),
+        (403, 409),
         body=json_or_form(ClusterShare),
     ),
     "v1.clusters.put_status": Operation(

@@ -1,0 +1,278 @@
+"""What fewer clients ask for: older attempts, tags, nodes, pods, alerts, the log manager, older addresses."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from served import Reply, eventually, job
+from team import PASSWORD, TeamCluster
+
+JOB_ATTEMPT = {
+    "jobName", "frameworkName", "uid", "userName", "state", "originState", "attemptIndex", "jobStartedTime",
+    "attemptStartedTime", "attemptCompletedTime", "exitCode", "exitPhrase", "exitType", "exitDiagnostics",
+    "appExitTriggerMessage", "appExitTriggerTaskRoleName", "appExitTriggerTaskIndex", "appExitSpec",
+    "appExitDiagnostics", "appExitMessages", "totalGpuNumber", "totalTaskNumber", "totalTaskRoleNumber",
+    "jobPriority", "taskRoles", "isLatest",
+}  # fmt: skip
+
+
+def admin(cluster: TeamCluster, method: str, path: str, body: Any = None) -> Reply:
+    return cluster.ask(method, path, body, token=cluster.tokens["admin"])
+
+
+# -- attempts ----------------------------------------------------------------------------------------
+
+
+def test_attempts_in_their_older_form(cluster: TeamCluster, name: str) -> None:
+    cluster.run(job(name, "exit 4", jobRetryCount=2))
+    where = cluster.path(name, "/job-attempts")
+    listed = cluster.get(where).json()
+    assert [(one["attemptIndex"], one["isLatest"]) for one in listed] == [(2, True), (0, False), (1, False)]
+    for one in listed:
+        assert set(one) == JOB_ATTEMPT
+        assert (one["jobName"], one["userName"], one["state"]) == (name, "alice", "FAILED")
+        assert (one["exitCode"], one["exitType"]) == (255, "Failed")
+        assert one["appExitSpec"]["code"] == 255 and one["exitDiagnostics"]["launcher"]
+        task = one["taskRoles"]["main"]["taskStatuses"][0]
+        assert (task["taskIndex"], task["taskState"], task["containerExitCode"]) == (0, "FAILED", 255)
+        assert cluster.get(f"{where}/{one['attemptIndex']}").json() == one
+    health = cluster.get(f"{where}/healthz")
+    assert (health.status, health.text) == (200, "ok")
+    missing = cluster.get(f"{where}/7")
+    assert (missing.status, missing.json()["code"]) == (404, "NoJobError")
+    none = cluster.get(cluster.path("none", "/job-attempts"))
+    assert (none.status, none.body) == (404, b"null")
+    assert cluster.get(cluster.path("none", "/job-attempts/0")).status == 404
+    for rest in ("", "/0", "/healthz"):
+        assert cluster.get(where + rest, token=None).status == 401
+
+
+def test_a_job_that_waits_has_one_attempt(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, "true", gpu=99))
+    listed = cluster.get(cluster.path(name, "/job-attempts")).json()
+    assert [(one["attemptIndex"], one["state"], one["taskRoles"]) for one in listed] == [(0, "WAITING", {})]
+    cluster.stop(name)
+    cluster.wait_over(name)
+
+
+# -- tags --------------------------------------------------------------------------------------------
+
+
+def test_tags_come_and_go(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, "true"))
+    framework = f"alice~{name}"
+    where = cluster.path(name, "/tag")
+    for _ in range(2):
+        added = cluster.ask("PUT", where, {"value": "good one"})
+        message = f"Add tag good one for job {framework} successfully."
+        assert (added.status, added.json()) == (200, {"status": 200, "message": message})
+    assert admin(cluster, "PUT", where, {"value": "seen"}).status == 200
+    assert cluster.detail(name)["tags"] == ["good one", "seen"]
+    found = cluster.get(f"/api/v2/jobs?keyword={name}&tagsContain=seen").json()
+    assert [one["tags"] for one in found] == [["good one", "seen"]]
+    assert cluster.get(f"/api/v2/jobs?keyword={name}&tagsNotContain=seen").json() == []
+    gone = cluster.ask("DELETE", where, {"value": "seen"})
+    message = f"Delete tag seen from job {framework} successfully."
+    assert (gone.status, gone.json()) == (200, {"status": 200, "message": message})
+    again = cluster.ask("DELETE", where, {"value": "seen"})
+    assert (again.status, again.json()["code"]) == (404, "NoTagError")
+    for method in ("PUT", "DELETE"):
+        refused = cluster.ask(method, where, {"value": "x"}, token=cluster.tokens["bob"])
+        assert (refused.status, refused.json()["code"]) == (403, "ForbiddenUserError")
+        missing = cluster.ask(method, cluster.path("none", "/tag"), {"value": "x"})
+        assert (missing.status, missing.json()["code"]) == (404, "NoJobError")
+        for bad in ({}, {"value": ""}, {"value": "a,b"}, {"value": 3}, {"value": "x" * 300}, {"tag": "x"}):
+            reply = cluster.ask(method, where, bad)
+            assert (reply.status, reply.json()["code"]) == (400, "InvalidParametersError"), bad
+    assert cluster.detail(name)["tags"] == ["good one"]
+
+
+# -- nodes, pods, alerts -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_nodes_and_pods_are_for_administrators(cluster: TeamCluster, name: str, version: str) -> None:
+    name += version
+    cluster.accept(job(name, "sleep 600", instances=3, gpu=1, memory_mb=32))
+    cluster.wait_state(name, "RUNNING")
+    where = f"/api/{version}/kubernetes"
+    nodes = admin(cluster, "GET", f"{where}/nodes").json()
+    assert nodes["kind"] == "NodeList" and len(nodes["items"]) == 1
+    node = nodes["items"][0]
+    assert node["status"]["capacity"] == {"cpu": "64", "memory": "65536Mi", "nvidia.com/gpu": "4"}
+    assert {"type": "InternalIP", "address": "127.0.0.1"} in node["status"]["addresses"]
+
+    def mine(query: str = "") -> list[dict[str, Any]]:
+        items = admin(cluster, "GET", f"{where}/pods{query}").json()["items"]
+        return [one for one in items if one["metadata"]["labels"]["jobName"] == name]
+
+    eventually(lambda: [pod["status"]["phase"] for pod in mine()] == ["Running"] * 3, "three running pods")
+    pod = mine("?namespace=default")[1]
+    assert pod["metadata"]["labels"]["userName"] == "alice"
+    assert (pod["metadata"]["labels"]["FC_TASK_INDEX"], pod["spec"]["nodeName"]) == (
+        "1",
+        node["metadata"]["name"],
+    )
+    limits = pod["spec"]["containers"][0]["resources"]["limits"]
+    assert limits == {"cpu": "1", "memory": "32Mi", "nvidia.com/gpu": "1"}
+    assert admin(cluster, "GET", f"{where}/pods?namespace=kube-system").json()["items"] == []
+    seen, more = [], "0"
+    while more is not None:
+        page = admin(cluster, "GET", f"{where}/pods?limit=2&continue={more}").json()
+        assert len(page["items"]) <= 2
+        seen += [one["metadata"]["uid"] for one in page["items"]]
+        more = page["metadata"].get("continue")
+    assert {one["metadata"]["uid"] for one in mine()} <= set(seen) and len(seen) == len(set(seen))
+    for what in ("nodes", "pods"):
+        refused = cluster.get(f"{where}/{what}")
+        assert (refused.status, refused.json()["code"]) == (403, "ForbiddenUserError")
+        assert cluster.get(f"{where}/{what}", token=None).status == 401
+    cluster.stop(name)
+    cluster.wait_over(name)
+    assert mine() == []
+
+
+def test_alerts_tell_of_jobs_that_wait_too_long(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, "true", gpu=99))
+    assert [one for one in cluster.get("/api/v2/alerts").json() if name in one["labels"]["job_name"]] == []
+    database = sqlite3.connect(cluster.home / "cluster.db", timeout=30)
+    with database:
+        database.execute("UPDATE jobs SET submission_ms = submission_ms - 3600000 WHERE name = ?", (name,))
+    database.close()
+
+    def about(token: str, path: str = "/api/v2/alerts") -> list[dict[str, Any]]:
+        said = cluster.get(path, token=token).json()
+        found = said if isinstance(said, list) else said["data"]
+        return [one for one in found if one["labels"].get("job_name") == f"alice~{name}"]
+
+    alert = about(cluster.token)[0]
+    assert alert["labels"]["alertname"] == "PaiJobPending" and alert["labels"]["username"] == "alice"
+    assert alert["status"]["state"] == "active" and alert["startsAt"].endswith("Z")
+    assert about(cluster.tokens["admin"]) == [alert] and about(cluster.tokens["bob"]) == []
+    assert about(cluster.token, "/alert-manager/api/v1/alerts?silenced=false&inhibited=false") == [alert]
+    assert cluster.get("/api/v2/alerts", token=None).status == 401
+    cluster.stop(name)
+    cluster.wait_over(name)
+    assert about(cluster.token) == []
+
+
+# -- logs and pages ------------------------------------------------------------------------------------
+
+
+def test_the_log_manager_speaks_to_its_own_clients(cluster: TeamCluster, name: str) -> None:
+    cluster.run(job(name, "echo out; echo err >&2"))
+    task = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"][0]
+    base = "/log-manager/127.0.0.1:9103"
+    who = {"username": "bob", "password": PASSWORD}
+    made = cluster.ask("POST", f"{base}/api/v1/tokens", who, token=None)
+    assert made.status == 200 and set(made.json()) == {"token"}
+    query = {
+        "username": "alice",
+        "framework-name": cluster.detail(name)["debugId"],
+        "taskrole": "main",
+        "pod-uid": task["containerId"],
+        "token": made.json()["token"],
+    }
+    listed = cluster.get(f"{base}/api/v1/logs?{urlencode(query)}", token=None).json()
+    assert set(listed) == {"stdout", "stderr", "all"}
+    assert cluster.get(base + listed["stdout"], token=None).body == b"out\n"
+    tail = cluster.get(base + listed["stderr"] + "&tail-mode=true", token=None)
+    assert (tail.status, tail.body) == (206, b"err\n")
+    wrong = cluster.ask("POST", f"{base}/api/v1/tokens", {**who, "password": "not this"}, token=None)
+    assert (wrong.status, wrong.json()["code"]) == (400, "IncorrectPasswordError")
+    query["token"] = "1.x"
+    assert cluster.get(f"{base}/api/v1/logs?{urlencode(query)}", token=None).status == 401
+    del query["token"]
+    assert cluster.get(f"{base}/api/v1/logs?{urlencode(query)}", token=None).status == 401
+    assert cluster.get(f"{base}/api/v1/logs?{urlencode(query)}").status == 200
+    query["pod-uid"] = "none"
+    missing = cluster.get(f"{base}/api/v1/logs?{urlencode(query)}")
+    assert (missing.status, missing.json()["code"]) == (404, "NoTaskLogError")
+
+
+def test_the_address_of_a_jobs_page_leads_somewhere_and_runs_nothing(cluster: TeamCluster) -> None:
+    page = cluster.get("/job-detail.html?username=alice&jobName=my-job", token=None)
+    assert page.status == 200 and page.headers["content-type"].startswith("text/html")
+    assert "alice~my-job" in page.text
+    assert "script" not in page.headers["content-security-policy"]
+    for query in ("", "?username=%3Cscript%3E&jobName=x", "?username=a&jobName=%22%3E%3Cimg"):
+        bad = cluster.get(f"/job-detail.html{query}", token=None)
+        assert bad.status == 400 and "<script" not in bad.text and "<img" not in bad.text
+
+
+# -- version 1's own addresses of what version 2 has ----------------------------------------------------
+
+
+def test_tokens_and_logins_of_version_1(cluster: TeamCluster) -> None:
+    how = cluster.get("/api/v1/authn/info", token=None).json()
+    assert how == {"authn_type": "basic", "loginURI": "/api/v1/authn/basic/login", "loginURIMethod": "post"}
+    who = {"username": "bob", "password": PASSWORD, "expiration": 3600}
+    token = cluster.ask("POST", how["loginURI"], who, token=None).json()["token"]
+    checked = cluster.get("/api/v1/token/check", token=token).json()
+    assert checked["username"] == "bob" and checked["exp"] - checked["iat"] == 7 * 24 * 3600
+    assert token in cluster.get("/api/v1/token", token=token).json()["tokens"]
+    made = cluster.ask("POST", "/api/v1/token/application", token=token).json()
+    assert made["application"] is True
+    revoked = cluster.ask("DELETE", f"/api/v1/token/{made['token']}", token=token)
+    assert (revoked.status, revoked.json()) == (200, {"message": "revoke successfully"})
+    assert cluster.get("/api/v1/token/check", token=made["token"]).status == 401
+    gone = cluster.ask("DELETE", "/api/v1/authn/basic/logout", token=token)
+    assert (gone.status, gone.json()) == (200, {"message": "Logout successfully"})
+    assert cluster.get("/api/v1/token/check", token=token).status == 401
+    for bad in (59, 604801, "soon", True):
+        reply = cluster.ask("POST", "/api/v1/token", {**who, "expiration": bad}, token=None)
+        assert (reply.status, reply.json()["code"]) == (400, "InvalidParametersError"), bad
+
+
+def test_a_token_has_a_name_and_can_be_revoked_by_its_id(cluster: TeamCluster) -> None:
+    made = cluster.ask("POST", "/api/v2/tokens/application", {"name": "nightly build"}).json()["token"]
+    plain = cluster.get("/api/v2/tokens").json()
+    assert set(plain) == {"tokens"} and made in plain["tokens"]
+    told = cluster.get("/api/v2/tokens?details").json()
+    one = next(one for one in told["details"] if one["name"] == "nightly build")
+    assert one["application"] is True and one["expirationTime"] is None
+    assert told["tokens"][told["details"].index(one)] == made
+    assert cluster.ask("DELETE", f"/api/v2/tokens/{one['id']}", token=cluster.tokens["bob"]).status == 403
+    assert cluster.ask("DELETE", f"/api/v2/tokens/{one['id']}").status == 200
+    assert cluster.get("/api/v2/tokens/check", token=made).status == 401
+
+
+def test_version_2_never_tells_of_ssh(cluster: TeamCluster, name: str) -> None:
+    cluster.accept(job(name, "true"))
+    reply = cluster.get(cluster.path(name, "/ssh"))
+    assert (reply.status, reply.json()["code"]) == (404, "NoJobSshInfoError")
+    assert cluster.get(cluster.path("none", "/ssh")).json()["code"] == "NoJobError"
+
+
+def test_a_job_that_asked_for_ssh_tells_where_and_hands_its_user_the_key(
+    cluster: TeamCluster, name: str
+) -> None:
+    ssh = {"com.microsoft.pai.runtimeplugin": [{"plugin": "ssh", "parameters": {"jobssh": True}}]}
+    cluster.accept(job(name, "sleep 600", extras=ssh))
+    cluster.wait_state(name, "RUNNING")
+    where = f"/api/v1/user/alice/jobs/{name}/ssh"
+    said = cluster.get(where).json()
+    task = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"][0]
+    assert said["containers"] == [
+        {"id": task["containerId"], "sshIp": task["containerIp"], "sshPort": task["containerPorts"]["ssh"]}
+    ]
+    pair = said["keyPair"]
+    assert pair["privateKeyFileName"] == f"alice~{name}"
+    assert pair["publicKeyFileName"] == f"alice~{name}.pub"
+    link = pair["privateKeyDirectDownloadLink"]
+    host, port = cluster.address
+    path = link.removeprefix(f"http://{host}:{port}")
+    assert path.split("?")[0].endswith(f"/alice~{name}")
+    key = cluster.get(path, token=None)
+    assert key.status == 200 and key.text.startswith("-----BEGIN RSA PRIVATE KEY-----")
+    assert cluster.get(path, token=None).body == key.body, "a key is made once"
+    other = cluster.get(where, token=cluster.tokens["bob"]).json()
+    assert other["keyPair"]["privateKeyDirectDownloadLink"] == ""
+    assert cluster.get(f"/ssh-keys/1.x/alice~{name}", token=None).status == 401
+    cluster.stop(name)
+    cluster.wait_over(name)
+    over = cluster.get(where)
+    assert (over.status, over.json()["code"]) == (404, "NoJobSshInfoError")

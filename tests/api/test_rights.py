@@ -1,0 +1,146 @@
+"""Who sees and does what: other people's jobs, a job's own token, readers without a token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from served import job
+from team import PASSWORD, TeamCluster
+
+
+def test_everybody_sees_every_job_and_only_its_owner_and_administrators_touch_it(
+    cluster: TeamCluster, name: str
+) -> None:
+    cluster.accept(job(name, "sleep 600"))
+    where, bob = cluster.path(name), cluster.tokens["bob"]
+    for rest in ("", "/config", "/events", "/attempts/0", "/job-attempts"):
+        assert cluster.get(where + rest, token=bob).status == 200, rest
+    refused = cluster.ask("PUT", f"{where}/executionType", {"value": "STOP"}, token=bob)
+    assert (refused.status, refused.json()["code"]) == (403, "ForbiddenUserError")
+    stopped = cluster.ask("PUT", f"{where}/executionType", {"value": "STOP"}, token=cluster.tokens["admin"])
+    assert stopped.status == 202
+    assert cluster.wait_over(name)["state"] == "STOPPED"
+
+
+def test_an_application_does_jobs_and_nothing_else(cluster: TeamCluster, name: str) -> None:
+    program = cluster.ask("POST", "/api/v2/tokens/application").json()["token"]
+    assert cluster.submit(job(name, "sleep 600"), token=program).status == 202
+    for path in ("/api/v2/jobs", cluster.path(name), "/api/v2/virtual-clusters", "/api/v2/storages"):
+        assert cluster.get(path, token=program).status == 200
+    assert cluster.ask("PUT", cluster.path(name, "/tag"), {"value": "x"}, token=program).status == 200
+    stop = cluster.ask("PUT", cluster.path(name, "/executionType"), {"value": "STOP"}, token=program)
+    assert stop.status == 202
+    for method, path, body in (
+        ("PUT", "/api/v2/users/me", {"patch": True, "data": {"username": "alice", "email": ""}}),
+        ("PUT", "/api/v2/users/alice/email", {"email": ""}),
+        ("DELETE", "/api/v2/authn/basic/logout", None),
+        ("POST", "/api/v2/groups", {"groupname": "x"}),
+        ("PUT", "/api/v2/virtual-clusters/x", {"vcCapacity": 1}),
+    ):
+        reply = cluster.ask(method, path, body, token=program)
+        assert (reply.status, reply.json()["code"]) == (403, "ForbiddenUserError"), path
+    cluster.wait_over(name)
+
+
+def test_a_jobs_own_token_sees_its_users_jobs_alone_and_dies_with_the_job(
+    cluster: TeamCluster, name: str
+) -> None:
+    file = cluster.home.parent / f"{name}.token"
+    script = f"umask 077; echo $PAI_USER_TOKEN > {file}.part; mv {file}.part {file}; sleep 600"
+    cluster.accept(job(name, script))
+    mine = name + "-mine"
+    cluster.run(job(mine, "echo mine"))
+    other = cluster.submit(job(name + "-other", "echo theirs"), token=cluster.tokens["bob"])
+    assert other.status == 202
+    cluster.wait_state(name, "RUNNING")
+    from served import eventually
+
+    eventually(file.exists, "the token")
+    token = file.read_text().strip()
+    assert cluster.get(cluster.path(mine), token=token).status == 200
+    theirs = f"/api/v2/jobs/bob~{name}-other"
+    eventually(lambda: cluster.get(theirs).json()["jobStatus"]["state"] == "SUCCEEDED", "its end")
+    task = cluster.get(theirs).json()["taskRoles"]["main"]["taskStatuses"][0]
+    for path in (
+        theirs,
+        theirs + "/config",
+        theirs + "/events",
+        theirs + "/attempts/0",
+        theirs + "/job-attempts",
+        task["containerLog"],
+        f"/api/v1/user/bob/jobs/{name}-other",
+        f"/api/v1/user/bob/jobs/{name}-other/config",
+        f"/log-manager/x/api/v1/logs/stdout?pod-uid={task['containerId']}",
+    ):
+        assert cluster.get(path).status == 200, path
+        refused = cluster.get(path, token=token)
+        assert (refused.status, refused.json()["code"]) == (403, "ForbiddenUserError"), path
+    assert cluster.ask("POST", "/api/v2/tokens/application", token=token).status == 403
+    assert cluster.get("/api/v2/users/alice", token=token).json()["extension"] == {}
+    cluster.stop(name)
+    cluster.wait_over(name)
+    assert cluster.get(cluster.path(mine), token=token).status == 401
+
+
+FILE = """
+home: .
+listen: {port: 0}
+allow-shared-account: true
+authentication: {anonymous-v1-reads: true}
+"""
+
+
+@pytest.fixture(scope="module")
+def open_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluster]:
+    home = tmp_path_factory.mktemp("anonymous") / "home"
+    home.mkdir()
+    (home / "cluster.yaml").write_text(FILE)
+    options = ("--config", str(home / "cluster.yaml"), "--cpus", "8", "--memory-mb", "800")
+    cluster = TeamCluster(home, options, {"PAICLUSTER_ADMIN_PASSWORD": PASSWORD})
+    try:
+        cluster.start()
+        cluster.token = cluster.tokens["admin"] = cluster.log_in("admin")
+        cluster.user = "admin"
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def test_where_the_settings_say_so_version_1_is_read_without_a_token(
+    open_cluster: TeamCluster, name: str
+) -> None:
+    cluster = open_cluster
+    cluster.run(job(name, "echo hello"))
+
+    def ask(path: str) -> Any:
+        return cluster.get(path, token=None)
+
+    assert name in [one["name"] for one in ask("/api/v1/jobs").json()]
+    assert name in [one["name"] for one in ask("/api/v1/user/admin/jobs").json()]
+    for path in (f"/api/v1/user/admin/jobs/{name}", f"/api/v1/jobs/{name}", f"/api/v1/jobs/admin~{name}"):
+        assert ask(path).json()["jobStatus"]["state"] == "SUCCEEDED", path
+    assert ask("/api/v1/jobs/none").json()["code"] == "NoJobError"
+    assert "default" in ask("/api/v1/virtual-clusters").json()
+    assert ask("/api/v1/virtual-clusters/default").status == 200
+    for path in (
+        f"/api/v1/user/admin/jobs/{name}/config",
+        f"/api/v1/user/admin/jobs/{name}/ssh",
+        f"/api/v1/jobs/{name}/config",
+        f"/api/v1/jobs/{name}/ssh",
+        "/api/v1/user/admin",
+        "/api/v1/token",
+        "/api/v2/jobs",
+        f"/api/v2/jobs/admin~{name}",
+        "/api/v2/virtual-clusters",
+    ):
+        assert ask(path).status == 401, path
+    for method, path, body in (
+        ("POST", "/api/v1/jobs", {"jobName": "x", "image": "x", "taskRoles": []}),
+        ("PUT", f"/api/v1/user/admin/jobs/{name}/executionType", {"value": "STOP"}),
+        ("DELETE", f"/api/v1/user/admin/jobs/{name}", None),
+    ):
+        assert cluster.ask(method, path, body, token=None).status == 401
+    bad = cluster.get("/api/v1/jobs", token="nonsense")
+    assert bad.status == 401, "a bad token is no token less"

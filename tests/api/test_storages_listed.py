@@ -1,0 +1,103 @@
+"""Storages as both generations of clients ask for them."""
+
+from __future__ import annotations
+
+import pytest
+from team import PASSWORD, TeamCluster
+
+SUMMARY = {"name", "share", "volumeName", "default"}
+FILE = """
+home: .
+listen: {port: 0}
+allow-shared-account: true
+storages:
+  - {name: own, type: own, path: storage, share: false}
+  - {name: data, type: mount, path: /, read-only: true}
+  - {name: secret, type: hdfs, url: "http://namenode:9870", groups: [blue]}
+"""
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory) -> TeamCluster:
+    home = tmp_path_factory.mktemp("storages") / "home"
+    home.mkdir()
+    (home / "cluster.yaml").write_text(FILE)
+    return TeamCluster(
+        home, ("--config", str(home / "cluster.yaml")), {"PAICLUSTER_ADMIN_PASSWORD": PASSWORD}
+    )
+
+
+def test_without_settings_there_is_the_clusters_own(cluster: TeamCluster) -> None:
+    found = cluster.get("/api/v2/storages").json()
+    assert set(found) == {"storages"} and all(set(one) == SUMMARY for one in found["storages"])
+    own = found["storages"][0]
+    assert own["default"] is True
+    detail = cluster.get(f"/api/v2/storages/{own['name']}").json()
+    assert detail["type"] == "other" and detail["data"]["url"].endswith("/webhdfs")
+    assert cluster.get("/api/v2/storages?default=true").json() == found
+    assert cluster.get("/api/v2/users/alice").json()["storageConfig"] == [own["name"]]
+    unknown = cluster.get("/api/v2/storages/none")
+    assert (unknown.status, unknown.json()["code"]) == (404, "NoStorageError")
+    assert cluster.get("/api/v2/storages", token=None).status == 401
+
+
+def test_the_older_calls_say_the_same(cluster: TeamCluster) -> None:
+    name = cluster.get("/api/v2/storages").json()["storages"][0]["name"]
+    host, port = cluster.address
+    config = cluster.get(f"/api/v2/storage/config/{name}").json()
+    assert config["servers"] == [name] and config["default"] is True
+    assert config["mountInfos"][0] == {
+        "mountPoint": f"/mnt/{name}",
+        "path": "",
+        "server": name,
+        "permission": "rw",
+    }
+    server = cluster.get(f"/api/v2/storage/server/{name}").json()
+    assert (server["spn"], server["type"]) == (name, "hdfs")
+    assert (server["data"]["namenode"], server["data"]["port"]) == (host, port)
+    for kind, one in (("config", config), ("server", server)):
+        assert cluster.get(f"/api/v2/storage/{kind}").json() == [one]
+        assert cluster.get(f"/api/v2/storage/{kind}?names={name}&names=other").json() == [one]
+        assert cluster.get(f"/api/v2/storage/{kind}?names=other").json() == []
+        assert cluster.ask("POST", f"/api/v2/storage/{kind}s", {"names": [name]}).json() == [one]
+        assert cluster.ask("POST", f"/api/v2/storage/{kind}s", {}).json() == [one]
+        unknown = cluster.get(f"/api/v2/storage/{kind}/none")
+        assert (unknown.status, unknown.json()["message"]) == (500, f"{kind.capitalize()} not found.")
+        assert cluster.get(f"/api/v2/storage/{kind}", token=None).status == 401
+
+
+def test_the_settings_list_storages_and_groups_have_theirs(described: TeamCluster) -> None:
+    cluster = described
+    try:
+        cluster.start()
+        cluster.token = cluster.tokens["admin"] = cluster.log_in("admin")
+        made = {"username": "alice", "password": PASSWORD}
+        assert cluster.ask("POST", "/api/v2/users", made).status == 201
+        alice = cluster.log_in("alice")
+
+        def names(token: str, query: str = "") -> list[str]:
+            found = cluster.get(f"/api/v2/storages{query}", token=token).json()
+            return [one["name"] for one in found["storages"]]
+
+        assert names(cluster.token) == ["own", "data", "secret"], "an administrator has all"
+        assert names(alice) == ["own", "data"] and names(alice, "?default=true") == ["own"]
+        refused = cluster.get("/api/v2/storages/secret", token=alice)
+        assert (refused.status, refused.json()["message"]) == (
+            403,
+            "User alice is not allowed to access secret.",
+        )
+        acls = {"acls": {"storageConfigs": ["secret"]}}
+        for group, extension in (("blue", {}), ("red", acls)):
+            body = {"groupname": group, "extension": extension}
+            assert cluster.ask("POST", "/api/v2/groups", body).status == 201
+            put = cluster.ask("PUT", "/api/v2/users/alice/group", {"groupname": group})
+            assert put.status == 201
+            assert names(alice) == ["own", "data", "secret"]
+            cluster.ask("DELETE", "/api/v2/users/alice/group", {"groupname": group})
+            assert names(alice) == ["own", "data"]
+        data = cluster.get("/api/v2/storages/data", token=alice).json()
+        assert (data["type"], data["readOnly"], data["data"]["path"]) == ("nfs", True, "/")
+        own = cluster.get("/api/v2/storage/config/own", token=alice).json()
+        assert own["mountInfos"][0]["path"] == "${PAI_USER_NAME}"
+    finally:
+        cluster.close()
