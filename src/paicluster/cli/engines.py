@@ -41,6 +41,12 @@ def engines_of(settings: Settings, node: Node, users: Users = lambda: 1) -> Engi
     return Engines(makers, engine_of, self_scheduling=self_scheduling)
 
 
+def placed_shares(settings: Settings, engines: Engines) -> dict[str, Amount]:
+    """The shares of what we hand out ourselves."""
+    given = settings.virtual_clusters
+    return {vc: amount for vc, amount in given.items() if vc not in engines.self_scheduling}
+
+
 def handed_over(settings: Settings, engines: Engines) -> dict[str, Amount]:
     """The virtual clusters whose engine schedules itself, each with all that this engine has."""
     found = {}
@@ -96,7 +102,8 @@ def _slurm(engine: EngineSettings, settings: Settings, node: Node, users: Users)
     from paicluster.engines.slurm.engine import SlurmEngine
     from paicluster.engines.slurm.options import options_of
 
-    return SlurmEngine(options_of(engine.options, settings.home, engine.name), grace_s=settings.grace_s)
+    options = options_of(engine.options, settings.home, engine.name)
+    return SlurmEngine(options, grace_s=settings.grace_s, accounts=unix.of_settings(settings, users))
 
 
 _MAKERS: dict[str, Make] = {"process": _process, "container": _container, "slurm": _slurm}

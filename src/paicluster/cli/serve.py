@@ -35,7 +35,7 @@ from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import Tokens, new_token_row
 from paicluster.cli import leaving, unix
-from paicluster.cli.engines import engines_of, handed_over
+from paicluster.cli.engines import engines_of, handed_over, placed_shares
 from paicluster.cli.lock import lock_home
 from paicluster.config.file import is_loopback
 from paicluster.config.settings import Settings, shares
@@ -139,7 +139,8 @@ class _Server:
             gpus=settings.gpus,
         )
         engines = engines_of(settings, node, lambda: store.glance(users.count_users))
-        shares(whole(engines.placed_nodes()), settings.virtual_clusters)
+        given = placed_shares(settings, engines)
+        shares(whole(engines.placed_nodes()), given)
         store = Store.open(settings.database_file)
         keys = home / "keys"
         tokens = HomeTokens.open(store, keys, settings.authentication.session_s)
@@ -157,7 +158,7 @@ class _Server:
             unseal=sealer.unseal,
             job_token=tokens.of_job,
         )
-        clusters = VirtualClusters(store, lambda: whole(engines.placed_nodes()), settings.virtual_clusters)
+        clusters = VirtualClusters(store, lambda: whole(engines.placed_nodes()), given)
         controller = Controller(store, engines, launching, shares=clusters.shares, grace_s=settings.grace_s)
         clusters.on_change(controller.reconsider)
         files = open_files(settings, self._external_url)

@@ -225,7 +225,7 @@ def _engine_fields(said: Mapping[str, Any]) -> dict[str, Any]:
             for name, share in clusters.items()
             if {"gpus", "cpus", "memory-mb"} & share.keys()
         }
-        fields["engine_of"] = {name: share["engine"] for name, share in clusters.items() if "engine" in share}
+        fields["engine_of"] = {name: share.get("engine", engines[0].name) for name, share in clusters.items()}
     return fields
 
 

@@ -86,6 +86,13 @@ _AMOUNTS = {
 }
 _LIMIT = Nullable(Int(minimum=1))
 
+_SLURM_SHARE: dict[str, Node] = {
+    "partition": Text(),
+    "account": Text(),
+    "qos": Text(),
+    "options": Items(Text(), "Further options for sbatch, each in one word."),
+}
+
 # What each kind of engine can be told; `type` and `name` come beside it.
 _OF_THIS_MACHINE: dict[str, Node] = {
     **{name: Nullable(node) for name, node in _AMOUNTS.items()},
@@ -102,7 +109,21 @@ ENGINE_OPTIONS: dict[str, dict[str, Node]] = {
         "keep-images-mb": Nullable(Int("Of the images that were pulled for jobs.", minimum=0)),
         "keep-images-days": Nullable(Number("Since a job last wanted them.")),
     },
-    "slurm": {},
+    "slurm": {
+        "folder": Text("A folder that is on every node under the same name.", pattern=r"\S.*", form="a path"),
+        **_SLURM_SHARE,
+        "clusters": Keyed(Nullable(Fields(_SLURM_SHARE)), "By virtual cluster, where it differs.", key=NAME),
+        "gres": Text(
+            "What GPUs are called in --gres.", pattern=r"\S+", form="a name such as gpu or gpu:a100"
+        ),
+        "python": Text("Python 3.6 or newer on the nodes.", pattern=r"\S.*", form="a command or a path"),
+        "overhead-mb": Int("Memory for our own part beside each task.", minimum=0),
+        "container": Nullable(Choice("podman", "apptainer", "enroot", doc="What runs images on the nodes.")),
+        "container-command": Items(Text(), "It, with words that come before its verb."),
+        "container-options": Items(Text(), "Words that come after its verb."),
+        "interval": Number("Seconds between two questions to Slurm, at least."),
+        "file-lag": Number("Seconds a file may take to be seen on this machine."),
+    },
 }
 # Engines whose options are not listed here yet take any.
 _OPEN = frozenset(kind for kind, options in ENGINE_OPTIONS.items() if not options)

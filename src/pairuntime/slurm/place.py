@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 
 PLACE = "place.json"
 PLACES = "places.json"
@@ -123,9 +124,11 @@ def settle(folder: "str", place: "dict[str, object]", known: "dict[str, str]") -
     path = os.path.join(folder, "spec.json")
     with open(path) as f:
         spec = json.load(f)
-    if "%pai." in json.dumps(spec["env"]):
-        spec["env"] = {name: fill(value, known) for name, value in spec["env"].items()}
-        write(path, json.dumps(spec))
+    if spec.get("keep"):
+        # By the Python that runs us: the server cannot know where it is here.
+        spec["keep"]["argv"][0] = sys.executable
+    spec["env"] = {name: fill(value, known) for name, value in spec["env"].items()}
+    write(path, json.dumps(spec))
     numbers = [int(word) for word in str(place["gpus"]).split(",") if word.isdigit()]
     told = dict(place, gpus=numbers, job=os.environ.get("SLURM_JOB_ID", ""))
     write(os.path.join(folder, PLACE), json.dumps(told))

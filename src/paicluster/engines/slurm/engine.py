@@ -17,6 +17,7 @@ from openpaisdk.errors import NotFound
 from paicluster.engines.interface import (
     ABSENT,
     Hint,
+    LaunchFailed,
     Node,
     Observation,
     Phase,
@@ -26,7 +27,7 @@ from paicluster.engines.interface import (
     unheard,
 )
 from paicluster.engines.process import folder as attempts
-from paicluster.engines.process.accounts import Account, Accounts
+from paicluster.engines.process.accounts import Account, Accounts, closed_way, dress
 from paicluster.engines.slurm import commands, folder, looking, runtime
 from paicluster.engines.slurm.asking import Slurm
 from paicluster.engines.slurm.gangs import Gang, Gangs
@@ -183,6 +184,13 @@ class SlurmEngine:
         if self._gangs.of(first) is not None:
             return
         account = None if self._accounts is None else self._accounts.of(gang[0].owner)
+        if account is not None:
+            if closed := closed_way(self._home.root):
+                raise LaunchFailed(
+                    f"The account {account.name} cannot reach {self._home.root}: the folder {closed} is closed "
+                    "to it. The administrator can name another folder for Slurm in the cluster's file."
+                )
+            gang = dress(gang, account)
         complete = await self._in_files(lambda: self._prepare(gang, account), len(gang))
         if self._gangs.of(first) is not None:
             return

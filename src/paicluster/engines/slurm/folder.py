@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paicluster.engines.interface import LaunchFailed, Place, TaskLaunch
+from paicluster.engines.process import aids
 from paicluster.engines.process.accounts import Account
 from paicluster.engines.process.folder import marker, path_of
 from paicluster.engines.slurm import commands, images
@@ -81,7 +82,7 @@ def prepare(
             path = home.task(task.uid)
             if not (path / claim.NAME).exists():
                 made.append(path)
-                _prepare_task(home, path, task, gang, options, usual)
+                _prepare_task(home, path, task, gang, options, runtime, usual)
         _write(folder / "batch.sh", commands.batch_script(options, runtime, folder))
         _write(folder / COMMAND, json.dumps(list(command)))
         if len(gang) > 1:
@@ -128,13 +129,18 @@ def _prepare_task(
     task: TaskLaunch,
     gang: Sequence[TaskLaunch],
     options: SlurmOptions,
+    runtime: Path,
     usual: dict[str, object],
 ) -> None:
     _make(path)
     work = path / _WORK
     work.mkdir(exist_ok=True)
+    aids.make_folders(work)
     key, _, value = marker(task.uid).partition("=")
-    environment = {**task.environment, key: value, "PAI_WORK_DIR": str(work)}
+    environment = {**task.environment, key: value}
+    environment.update(
+        aids.variables({**task.shared_environment, **environment}, str(work), str(runtime.parent))
+    )
     text = ""
     if len(gang) == 1:
         environment = {**task.shared_environment, **environment}
@@ -145,7 +151,7 @@ def _prepare_task(
         for name in task.shared_environment:
             if name in _START_VARIABLES or not _for_a_shell(name):
                 environment.setdefault(name, task.shared_environment[name])
-    folders = [path, home.gang(gang[0].uid)]
+    folders = [path, home.gang(gang[0].uid), runtime.parent]
     if task.sources is not None:
         bundle = _bring(task.sources, home.sources)
         folders.append(bundle.parent)
@@ -162,6 +168,7 @@ def _prepare_task(
         "env": environment,
         "mask": list(task.secrets),
         "time_limit_s": task.time_limit_s,
+        "keep": aids.keeping(task, work, runtime.parent, options.python),
     }
     _write(path / supervise.SPEC, json.dumps(spec))
 
@@ -203,7 +210,7 @@ def _make(folder: Path) -> None:
 
 
 def _give(folder: Path, account: Account) -> None:
-    for path in (folder, *folder.iterdir()):
+    for path in (folder, *folder.rglob("*")):
         os.chown(path, account.uid, account.gid, follow_symlinks=False)
 
 
