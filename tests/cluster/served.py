@@ -75,7 +75,8 @@ def job(
         "protocolVersion": 2,
         "name": name,
         "type": "job",
-        "prerequisites": [{"name": "image", "type": "dockerimage", "uri": "ubuntu:22.04"}],
+        # On the host itself: a machine with podman would go and fetch any other.
+        "prerequisites": [{"name": "image", "type": "dockerimage", "uri": "host"}],
         "taskRoles": {"main": main},
         **top,
     }
