@@ -84,7 +84,7 @@ def follow(cluster: Cluster, wanted: Wanted, *, patience: float = PATIENCE) -> I
                 lost_at, told = 0.0, False
                 if frame.kind == "log":
                     position = _after(frame)
-                if frame.kind != "ping" and (frame.kind != "log" or wanted.stream != NO_LOG):
+                if frame.kind != "ping":
                     yield frame
                 if frame.kind == "end":
                     return
@@ -117,9 +117,9 @@ def _open(cluster: Cluster, wanted: Wanted, position: str, tries: int) -> Answer
         values={
             "role": wanted.role,
             "index": wanted.index,
-            "stream": "all" if wanted.stream == NO_LOG else wanted.stream,
+            "stream": wanted.stream,
             "from": position,
-            "tail": None if position else 0 if wanted.stream == NO_LOG else wanted.tail,
+            "tail": None if position else wanted.tail,
             "follow": "true" if wanted.keep else "false",
         },
         timeout=SILENCE,

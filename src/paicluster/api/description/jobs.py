@@ -371,7 +371,7 @@ OPERATIONS: dict[str, Operation] = {
         query=(
             Query("role"),
             Query("index", Count),
-            Query("stream", Literal["stdout", "stderr", "all"]),
+            Query("stream", Literal["stdout", "stderr", "all", "none"]),
             Query("from", about="ATTEMPT.TASKATTEMPT:OFFSET."),
             Query("tail", Count, about="Only the last so many lines of what is there."),
             Query("follow", bool, about="Whether to stay until the job is over; by default yes."),

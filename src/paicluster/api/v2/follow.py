@@ -26,6 +26,8 @@ from paicluster.store.rows import EventRow, JobRow, TaskRow
 MEDIA_TYPE = "application/vnd.openpai.follow"
 CHUNK = 256 << 10
 PING_S = 15.0
+NO_LOG = "none"
+"""States and events only, for those who wait for the end."""
 _FROM = re.compile(r"(\d{1,9})\.(\d{1,9}):(\d{1,18})")
 
 
@@ -45,8 +47,8 @@ async def follow(request: Request) -> Response:
     row, roles = ctx.store.glance(lambda conn: _job_and_roles(conn, framework))
     get = request.query_params.get
     stream = get("stream") or "all"
-    if stream not in STREAMS:
-        raise InvalidParameters(f'"stream" must be one of {", ".join(STREAMS)}, not {stream!r}.')
+    if stream not in (*STREAMS, NO_LOG):
+        raise InvalidParameters(f'"stream" must be one of {", ".join((*STREAMS, NO_LOG))}, not {stream!r}.')
     role, index = _which(row, roles, get("role"), get("index"))
     start = None
     if text := get("from"):
@@ -114,11 +116,12 @@ class _Follower:
                 view = self._look()
                 while view is not None:
                     # The intent to run a task is known before its folder is made: look for it again.
-                    if view.task is not None and (watched != view.task.uid or not _seeing(growth)):
+                    task = view.task if self._stream != NO_LOG else None
+                    if task is not None and (watched != task.uid or not _seeing(growth)):
                         if growth is not None:
                             growth.close()
-                        growth = self._ctx.growth.watch(self._ctx.logs.log_folder(view.task.uid))
-                        watched = view.task.uid
+                        growth = self._ctx.growth.watch(self._ctx.logs.log_folder(task.uid))
+                        watched = task.uid
                     if growth is not None:
                         growth.event.clear()
                     for frame in (*self._log(view), *self._news(view)):
@@ -169,7 +172,7 @@ class _Follower:
     def _log(self, view: _View) -> list[bytes]:
         """What the log has more than we sent. Bounded: a chatty task must not fill our memory."""
         task = view.task
-        if task is None:
+        if task is None or self._stream == NO_LOG:
             return []
         log = LogReader(self._ctx.logs.log_folder(task.uid), self._stream)
         if self.tail is not None:
