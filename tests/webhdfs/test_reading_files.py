@@ -1,0 +1,124 @@
+"""Files go out whole, in parts, and only as fast as they are taken."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hdfsclient import StorageCluster, Web, exception
+from served import eventually
+
+LARGE = hashlib.shake_128(b"read").digest(3_000_000)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({}, LARGE),
+        ({"offset": 5}, LARGE[5:]),
+        ({"offset": 5, "length": 10}, LARGE[5:15]),
+        ({"length": 0}, b""),
+        ({"offset": 1_000_000, "length": 1_500_000}, LARGE[1_000_000:2_500_000]),
+        ({"offset": 2_999_999, "length": 100}, LARGE[-1:]),
+        ({"offset": 3_000_000}, b""),
+        ({"buffersize": 4096}, LARGE),
+    ],
+)
+def test_a_part_is_asked_for_by_offset_and_length(
+    alice: Web, parameters: dict[str, int], expected: bytes
+) -> None:
+    if "large" not in alice.names("/user/alice"):
+        alice.write("/user/alice/large", LARGE, overwrite="true")
+    reply = alice.get("OPEN", "/user/alice/large", **parameters)
+    assert (reply.status, reply.headers["content-length"]) == (200, str(len(expected)))
+    assert reply.body == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected", "said"),
+    [
+        ("bytes=0-9", slice(0, 10), "bytes 0-9/3000000"),
+        ("bytes=2999990-", slice(2_999_990, None), "bytes 2999990-2999999/3000000"),
+        ("bytes=-7", slice(-7, None), "bytes 2999993-2999999/3000000"),
+        ("bytes=100-2999999999", slice(100, None), "bytes 100-2999999/3000000"),
+    ],
+)
+def test_a_part_is_asked_for_by_range(
+    alice: Web, folder: str, wanted: str, expected: slice, said: str
+) -> None:
+    alice.write(f"{folder}/large", LARGE)
+    reply = alice.ask("GET", "OPEN", f"{folder}/large", headers={"Range": wanted})
+    assert (reply.status, reply.headers["content-range"]) == (206, said)
+    assert reply.body == LARGE[expected]
+
+
+def test_there_is_nothing_behind_the_end(alice: Web, folder: str) -> None:
+    alice.write(f"{folder}/file", b"12345")
+    assert exception(alice.get("OPEN", f"{folder}/file", offset=6)) == (403, "IOException")
+    reply = alice.ask("GET", "OPEN", f"{folder}/file", headers={"Range": "bytes=5-9"})
+    assert exception(reply) == (416, "IOException")
+
+
+def test_whoever_reads_goes_on_reading_what_he_opened(alice: Web, folder: str) -> None:
+    alice.write(f"{folder}/file", LARGE * 4)
+    connection = alice.cluster.connect()
+    connection.request(
+        "GET", f"/webhdfs/v1{folder}/file?op=OPEN", headers={"Authorization": f"Bearer {alice.token}"}
+    )
+    reply = connection.getresponse()
+    first = reply.read(1000)
+    alice.write(f"{folder}/file", b"new", overwrite="true")
+    assert alice.ask("DELETE", "DELETE", f"{folder}/file").json() == {"boolean": True}
+    assert first + reply.read() == LARGE * 4
+    connection.close()
+
+
+def test_a_reader_who_leaves_leaves_nothing_open(alice: Web, folder: str, cluster: StorageCluster) -> None:
+    assert cluster.process is not None
+    alice.write(f"{folder}/file", LARGE * 10)
+    on_disk = str(cluster.home / "storage" / folder[1:] / "file")
+    descriptors = Path(f"/proc/{cluster.process.pid}/fd")
+
+    def open_files() -> list[str]:
+        found = []
+        for name in os.listdir(descriptors):
+            try:
+                found.append(str((descriptors / name).readlink()))
+            except FileNotFoundError:
+                continue
+        return [file for file in found if file == on_disk]
+
+    for _ in range(3):
+        connection = cluster.connect()
+        connection.request(
+            "GET", f"/webhdfs/v1{folder}/file?op=OPEN", headers={"Authorization": f"Bearer {alice.token}"}
+        )
+        connection.getresponse().read(1000)
+        assert open_files()
+        connection.close()
+    eventually(lambda: not open_files(), "the end of reading")
+
+
+@pytest.mark.slow
+def test_a_slow_reader_who_reads_on_gets_everything(new_cluster: Callable[..., StorageCluster]) -> None:
+    cluster = new_cluster("limits: {slow-client: 1s}\n")
+    alice = cluster.person("alice")
+    alice.write("/user/alice/file", LARGE * 8)
+    connection = cluster.connect()
+    connection.request(
+        "GET", "/webhdfs/v1/user/alice/file?op=OPEN", headers={"Authorization": f"Bearer {alice.token}"}
+    )
+    reply = connection.getresponse()
+    got = 0
+    # So slow that the server has something to send all the time, for several times its patience.
+    ends = time.monotonic() + 4
+    while time.monotonic() < ends:
+        got += len(reply.read(100_000))
+        time.sleep(0.05)
+    got += len(reply.read())
+    connection.close()
+    assert got == len(LARGE) * 8

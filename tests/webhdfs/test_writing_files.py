@@ -1,0 +1,207 @@
+"""Files come in by one step or two, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import socket
+import threading
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import pytest
+from hdfsclient import StorageCluster, Web, exception
+from served import eventually
+
+Staged = Callable[[], list[str]]
+
+
+def send_to(cluster: StorageCluster, method: str, location: str, body: bytes) -> tuple[int, bytes]:
+    """To an address as it is, with nothing but what the address says."""
+    where = urlsplit(location)
+    assert where.netloc == "{}:{}".format(*cluster.address)
+    connection = cluster.connect()
+    try:
+        connection.request(method, f"{where.path}?{where.query}", body)
+        reply = connection.getresponse()
+        return reply.status, reply.read()
+    finally:
+        connection.close()
+
+
+def test_a_file_is_made_in_two_steps(alice: Web, folder: str, cluster: StorageCluster) -> None:
+    first = alice.put("CREATE", f"{folder}/a b/ä", permission="640")
+    assert (first.status, first.body) == (307, b"")
+    location = first.headers["location"]
+    assert location.startswith(f"http://{cluster.address[0]}:{cluster.address[1]}/webhdfs/v1{folder}/a%20b/")
+    assert alice.token is not None
+    assert alice.token not in location
+    assert alice.names(folder) == []
+    assert send_to(cluster, "PUT", location, b"hello")[0] == 201
+    assert alice.read(f"{folder}/a b/ä") == b"hello"
+    assert alice.json("GETFILESTATUS", f"{folder}/a b/ä")["FileStatus"]["permission"] == "640"
+
+
+def test_the_address_can_be_asked_for_instead_of_being_sent_there(
+    alice: Web, folder: str, cluster: StorageCluster
+) -> None:
+    reply = alice.put("CREATE", f"{folder}/file", noredirect="true")
+    assert reply.status == 200
+    assert send_to(cluster, "PUT", reply.json()["Location"], b"one")[0] == 201
+    reply = alice.ask("POST", "APPEND", f"{folder}/file", noredirect="true")
+    assert send_to(cluster, "POST", reply.json()["Location"], b"two")[0] == 200
+    reply = alice.get("OPEN", f"{folder}/file", noredirect="true", offset=1)
+    assert send_to(cluster, "GET", reply.json()["Location"], b"") == (200, b"netwo")
+
+
+def test_a_file_is_made_in_one_step(alice: Web, folder: str, cluster: StorageCluster) -> None:
+    reply = alice.ask("PUT", "CREATE", f"{folder}/file", b"hello")
+    assert (reply.status, reply.body) == (201, b"")
+    assert reply.headers["location"] == f"webhdfs://{cluster.address[0]}:{cluster.address[1]}{folder}/file"
+    assert alice.ask("POST", "APPEND", f"{folder}/file", b" you").status == 200
+    assert alice.read(f"{folder}/file") == b"hello you"
+    assert alice.ask("PUT", "CREATE", f"{folder}/empty", b"", data="true").status == 201
+    assert alice.read(f"{folder}/empty") == b""
+
+
+def test_the_same_address_serves_several_appends(alice: Web, folder: str, cluster: StorageCluster) -> None:
+    alice.write(f"{folder}/file", b"")
+    location = alice.ask("POST", "APPEND", f"{folder}/file").headers["location"]
+    for piece in (b"one ", b"two ", b"three"):
+        assert send_to(cluster, "POST", location, piece)[0] == 200
+    assert alice.read(f"{folder}/file") == b"one two three"
+
+
+def test_the_address_is_the_configured_one_whatever_the_request_says(
+    new_cluster: Callable[..., StorageCluster],
+) -> None:
+    cluster = new_cluster("", "--external-url", "https://pai.example.org/cluster/")
+    reply = cluster.ask(
+        "PUT",
+        "/webhdfs/webhdfs/v1/user/alice/file?op=CREATE",
+        headers={"Host": "evil.example.com", "X-Forwarded-Host": "evil.example.com"},
+    )
+    assert reply.headers["location"].startswith(
+        "https://pai.example.org/cluster/webhdfs/webhdfs/v1/user/alice/file?op=CREATE&"
+    )
+    reply = cluster.ask("PUT", "/webhdfs/v1/user/alice/file?op=CREATE&data=true", "x")
+    assert reply.headers["location"] == "swebhdfs://pai.example.org/user/alice/file"
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_large_bodies_are_stored_byte_for_byte(alice: Web, folder: str, chunked: bool) -> None:
+    data = hashlib.shake_128(b"large").digest(5_000_001)
+    body = (data[i : i + 70_001] for i in range(0, len(data), 70_001)) if chunked else data
+    connection = alice.cluster.connect()
+    connection.request(
+        "PUT",
+        f"/webhdfs/v1{folder}/file?op=CREATE",
+        body,
+        {"Authorization": f"Bearer {alice.token}"},
+        encode_chunked=chunked,
+    )
+    assert connection.getresponse().status == 201
+    connection.close()
+    assert alice.read(f"{folder}/file") == data
+
+
+def _begin(web: Web, path: str, size: int, op: str = "CREATE", method: str = "PUT") -> socket.socket:
+    """A request whose body is announced and not yet sent."""
+    connection = socket.create_connection(web.cluster.address, timeout=20)
+    connection.sendall(
+        f"{method} /webhdfs/v1{path}?op={op}&overwrite=true HTTP/1.1\r\nHost: x\r\n"
+        f"Authorization: Bearer {web.token}\r\nContent-Length: {size}\r\n\r\n".encode()
+    )
+    return connection
+
+
+@pytest.mark.parametrize("size", [1000, 3_000_000])
+@pytest.mark.parametrize("ends", ["closed", "half-closed", "reset"])
+def test_a_cut_connection_leaves_the_old_file(
+    alice: Web, folder: str, staged: Staged, size: int, ends: str
+) -> None:
+    alice.write(f"{folder}/file", b"old")
+    connection = _begin(alice, f"{folder}/file", size)
+    connection.sendall(b"n" * (size - 1))
+    if size > 1 << 20:
+        eventually(staged, "the upload")
+    if ends == "half-closed":
+        connection.shutdown(socket.SHUT_WR)
+    if ends == "reset":
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    if ends != "half-closed":
+        connection.close()
+    eventually(lambda: not staged(), "the end of the upload")
+    connection.close()
+    assert alice.read(f"{folder}/file") == b"old"
+    assert alice.names(folder) == ["file"]
+
+
+def test_a_cut_append_leaves_the_file_as_it_was(alice: Web, folder: str, staged: Staged) -> None:
+    alice.write(f"{folder}/file", b"old")
+    connection = _begin(alice, f"{folder}/file", 3_000_000, "APPEND", "POST")
+    connection.sendall(b"n" * 2_500_000)
+    eventually(staged, "the upload")
+    connection.close()
+    eventually(lambda: not staged(), "the end of the upload")
+    assert alice.read(f"{folder}/file") == b"old"
+
+
+def test_what_can_have_no_room_is_refused_before_it_is_sent(alice: Web, folder: str, staged: Staged) -> None:
+    with _begin(alice, f"{folder}/file", 1 << 60) as connection:
+        reply = http.client.HTTPResponse(connection)
+        reply.begin()
+        assert reply.status == 403
+        assert b"DiskOutOfSpaceException" in reply.read()
+    assert alice.names(folder) == []
+    assert staged() == []
+
+
+def test_readers_see_the_old_file_or_the_new_one(alice: Web, folder: str) -> None:
+    versions = [bytes([65 + i]) * 300_000 for i in range(4)]
+    alice.write(f"{folder}/file", versions[0])
+    seen: set[bytes] = set()
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            seen.add(alice.read(f"{folder}/file"))
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    try:
+        for i in range(12):
+            alice.write(f"{folder}/file", versions[i % 4], overwrite="true")
+    finally:
+        done.set()
+        reader.join()
+    assert seen <= set(versions)
+
+
+def test_an_upload_that_a_dead_server_left_is_gone_after_the_next_start(
+    new_cluster: Callable[..., StorageCluster],
+) -> None:
+    cluster = new_cluster()
+    alice = cluster.person("alice")
+    alice.write("/user/alice/file", b"old")
+    aside = cluster.home / "storage/.pai/staged"
+    with contextlib.closing(_begin(alice, "/user/alice/file", 3_000_000)) as connection:
+        connection.sendall(b"n" * 2_000_000)
+        eventually(lambda: list(aside.iterdir()), "the upload")
+        cluster.kill()
+    assert list(aside.iterdir())
+    cluster.start()
+    assert list(aside.iterdir()) == []
+    assert alice.read("/user/alice/file") == b"old"
+
+
+def test_a_storage_that_is_only_read_is_written_by_administrators_alone(
+    new_cluster: Callable[..., StorageCluster],
+) -> None:
+    cluster = new_cluster("storages:\n  - {name: data, type: own, path: elsewhere, read-only: true}\n")
+    alice, admin = cluster.person("alice"), cluster.person("admin")
+    admin.write("/data/set", b"x")
+    assert (cluster.home / "elsewhere/data/set").read_bytes() == b"x"
+    assert alice.read("/data/set") == b"x"
+    assert exception(alice.put("MKDIRS", "/user/alice/x")) == (403, "AccessControlException")
