@@ -1,0 +1,178 @@
+"""TLS from end to end, and the address by which people and tasks reach a cluster."""
+
+from __future__ import annotations
+
+import datetime
+import http.client
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from served import Cluster, job
+
+PASSWORD = "of the administrator"
+EXTERNAL = "https://pai.example.com:8443/cluster"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with cert.pem, which vouches for itself and is made for localhost, and its key.pem."""
+    folder = tmp_path_factory.mktemp("certificate")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return folder
+
+
+@dataclass
+class SecureCluster(Cluster):
+    authority: Path = Path()
+
+    def connect(self, timeout: float = 30.0) -> http.client.HTTPConnection:
+        trust = ssl.create_default_context(cafile=str(self.authority))
+        return http.client.HTTPSConnection("localhost", self.address[1], timeout=timeout, context=trust)
+
+    def log_in(self) -> SecureCluster:
+        login = {"username": "admin", "password": PASSWORD}
+        self.user, self.token = "admin", self.ask("POST", "/api/v2/authn/basic/login", login).json()["token"]
+        return self
+
+
+def described(home: Path, text: str) -> Path:
+    home.mkdir()
+    (home / "cluster.yaml").write_text(text)
+    return home
+
+
+@pytest.fixture
+def secure(tmp_path: Path, certificate: Path) -> SecureCluster:
+    text = f"""
+listen:
+  host: 0.0.0.0
+  tls: {{certificate: {certificate}/cert.pem, key: {certificate}/key.pem}}
+  external-url: {EXTERNAL}/
+engine: {{type: process, cpus: 4, memory-mb: 4096, gpus: 0}}
+"""
+    home = described(tmp_path / "home", text)
+    return SecureCluster(
+        home, (), {"PAICLUSTER_ADMIN_PASSWORD": PASSWORD}, authority=certificate / "cert.pem"
+    )
+
+
+def test_a_cluster_described_by_its_home_serves_with_tls(secure: SecureCluster, tmp_path: Path) -> None:
+    try:
+        secure.start().log_in()
+        assert json.loads((secure.home / "server.json").read_text())["url"].startswith("https://")
+        assert secure.get("/healthz").status == 200
+        assert "max-age" in secure.get("/api/v2/info").headers.get("strict-transport-security", "")
+
+        # Nothing else is spoken there.
+        with pytest.raises((OSError, http.client.HTTPException)):
+            plain = http.client.HTTPConnection("127.0.0.1", secure.address[1], timeout=10)
+            plain.request("GET", "/healthz")
+            plain.getresponse()
+        with pytest.raises(ssl.SSLError), socket.create_connection(secure.address) as raw:
+            ssl.create_default_context().wrap_socket(raw, server_hostname="localhost")
+
+        # Tasks and people are told the address that the file names.
+        secure.run(job("told", "echo $PAI_REST_SERVER_URI"))
+        assert secure.log_of("told").decode() == EXTERNAL + "\n"
+        logs = secure.path("told", "/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs")
+        [first, *_] = secure.get(logs).json()["locations"]
+        assert unquote(first["uri"]).startswith("/log-manager/pai.example.com:8443/")
+        assert secure.get(first["uri"], token=None).status == 200
+        old = secure.get("/api/v1/user/admin/jobs/told").json()
+        assert json.dumps(old).count(f"{EXTERNAL}/") >= 1
+
+        # The administrator's own commands find their way.
+        users = [sys.executable, "-m", "paicluster", "user", "list", "-o", "json", "--home", str(secure.home)]
+        told = subprocess.run(users, capture_output=True, text=True, check=True)
+        assert [user["username"] for user in json.loads(told.stdout)] == ["admin"]
+
+        # And the client, that trusts this certificate.
+        pai = [str(Path(sys.executable).with_name("pai"))]
+        variables = {**os.environ, "HOME": str(tmp_path), "PAI_HOME": str(tmp_path)}
+        where = f"https://localhost:{secure.address[1]}"
+        join = [*pai, "add-cluster", "-a", "team", "--pai-uri", where, "--user", "admin", "--token"]
+        refused = subprocess.run([*join, secure.token], env=variables, capture_output=True, text=True)
+        assert refused.returncode != 0 and "ertificate" in refused.stderr
+        trusted = [*join, secure.token, "--ca", str(secure.authority)]
+        subprocess.run(trusted, env=variables, capture_output=True, text=True, check=True)
+        sub = [*pai, "sub", "-a", "team", "--follow", "--no-sources", "--", "echo", "hello from afar"]
+        ran = subprocess.run(sub, env=variables, capture_output=True, text=True, cwd=tmp_path)
+        assert ran.returncode == 0 and "hello from afar" in ran.stdout, (ran.stdout, ran.stderr)
+    finally:
+        secure.close()
+
+
+def test_options_win_over_the_file(new_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+    text = f"""
+home: {tmp_path}/elsewhere
+listen: {{port: 1, external-url: "http://other.example.com"}}
+engine: {{type: process, cpus: 3, memory-mb: 4096, gpus: 2}}
+virtual-clusters: {{lab: {{gpus: 1, cpus: 1, memory-mb: 1024}}}}
+"""
+    file = tmp_path / "any-name.yaml"
+    file.write_text(text)
+    cluster = new_cluster(options=("--embedded", "--config", str(file), "--cpus", "5", "--external-url"))
+    cluster.start("http://pai.example.com/")
+    found = cluster.get("/api/v2/virtual-clusters").json()
+    total = {name: share["resourcesTotal"] for name, share in found.items()}
+    assert total["lab"]["gpu"] == 1
+    assert total["default"]["cpu"] + total["lab"]["cpu"] == 5
+    assert total["default"]["gpu"] == 1
+    cluster.run(job("told", "echo $PAI_REST_SERVER_URI"))
+    assert cluster.log_of("told") == b"http://pai.example.com\n"
+    assert not (tmp_path / "elsewhere").exists(), "--home wins too"
+
+
+def test_a_file_alone_is_enough(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("home: state\nlisten: {port: 0}\ndatabase: elsewhere.db\n")
+
+    class FromFile(Cluster):
+        def spawn(self, *more: str) -> subprocess.Popen[bytes]:
+            command = [*self.program, "serve", "--config", str(file), "--embedded"]
+            with self.log.open("ab") as log:
+                self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            return self.process
+
+    cluster = FromFile(tmp_path / "state")
+    try:
+        cluster.start()
+        assert cluster.run(job("here", "true"))["state"] == "SUCCEEDED"
+        assert (tmp_path / "elsewhere.db").stat().st_mode & 0o077 == 0
+        assert not (tmp_path / "state" / "cluster.db").exists()
+    finally:
+        cluster.close()
