@@ -217,6 +217,30 @@ def test_a_user_without_an_account_is_told_what_is_to_be_done_and_runs_when_it_i
         assert cluster.wait_over("nobody")["state"] == "SUCCEEDED"
 
 
+def test_the_file_names_other_accounts(accounts: dict[str, pwd.struct_passwd]) -> None:
+    with open_folder() as folder:
+        home = folder / "home"
+        add_people(home, "erin", "frank", "daemon")
+        (home / "cluster.yaml").write_text(
+            f"accounts: {{erin: {ALICE}, frank: '54321:54322'}}\n"
+            "engine: {type: process, cpus: 4, memory-mb: 4096, limits: off}\n"
+        )
+        made = CrewCluster(home, ())
+        try:
+            made.start().as_user("erin")
+            assert said(made, "mapped", "id -un", "echo $USER") == f"{ALICE}\n{ALICE}\n"
+            made.as_user("frank")
+            told = said(made, "numbers", "id -u; id -g; id -G", "echo $USER; [ $HOME = $PAI_WORK_DIR ]")
+            assert told == "54321\n54322\n54322\nfrank\n"
+            # Of that name there is an account, but it is the system's.
+            made.as_user("daemon")
+            made.accept(job("as-daemon", "true"))
+            events = eventually(lambda: made.events("as-daemon"), "the refusal")
+            assert "belongs to the system" in events[0]["message"]
+        finally:
+            made.close()
+
+
 _AS_SOMEBODY = """
 import os, sys
 from paicluster.cli import main
