@@ -28,6 +28,10 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.task import hdfs
 
         return hdfs.main(argv[1:])
+    if len(argv) == 2 and argv[0] == "code":
+        from pairuntime.task import code
+
+        return code.main(argv[1:])
     if len(argv) > 1 and argv[0] == "packages":
         from pairuntime.task import packages
 

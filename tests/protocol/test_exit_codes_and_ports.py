@@ -112,10 +112,11 @@ def test_a_gpu_that_reports_memory_errors_explains_a_failure():
 
 def test_a_log_made_to_be_slow_to_search_is_not():
     lines = b"tensorflow tensorflow ResourceExhaustedError " * 200_000
-    begun = time.perf_counter()
+    # Of this thread alone: a machine that is busy with other things is no reason to fail.
+    begun = time.thread_time()
     assert match_exit(1, lines).code == 255
     assert match_exit(1, lines.replace(b"Resource", b"\nResource")).code == 255
-    assert time.perf_counter() - begun < 10
+    assert time.thread_time() - begun < 10
 
 
 @given(st.binary(max_size=300), st.integers(-300, 300))

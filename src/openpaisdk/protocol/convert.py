@@ -20,6 +20,12 @@ _DIRECTORIES = (
 )
 
 
+_FETCH_CODE = (
+    "if command -v pai-runtime >/dev/null 2>&1; then "
+    'pai_code=$(pai-runtime code "$PAI_CODE_DIR"); eval "$pai_code"; fi'
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Conversion:
     """A version 1 job in version 2: as plain data, as a typed job, and what changed on the way."""
@@ -181,6 +187,9 @@ def _exports(job: JobV1, paths: dict[str, str]) -> list[str]:
         for name, _, variable in _DIRECTORIES
         if paths[name]
     ]
+    if paths["codeDir"]:
+        # Only our own clusters have this; on others the runtime of the cluster does it.
+        lines.append(_FETCH_CODE)
     for name, value in job.job_envs.items():
         if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             lines.append(f"export {name}={_single_quoted(as_text(value))}")

@@ -16,6 +16,10 @@ from paicluster.store.rows import JobRow, TaskRow
 
 # The name by which a job says that it wants no image.
 NO_IMAGE = "host"
+CODE_BESIDE_WORK = (
+    "The code does not lie in /pai/code, which tasks without containers cannot have each for itself: "
+    "PAI_CODE_DIR says where it is, and a copy is in the working folder."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,10 @@ class LaunchSettings:
     unseal: Callable[[bytes, str], bytes]
     # The token a job's current attempt carries.
     job_token: Callable[[JobRow], str]
+
+
+def wants_image(job: Job) -> bool:
+    return any(_image(role) for role in job.task_roles)
 
 
 def remarks_on(record: Record) -> list[str]:

@@ -14,7 +14,13 @@ from openpaisdk.errors import PaiError
 from openpaisdk.protocol import read_job
 from paicluster.controller import exits, steps
 from paicluster.controller.changes import Changes, Event
-from paicluster.controller.launching import LaunchSettings, gang_of, remarks_on
+from paicluster.controller.launching import (
+    CODE_BESIDE_WORK,
+    LaunchSettings,
+    gang_of,
+    remarks_on,
+    wants_image,
+)
 from paicluster.controller.ledger import Ledger
 from paicluster.controller.queue import Queue, judge
 from paicluster.controller.record import ATTEMPT_COMPLETED, COMPLETED, PENDING, PREPARING, RUNNING, Record
@@ -408,9 +414,13 @@ class Controller:
         engine = self._engines.engine_of(record.job, record.row.vc)
         for remark in self._engines.remarks(engine):
             changes.events.append(Event(record.row.id, remark.type, remark.reason, remark.message))
+        on_the_host = not wants_image(record.job)
         if not isinstance(self._engines.get(engine), RunsImages):
+            on_the_host = True
             for message in remarks_on(record):
                 changes.events.append(Event(record.row.id, "Warning", "ImageNotUsed", message))
+        if on_the_host and record.row.generation == "v1" and record.job.prerequisite("script", "default"):
+            changes.events.append(Event(record.row.id, "Normal", "CodeBesideWork", CODE_BESIDE_WORK))
 
     def _say_waiting(self, job_id: int, reason: str, changes: Changes) -> None:
         if self._reasons.get(job_id) != reason:

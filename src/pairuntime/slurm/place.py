@@ -127,7 +127,10 @@ def settle(folder: "str", place: "dict[str, object]", known: "dict[str, str]") -
     if spec.get("keep"):
         # By the Python that runs us: the server cannot know where it is here.
         spec["keep"]["argv"][0] = sys.executable
-    spec["env"] = {name: fill(value, known) for name, value in spec["env"].items()}
+    # What Slurm tells its jobs is for the task too.
+    environment = {name: value for name, value in os.environ.items() if name.startswith("SLURM")}
+    environment.update((name, fill(value, known)) for name, value in spec["env"].items())
+    spec["env"] = environment
     write(path, json.dumps(spec))
     numbers = [int(word) for word in str(place["gpus"]).split(",") if word.isdigit()]
     told = dict(place, gpus=numbers, job=os.environ.get("SLURM_JOB_ID", ""))

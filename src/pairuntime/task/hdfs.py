@@ -227,16 +227,16 @@ def _get(flags: "list[str]", paths: "list[str]") -> "int":
         name = os.path.join(target, posixpath.basename(where)) if os.path.isdir(target) else target
         if "-f" not in flags and os.path.exists(name):
             raise Mistake("`%s': File exists" % name)
-        _get_one(storage, where, status, name)
+        get_one(storage, where, status, name)
     return 0
 
 
-def _get_one(storage: "Storage", where: "str", status: "dict[str, Any]", name: "str") -> "None":
+def get_one(storage: "Storage", where: "str", status: "dict[str, Any]", name: "str") -> "None":
     if status["type"] == "DIRECTORY":
         os.makedirs(name, exist_ok=True)
         for entry in storage.entries(where):
             suffix = entry["pathSuffix"]
-            _get_one(storage, posixpath.join(where, suffix), entry, os.path.join(name, suffix))
+            get_one(storage, posixpath.join(where, suffix), entry, os.path.join(name, suffix))
         return
     # Aside first: a file of that name is a whole one.
     aside = name + "._COPYING_"
