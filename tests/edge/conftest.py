@@ -19,13 +19,18 @@ from paicluster.store import Store, users
 MACHINE = ("--cpus", "64", "--memory-mb", "65536", "--gpus", "4", "--allow-shared-account")
 
 
-def add_people(home: Path, names: tuple[str, ...] = PEOPLE, password: str = PASSWORD) -> None:
+def add_people(
+    home: Path,
+    names: tuple[str, ...] = PEOPLE,
+    password: str = PASSWORD,
+    admins: tuple[str, ...] = ("admin",),
+) -> None:
     """Users in a home nobody has started yet."""
     home.mkdir(parents=True, exist_ok=True)
     store = Store.open(home / "cluster.db")
     hashed = hash_password(password)
     for who in names:
-        admin = who == "admin"
+        admin = who in admins
         store.write_sync(lambda conn, w=who, a=admin: users.add_user(conn, w, hashed, created_ms=0, admin=a))
     store.close()
 

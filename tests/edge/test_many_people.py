@@ -1,0 +1,133 @@
+"""A minute of two hundred people who never pause, and a thousand who follow one log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import MACHINE, add_people
+from served import Cluster, job
+from team import TeamCluster
+
+from paicluster.auth.tokens import Tokens
+from paicluster.store import Store
+
+NewTeam = Callable[..., TeamCluster]
+PEOPLE = 200
+SECONDS = 60
+FOLLOWERS = 1000
+
+
+def tokens_of(home: Path, names: tuple[str, ...]) -> dict[str, str]:
+    """A session for each, without so many slow logins."""
+    store = Store.open(home / "cluster.db")
+    tokens = Tokens.open(store, home / "keys")
+
+    async def issue() -> dict[str, str]:
+        return {name: await tokens.issue(name, "session") for name in names}
+
+    found = asyncio.run(issue())
+    store.close()
+    return found
+
+
+@pytest.mark.slow
+def test_two_hundred_people_for_a_minute_without_an_error(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    names = tuple(f"admin{n}" for n in range(PEOPLE))
+    # Administrators, because only they see pods.
+    add_people(home, names, admins=names)
+    tokens = tokens_of(home, names)
+    # Hardly any room: it is the answers that are measured here, not what the jobs do.
+    cluster = Cluster(home, ("--cpus", "2", *MACHINE[2:]))
+    cluster.start()
+    try:
+        crowd = Path(__file__).with_name("crowd.py")
+        people = "".join(f"{name} {token}\n" for name, token in tokens.items())
+        ran = subprocess.run(
+            [sys.executable, str(crowd), *map(str, cluster.address), str(SECONDS)],
+            input=people,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS + 60,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr[-2000:]
+        said = json.loads(ran.stdout)
+        print(json.dumps(said))
+        assert said["errors"] == []
+        assert set(said["answers"]) == {"list 200", "pods 200", "submit 202"}
+        assert said["answers"]["submit 202"] > PEOPLE
+        assert max(said["slowest"].values()) < 10
+        log = cluster.log.read_text()
+        assert "Traceback" not in log
+        assert "stuck" not in log
+    finally:
+        cluster.kill()
+        for pid in cluster.processes():
+            os.kill(pid, 9)
+
+
+@pytest.mark.slow
+def test_a_thousand_follow_one_log_and_memory_stays_flat(new_team: NewTeam, tmp_path: Path) -> None:
+    cluster = new_team()
+    assert cluster.process is not None
+    pid = cluster.process.pid
+    name, go = "followed", tmp_path / "go"
+    cluster.accept(job(name, f"until [ -e {go} ]; do sleep 0.1; done; seq 20000"))
+    cluster.wait_state(name, "RUNNING")
+    head = f"GET {cluster.path(name, '/follow')} HTTP/1.1\r\nHost: x\r\n"
+    head += f"Authorization: Bearer {cluster.token}\r\nConnection: close\r\n\r\n"
+
+    writers = []
+
+    async def follow() -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection(*cluster.address)
+        # Whose writer is forgotten, his connection is closed.
+        writers.append(writer)
+        writer.write(head.encode())
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        await reader.readuntil(b'"state":"RUNNING"')
+        return reader
+
+    async def to_the_end(reader: asyncio.StreamReader) -> int:
+        """The last line and the end; how much it was in all."""
+        rest = b""
+        size = 0
+        while part := await reader.read(1 << 16):
+            size += len(part)
+            rest = (rest + part)[-2000:]
+        assert b"\n20000\n" in rest
+        assert b'"kind":"end"' in rest
+        return size
+
+    async def all_of_them() -> tuple[int, int, int]:
+        before = pss_kb(pid)
+        readers = [await follow() for _ in range(FOLLOWERS)]
+        idle = pss_kb(pid)
+        began = time.monotonic()
+        await asyncio.to_thread(cluster.get, "/api/v2/jobs?limit=1")
+        assert time.monotonic() - began < 2
+        go.touch()
+        sizes = await asyncio.gather(*map(to_the_end, readers))
+        assert min(sizes) > 108_000
+        return before, idle, pss_kb(pid)
+
+    before, idle, after = asyncio.run(asyncio.wait_for(all_of_them(), 120))
+    print(f"{before} kB, {idle} kB with {FOLLOWERS} followers, {after} kB after all of them read to the end")
+    assert (idle - before) / FOLLOWERS < 60
+    assert after < before + 60 * FOLLOWERS
+
+
+def pss_kb(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1])
+    raise AssertionError("no Pss")
