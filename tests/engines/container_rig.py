@@ -17,6 +17,7 @@ from typing import Any
 from driving import running_with
 from small_images import NO_SHELL, PLAIN, WITH_BASH, bring
 
+from paicluster.engines.container import finding
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.interface import Mount, Node, TaskLaunch
 from paicluster.engines.process import cgroups
@@ -38,8 +39,10 @@ class ContainerRig:
         self._before = {name: os.environ.get(name) for name in environment or {}}
         os.environ.update(environment or {})
         self._elsewhere: list[subprocess.Popen[str]] = []
+        if kind == "podman" and os.geteuid() != 0:
+            finding.prefer_overlay()  # before the images come: it chooses once
         for image in (PLAIN, WITH_BASH, NO_SHELL):
-            bring([kind], image)
+            bring(kind, os.environ.get("DOCKER_HOST", ""), image)
         # What was found out about this machine need not be found out by each test.
         self._found = Path(tempfile.gettempdir()) / f"pai-test-{kind}-{os.getuid()}.json"
         (self.home / "containers").mkdir(parents=True)

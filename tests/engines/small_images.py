@@ -11,6 +11,7 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from outside import debian
@@ -74,10 +75,7 @@ def _fill(root: Path, programs: Sequence[str] | None) -> None:
 
 def bring(program: Sequence[str], image: str, changes: Sequence[str] = ()) -> None:
     """Have the image in the store of that podman or docker."""
-    if (
-        subprocess.run([*program, "image", "inspect", image], capture_output=True, check=False).returncode
-        == 0
-    ):
+    if subprocess.run([program, "image", "inspect", name], capture_output=True, check=False).returncode == 0:
         return
     words = [word for change in (_PATH, *changes) for word in ("--change", change)]
-    subprocess.run([*program, "import", *words, str(tar_of(image)), image], capture_output=True, check=True)
+    subprocess.run([program, "import", *words, str(tar_of(image)), name], capture_output=True, check=True)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import ordinary
 import pytest
 from driving import missing
 
-_ROOM = Path(__file__).parent
-# Nobody's account, so that no limit counts anybody else's processes.
-_UID = 54321
+# Of the contract, what an engine without images, and where limits can or cannot be had, steps aside for.
+_NOT_FOR_PROCESSES = (
+    "without_python_or_bash",
+    "over_memory",
+    "limits_cannot_be_had",
+)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def delegated() -> Iterator[list[Path]]:
     for group in groups:
         group.mkdir()
         for path in (group, *group.iterdir()):
-            os.chown(path, _UID, _UID)
+            os.chown(path, ordinary.UID, ordinary.UID)
     yield groups
     for group in groups:
         deadline = time.monotonic() + 5
@@ -52,62 +52,13 @@ def _mounted(kind: str, option: str = "") -> Path:
     raise AssertionError
 
 
-def _hidden() -> dict[Path, set[Path]]:
-    """What the ordinary user needs and cannot reach, by the folder that bars the way."""
-    needed = {_ROOM.parent.parent, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
-    barred: dict[Path, set[Path]] = {}
-    for path in needed:
-        for folder in reversed(path.parents):
-            if not folder.stat().st_mode & 0o001:
-                barred.setdefault(folder, set()).add(path)
-                break
-    return barred
-
-
-def _script(scratch: Path, groups: list[Path], command: list[str]) -> str:
-    """In mounts of its own: opens the barred ways, joins the cgroups, becomes the ordinary user."""
-    lines = ["set -e", *(f"echo $$ > {group}/cgroup.procs" for group in groups)]
-    for number, (folder, paths) in enumerate(_hidden().items()):
-        asides = {path: scratch / f"aside-{number}-{n}" for n, path in enumerate(sorted(paths))}
-        for path, aside in asides.items():
-            lines += [f"mkdir -p {aside}", f"mount --bind {shlex.quote(str(path))} {aside}"]
-        lines.append(f"mount -t tmpfs -o mode=755 tmpfs {shlex.quote(str(folder))}")
-        for path, aside in asides.items():
-            where = shlex.quote(str(path))
-            lines += [f"mkdir -p {where}", f"mount --bind {aside} {where}"]
-    lines.append(f"exec setpriv --reuid {_UID} --regid {_UID} --clear-groups -- {shlex.join(command)}")
-    return "\n".join(lines)
-
-
 @pytest.mark.slow
 def test_the_process_engine_keeps_its_contract_for_an_ordinary_user(delegated: list[Path]) -> None:
-    scratch = Path("/tmp") / f"pai-ordinary-{os.getpid()}"
-    home = scratch / "home"
-    home.mkdir(parents=True)
-    scratch.chmod(0o755)
-    os.chown(home, _UID, _UID)
-    modules = ("test_process_engine_contract.py", "test_process_engine_bad_days.py")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={home / 'tmp'}"]
     # A small disk takes a mount, and that takes root. Everything else must be there: a skip is no pass.
-    command += ["-k", "not full_disk", "-rs", *(str(_ROOM / name) for name in modules)]
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "USER": "ordinary",
-        "CI": "true",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    try:
-        ran = subprocess.run(
-            ["unshare", "--mount", "bash", "-c", _script(scratch, delegated, command)],
-            env=environment,
-            cwd=_ROOM.parent.parent,
-            capture_output=True,
-            text=True,
-            timeout=400,
-        )
-        assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
-        assert " passed" in ran.stdout
-        assert "skipped" not in ran.stdout
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    said = ordinary.run(
+        ("test_process_engine_contract.py", "test_process_engine_bad_days.py"),
+        words=["-k", f"not full_disk and not ({' or '.join(_NOT_FOR_PROCESSES)})", "-rs"],
+        groups=delegated,
+    )
+    assert " passed" in said
+    assert "skipped" not in said, said[-3000:]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from container_rig import ContainerRig
 from contract import EngineContract
+
 from outside import debian
 
 pytestmark = pytest.mark.service

@@ -128,7 +128,7 @@ async def _try_docker(client: Client) -> Client | NoClient:
 
 async def _try_podman(client: Client, scratch: Path) -> Client | NoClient:
     if os.geteuid() != 0:
-        _prefer_overlay()
+        prefer_overlay()
     answer = await client.call("info", "--format", "json", patience_s=_PROBE_S)
     try:
         host = json.loads(answer.out)["host"]
@@ -219,7 +219,7 @@ def _small_root(root: Path) -> Path | None:
     return root
 
 
-def _prefer_overlay() -> None:
+def prefer_overlay() -> None:
     """An ordinary user's podman may copy every image whole, seconds a container. Chosen once, at first."""
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "containers/storage"
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "containers/storage.conf"

@@ -1,0 +1,102 @@
+"""Runs test modules of this room without root's rights, as an account that nobody has."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOM = Path(__file__).parent
+# Nobody's account, so that no limit counts anybody else's processes.
+UID = 54321
+_NAME = "pai-ordinary"
+
+
+def _hidden() -> dict[Path, set[Path]]:
+    """What the ordinary user needs and cannot reach, by the folder that bars the way."""
+    needed = {ROOM.parent.parent, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
+    barred: dict[Path, set[Path]] = {}
+    for path in needed:
+        for folder in reversed(path.parents):
+            if not folder.stat().st_mode & 0o001:
+                barred.setdefault(folder, set()).add(path)
+                break
+    return barred
+
+
+def _script(scratch: Path, groups: Sequence[Path], command: list[str]) -> str:
+    """In mounts of its own: opens the barred ways, joins the cgroups, becomes the ordinary user."""
+    lines = ["set -e", *(f"echo $$ > {group}/cgroup.procs" for group in groups)]
+    for name in ("passwd", "group", "subuid", "subgid"):
+        if (scratch / name).exists():
+            lines.append(f"mount --bind {scratch / name} /etc/{name}")
+    for number, (folder, paths) in enumerate(_hidden().items()):
+        asides = {path: scratch / f"aside-{number}-{n}" for n, path in enumerate(sorted(paths))}
+        for path, aside in asides.items():
+            lines += [f"mkdir -p {aside}", f"mount --bind {shlex.quote(str(path))} {aside}"]
+        lines.append(f"mount -t tmpfs -o mode=755 tmpfs {shlex.quote(str(folder))}")
+        for path, aside in asides.items():
+            where = shlex.quote(str(path))
+            lines += [f"mkdir -p {where}", f"mount --bind {aside} {where}"]
+    lines.append(f"exec setpriv --reuid {UID} --regid {UID} --clear-groups -- {shlex.join(command)}")
+    return "\n".join(lines)
+
+
+def run(modules: Sequence[str], *, words: Sequence[str] = (), groups: Sequence[Path] = ()) -> str:
+    """Run these modules of the room's tests; what pytest said. Everything must be there: a skip is told.
+
+    The account is known and may have others below it, as one that a machine's administrator made.
+    """
+    scratch = Path("/tmp") / f"pai-ordinary-{os.getpid()}"
+    home = scratch / "home"
+    runtime = scratch / "run"
+    for folder in (home, runtime):
+        folder.mkdir(parents=True)
+        os.chown(folder, UID, UID)
+        folder.chmod(0o700)
+    scratch.chmod(0o755)
+    _describe_account(scratch, home)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={home / 'tmp'}"]
+    command += [*words, *(str(ROOM / name) for name in modules)]
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "USER": _NAME,
+        "XDG_RUNTIME_DIR": str(runtime),
+        "TMPDIR": str(home),
+        "CI": "true",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    try:
+        ran = subprocess.run(
+            ["unshare", "--mount", "bash", "-c", _script(scratch, groups, command)],
+            env=environment,
+            cwd=ROOM.parent.parent,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
+        return ran.stdout
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _describe_account(scratch: Path, home: Path) -> None:
+    """Seen only by what runs there; the machine's own files stay as they are."""
+    lines = {
+        "passwd": f"{_NAME}:x:{UID}:{UID}::{home}:/bin/sh\n",
+        "group": f"{_NAME}:x:{UID}:\n",
+        "subuid": f"{_NAME}:2000000:65536\n",
+        "subgid": f"{_NAME}:2000000:65536\n",
+    }
+    for name, line in lines.items():
+        real = Path("/etc") / name
+        if not real.exists() and name.startswith("sub"):
+            continue
+        (scratch / name).write_text(real.read_text() + line)

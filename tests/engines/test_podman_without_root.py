@@ -1,0 +1,26 @@
+"""The container engine keeps the contract by an ordinary user's podman."""
+
+from __future__ import annotations
+
+import os
+
+import ordinary
+import pytest
+from driving import missing
+
+from outside import debian
+
+pytestmark = [pytest.mark.service, pytest.mark.slow]
+
+
+def test_the_container_engine_keeps_its_contract_for_an_ordinary_user() -> None:
+    if os.geteuid() != 0:
+        missing("root, who can become somebody else")
+    debian(
+        ["podman", "runc", "slirp4netns", "uidmap", "busybox-static"],
+        commands=["podman", "runc", "newuidmap", "busybox"],
+    )
+    # The only thing an ordinary user's podman cannot do on cgroup v1 is to limit memory.
+    said = ordinary.run(["test_container_engine_contract.py"], words=["-x", "-rs"])
+    assert " passed" in said
+    assert "1 skipped" in said, said[-3000:]
