@@ -164,6 +164,8 @@ def _landing(
 
 def _walk_if_there(backend: Backend, path: str) -> Iterator[Folder]:
     """The other tree; nothing when there is none yet."""
+    if backend.is_local and backend.status(path) is None:
+        return
     folders = backend.walk(path)
     try:
         first = next(folders, None)

@@ -34,13 +34,16 @@ class Lines:
         self._mine = threading.local()
         self._all: list[Transport] = []
 
-    def transport(self) -> Transport:
-        """This thread's way to the storage's own address."""
-        found: Transport | None = getattr(self._mine, "transport", None)
+    def transport(self, *, reading: bool = False) -> Transport:
+        """This thread's way to the storage's own address.
+
+        What is read may be written to the same storage at the same time, so reading has a way of its own.
+        """
+        name = "reading" if reading else "asking"
+        found: Transport | None = getattr(self._mine, name, None)
         if found is None:
-            found = self._mine.transport = Transport(
-                self.alias, self.endpoint, self._renewed if self._renew else None
-            )
+            found = Transport(self.alias, self.endpoint, self._renewed if self._renew else None)
+            setattr(self._mine, name, found)
             with self._lock:
                 self._all.append(found)
         found.endpoint = self.endpoint

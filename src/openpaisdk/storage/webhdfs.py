@@ -210,7 +210,7 @@ class WebHdfs(Backend):
     def _call(
         self, method: str, path: str, op: str, *, body: bytes | None = None, **values: object
     ) -> Answer:
-        transport = self.lines.transport()
+        transport = self.lines.transport(reading=op == "OPEN")
         asked: dict[str, object] = {"op": op, **values}
         if self.user and not transport.endpoint.token:
             asked["user.name"] = self.user

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 VERSION = 1
 _CHUNK = 1 << 20
+_SMALL = 1 << 18
 _BYTES = "application/octet-stream"
 _BASE = "/api/v2/transfer"
 
@@ -37,6 +38,7 @@ class Transfers:
     """What is kept of the transfers of one storage."""
 
     def __init__(self, storage: Storage):
+        self.welcomed: set[Person] = set()
         self.uploads = Uploads(storage)
         self.window = Window(storage, self.uploads)
 
@@ -52,7 +54,9 @@ async def _asked(request: Request) -> tuple[Files, Transfers, Person]:
     kept = _kept.get(storage)
     if kept is None:
         kept = _kept[storage] = Transfers(storage)
-    await files.run(storage.welcome, who)
+    if who not in kept.welcomed:  # a thread for nothing costs more than a small file does
+        await files.run(storage.welcome, who)
+        kept.welcomed.add(who)
     return files, kept, who
 
 
@@ -106,26 +110,49 @@ async def read_file(request: Request) -> Response:
     """A range of a file; after its bytes comes their hash."""
     files, _, who = await _asked(request)
     query = request.query_params
-    offset = whole_number(query.get("offset"), "offset", 0)
     algorithm = query.get("hash") or hashing.XXH3
     made = hashing.maker(algorithm)()
-    opened = await files.run(files.storage.open_read, _path(request), who)
+    offset = whole_number(query.get("offset"), "offset", 0)
+    most = whole_number(query.get("length"), "length", 1 << 60)
+    opened = await files.run(_opened, files.storage, _path(request), who, offset, most)
+    if opened.whole is not None:
+        made.update(opened.whole)
+        return Response(opened.whole + made.digest(), headers=opened.headers, media_type=_BYTES)
+    return StreamingResponse(
+        _content(files, opened.fd, offset, opened.length, made), headers=opened.headers, media_type=_BYTES
+    )
+
+
+class _Opened(NamedTuple):
+    fd: int
+    length: int
+    headers: dict[str, str]
+    # A small range is read at once, and the file closed.
+    whole: bytes | None
+
+
+def _opened(storage: Storage, path: str, who: Person, offset: int, most: int) -> _Opened:
+    opened = storage.open_read(path, who)
+    fd = opened.fd
     try:
-        size = opened.entry.size
-        length = min(whole_number(query.get("length"), "length", size), max(0, size - offset))
-        status = os.fstat(opened.fd)
+        status = os.fstat(fd)
+        length = min(most, max(0, status.st_size - offset))
         headers = {
             "content-length": str(length + hashing.SIZE),
-            "x-pai-size": str(size),
+            "x-pai-size": str(status.st_size),
             "x-pai-mtime": str(status.st_mtime_ns),
-            "x-pai-mode": f"{opened.entry.record.mode:o}",
+            "x-pai-mode": f"{opened.entry.record.mode & 0o777:o}",
         }
+        if length > _SMALL:
+            return _Opened(fd, length, headers, None)
+        whole = os.pread(fd, length, offset)
     except BaseException:
-        os.close(opened.fd)
+        os.close(fd)
         raise
-    return StreamingResponse(
-        _content(files, opened.fd, offset, length, made), headers=headers, media_type=_BYTES
-    )
+    os.close(fd)
+    if len(whole) != length:
+        raise PaiError(f"{path} changed while it was read.", code="ChangedFileError", status=409)
+    return _Opened(-1, length, headers, whole)
 
 
 async def _content(

@@ -1,0 +1,397 @@
+"""``pai://`` for pandas, pyarrow, Zarr, torch and whoever else speaks fsspec. Registered by entry point."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from fsspec.caching import BaseCache, register_cache  # type: ignore[import-untyped]
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped]
+
+from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError, UsageError
+from openpaisdk.storage.address import read_place
+from openpaisdk.storage.backend import PART_BYTES, Backend, Incoming, Outgoing, key_of
+from openpaisdk.storage.storages import Opener
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any
+
+    from openpaisdk.storage.entries import Entry
+
+FRONT = "pai://"
+AHEAD = 256 << 10
+MOST_AHEAD = 8 << 20
+
+
+class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
+    """Files of clusters: ``pai://<cluster>/<storage>/<path>``.
+
+    ``http=True`` goes over HTTP also on the cluster's own machine. Listings are kept for two seconds unless
+    ``listings_expiry_time`` says otherwise.
+    """
+
+    protocol = "pai"
+    root_marker = ""
+    async_impl = False
+
+    def __init__(self, *args: Any, http: bool = False, **options: Any):
+        options.setdefault("listings_expiry_time", 2)
+        super().__init__(*args, **options)
+        self._opener = Opener(over_http=http)
+
+    def _at(self, path: str) -> tuple[Backend, str]:
+        with _as_oserror(path):
+            return self._opener.open(read_place(FRONT + self._strip_protocol(path)))
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+        path = self._strip_protocol(path)
+        found = None if options.get("refresh") else self._ls_from_cache(path)
+        if found is None:
+            found = self._listed(path)
+            self.dircache[path] = found
+        return found if detail else sorted(entry["name"] for entry in found)
+
+    def _listed(self, path: str) -> list[dict[str, Any]]:
+        if not path or "/" not in path:
+            raise FileNotFoundError(f"{FRONT}{path}: an address names a cluster and a storage.")
+        backend, there = self._at(path)
+        with _as_oserror(path):
+            found = backend.status(there)
+            if found is None:
+                raise FileNotFoundError(path)
+            if not found.is_folder:
+                return [_info(path, found)]
+            return [_info(f"{path}/{entry.name}", entry) for entry in backend.listing(there)]
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        path = self._strip_protocol(path)
+        parent = self.dircache.get(self._parent(path)) if self._parent(path) in self.dircache else None
+        for entry in parent or ():
+            if entry["name"] == path:
+                return dict(entry)
+        backend, there = self._at(path)
+        with _as_oserror(path):
+            found = backend.status(there)
+        if found is None:
+            raise FileNotFoundError(path)
+        return _info(path, found)
+
+    def modified(self, path: str) -> Any:
+        from datetime import UTC, datetime
+
+        return datetime.fromtimestamp(self.info(path)["mtime"], UTC)
+
+    def checksum(self, path: str) -> int:
+        info = self.info(path)
+        return int(key_of(info["name"], info["size"], info["mtime"]), 16)
+
+    def ukey(self, path: str) -> str:
+        info = self.info(path)
+        return key_of(info["name"], info["size"], info["mtime"])
+
+    # -- changing ------------------------------------------------------------------------------
+
+    def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
+        if self.exists(path):
+            raise FileExistsError(path)
+        self.makedirs(path)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        backend, there = self._at(path)
+        with _as_oserror(path):
+            if not exist_ok and backend.status(there) is not None:
+                raise FileExistsError(path)
+            backend.make_folder(there)
+        self.invalidate_cache(path)
+
+    def rmdir(self, path: str) -> None:
+        backend, there = self._at(path)
+        with _as_oserror(path):
+            if backend.listing(there):
+                raise OSError(39, "the folder is not empty", path)
+        self._delete(path)
+
+    def rm_file(self, path: str) -> None:
+        self._delete(path)
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        for each in [path] if isinstance(path, str) else path:
+            if not recursive and self.isdir(each):
+                raise IsADirectoryError(each)
+            self._delete(each)
+
+    def _delete(self, path: str) -> None:
+        backend, there = self._at(path)
+        with _as_oserror(path):
+            if there == "/":
+                raise UsageError("The root of a storage is never removed.")
+            if backend.status(there) is None:
+                raise FileNotFoundError(path)
+            backend.delete(there)
+        self.invalidate_cache(path)
+
+    def mv(
+        self, path1: str, path2: str, recursive: bool = False, maxdepth: Any = None, **options: Any
+    ) -> None:
+        (source, here), (target, there) = self._at(path1), self._at(path2)
+        if source is not target:
+            super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
+            return
+        with _as_oserror(path1):
+            source.rename(here, there)
+        self.invalidate_cache(path1)
+        self.invalidate_cache(path2)
+
+    def cp_file(self, path1: str, path2: str, **options: Any) -> None:
+        source, here = self._at(path1)
+        if self.isdir(path1):
+            self.makedirs(path2, exist_ok=True)
+            return
+        with _as_oserror(path1):
+            outgoing = source.open(here)
+            try:
+                self._carry(outgoing, path2)
+            finally:
+                outgoing.close()
+
+    def put_file(self, lpath: str, rpath: str, callback: Any = None, **options: Any) -> None:
+        if os.path.isdir(lpath):
+            self.makedirs(rpath, exist_ok=True)
+            return
+        from openpaisdk.storage.mounted import LocalOutgoing
+
+        with _as_oserror(lpath):
+            outgoing = LocalOutgoing(os.path.abspath(lpath), lpath)
+            try:
+                self._carry(outgoing, rpath, callback)
+            finally:
+                outgoing.close()
+
+    def get_file(
+        self, rpath: str, lpath: Any, callback: Any = None, outfile: Any = None, **options: Any
+    ) -> None:
+        if outfile is not None or not isinstance(lpath, str):
+            super().get_file(rpath, lpath, callback=callback, outfile=outfile, **options)
+            return
+        if self.isdir(rpath):
+            os.makedirs(lpath, exist_ok=True)
+            return
+        from openpaisdk.storage.mounted import Mounted
+
+        backend, there = self._at(rpath)
+        with _as_oserror(rpath):
+            outgoing = backend.open(there)
+            try:
+                target = os.path.abspath(lpath)
+                facts = (outgoing.size, outgoing.mtime_ns, outgoing.mode)
+                _carried(outgoing, Mounted().begin(target, facts, outgoing.key), callback)
+            finally:
+                outgoing.close()
+
+    def _carry(self, outgoing: Outgoing, path: str, callback: Any = None) -> None:
+        backend, there = self._at(path)
+        facts = (outgoing.size, outgoing.mtime_ns, outgoing.mode)
+        _carried(outgoing, backend.begin(there, facts, outgoing.key), callback)
+        self.invalidate_cache(path)
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        if path is None:
+            self.dircache.clear()
+            return
+        path = self._strip_protocol(path)
+        for each in (path, self._parent(path)):
+            self.dircache.pop(each, None)
+        super().invalidate_cache(path)
+
+    # -- open files ----------------------------------------------------------------------------
+
+    def _open(
+        self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True, **options: Any
+    ) -> PaiFile:
+        if mode not in ("rb", "wb", "xb", "ab"):
+            raise ValueError(f"A file of a cluster is opened with rb, wb, xb or ab, not with {mode!r}.")
+        if mode == "xb" and self.exists(path):
+            raise FileExistsError(path)
+        backend, there = self._at(path)
+        options.setdefault("cache_type", "pai")
+        return PaiFile(self, path, backend, there, mode.replace("x", "w"), autocommit=autocommit, **options)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        if (start or 0) < 0 or (end or 0) < 0:
+            found: bytes = super().cat_file(path, start, end, **options)
+            return found
+        backend, there = self._at(path)
+        with _as_oserror(path):
+            outgoing = backend.open(there)
+            try:
+                first = min(start or 0, outgoing.size)
+                last = outgoing.size if end is None else min(end, outgoing.size)
+                return b"".join(bytes(chunk) for chunk in outgoing.chunks(first, max(0, last - first)))
+            finally:
+                outgoing.close()
+
+
+class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
+    """A file being read, from any place in it, or written from its beginning: whole or not at all."""
+
+    def __init__(self, fs: PaiFileSystem, path: str, backend: Backend, there: str, mode: str, **options: Any):
+        self._backend = backend
+        self._there = there
+        self._outgoing: Outgoing | None = None
+        self._incoming: Incoming | None = None
+        self._sent = 0
+        if mode == "rb":
+            with _as_oserror(path):
+                self._outgoing = backend.open(there)
+            options["size"] = self._outgoing.size
+        super().__init__(fs, path, mode, block_size=PART_BYTES if mode != "rb" else MOST_AHEAD, **options)
+        if mode == "ab":
+            raise NotImplementedError("Nothing can be appended to a file of a cluster through fsspec.")
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        if self._outgoing is None:
+            raise ValueError("The file is closed, or open for writing.")
+        with _as_oserror(self.path):
+            chunks = list(self._outgoing.chunks(start, end - start))
+        return bytes(chunks[0]) if len(chunks) == 1 else b"".join(chunks)
+
+    def _initiate_upload(self) -> None:
+        now = time.time_ns()
+        with _as_oserror(self.path):
+            key = key_of(self._there, now, os.getpid(), id(self))
+            self._incoming = self._backend.begin(self._there, (-1, now, 0o644), key)
+
+    def _upload_chunk(self, final: bool = False) -> bool:
+        incoming = self._incoming
+        if incoming is None:
+            raise ValueError("The file is not open for writing.")
+        data = memoryview(self.buffer.getbuffer())
+        with _as_oserror(self.path):
+            for at in range(0, len(data), PART_BYTES):
+                piece = data[at : at + PART_BYTES]
+                incoming.put(self._sent, len(piece), lambda piece=piece: iter((piece,)))  # type: ignore[misc]
+                self._sent += len(piece)
+            if final and not self._sent:
+                incoming.put(0, 0, lambda: iter(()))
+        data.release()
+        if final and self.autocommit:
+            self.commit()
+        return True
+
+    def commit(self) -> None:
+        if self._incoming is not None:
+            with _as_oserror(self.path):
+                self._incoming.finish(self._sent)
+            self._incoming = None
+            self.fs.invalidate_cache(self.path)
+
+    def discard(self) -> None:
+        if self._incoming is not None:
+            self._incoming.abandon()
+            self._incoming = None
+
+    def close(self) -> None:
+        super().close()
+        if self._outgoing is not None:
+            self._outgoing.close()
+            self._outgoing = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if kind is not None and self.mode != "rb":
+            self.discard()
+            self.closed = True
+            return
+        self.close()
+
+
+class _Adaptive(BaseCache):  # type: ignore[misc]
+    """Reads what is asked for where reading jumps about, and further and further ahead where it goes on."""
+
+    name = "pai"
+
+    def __init__(self, blocksize: int, fetcher: Callable[[int, int], bytes], size: int):
+        super().__init__(blocksize, fetcher, size)
+        self._start = 0
+        self._held = b""
+        self._next = 0
+        self._ahead = 0
+
+    def _fetch(self, start: int | None, end: int | None) -> bytes:
+        first = 0 if start is None else start
+        last = self.size if end is None else min(end, self.size)
+        if first >= last:
+            return b""
+        held_end = self._start + len(self._held)
+        if self._start <= first and last <= held_end:
+            self._next = last
+            return self._held[first - self._start : last - self._start]
+        goes_on = first == self._next if first else last < AHEAD
+        self._ahead = min(max(AHEAD, self._ahead * 2), MOST_AHEAD) if goes_on else 0
+        self._next = last
+        front = self._held[first - self._start :] if self._start <= first < held_end else b""
+        got: bytes = self.fetcher(first + len(front), min(self.size, last + self._ahead))
+        data = front + got if front else got
+        self._start, self._held = first, data if self._ahead else b""
+        return data[: last - first] if self._ahead else data
+
+
+register_cache(_Adaptive, clobber=True)
+
+
+def _carried(outgoing: Outgoing, incoming: Incoming, callback: Any = None) -> None:
+    if callback is not None:
+        callback.set_size(outgoing.size)
+    try:
+        for offset, length in incoming.missing():
+            incoming.put(
+                offset,
+                length,
+                lambda offset=offset, length=length: outgoing.chunks(offset, length),  # type: ignore[misc]
+            )
+            if callback is not None:
+                callback.relative_update(length)
+        outgoing.check()
+        incoming.finish(outgoing.size)
+    finally:
+        incoming.close()
+
+
+def _info(path: str, entry: Entry) -> dict[str, Any]:
+    return {
+        "name": path.rstrip("/"),
+        "size": entry.size,
+        "type": "directory" if entry.is_folder else "file",
+        "mtime": entry.mtime_ns / 1e9,
+        "mode": entry.mode,
+        "owner": entry.owner,
+        "group": entry.group,
+    }
+
+
+class _as_oserror:  # noqa: N801 - read as a word: with _as_oserror(path)
+    """fsspec's callers look for the exceptions of the operating system."""
+
+    def __init__(self, path: str):
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if isinstance(error, NotFound) or (isinstance(error, PaiError) and error.status == 404):
+            raise FileNotFoundError(error.message) from error
+        if isinstance(error, Forbidden):
+            raise PermissionError(error.message) from error
+        if isinstance(error, Conflict):
+            raise FileExistsError(error.message) from error
+        if isinstance(error, PaiError) and not isinstance(error, UsageError):
+            raise OSError(error.message) from error

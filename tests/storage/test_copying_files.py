@@ -1,0 +1,194 @@
+"""`pai copy` and its neighbours, as a person types them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from desk import Desk, tree_of
+
+BOTH_WAYS = pytest.mark.parametrize("way", [[], ["--http"]], ids=["handed over", "over HTTP"])
+LARGE = os.urandom(3 << 20) * 7
+
+
+@BOTH_WAYS
+def test_a_large_file_goes_there_and_comes_back(desk: Desk, way: list[str]) -> None:
+    source = desk.write("big.bin", LARGE)
+    os.utime(source, ns=(10**18, 10**18 + 123456789))
+    source.chmod(0o755)
+    desk.ok("copy", *way, "big.bin", f"{desk.there}/big.bin")
+    info = desk.json("getinfo", f"{desk.there}/big.bin")
+    assert (info["size"], info["mtime"], info["permission"]) == (len(LARGE), 10**12 + 123, "755")
+    desk.ok("copy", *way, f"{desk.there}/big.bin", "back.bin")
+    back = desk.here / "back.bin"
+    assert back.read_bytes() == LARGE
+    assert back.stat().st_mtime_ns == source.stat().st_mtime_ns
+    assert back.stat().st_mode & 0o777 == 0o755
+    assert sorted(os.listdir(desk.here)) == ["back.bin", "big.bin"]
+
+
+@BOTH_WAYS
+def test_a_folder_goes_there_and_comes_back(desk: Desk, way: list[str]) -> None:
+    for i in range(40):
+        desk.write(f"data/part{i % 4}/file {i} ü.txt", f"content {i}" * i)
+    desk.write("data/large", LARGE[: 5 << 20])
+    (desk.here / "data/empty/inside").mkdir(parents=True)
+    said = desk.pai("copy", *way, "data", desk.there)
+    assert said.status == 0 and said.err.startswith("41 files, 5.0 MB, all new")
+    desk.ok("copy", *way, f"{desk.there}/data", "back")
+    assert tree_of(desk.here / "back") == tree_of(desk.here / "data")
+    assert (desk.here / "back/empty/inside").is_dir()
+
+
+def test_copy_lands_where_cp_would_put_it(desk: Desk) -> None:
+    desk.write("f", b"1")
+    desk.write("d/g", b"2")
+    desk.ok("copy", "f", f"{desk.there}/new")  # does not exist: becomes the copy
+    desk.ok("copy", "f", f"{desk.there}/made/")  # ends in a slash: receives it
+    desk.ok("makedir", f"{desk.there}/folder")
+    desk.ok("copy", "f", f"{desk.there}/folder")  # exists: receives it
+    desk.ok("copy", "d", f"{desk.there}/tree")
+    desk.ok("copy", "d", f"{desk.there}/folder")
+    desk.ok("copy", "f", "d", f"{desk.there}/several")
+    assert desk.names() == [
+        "folder/d/g",
+        "folder/f",
+        "made/f",
+        "new",
+        "several/d/g",
+        "several/f",
+        "tree/g",
+    ]
+
+
+def test_a_second_copy_sends_only_what_is_new(desk: Desk) -> None:
+    desk.write("d/old", b"old" * 100, mtime=1e9)
+    desk.write("d/changed", b"one", mtime=1e9)
+    desk.ok("copy", "d", f"{desk.there}/")
+    desk.write("d/changed", b"two", mtime=1.1e9)
+    desk.write("d/new", b"three")
+    again = desk.json("copy", "d", f"{desk.there}/")
+    assert (again["files"], again["newFiles"], again["newBytes"]) == (3, 2, 8)
+    assert desk.read("d/changed") == b"two"
+    assert desk.pai("copy", "d", f"{desk.there}/").err == "3 files, 308 B, nothing new\n"
+
+
+def test_ignore_files_are_heeded_and_what_stays_is_named(desk: Desk) -> None:
+    desk.write("p/.gitignore", "*.log\n/out/\n!keep.log\n")
+    desk.write("p/a.log", b"x" * 2048)
+    desk.write("p/keep.log")
+    desk.write("p/out/result", b"x" * 4096)
+    desk.write("p/.git/objects", b"x" * 10240)
+    desk.write("p/main.py")
+    done = desk.pai("copy", "p", f"{desk.there}/")
+    assert "skipped .git 10 kB, out 4.0 kB, a.log 2.0 kB" in done.err
+    assert desk.names("p") == ["p/.gitignore", "p/keep.log", "p/main.py"]
+    desk.write("p/.paiignore", "main.py\n")
+    desk.ok("copy", "p", f"{desk.there}/q")
+    assert desk.names("q") == ["q/.gitignore", "q/.paiignore", "q/a.log", "q/keep.log", "q/out/result"]
+    desk.ok("copy", "--no-ignore", "p", f"{desk.there}/r")
+    assert len(desk.names("r")) == 7
+
+
+def test_standard_input_and_output_are_places_too(desk: Desk) -> None:
+    desk.ok("copy", "-", f"{desk.there}/said", stdin="hello\n")
+    assert desk.ok("copy", f"{desk.there}/said", "-") == "hello\n"
+    desk.write("big", LARGE)
+    done = desk.person.sh(f"cat big | pai copy - {desk.there}/big && pai copy {desk.there}/big - | cmp - big")
+    assert done.status == 0, done
+    assert desk.pai("copy", "-", f"{desk.there}/").status == 2
+
+
+def test_files_go_from_one_place_on_the_cluster_to_another(desk: Desk) -> None:
+    desk.write("d/small", b"small")
+    desk.write("d/large", LARGE[: 3 << 20])
+    desk.ok("copy", "d", f"{desk.there}/a")
+    desk.ok("copy", f"{desk.there}/a", f"{desk.there}/b")
+    desk.ok("copy", "--http", f"{desk.there}/a", f"{desk.there}/c")
+    assert desk.names("b") == ["b/large", "b/small"]
+    assert desk.read("c/large") == LARGE[: 3 << 20]
+
+
+def test_the_users_name_and_storage_zero_are_understood(desk: Desk) -> None:
+    desk.write("f", b"1")
+    rest = desk.path.removeprefix(f"/user/{desk.user}")
+    desk.ok("copy", "f", "pai://team/0/user/${PAI_USER_NAME}" + rest + "/f")
+    assert desk.names() == ["f"]
+    name = next(each["name"] for each in desk.json("list-storages", "team") if each["selected"])
+    assert desk.ok("listdir", f"pai://team/{name}{desk.path}") == "f\n"
+
+
+def test_sync_moves_what_differs_and_deletes_only_when_told(desk: Desk) -> None:
+    desk.write("d/a", b"1")
+    desk.write("d/sub/b", b"2")
+    desk.ok("sync", "d", f"{desk.there}/d")
+    (desk.here / "d/sub/b").unlink()
+    (desk.here / "d/sub").rmdir()
+    desk.write("d/c", b"3")
+    desk.ok("sync", "d", f"{desk.there}/d")
+    assert desk.names("d") == ["d/a", "d/c", "d/sub/b"]
+    tried = desk.pai("sync", "--delete", "--dry-run", "d", f"{desk.there}/d")
+    assert tried.out == "delete  sub\n" and "Nothing was done" in tried.err
+    assert desk.names("d") == ["d/a", "d/c", "d/sub/b"]
+    desk.ok("sync", "--delete", "d", f"{desk.there}/d")
+    assert desk.names("d") == ["d/a", "d/c"]
+    desk.write("d2/a/now a folder", b"4")
+    desk.ok("sync", "--delete", "d2", f"{desk.there}/d")
+    assert desk.names("d") == ["d/a/now a folder"]
+
+
+def test_sync_brings_a_folder_back(desk: Desk) -> None:
+    desk.write("d/a", b"1")
+    desk.write("d/sub/b", b"2")
+    desk.ok("copy", "d", f"{desk.there}/d")
+    desk.write("mine/extra")
+    desk.ok("sync", "--delete", f"{desk.there}/d", "mine")
+    assert tree_of(desk.here / "mine") == {"a": b"1", "sub/b": b"2"}
+
+
+def test_listing_and_looking(desk: Desk) -> None:
+    desk.write("d/sub/b", b"x" * 2000)
+    desk.write("d/a", b"1")
+    desk.ok("copy", "d", f"{desk.there}/")
+    assert desk.ok("listdir", f"{desk.there}/d") == "a\nsub/\n"
+    assert desk.ok("list-dir", "-R", f"{desk.there}/d") == "a\nsub/\nsub/b\n"
+    long = desk.ok("listdir", "-l", "-R", "-H", f"{desk.there}/d").splitlines()
+    assert long[0].split() == ["MODE", "OWNER", "GROUP", "SIZE", "MODIFIED", "NAME"]
+    assert long[3].split()[:5] == ["-rw-r--r--", desk.user, desk.user, "2.0", "kB"]
+    assert desk.ok("listdir", "d") == "a\nsub/\n"
+    assert desk.json("getinfo", f"{desk.there}/d/a")["type"] == "file"
+    used = desk.json("disk-usage", f"{desk.there}/d")
+    assert (used["files"], used["bytes"], used["parts"][0]["name"]) == (2, 2001, "sub")
+
+
+def test_folders_are_made_and_removed(desk: Desk) -> None:
+    desk.ok("makedirs", f"{desk.there}/a/b/c", f"{desk.there}/x")
+    desk.ok("makedir", f"{desk.there}/a/b/c")
+    assert desk.ok("listdir", desk.there) == "a/\nx/\n"
+    desk.ok("delete", f"{desk.there}/a", f"{desk.there}/x")
+    assert desk.ok("listdir", desk.there) == ""
+
+
+def test_a_storage_of_this_machine_is_a_storage_like_others(desk: Desk) -> None:
+    (desk.here / "mounted").mkdir()
+    desk.write("d/f", b"1")
+    desk.ok("add-storage-cluster", "-a", "disks", "--type", "mount", "--path", str(desk.here / "mounted"))
+    try:
+        desk.ok("copy", "d", "pai://disks/0/d")
+        assert desk.ok("listdir", "pai://disks/mount/d") == "f\n"
+        desk.ok("copy", "pai://disks/0/d", f"{desk.there}/d")
+        assert desk.names() == ["d/f"]
+        desk.ok("remove", "pai://disks/0/d")
+        assert list((desk.here / "mounted").iterdir()) == []
+    finally:
+        desk.ok("delete-cluster", "disks")
+
+
+def test_a_selected_storage_is_meant_by_zero(desk: Desk) -> None:
+    name = desk.json("list-storages", "team")[0]["name"]
+    desk.ok("select-storage", "-a", "team", "--storage-name", name, "--workspace", "vision")
+    kept = desk.person.home / ".openpai/clusters.yaml"
+    assert f"storage_name: {name}" in kept.read_text() and f"/{desk.user}/vision" in kept.read_text()
+    assert "vision" in desk.ok("listdir", f"pai://team/0/{desk.user}")
+    bad = desk.pai("select-storage", "-a", "team", "--storage-name", "nope")
+    assert bad.status == 2 and "'nope'" in bad.err
