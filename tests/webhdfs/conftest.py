@@ -32,6 +32,8 @@ def _start(home: Path, *options: str) -> StorageCluster:
     running.start()
     running.tokens = {who: running.log_in(who) for who in PEOPLE}
     running.user, running.token = "alice", running.tokens["alice"]
+    for who in PEOPLE:
+        running.person(who).json("GETHOMEDIRECTORY", "/")
     return running
 
 

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Callable
 from urllib.parse import parse_qs, quote, urlsplit
 
+import pytest
 from hdfsclient import PASSWORD, StorageCluster, Web, exception
 
 
@@ -14,6 +15,7 @@ def test_a_name_alone_is_nobody(nobody: Web) -> None:
         assert exception(nobody.get("LISTSTATUS", "/user/alice", **parameters)) == (401, "SecurityException")
 
 
+@pytest.mark.slow
 def test_a_name_is_believed_where_the_administrator_says_so_but_makes_no_administrator(
     new_cluster: Callable[..., StorageCluster],
 ) -> None:
@@ -106,6 +108,7 @@ def test_an_administrator_acts_for_others_and_nobody_else_does(
     assert alice.json("GETHOMEDIRECTORY", "/", doas="alice") == {"Path": "/user/alice"}
 
 
+@pytest.mark.slow
 def test_neither_tickets_nor_tokens_reach_a_log(
     new_cluster: Callable[..., StorageCluster],
 ) -> None:

@@ -73,6 +73,7 @@ def test_the_same_address_serves_several_appends(alice: Web, folder: str, cluste
     assert alice.read(f"{folder}/file") == b"one two three"
 
 
+@pytest.mark.slow
 def test_the_address_is_the_configured_one_whatever_the_request_says(
     new_cluster: Callable[..., StorageCluster],
 ) -> None:
@@ -179,6 +180,7 @@ def test_readers_see_the_old_file_or_the_new_one(alice: Web, folder: str) -> Non
     assert seen <= set(versions)
 
 
+@pytest.mark.slow
 def test_an_upload_that_a_dead_server_left_is_gone_after_the_next_start(
     new_cluster: Callable[..., StorageCluster],
 ) -> None:
@@ -196,6 +198,7 @@ def test_an_upload_that_a_dead_server_left_is_gone_after_the_next_start(
     assert alice.read("/user/alice/file") == b"old"
 
 
+@pytest.mark.slow
 def test_a_storage_that_is_only_read_is_written_by_administrators_alone(
     new_cluster: Callable[..., StorageCluster],
 ) -> None:

@@ -1,0 +1,136 @@
+"""Hadoop's own FsShell, with a delegation token in a file, as on a secured cluster."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+import pytest
+from hdfsclient import StorageCluster, Web
+
+from outside import debian, missing
+
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+# Its jars have all of Hadoop's client.
+_PACKAGE = "pyspark==3.5.*"
+_WANTED = ("hadoop-client-", "commons-", "slf4j-", "log4j-", "jcl-over-")
+
+
+@pytest.fixture(scope="session")
+def jars() -> Path:
+    """The jars, fetched once on a machine and kept."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openpaisdk-tests"
+    folder = cache / "hadoop-client"
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "hadoop-client.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            folder.mkdir(exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=cache) as scratch:
+                _fetch(Path(scratch), folder)
+            (folder / "complete").touch()
+    return folder
+
+
+def _fetch(scratch: Path, folder: Path) -> None:
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(scratch), _PACKAGE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    archives = list(scratch.glob("pyspark-*.tar.gz"))
+    if not archives:
+        missing(f"{_PACKAGE} ({done.stderr.strip()[-300:]})")
+    with tarfile.open(archives[0]) as archive:
+        for member in archive:
+            name = Path(member.name).name
+            if name.endswith(".jar") and name.startswith(_WANTED) and member.isfile():
+                source = archive.extractfile(member)
+                assert source is not None
+                (folder / name).write_bytes(source.read())
+
+
+class FsShell:
+    def __init__(self, jars: Path, scratch: Path, cluster: StorageCluster, token: str):
+        debian(["default-jre-headless"], commands=["java"])
+        self.base = "webhdfs://{}:{}".format(*cluster.address)
+        self._scratch = scratch
+        (scratch / "conf").mkdir()
+        (scratch / "conf/core-site.xml").write_text("<configuration/>")
+        service = self.base.partition("://")[2].encode()
+        raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        # Hadoop's file of tokens: a mark, the version, one token by its service, and no secret keys.
+        whole = b"HDTS\0" + b"\1" + bytes([len(service)]) + service + raw + b"\0"
+        (scratch / "tokens").write_bytes(whole)
+        self._command = [
+            *("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+            *("-cp", f"{scratch / 'conf'}:{jars}/*", "org.apache.hadoop.fs.FsShell"),
+        ]
+
+    def __call__(self, *arguments: str, status: int = 0) -> str:
+        """Paths that begin with `:` are the storage's."""
+        given = [self.base + argument[1:] if argument[:1] == ":" else argument for argument in arguments]
+        done = subprocess.run(
+            [*self._command, *given],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=self._scratch,
+            env={**os.environ, "HADOOP_TOKEN_FILE_LOCATION": str(self._scratch / "tokens")},
+        )
+        assert done.returncode == status, (arguments, done.stdout, done.stderr)
+        return done.stdout.replace(self.base, "")
+
+
+@pytest.fixture
+def shell(jars: Path, tmp_path: Path, cluster: StorageCluster, alice: Web) -> FsShell:
+    token = alice.json("GETDELEGATIONTOKEN", "/", renewer="alice")["Token"]["urlString"]
+    return FsShell(jars, tmp_path, cluster, token)
+
+
+def test_fsshell_does_what_it_does_with_hdfs(shell: FsShell, alice: Web, folder: str, tmp_path: Path) -> None:
+    large = hashlib.shake_128(b"shell").digest(3_000_000)
+    (tmp_path / "large").write_bytes(large)
+    (tmp_path / "one").write_bytes(b"one\n")
+    (tmp_path / "two").write_bytes(b"two\n")
+    shell("-mkdir", "-p", f":{folder}/deep/er")
+    shell("-put", "one", "large", f":{folder}")
+    shell("-appendToFile", "two", f":{folder}/one")
+    assert shell("-cat", f":{folder}/one") == "one\ntwo\n"
+    shell("-get", f":{folder}/large", "back")
+    assert (tmp_path / "back").read_bytes() == large
+    shell("-cp", f":{folder}/one", f":{folder}/deep/copy")
+    shell("-mv", f":{folder}/deep/copy", f":{folder}/moved")
+    listed = shell("-ls", f":{folder}")
+    assert [line.split()[-1] for line in listed.splitlines()[1:]] == [
+        f"{folder}/{name}" for name in ("deep", "large", "moved", "one")
+    ]
+    assert "-rw-r--r--   1 alice alice    3000000" in listed
+    assert shell("-du", "-s", f":{folder}").split()[0] == str(len(large) + 16)
+    assert shell("-count", f":{folder}").split()[:3] == ["3", "3", str(len(large) + 16)]
+    checksum = alice.json("GETFILECHECKSUM", f"{folder}/one")["FileChecksum"]
+    assert shell("-checksum", f":{folder}/one").split()[1:] == [checksum["algorithm"], checksum["bytes"]]
+    shell("-test", "-d", f":{folder}/deep")
+    shell("-test", "-e", f":{folder}/none", status=1)
+    shell("-rm", f":{folder}/moved")
+    shell("-rm", "-r", f":{folder}/deep", f":{folder}/large")
+    assert alice.names(folder) == ["one"]
+
+
+def test_fsshell_is_refused_in_words(shell: FsShell) -> None:
+    done = subprocess.run(
+        [*shell._command, "-ls", f"{shell.base}/user/bob"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "HADOOP_TOKEN_FILE_LOCATION": str(shell._scratch / "tokens")},
+    )
+    assert done.returncode == 1
+    assert "Permission denied: user=alice, access=READ_EXECUTE" in done.stderr

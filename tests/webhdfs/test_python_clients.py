@@ -1,0 +1,141 @@
+"""The clients people use from Python are happy: `hdfs` with its command, and fsspec."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import fsspec
+import pytest
+from hdfs import HdfsError
+from hdfs.client import Client, TokenClient
+from hdfsclient import StorageCluster, Web
+
+DATA = hashlib.shake_128(b"clients").digest(2_500_000)
+
+
+@pytest.fixture
+def hdfs_client(cluster: StorageCluster) -> TokenClient:
+    return TokenClient(cluster.url, token=cluster.tokens["alice"], root="/user/alice")
+
+
+def test_hdfs_finds_its_way_by_the_address_of_openpais_proxy(cluster: StorageCluster, folder: str) -> None:
+    client = TokenClient(cluster.url + "/webhdfs", token=cluster.tokens["alice"])
+    client.write(f"{folder}/file", data=b"x")
+    assert client.list(folder) == ["file"]
+
+
+def test_hdfs_with_a_delegation_token(alice: Web, cluster: StorageCluster, folder: str) -> None:
+    token = alice.json("GETDELEGATIONTOKEN", "/")["Token"]["urlString"]
+    assert TokenClient(cluster.url, token=token).list(folder) == []
+
+
+def test_hdfs_uploads_and_downloads_folders(hdfs_client: Client, folder: str, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "deep/er").mkdir(parents=True)
+    (source / "large").write_bytes(DATA)
+    (source / "deep/er/ä b").write_bytes(b"small")
+    (source / "empty").write_bytes(b"")
+    hdfs_client.upload(f"{folder}/up", str(source), n_threads=2)
+    hdfs_client.download(f"{folder}/up", str(tmp_path / "back"), n_threads=2)
+    for name in ("large", "deep/er/ä b", "empty"):
+        assert (tmp_path / "back" / name).read_bytes() == (source / name).read_bytes()
+    (source / "large").write_bytes(b"new")
+    hdfs_client.upload(f"{folder}/up/large", str(source / "large"), overwrite=True)
+    with hdfs_client.read(f"{folder}/up/large") as reader:
+        assert reader.read() == b"new"
+
+
+def test_hdfs_reads_writes_and_asks(hdfs_client: Client, folder: str) -> None:
+    with hdfs_client.write(f"{folder}/file", encoding="utf-8") as writer:
+        writer.write("línea 1\n")
+        writer.write("línea 2\n")
+    hdfs_client.write(f"{folder}/file", data="línea 3\n", encoding="utf-8", append=True)
+    with hdfs_client.read(f"{folder}/file", encoding="utf-8", delimiter="\n") as reader:
+        assert list(reader) == ["línea 1", "línea 2", "línea 3", ""]
+    with hdfs_client.read(f"{folder}/file", offset=9, length=9, chunk_size=4) as reader:
+        assert b"".join(reader) == "línea 2\n".encode()
+    assert hdfs_client.status(f"{folder}/file")["length"] == 27
+    assert hdfs_client.content(folder)["fileCount"] == 1
+    assert hdfs_client.checksum(f"{folder}/file")["algorithm"].startswith("MD5-of-")
+    hdfs_client.makedirs(f"{folder}/a/b", permission="700")
+    hdfs_client.rename(f"{folder}/file", f"{folder}/a/b/moved")
+    assert [names for _, _, names in hdfs_client.walk(folder)] == [[], [], ["moved"]]
+    hdfs_client.set_permission(f"{folder}/a/b/moved", "600")
+    hdfs_client.set_times(f"{folder}/a/b/moved", modification_time=1_500_000_000_000)
+    hdfs_client.set_replication(f"{folder}/a/b/moved", 2)
+    assert hdfs_client.acl_status(folder)["owner"] == "alice"
+    with pytest.raises(HdfsError, match="non empty"):
+        hdfs_client.delete(f"{folder}/a")
+    assert hdfs_client.delete(f"{folder}/a", recursive=True, skip_trash=True)
+    assert not hdfs_client.delete(f"{folder}/a", recursive=True)
+    with pytest.raises(HdfsError, match="File does not exist"):
+        hdfs_client.status(f"{folder}/none")
+    with pytest.raises(HdfsError, match="already exists"):
+        hdfs_client.write(f"{folder}/twice", data=b"")
+        hdfs_client.write(f"{folder}/twice", data=b"")
+
+
+def test_hdfscli_is_a_command(cluster: StorageCluster, folder: str, tmp_path: Path) -> None:
+    config = tmp_path / "hdfscli.cfg"
+    config.write_text(
+        f"[global]\ndefault.alias = pai\n[pai.alias]\nclient = TokenClient\nurl = {cluster.url}\n"
+        f"token = {cluster.tokens['alice']}\nroot = /user/alice\n"
+    )
+    (tmp_path / "file").write_bytes(DATA)
+
+    def hdfscli(*arguments: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "hdfs", *arguments, "--alias=pai"],
+            env={"HDFSCLI_CONFIG": str(config), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stderr
+
+    hdfscli("upload", "file", f"{folder}/file")
+    hdfscli("download", f"{folder}/file", "back")
+    assert (tmp_path / "back").read_bytes() == DATA
+
+
+@pytest.fixture
+def files(cluster: StorageCluster) -> fsspec.AbstractFileSystem:
+    host, port = cluster.address
+    return fsspec.filesystem(
+        "webhdfs", host=host, port=port, token=cluster.tokens["alice"], skip_instance_cache=True
+    )
+
+
+def test_fsspec_reads_writes_and_asks(files: fsspec.AbstractFileSystem, folder: str) -> None:
+    with files.open(f"{folder}/large", "wb", block_size=1 << 20) as file:
+        for i in range(0, len(DATA), 300_000):
+            file.write(DATA[i : i + 300_000])
+    assert files.cat_file(f"{folder}/large") == DATA
+    assert files.cat_file(f"{folder}/large", start=10, end=20) == DATA[10:20]
+    with files.open(f"{folder}/large", "rb") as file:
+        file.seek(2_000_000)
+        assert file.read(10) == DATA[2_000_000:2_000_010]
+    assert files.size(f"{folder}/large") == len(DATA)
+    files.pipe_file(f"{folder}/small", b"small")
+    assert sorted(name.rsplit("/", 1)[1] for name in files.ls(folder, detail=False)) == ["large", "small"]
+    files.mkdir(f"{folder}/sub")
+    files.mv(f"{folder}/small", f"{folder}/sub/moved")
+    assert files.exists(f"{folder}/sub/moved")
+    assert not files.exists(f"{folder}/small")
+    assert files.du(folder) == len(DATA) + 5
+    assert files.content_summary(folder)["fileCount"] == 2
+    assert files.ukey(f"{folder}/large")["algorithm"].startswith("MD5-of-")
+    assert files.home_directory() == "/user/alice"
+    files.rm(f"{folder}/sub", recursive=True)
+    with pytest.raises(FileNotFoundError):
+        files.info(f"{folder}/sub")
+
+
+def test_fsspec_is_refused_what_is_not_its_own(files: fsspec.AbstractFileSystem, folder: str) -> None:
+    with pytest.raises(PermissionError):
+        files.ls("/user/bob")
