@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help quickstart setup test test-fast lint bench dist clean
+.PHONY: help quickstart setup test test-fast lint docs bench dist clean
 
 help: ## list what can be done
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ test: lint ## everything: lint, types, walls, the whole suite
 	@$(PYTEST) -n 4 --dist loadgroup -m "not slow"
 	@$(PYTEST) -m slow
 	@cd tests && ../$(BIN)/python -m unittest discover
+
+docs: $(VENV)/.dev ## write the pages that are made from the code
+	@$(BIN)/python -m openpaisdk.cli.reference > docs/command-line-references.md
 
 bench: $(VENV)/.dev ## measure, and print one table of ours against the reference
 	@$(BIN)/python -m bench

@@ -75,6 +75,13 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("unset", "settings:unset_defaults", "remove defaults"),
         ),
     ),
+    (
+        "pai itself",
+        (
+            ("doctor", "doctor:doctor", "look for what is wrong with your setup, and say how to mend it"),
+            ("completion", "completion:completion", "print what makes a shell complete words with TAB"),
+        ),
+    ),
 )
 ALIASES = {
     "stop-jobs": "stop-job",

@@ -66,7 +66,7 @@ def _nowhere() -> bool:
 def _call(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         if len(argv) > 1 and argv[0] == "help":
-            return _command(argv[1])([*argv[2:], "--help"])
+            return command_named(argv[1])([*argv[2:], "--help"])
         sys.stdout.write(help_text())
         return 0
     if argv[0] in ("--version", "-V"):
@@ -74,10 +74,15 @@ def _call(argv: list[str]) -> int:
 
         sys.stdout.write(f"pai {__version__}\n")
         return 0
-    return _command(argv[0])(argv[1:])
+    if argv[0] == "__complete":  # asked by the scripts of ``pai completion``, with every TAB
+        from openpaisdk.cli.completing import complete
+
+        return complete(argv[1:])
+    return command_named(argv[0])(argv[1:])
 
 
-def _command(word: str) -> Callable[[list[str]], int]:
+def command_named(word: str) -> Callable[[list[str]], int]:
+    """What runs a command, by its name or another name of it."""
     place = PLACES.get(ALIASES.get(word, word))
     if place is None:
         raise _unknown(word)

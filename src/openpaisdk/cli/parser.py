@@ -24,11 +24,24 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, width=max(60, min(columns, 120)) - 2)
 
 
+class Shown(Exception):
+    """Raised in place of parsing where only the parser is wanted: for completion, and for the reference."""
+
+    def __init__(self, parser: Parser):
+        super().__init__(parser.name)
+        self.parser = parser
+
+
 class Parser(argparse.ArgumentParser):
     """The options of one command. ``example`` is what a person can copy."""
 
+    only_show = False
+    """Set on the class, parsing raises ``Shown``: nothing that a command does has happened then."""
+
     def __init__(self, name: str, example: str, about: str = ""):
         self.name = name
+        self.example = example.strip()
+        self.about = about.strip()
         what = summary_of(name)
         about = f"{what[0].upper()}{what[1:]}." + (f"\n\n{about}" if about else "")
         shown = "\n".join(f"  {line}" for line in example.strip().splitlines())
@@ -44,6 +57,8 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse; a word that is left over is a mistake, with a suggestion where it looks like an option."""
+        if self.only_show:
+            raise Shown(self)
         args, left = self.parse_known_args(list(argv))
         if left:
             raise self.unknown(left[0])
@@ -66,6 +81,22 @@ class Parser(argparse.ArgumentParser):
             hint=hint,
         )
 
+    @property
+    def options(self) -> dict[str, argparse.Action]:
+        """What may be written with dashes."""
+        shown = self._option_string_actions.items()
+        return {name: action for name, action in shown if action.help != argparse.SUPPRESS}
+
+    @property
+    def shown_actions(self) -> list[argparse.Action]:
+        """Every option and word that its help shows, but for --help itself."""
+        return [a for a in self._actions if a.help != argparse.SUPPRESS and a.dest != "help"]
+
+    @property
+    def own_words(self) -> list[argparse.Action]:
+        """What is written without dashes, in order."""
+        return [action for action in self._actions if not action.option_strings]
+
     def takes_value(self, option: str) -> bool:
         """Whether the next word belongs to an option, written whole or as an unambiguous beginning."""
         action = self._option_string_actions.get(option)
@@ -81,6 +112,8 @@ class Parser(argparse.ArgumentParser):
 
     def split_command(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
         """Our options, and the command: from the first word that is no option, or after ``--``."""
+        if self.only_show:
+            raise Shown(self)
         i = 0
         while i < len(argv):
             word = argv[i]
@@ -134,6 +167,20 @@ def whole_number(low: int = 0):  # type: ignore[no-untyped-def]
         return value
 
     return read
+
+
+def parser_of(command: str) -> Parser:
+    """The parser of a command, which is not run."""
+    from openpaisdk.cli.main import command_named
+
+    Parser.only_show = True
+    try:
+        command_named(command)([])
+    except Shown as shown:
+        return shown.parser
+    finally:
+        Parser.only_show = False
+    raise AssertionError(f"pai {command} parses nothing")
 
 
 def on_terminal() -> bool:

@@ -285,11 +285,16 @@ def _named_here(words: Sequence[str]) -> list[str]:
 
 
 def _send(cluster: Cluster, sources: Sources) -> None:
-    from openpaisdk.jobs.sources import megabytes, send
+    """The cluster may have them from last time; then nothing travels."""
+    if not cluster.has_sources(sources.sha256):
+        from openpaisdk.jobs.sources import megabytes
+        from openpaisdk.output.progress import Progress
 
-    if sources.size > 4 << 20:
-        say(f"Sending {sources.count} files, {megabytes(sources.size)}.")
-    send(cluster, sources)
+        if sources.size > 4 << 20:
+            say(f"Sending {sources.count} files, {megabytes(sources.size)}.")
+        with Progress("Sending", sources.size) as progress:
+            sources.watch = progress.advance
+            cluster.put_sources(sources.sha256, sources)
     if sources.left_out:
         few = ", ".join(sources.left_out[:3]) + (", ..." if len(sources.left_out) > 3 else "")
         say(f"Left behind, as the ignore file says: {few}")

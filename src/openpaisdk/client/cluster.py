@@ -260,7 +260,7 @@ class Cluster:
         body: bytes | Body | None = None,
         headers: Mapping[str, str] | None = None,
         missing: str = "",
-        timeout: float = 60.0,
+        timeout: float | None = None,
     ) -> Answer:
         try:
             return self.transport.ask(

@@ -61,7 +61,13 @@ class Transport:
         self.endpoint = endpoint
         self.renew = renew
         self.connection: Connection | None = None
+        self.connect_timeout, self.timeout, self.tries = CONNECT_TIMEOUT, TIMEOUT, TRIES
         self.tells = bool(os.environ.get("PAI_DEBUG")) or os.path.exists(DEBUG_FILE)
+
+    def hurry(self, seconds: float) -> None:
+        """For questions nobody waits long for: one try, and an answer within that time."""
+        self.connect_timeout = self.timeout = seconds
+        self.tries = 1
 
     @property
     def where(self) -> str:
@@ -75,12 +81,14 @@ class Transport:
         values: Mapping[str, object] | None = None,
         body: bytes | Body | None = None,
         headers: Mapping[str, str] | None = None,
-        timeout: float = TIMEOUT,
-        tries: int = TRIES,
+        timeout: float | None = None,
+        tries: int | None = None,
         at_root: bool = False,
         accept: tuple[int, ...] = (),
     ) -> Answer:
         """Send a request; an answer that says no becomes an error, unless its status is in ``accept``."""
+        timeout = self.timeout if timeout is None else timeout
+        tries = self.tries if tries is None else tries
         renewed = False
         tried = 0
         while True:
@@ -134,7 +142,7 @@ class Transport:
     ) -> Answer:
         there = self.endpoint
         if self.connection is None:
-            self.connection = connect(there)
+            self.connection = connect(there, self.connect_timeout)
         sent = {"Host": there.address.authority, "User-Agent": "pai", "Accept": "*/*"}
         if there.token:
             sent["Authorization"] = f"Bearer {there.token}"
@@ -150,17 +158,17 @@ class Transport:
         return answer
 
 
-def connect(endpoint: Endpoint) -> Connection:
+def connect(endpoint: Endpoint, timeout: float = CONNECT_TIMEOUT) -> Connection:
     """A connection of the kind this address needs. Nothing is sent yet."""
     address = endpoint.address
     if not address.is_secure and (address.is_loopback or not _any_proxy()):
-        return PlainConnection(address.host, address.port, CONNECT_TIMEOUT)
+        return PlainConnection(address.host, address.port, timeout)
     from openpaisdk.client.tunnels import TunnelConnection, proxy_for
 
     proxy = proxy_for(address)
     if not proxy and not address.is_secure:
-        return PlainConnection(address.host, address.port, CONNECT_TIMEOUT)
-    return TunnelConnection(address, proxy, CONNECT_TIMEOUT, endpoint.verify, endpoint.authority_file)
+        return PlainConnection(address.host, address.port, timeout)
+    return TunnelConnection(address, proxy, timeout, endpoint.verify, endpoint.authority_file)
 
 
 def _any_proxy() -> bool:

@@ -12,7 +12,7 @@ from openpaisdk.storage.ignore import NEVER, Rule, is_ignored, read_rules, rules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from openpaisdk.client import Cluster
 
@@ -41,13 +41,14 @@ class Member:
 class Sources(Body):
     """What travels. ``left_out`` names what an ignore file kept back, for the person to see."""
 
-    __slots__ = ("count", "left_out", "members", "sha256", "whole")
+    __slots__ = ("count", "left_out", "members", "sha256", "watch", "whole")
 
     def __init__(self, members: list[Member], left_out: list[str]):
         import hashlib
 
         self.members = members
         self.left_out = left_out
+        self.watch: Callable[[int], None] | None = None
         self.count = sum(m.kind != tar.FOLDER for m in members)
         digest = hashlib.sha256()
         size = 0
@@ -64,7 +65,14 @@ class Sources(Body):
         self.whole = b"".join(kept) if kept is not None else None
 
     def chunks(self) -> Iterator[bytes]:
-        return iter((self.whole,)) if self.whole is not None else self._packed()
+        pieces = iter((self.whole,)) if self.whole is not None else self._packed()
+        return pieces if self.watch is None else self._watched(pieces, self.watch)
+
+    @staticmethod
+    def _watched(pieces: Iterator[bytes], watch: Callable[[int], None]) -> Iterator[bytes]:
+        for piece in pieces:
+            yield piece
+            watch(len(piece))
 
     def _packed(self) -> Iterator[bytes]:
         for m in self.members:

@@ -1,0 +1,174 @@
+"""TAB: commands, options, and the names of jobs, clusters and storages; in real shells."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import time
+
+import pytest
+import yaml
+from test_what_a_command_may_import import HEAVY, OTHER_ROOMS, imported
+
+from openpaisdk.cli.commands import PLACES
+from openpaisdk.cli.completion import SCRIPTS
+from openpaisdk.cli.parser import parser_of
+from outside import debian
+
+
+def tab(person, *words: str) -> list[str]:
+    done = person.pai("__complete", *words)
+    assert done.status == 0 and done.err == "", done
+    return done.out.split("\n")[:-1]
+
+
+@pytest.fixture
+def known(person):
+    entries = [
+        {"cluster_alias": "local", "type": "embedded"},
+        {
+            "cluster_alias": "team",
+            "pai_uri": "http://127.0.0.1:1",
+            "user": "me",
+            "token": "t",
+            "info": {},
+            "virtual_clusters": ["default", "vision"],
+            "storages": [{"name": "nfs_data"}, {"name": "nfs_home"}],
+        },
+    ]
+    (person.project / ".openpai").mkdir()
+    (person.project / ".openpai/clusters.yaml").write_text(yaml.safe_dump(entries))
+    (person.project / ".openpai/defaults.yaml").write_text("clusters-in-local: 'yes'\ncluster-alias: local\n")
+    return person
+
+
+@pytest.mark.parametrize("name", list(PLACES))
+def test_every_command_shows_its_parser_and_does_nothing(name: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert parser_of(name).name == name
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_commands_and_options(known) -> None:
+    assert tab(known, "stop") == ["stop-cluster", "stop-job", "stop-jobs"]
+    assert set(tab(known, "")) >= {"sub", "list-jobs", "doctor"}
+    assert tab(known, "sub", "--pip") == ["--pip", "--pip-installs", "--pip-path"]
+    assert tab(known, "list-jobs", "--state", "R") == ["RUNNING"]
+    assert tab(known, "list-jobs", "-o", "") == ["table", "json", "yaml"]
+    assert tab(known, "list-jobs", "--output=j") == ["--output=json"]
+    assert tab(known, "set", "clus") == ["clusters-in-local=", "cluster-alias="]
+    assert tab(known, "completion", "z") == ["zsh"] and tab(known, "help", "doc") == ["doctor"]
+    assert tab(known, "nonsense", "x") == [] and tab(known, "sub", "-j", "x", "--", "pyth") == []
+    assert tab(known, "sub", "python", "--pi") == [], "that is an option of python's"
+
+
+def test_names_of_clusters_storages_and_virtual_clusters(known) -> None:
+    assert tab(known, "select-cluster", "") == ["local", "team"]
+    assert tab(known, "list-jobs", "-a", "t") == ["team"] and tab(known, "list-jobs", "-a=l") == ["-a=local"]
+    assert tab(known, "sub", "-a", "team", "--vc", "") == ["default", "vision"]
+    assert tab(known, "copy", "pai://") == ["pai://local/", "pai://team/"]
+    assert tab(known, "copy", "x", "pai://team/nfs") == ["pai://team/nfs_data/", "pai://team/nfs_home/"]
+    assert tab(known, "select-storage", "-a", "team", "--storage-name", "nfs_h") == ["nfs_home"]
+
+
+def test_names_of_jobs(known) -> None:
+    over = known.pai("sub", "--no-sources", "--mem", "16m", "--wait", "-j", "tabbed_$", "true").out.strip()
+    going = known.pai("sub", "--no-sources", "--mem", "16m", "-j", "tabbed_$", "sleep 60").out.strip()
+    try:
+        assert sorted(tab(known, "logs", "tabbed_")) == sorted([over, going])
+        assert tab(known, "stop-job", "tabbed_") == [going]
+        assert tab(known, "delete-job", "tabbed_") == [over]
+        assert tab(known, "job-status", "-a", "local", over[:-1]) == [over]
+        assert tab(known, "job-status", over, "") == ["config", "ssh", "events"]
+        assert tab(known, "job-status", over, "config", "") == []
+        assert tab(known, "logs", "-a", "team", "x") == [], "one that is down is not waited for"
+    finally:
+        known.pai("stop-job", going)
+
+
+def test_nothing_is_started_for_a_tab(newcomer) -> None:
+    assert tab(newcomer, "logs", "") == []
+    assert not (newcomer.home / ".openpai").exists()
+
+
+def test_a_tab_costs_no_more_than_a_look(person) -> None:
+    assert not imported(person, "__complete", "logs", "x") & (HEAVY | OTHER_ROOMS | {"hashlib", "difflib"})
+
+
+def at_a_shell(person, command: list[str], setup: str, typed: str, want: str) -> str:
+    """Type into a real shell, press TAB, and wait for what should appear."""
+    ours, theirs = pty.openpty()
+    env = person.env(PS1="$ ", TERM="dumb", HISTFILE="/dev/null")
+    process = subprocess.Popen(
+        command,
+        cwd=person.project,
+        env=env,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        preexec_fn=lambda: (os.setsid(), __import__("fcntl").ioctl(0, 0x540E, 0)),
+    )
+    os.close(theirs)
+    seen = ""
+
+    def read(until: str, within: float = 20.0) -> None:
+        nonlocal seen
+        deadline = time.monotonic() + within
+        while until not in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen) and time.monotonic() < deadline:
+            if select.select([ours], [], [], 0.1)[0]:
+                try:
+                    seen += os.read(ours, 4096).decode(errors="replace")
+                except OSError:
+                    return
+
+    try:
+        os.write(ours, f"{setup}\necho rea''dy\n".encode())
+        read("ready")
+        seen = ""
+        os.write(ours, typed.encode() + b"\t")
+        read(want)
+    finally:
+        process.kill()
+        process.wait(10)
+        os.close(ours)
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen)
+
+
+@pytest.mark.parametrize(
+    ("typed", "want"),
+    [
+        ("pai select-cl", "select-cluster"),
+        ("pai select-cluster te", "team"),
+        ("pai copy pai://te", "pai://team/"),
+    ],
+)
+def test_bash_completes(known, typed: str, want: str) -> None:
+    seen = at_a_shell(
+        known, ["bash", "--norc", "--noprofile", "-i"], 'eval "$(pai completion bash)"', typed, want
+    )
+    assert want in seen, seen
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("typed", ["pai select-cl", "pai select-cluster te"])
+def test_zsh_completes(known, typed: str) -> None:
+    debian(["zsh"], commands=["zsh"])
+    want = "team" if typed.endswith("te") else "select-cluster"
+    setup = 'autoload -Uz compinit; compinit -u -D; eval "$(pai completion zsh)"'
+    assert want in at_a_shell(known, ["zsh", "-f", "-i"], setup, typed, want)
+
+
+@pytest.mark.service
+def test_fish_completes(known) -> None:
+    debian(["fish"], commands=["fish"])
+    script = SCRIPTS["fish"] + "complete -C 'pai select-cluster te'; complete -C 'pai stop-jo'\n"
+    done = known.run(["fish", "--no-config", "-c", script])
+    assert done.out.split() == ["team", "stop-job", "stop-jobs"], done
+
+
+def test_each_script_says_how_to_use_it(person) -> None:
+    for shell in SCRIPTS:
+        assert person.pai("completion", shell).out == SCRIPTS[shell]
+        assert shell in person.pai("completion", "--help").out

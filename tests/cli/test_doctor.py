@@ -1,0 +1,88 @@
+"""``pai doctor`` finds what is wrong, and says how to mend it."""
+
+import json
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+sys.path.append(str(Path(__file__).parent.parent / "client"))
+from http_peer import Peer
+from recorded import USER, V18, token
+
+
+def findings(person, status: int, **env: str) -> dict[str, list[dict]]:
+    done = person.pai("doctor", "-o", "json", env=env)
+    assert done.status == status, done
+    found: dict[str, list[dict]] = {}
+    for one in json.loads(done.out):
+        found.setdefault(one["level"], []).append(one)
+    return found
+
+
+def test_nothing_is_wrong_with_a_fresh_setup_and_nothing_is_made(newcomer) -> None:
+    done = newcomer.pai("doctor")
+    assert done.status == 0 and "Nothing is wrong." in done.err and "does not run" in done.out, done
+    assert not (newcomer.home / ".openpai").exists()
+
+
+def test_a_warm_cluster_is_well(person) -> None:
+    good = findings(person, 0)["ok"]
+    assert any("runs at http://127.0.0.1" in one["message"] for one in good)
+
+
+@pytest.fixture
+def patient(newcomer):
+    newcomer.folder = newcomer.home / ".openpai"
+    newcomer.folder.mkdir()
+
+    def write(entries: list[dict] | str, mode: int = 0o600) -> None:
+        path = newcomer.folder / "clusters.yaml"
+        path.write_text(entries if isinstance(entries, str) else yaml.safe_dump(entries))
+        path.chmod(mode)
+
+    newcomer.clusters = write
+    return newcomer
+
+
+def test_files_that_are_wrong_are_named_with_a_cure(patient) -> None:
+    patient.clusters("- [")
+    (patient.folder / "defaults.yaml").write_text("cluster-alias: nobody\nimaeg: x\n")
+    found = findings(patient, 1)
+    assert "not valid YAML" in found["wrong"][0]["message"] and "edit-clusters" in found["wrong"][0]["hint"]
+    assert any("imaeg" in one["message"] for one in found["note"])
+    patient.clusters([{"cluster_alias": "local", "type": "embedded"}], 0o644)
+    wrong = findings(patient, 1)["wrong"]
+    assert [one["what"] for one in wrong] == ["clusters file", "cluster-alias"]
+    assert "chmod 600" in wrong[0]["hint"]
+
+
+def test_clusters_are_asked_and_their_tokens_read(patient) -> None:
+    server = V18()
+    server.token = token(time.time() + 3600)
+    peer = Peer(server)
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+    base = {"user": USER, "info": {}}
+    good = {"cluster_alias": "good", "pai_uri": peer.uri, "token": server.token, **base}
+    patient.clusters(
+        [
+            good,
+            {**good, "cluster_alias": "old", "token": token(time.time() - 9)},
+            {**good, "cluster_alias": "down", "pai_uri": f"http://127.0.0.1:{port}"},
+            {**good, "cluster_alias": "keeps", "password": "in-clear"},
+        ]
+    )
+    found = findings(patient, 1, http_proxy="")
+    peer.close()
+    assert {one["what"] for one in found["wrong"]} == {"old", "down"}
+    hints = {one["what"]: one["hint"] for one in found["wrong"]}
+    assert hints["old"] == "Get a new one with: pai update-token -a old"
+    notes = [(one["what"], one["message"]) for one in found["note"]]
+    assert ("good", "Your token ends in 1 hours.") in notes
+    assert any(what == "keeps" and "in clear" in message for what, message in notes)
+    assert any("v1.8.1" in one["message"] for one in found["ok"])
+    assert "in-clear" not in json.dumps(found)

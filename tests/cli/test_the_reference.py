@@ -1,0 +1,25 @@
+"""The page of commands is made from the commands."""
+
+from pathlib import Path
+
+from openpaisdk.cli.commands import PLACES
+from openpaisdk.cli.reference import reference
+
+PAGE = Path(__file__).parent.parent.parent / "docs/command-line-references.md"
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text() == reference(), "write it anew with: make docs"
+
+
+def test_every_command_and_option_is_on_it() -> None:
+    page = reference()
+    for name in PLACES:
+        assert f"### pai {name}\n" in page
+    for option in ("`--debug-hold[=TIME]`", "`--sources`, `--src PATH`", "`-u`, `--update KEY=VALUE`"):
+        assert option in page
+    assert (
+        "| 130 | Ctrl-C |" in page
+        and "| `job sub` | `sub` |" in page
+        and "| `container-sdk-branch` |" in page
+    )

@@ -1,0 +1,29 @@
+"""What takes longer than a second shows how far it is; what does not, and what nobody sees, says nothing."""
+
+import io
+import sys
+
+import pytest
+
+from openpaisdk.output import progress
+from openpaisdk.output.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("quiet", "stream", "drawn"), [(0.0, Terminal, True), (60.0, Terminal, False), (0.0, io.StringIO, False)]
+)
+def test_only_what_takes_long_and_is_seen_is_drawn(monkeypatch, quiet: float, stream, drawn: bool) -> None:
+    screen = stream()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(progress, "QUIET", quiet)
+    monkeypatch.setattr(progress, "PAUSE", 0.0)
+    with Progress("Sending", 100) as p:
+        p.advance(50)
+        p.advance(50)
+    said = screen.getvalue()
+    assert (" 50%" in said and "100%" in said and said.endswith("\r\x1b[K")) if drawn else said == ""
