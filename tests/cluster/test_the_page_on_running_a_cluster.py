@@ -1,11 +1,16 @@
-"""Every command and every job of docs/running-a-cluster.md does what the page says."""
+"""Every block of docs/running-a-cluster.md does what the page says, from the top to the bottom."""
 
 from __future__ import annotations
 
+import configparser
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,52 +18,134 @@ import yaml
 from served import Cluster, job
 
 from openpaisdk.protocol import read_job
+from paicluster.cli import main
+from paicluster.config.file import load
 
 PAGE = (Path(__file__).parents[2] / "docs/running-a-cluster.md").read_text()
+PASSWORD = "a good password"
 
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
-def commands() -> list[list[str]]:
-    return [shlex.split(line) for block in blocks("sh") for line in block.splitlines()]
+def lines() -> list[str]:
+    return [line for block in blocks("sh") for line in block.splitlines() if line.strip()]
 
 
-def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
-    serving = [words for words in commands() if words[1] == "serve"]
-    others = [words for words in commands() if words[1] != "serve"]
-    assert len(serving) == 2 and [words[1] for words in others] == ["backup", "restore"]
-    for words in serving:
-        # The page's port and home may be taken here; everything else is as it stands there.
-        options = words[2:]
-        for name in ("--home", "--port"):
-            if name in options:
-                del options[options.index(name) : options.index(name) + 2]
-        cluster = Cluster(tmp_path / "cluster", ("--embedded", *options))
-        try:
-            cluster.start()
-            assert cluster.run(job(f"j{len(options)}", "true"))["state"] == "SUCCEEDED"
-            if "--virtual-cluster" in options:
-                shown = cluster.get("/api/v2/virtual-clusters").json()["lab"]["resourcesTotal"]
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where a server that is root may have several users: other accounts can pass there."""
+    made = Path(tempfile.mkdtemp(prefix="pai-page-", dir="/tmp"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+class PageCluster(Cluster):
+    """Runs what the page has after `paicluster serve`, but on a free port."""
+
+    def spawn(self, *more: str) -> subprocess.Popen[bytes]:
+        command = [*self.program, "serve", *self.options, "--port", "0", *more]
+        variables = {**os.environ, "PAICLUSTER_ADMIN_PASSWORD": PASSWORD}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=variables, cwd=self.home.parent
+            )
+        return self.process
+
+    def log_in(self) -> None:
+        login = {"username": "admin", "password": PASSWORD}
+        reply = self.ask("POST", "/api/v2/authn/basic/login", login, token=None)
+        self.user, self.token = "admin", reply.json()["token"]
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_work_one_after_the_other(folder: Path) -> None:
+    shell = {
+        **os.environ,
+        "PASSWORD": PASSWORD,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    running: PageCluster | None = None
+    served = 0
+    try:
+        for line in lines():
+            words = shlex.split(line, comments=True)
+            if words[:2] != ["paicluster", "serve"]:
+                done = subprocess.run(
+                    ["bash", "-ec", line], cwd=folder, env=shell, capture_output=True, text=True
+                )
+                assert done.returncode == 0, (line, done)
+                continue
+            if running is not None:
+                running.close()
+            running = PageCluster(folder / "cluster", tuple(words[2:]))
+            running.start()
+            running.log_in()
+            served += 1
+            if served == 1:
+                assert running.run(job("first", "true"))["state"] == "SUCCEEDED"
+            if "--virtual-cluster" in words:
+                shown = running.get("/api/v2/virtual-clusters").json()["lab"]["resourcesTotal"]
                 assert (shown["gpu"], shown["cpu"], shown["memory"]) == (2, 16, 64000)
-        finally:
-            cluster.close()
-    for words in others:
-        done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done
+        assert running is not None and served == 2
+        names = {user["username"] for user in running.get("/api/v2/users").json()}
+        assert names == {"admin", "bob"}
+        assert (folder / "restored" / "cluster.db").is_file()
+        assert (folder / "restored" / "cluster.yaml").is_file()
+    finally:
+        if running is not None:
+            running.close()
 
 
-@pytest.mark.parametrize("text", blocks("yaml"))
+@pytest.mark.parametrize("text", [text for text in blocks("yaml") if "extras:" not in text])
+def test_the_files_of_the_page_are_good(text: str, tmp_path: Path) -> None:
+    for name in ("cluster.yaml", "cert.pem", "key.pem"):
+        (tmp_path / name).write_text(text)
+    fields = load(tmp_path / "cluster.yaml")
+    assert fields["host"] == "0.0.0.0"
+
+
+def test_the_sections_of_the_page_are_those_there_are() -> None:
+    from paicluster.config.shape import CLUSTER
+
+    section = PAGE.partition("| section |")[2].partition("\n\n")[0]
+    told = {
+        name for row in section.splitlines()[2:] for name in re.findall(r"`([a-z-]+)`", row.split("|")[1])
+    }
+    assert told == set(CLUSTER.fields)
+
+
+@pytest.mark.parametrize("text", [text for text in blocks("yaml") if "extras:" in text])
 def test_the_extras_of_the_page_are_understood(text: str) -> None:
     additions = read_job(yaml.safe_dump(job("a", "true")) + text).additions
     assert (additions.array_limit, additions.time_limit_s) == (4, 3600)
     assert [(one.job, one.success) for one in additions.after] == [("prepare", True)]
 
 
-def test_every_option_of_the_page_is_one() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "paicluster", "serve", "--help"], capture_output=True, text=True
-    )
-    told = done.stdout + "--with-files --help"
-    assert set(re.findall(r"--[a-z-]+", PAGE)) <= set(re.findall(r"--[a-z-]+", told))
+def test_the_service_of_the_page_starts_a_server() -> None:
+    [text] = blocks("ini")
+    unit = configparser.ConfigParser()
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(text)
+    program, *words = shlex.split(unit["Service"]["ExecStart"])
+    assert Path(program).name == "paicluster" and words[0] == "serve"
+    assert unit["Service"]["KillMode"] == "process"
+
+
+def test_every_option_of_the_page_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    # `serve` sets its handlers for signals before it reads its options.
+    command = [sys.executable, "-m", "paicluster", "serve", "--help"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for words in (("backup",), ("check-config",), *_verbs()):
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+    told += capsys.readouterr().out
+    assert set(re.findall(r"--[a-z][a-z-]+", PAGE)) <= set(re.findall(r"--[a-z-]+", told))
+
+
+def _verbs() -> set[tuple[str, str]]:
+    """The commands in families that the page names, in its blocks or in a sentence."""
+    found = re.findall(r"(?:paicluster )?\b(user|group|vc|token) ([a-z]+) [\w-]+", PAGE)
+    return {(family, verb) for family, verb in found if f"paicluster {family} {verb}" in PAGE}

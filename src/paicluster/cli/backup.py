@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from openpaisdk.errors import ConfigError
+from paicluster.config import file as cluster_file
 from paicluster.store.sqlite import copy_database
 
 _DATABASE = "cluster.db"
 # What a cluster cannot do without. Logs and working folders come along with --with-files.
 _ALWAYS = ("keys",)
+_SETTINGS = cluster_file.NAME
 _FILES = ("tasks", "sources")
 
 
@@ -34,13 +36,14 @@ def restore_options(parser: argparse.ArgumentParser) -> None:
 def backup(arguments: argparse.Namespace) -> int:
     """The database as of one moment, also while the server runs; the keys; the files, if asked for."""
     home, target = Path(arguments.home).expanduser().absolute(), Path(arguments.file).expanduser().absolute()
-    if not (home / _DATABASE).is_file():
+    database = cluster_file.settings_of(cluster_file.of_options(arguments.home, None)).database_file
+    if not database.is_file():
         raise ConfigError(f"There is no cluster in {home}.")
     aside = target.with_name(target.name + ".part")
     try:
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             copy = Path(folder) / _DATABASE
-            copy_database(home / _DATABASE, copy)
+            copy_database(database, copy)
             # The keys open the secrets: nobody else may read the file.
             fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(fd, "wb") as f:
@@ -61,6 +64,8 @@ def backup(arguments: argparse.Namespace) -> int:
 
 def _paths(home: Path, with_files: bool) -> Iterator[Path]:
     """Everything to save beside the database; folders before what is in them."""
+    if (home / _SETTINGS).is_file():
+        yield home / _SETTINGS
     for name in _ALWAYS + (_FILES if with_files else ()):
         if (home / name).exists():
             yield home / name
@@ -126,7 +131,22 @@ def restore(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigError(f"{source} could not be restored: {error.strerror or error}.") from error
     print(f"Restored {source} to {home}.")
+    _put_aside_if_foreign(home)
     return 0
+
+
+def _put_aside_if_foreign(home: Path) -> None:
+    """A file that says where the database or the home is speaks of the old cluster, not of this one."""
+    file = home / _SETTINGS
+    try:
+        fields = cluster_file.load(file) if file.is_file() else {}
+    except ConfigError:
+        return  # the server will say what is wrong with it, such as a certificate that is not here
+    if fields.get("home", home) != home or fields.get("database", home / _DATABASE) != home / _DATABASE:
+        aside = file.rename(file.with_suffix(".yaml.old"))
+        print(
+            f"Its file names other places for the cluster's: it is now {aside}. Put it back when it is right."
+        )
 
 
 def _unpack(source: Path, whole: Path) -> None:
@@ -134,7 +154,7 @@ def _unpack(source: Path, whole: Path) -> None:
     with tarfile.open(source, "r:") as archive:
         members = archive.getmembers()
         # Known before anything is written: any tar may be as large as the disk.
-        if {one.name.split("/", 1)[0] for one in members} - {_DATABASE, *_ALWAYS, *_FILES}:
+        if {one.name.split("/", 1)[0] for one in members} - {_DATABASE, _SETTINGS, *_ALWAYS, *_FILES}:
             raise foreign
         if not {_DATABASE, *_ALWAYS} <= {one.name for one in members}:
             raise foreign

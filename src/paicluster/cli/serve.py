@@ -157,6 +157,7 @@ class _Server:
             keep_submitted_environment=settings.embedded,
             unseal=sealer.unseal,
             job_token=tokens.of_job,
+            default_fs_uri=f"hdfs://{urlsplit(self._external_url).netloc}",
         )
         clusters = VirtualClusters(store, lambda: whole(engines.placed_nodes()), given)
         controller = Controller(store, engines, launching, shares=clusters.shares, grace_s=settings.grace_s)

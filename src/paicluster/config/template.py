@@ -28,7 +28,7 @@ listen:
 
 {engines}
 # Shares of the cluster. `default` always has the rest. A share may name its engine.
-virtual-clusters: {{}}
+virtual-clusters:
 #   lab: {{gpus: 2, cpus: 16, memory-mb: 64000}}
 
 # Places for files.
