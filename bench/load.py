@@ -1,7 +1,8 @@
-"""A load of small POSTs from a process of its own, lean enough that the server is what is measured.
+"""A load of small requests from a process of its own, lean enough that the server is what is measured.
 
-`python -m bench.load HOST PORT PATH CONNECTIONS SECONDS TOKEN < bodies` sends the bodies, one a line, over so
-many connections and prints how many were answered, how many of these refused, and in how many seconds.
+`python -m bench.load HOST PORT PATH CONNECTIONS SECONDS TOKEN [METHOD] < bodies` sends the bodies, one a
+line, over so many connections and prints how many were answered, how many of these refused, and in how many
+seconds.
 """
 
 from __future__ import annotations
@@ -50,9 +51,11 @@ class Client(asyncio.Protocol):
         self._next()
 
 
-async def main(host: str, port: int, path: str, connections: int, seconds: float, token: str) -> None:
+async def main(
+    host: str, port: int, path: str, connections: int, seconds: float, token: str, method: str = "POST"
+) -> None:
     bodies = sys.stdin.buffer.read().splitlines()
-    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
     requests = [head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body for body in reversed(bodies)]
     loop = asyncio.get_running_loop()
     began = time.perf_counter()
@@ -78,6 +81,6 @@ if __name__ == "__main__":
             arguments[2],
             int(arguments[3]),
             float(arguments[4]),
-            arguments[5],
+            *arguments[5:],
         )
     )

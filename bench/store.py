@@ -133,9 +133,10 @@ def submissions(path: Path, clients: int = 16, each_round: int = 4000) -> Row:
     return limit_row(what, rates, at_least=2500, show=lambda rate: f"{rate:.0f}/s")
 
 
-def fill(store: Store, count: int) -> None:
-    """Jobs of many users and kinds, most of them over, as a cluster has them after a year."""
+def fill(store: Store, count: int, *, over: bool = False) -> None:
+    """Jobs of many users and kinds, most of them over (or all), as a cluster has them after a year."""
     dice = random.Random(1)
+    states = _ENDS if over else _STATES
 
     def make(n: int) -> NewJob:
         return NewJob(
@@ -153,7 +154,7 @@ def fill(store: Store, count: int) -> None:
 
     def write(conn: Connection, new: list[NewJob]) -> None:
         for result, job in zip(insert_jobs(conn, new), new, strict=True):
-            sub_state, exit_code = dice.choice(_STATES)
+            sub_state, exit_code = dice.choice(states)
             if not isinstance(result, Inserted) or sub_state == "AttemptCreationPending":
                 continue
             columns: dict[str, object] = {"sub_state": sub_state, "retries": dice.choice((0, 0, 0, 1, 2, 3))}
