@@ -35,6 +35,8 @@ class LaunchSettings:
     unseal: Callable[[bytes, str], bytes]
     # The token a job's current attempt carries.
     job_token: Callable[[JobRow], str]
+    # The cluster's own storage, as HDFS addresses are written.
+    default_fs_uri: str = ""
 
 
 def wants_image(job: Job) -> bool:
@@ -73,7 +75,12 @@ def gang_of(record: Record, settings: LaunchSettings, uids: Sequence[str]) -> li
     if settings.keep_submitted_environment:
         extra.update(job.additions.environment)
     gang = GangEnvironment(
-        job, user=record.row.username, places=places, attempt=record.row.attempt, extra=extra
+        job,
+        user=record.row.username,
+        places=places,
+        attempt=record.row.attempt,
+        default_fs_uri=settings.default_fs_uri,
+        extra=extra,
     )
     scripts = {role.name: task_script(role, job) for role in job.task_roles}
     if secrets:
