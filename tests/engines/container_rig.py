@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from driving import running_with
+from driving import running_with, task
 from small_images import NO_SHELL, PLAIN, WITH_BASH, bring
 
+from outside import debian
 from paicluster.engines.container import finding
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.interface import Mount, Node, TaskLaunch
@@ -24,6 +25,7 @@ from paicluster.engines.process import cgroups
 from paicluster.engines.process.folder import path_of
 from pairuntime.supervisor import claim
 
+PODMAN = ["podman", "runc", "netavark", "slirp4netns", "uidmap", "busybox-static"]
 NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)
 
 
@@ -33,6 +35,8 @@ class ContainerRig:
 
     def __init__(self, folder: Path, kind: str, environment: Mapping[str, str] | None = None):
         """``environment``: what the container program needs to be told, as DOCKER_HOST."""
+        if kind == "podman":
+            debian(PODMAN, commands=["podman", "runc", "busybox"])
         self.folder = folder
         self.home = folder / "home"
         self.kind = kind
@@ -137,6 +141,15 @@ class ContainerRig:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def podman(*words: str) -> str:
+    """What it said. It must succeed."""
+    return subprocess.run(["podman", *words], capture_output=True, text=True, check=True).stdout
+
+
+def in_image(rig: ContainerRig, image: str, script: str, **fields: Any) -> TaskLaunch:
+    return dataclasses.replace(task(rig, script, **fields), image=image)
 
 
 def as_words(task: TaskLaunch) -> dict[str, Any]:

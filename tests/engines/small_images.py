@@ -73,8 +73,15 @@ def _fill(root: Path, programs: Sequence[str] | None) -> None:
             shutil.copy(file, target)
 
 
-def bring(program: Sequence[str], image: str, changes: Sequence[str] = ()) -> None:
-    """Have the image in the store of that podman or docker."""
+@cache
+def bring(program: str, where: str, image: str) -> None:
+    """Have the image in the store of that podman or docker. ``where`` tells stores apart."""
+    make(program, image)
+
+
+def make(program: str, image: str, changes: Sequence[str] = (), name: str = "") -> None:
+    """As `bring`, changed and under another name if need be."""
+    name = name or image
     if subprocess.run([program, "image", "inspect", name], capture_output=True, check=False).returncode == 0:
         return
     words = [word for change in (_PATH, *changes) for word in ("--change", change)]

@@ -9,16 +9,11 @@ import pytest
 from container_rig import ContainerRig
 from contract import EngineContract
 
-from outside import debian
-
-pytestmark = pytest.mark.service
-
-PODMAN = ["podman", "runc", "netavark", "slirp4netns", "uidmap", "busybox-static"]
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("containers")]
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[ContainerRig]:
-    debian(PODMAN, commands=["podman", "runc", "busybox"])
     made = ContainerRig(tmp_path, "podman")
     yield made
     made.close()

@@ -1,0 +1,215 @@
+"""How images come and go: pulled, refused, logged in for, cleaned up; with a real podman and registry."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from container_rig import ContainerRig, in_image, podman
+from daemons import registry
+from driving import Driven, appears, mark, task
+from small_images import PLAIN
+
+from paicluster.engines.container.cleaning import KeepImages
+from paicluster.engines.container.engine import ContainerEngine
+from paicluster.engines.container.images import ImageRefused
+from paicluster.engines.interface import LaunchFailed, Phase, RegistryLogin
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("containers")]
+
+USER, PASSWORD = "reader", "open-sesame-7"
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[ContainerRig]:
+    made = ContainerRig(tmp_path, "podman")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A registry for everybody."""
+    with registry(tmp_path_factory.mktemp("shelf")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def locked_shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A registry that wants a login."""
+    with registry(tmp_path_factory.mktemp("locked"), {USER: PASSWORD}) as address:
+        yield address
+
+
+def put_on(shelf: str, login: str = "") -> str:
+    """An image of a name of its own on the shelf, and not on this machine."""
+    name = f"{shelf}/pai-test/{uuid.uuid4().hex[:12]}:1"
+    said = ["--creds", login] if login else []
+    for words in (["tag", PLAIN, name], ["push", "-q", "--tls-verify=false", *said, name], ["rmi", name]):
+        podman(*words)
+    return name
+
+
+async def test_an_image_that_is_not_here_is_pulled_and_the_job_is_told(rig: ContainerRig, shelf: str) -> None:
+    image = put_on(shelf)
+    async with Driven(rig) as driven:
+        (seen,) = await driven.run(in_image(rig, image, "echo hello"))
+        assert seen.exit_code == 0
+        assert [remark.reason for _, remark in driven.remarks] == ["Pulling", "Pulled"]
+        assert image in driven.remarks[0][1].message
+        driven.remarks.clear()
+        # It is here now, also for a server that has just started.
+        await driven.run(in_image(rig, image, "true"))
+    async with Driven(rig) as again:
+        await again.run(in_image(rig, image, "true"))
+        assert driven.remarks == again.remarks == []
+
+
+async def test_a_gang_waits_for_one_pull(rig: ContainerRig, shelf: str) -> None:
+    image = put_on(shelf)
+    async with Driven(rig) as driven:
+        seen = await driven.run(*(in_image(rig, image, f"exit {n}") for n in range(3)))
+        assert [one.exit_code for one in seen] == [0, 1, 2]
+        assert [remark.reason for _, remark in driven.remarks] == ["Pulling", "Pulled"]
+
+
+async def test_an_image_that_nobody_has_ends_the_attempt_for_good(rig: ContainerRig, shelf: str) -> None:
+    word = mark()
+    gang = [task(rig, "true"), in_image(rig, f"{shelf}/no/such:1", "true", environment={"MARK": word})]
+    async with Driven(rig) as driven:
+        with pytest.raises(LaunchFailed, match=f"There is no image {shelf}/no/such:1") as refused:
+            await driven.launch(*gang)
+        assert not refused.value.transient
+        for one in gang:
+            seen = await driven.ended(one.uid)
+            assert seen.started_ms is None and "no/such" in seen.refused
+            assert (seen.platform_code, seen.stopped) == (254, False)
+        await driven.engine.stop([one.uid for one in gang], 0)  # as the controller does after a failure
+        assert (await driven.ended(gang[0].uid)).platform_code == 254
+    async with Driven(rig) as again:
+        assert (await again.ended(gang[0].uid)).refused
+
+
+async def test_what_is_no_name_of_an_image_is_said_to_be_none(rig: ContainerRig) -> None:
+    async with Driven(rig) as driven:
+        with pytest.raises(ImageRefused, match="no name of an image"):
+            await driven.launch(in_image(rig, "Not A Name", "true"))
+
+
+async def test_a_registry_that_does_not_answer_is_worth_another_try(rig: ContainerRig) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    one = in_image(rig, f"{address}/some/image:1", "true")
+    async with Driven(rig) as driven:
+        with pytest.raises(LaunchFailed, match="could not be pulled") as failed:
+            await driven.launch(one)
+        assert failed.value.transient
+        assert (await driven.look(one.uid)).phase is Phase.ABSENT
+
+
+async def test_a_login_is_asked_for_checked_and_used(rig: ContainerRig, locked_shelf: str) -> None:
+    image = put_on(locked_shelf, f"{USER}:{PASSWORD}")
+    seen_lines: list[str] = []
+    async with Driven(rig) as driven:
+        with pytest.raises(ImageRefused, match="without a login"):
+            await driven.launch(in_image(rig, image, "true"))
+        wrong = RegistryLogin(USER, "not-" + PASSWORD)
+        with pytest.raises(ImageRefused, match=f"to the user '{USER}'") as refused:
+            await driven.launch(in_image(rig, image, "true", login=wrong))
+        assert PASSWORD not in refused.value.message
+        right = in_image(
+            rig, image, "echo in", login=RegistryLogin(USER, PASSWORD, f"http://{locked_shelf}/v2/")
+        )
+        running = asyncio.create_task(driven.run(right))
+        while not running.done():
+            seen_lines += _command_lines()
+            await asyncio.sleep(0.005)
+        (seen,) = await running
+        assert seen.exit_code == 0
+    assert not [line for line in seen_lines if PASSWORD in line]
+    assert any("--authfile" in line for line in seen_lines)
+    # Nothing of it is left, but for what the supervisor must mask.
+    files = [path for path in rig.home.rglob("*") if path.is_file()]
+    assert [path for path in files if PASSWORD.encode() in path.read_bytes()] == []
+
+
+def _command_lines() -> Iterator[str]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            yield path.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+
+
+async def test_a_pull_is_given_up_when_the_server_leaves_and_a_stop_does_not_wait_for_it(
+    rig: ContainerRig,
+) -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        image = f"127.0.0.1:{deaf.getsockname()[1]}/some/image:1"
+        one, other = (in_image(rig, image, "true") for _ in range(2))
+        async with Driven(rig) as driven:
+            launches = [asyncio.create_task(driven.launch(each)) for each in (one, other)]
+            await appears(lambda: len(driven.remarks) == 2, "the pull")
+            await driven.engine.stop([one.uid], 60)
+            assert (await driven.ended(one.uid)).stopped
+            assert isinstance(driven.engine, ContainerEngine)
+            driven.engine.give_up()
+            began = time.monotonic()
+            ends = await asyncio.gather(*launches, return_exceptions=True)
+            assert time.monotonic() - began < 5
+            assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+            # For the next server it is as if nobody had tried.
+            assert (await driven.look(other.uid)).phase is Phase.ABSENT
+    assert list((rig.home / "containers").glob("pull-*")) == []
+
+
+async def test_an_image_that_vanishes_is_pulled_for_the_next_attempt(rig: ContainerRig, shelf: str) -> None:
+    image = put_on(shelf)
+    async with Driven(rig) as driven:
+        await driven.run(first := in_image(rig, image, "true"))
+        await driven.engine.remove([first.uid])
+        podman("rm", "-f", f"pai-{first.uid}")
+        podman("rmi", image)
+        (seen,) = await driven.run(in_image(rig, image, "true"))
+        assert "was removed" in seen.start_error and seen.platform_code == -120
+        (seen,) = await driven.run(in_image(rig, image, "exit 3"))
+        assert seen.exit_code == 3
+
+
+async def test_of_pulled_images_those_unused_for_longest_go(rig: ContainerRig, shelf: str) -> None:
+    images = [put_on(shelf) for _ in range(3)]
+    async with Driven(rig, keep_images=KeepImages(mb=1 << 20, days=1.0)) as driven:
+        for image in images:
+            await driven.run(one := in_image(rig, image, "true"))
+            podman("rm", "-f", f"pai-{one.uid}")
+        engine = driven.engine
+        assert isinstance(engine, ContainerEngine) and engine._cleaner is not None
+        kept = json.loads((rig.home / "containers/pulled.json").read_text())
+        assert sorted(kept) == sorted(images)
+        kept[images[1]] -= 2 * 86_400
+        (rig.home / "containers/pulled.json").write_text(json.dumps(kept))
+        await engine._cleaner.clean_images()
+        assert sorted(json.loads((rig.home / "containers/pulled.json").read_text())) == sorted(images[::2])
+        assert [_is_here(image) for image in images] == [True, False, True]
+        (seen,) = await driven.run(in_image(rig, images[1], "exit 4"))  # and can be had again
+        assert seen.exit_code == 4
+    assert _is_here(PLAIN)  # not ours
+    async with Driven(rig, keep_images=KeepImages(mb=0, days=None)) as driven:
+        await driven.run(task(rig, "true"))
+        assert isinstance(driven.engine, ContainerEngine) and driven.engine._cleaner is not None
+        await driven.engine._cleaner.clean_images()
+        assert not any(_is_here(image) for image in images)
+
+
+def _is_here(image: str) -> bool:
+    return subprocess.run(["podman", "image", "exists", image], check=False).returncode == 0

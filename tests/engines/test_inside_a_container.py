@@ -1,0 +1,261 @@
+"""What a task finds in its container, and how containers go; by a real podman."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import socket
+import tarfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from container_rig import NODE, ContainerRig, in_image, podman
+from driving import Driven, appears, mark, nothing_left, task
+from small_images import PLAIN, WITH_BASH, make
+
+from paicluster.engines.container import finding, gpus
+from paicluster.engines.container.client import Client
+from paicluster.engines.container.engine import ContainerEngine
+from paicluster.engines.container.gpus import gpu_words
+from paicluster.engines.interface import LaunchFailed, Mount, Phase, TaskLaunch
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("containers")]
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[ContainerRig]:
+    made = ContainerRig(tmp_path, "podman")
+    yield made
+    made.close()
+
+
+async def test_user_folder_and_environment_are_those_of_the_image_and_the_job(rig: ContainerRig) -> None:
+    name = "localhost/pai-test/somebody:1"
+    changes = ["USER somebody", "WORKDIR /tmp", "ENV OF_THE_IMAGE=yes", "ENTRYPOINT false"]
+    make("podman", WITH_BASH, changes, name)
+    environment = {"HOME": "/home/me", "VIRTUAL_ENV": "/venv", "OWN": "mine"}
+    environment["PAI_HOST_IP_my-role_0"] = "1.2.3.4"  # a name no shell can have
+    one = in_image(
+        rig,
+        name,
+        'id -u; pwd; echo "$PAI_WORK_DIR $OF_THE_IMAGE $OWN ${VIRTUAL_ENV-none} $HOME"; '
+        "env | grep my-role; ls /usr/local/pai; touch here; type python3 || true",
+        environment=environment,
+    )
+    async with Driven(rig) as driven:
+        (seen,) = await driven.run(one)
+        said = driven.log(one.uid, "stdout").decode().split("\n")
+    assert seen.exit_code == 0
+    assert said[:4] == ["1234", "/tmp", "/tmp yes mine none /tmp", "PAI_HOST_IP_my-role_0=1.2.3.4"]
+    assert {"runtime", "told", "work", "shared"} <= set(said[4:])
+
+
+async def test_sources_mounts_and_shared_memory_are_there(rig: ContainerRig, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/train.txt").write_text("from afar\n")
+    with tarfile.open(tmp_path / "sources.tar", "w") as tar:
+        tar.add(tmp_path / "src/train.txt", "train.txt")
+    for name in ("data, with a comma", "results"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "data, with a comma/x").write_text("x\n")
+    one = dataclasses.replace(
+        task(
+            rig,
+            "cat train.txt /data/x; echo y >/results/y; echo no >/data/no || true; df -m /dev/shm | tail -1; "
+            "echo no >/usr/local/pai/runtime/x || echo read-only; pwd",
+            sources=tmp_path / "sources.tar",
+            shm_mb=77,
+        ),
+        mounts=(
+            Mount(tmp_path / "data, with a comma", "/data", read_only=True),
+            Mount(tmp_path / "results", "/results"),
+        ),
+    )
+    async with Driven(rig) as driven:
+        (seen,) = await driven.run(one)
+        said = driven.log(one.uid, "stdout").decode()
+    assert seen.exit_code == 0, said
+    assert said.startswith("from afar\nx\n") and " 77 " in said
+    assert said.endswith("read-only\n/usr/local/pai/work\n")
+    assert (tmp_path / "results/y").read_text() == "y\n"
+    assert not (tmp_path / "data, with a comma/no").exists()
+
+
+async def test_cores_and_memory_are_limited_as_asked(rig: ContainerRig) -> None:
+    old = "memory/memory.limit_in_bytes cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us"
+    script = f"cd /sys/fs/cgroup; cat {old} || cat memory.max cpu.max"
+    one = task(rig, script, memory_mb=77, cpu=2)
+    async with Driven(rig, enforce_limits=True) as driven:
+        (seen,) = await driven.run(one)
+        memory, quota, period = map(int, driven.log(one.uid, "stdout").split())
+    assert (seen.exit_code, memory, quota) == (0, 77 << 20, 2 * period)
+
+
+@pytest.mark.parametrize("network", ["host", "own"])
+async def test_a_port_of_the_task_is_one_of_the_machine(rig: ContainerRig, network: str) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    serve = f"echo hello >/tmp/index.html; echo up; exec httpd -f -p {port} -h /tmp"
+    one = task(rig, serve, ports={"http": (port,)})
+
+    def answers() -> bool:
+        with socket.socket() as client:
+            client.settimeout(2)
+            try:
+                client.connect(("127.0.0.1", port))
+                client.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")
+                return b"200 OK" in client.recv(1000)
+            except OSError:
+                return False
+
+    async with Driven(rig, host_network=network == "host") as driven:
+        await driven.launch(one)
+        await driven.said(one.uid, b"up")
+        await appears(answers, "an answer from the task")
+        await driven.engine.stop([one.uid], 1)
+        await driven.ended(one.uid)
+
+
+def test_a_container_gets_its_gpus_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    podman, docker = Client("podman", "podman"), Client("docker", "docker")
+    assert gpu_words(podman, ()) == ([], False)
+    (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
+    monkeypatch.setattr(gpus, "_CDI_FOLDERS", (str(tmp_path),))
+    words, by_hand = gpu_words(podman, (1, 3))
+    assert words == ["--device", "nvidia.com/gpu=1", "--device", "nvidia.com/gpu=3"] and not by_hand
+    monkeypatch.setattr(gpus, "_hooked", lambda: True)
+    assert gpu_words(docker, (1, 3)) == (["--gpus", '"device=1,3"'], False)
+    monkeypatch.setattr(gpus, "_CDI_FOLDERS", ())
+    with pytest.raises(LaunchFailed, match="nvidia42"):
+        gpu_words(podman, (42,))
+
+
+async def test_what_stopped_is_removed(rig: ContainerRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paicluster.engines.container.cleaning._QUIET_S", 0.1)
+    async with Driven(rig) as driven:
+        one, long = task(rig, "true"), task(rig, "echo up; sleep 60")
+        await driven.launch(long)
+        await driven.said(long.uid, b"up")
+        await driven.run(one)
+        await appears(lambda: f"pai-{one.uid}" not in rig.containers(), "the removal")
+        assert f"pai-{long.uid}" in rig.containers()
+        await driven.engine.stop([long.uid], 0)
+        await driven.ended(long.uid)
+
+
+async def test_a_server_removes_what_an_earlier_one_left_and_nothing_else(rig: ContainerRig) -> None:
+    async with Driven(rig) as driven:
+        over, running = task(rig, "true"), task(rig, "echo up; sleep 60")
+        await driven.launch(running)
+        await driven.said(running.uid, b"up")
+        await driven.run(over)
+    # As a client that was killed leaves it; and one of somebody else's cluster.
+    stranger = f"pai-{uuid.uuid4()}"
+    podman("create", "--name", stranger, "--label", "org.openpai.cluster=somebody-elses", PLAIN, "true")
+    try:
+        async with Driven(rig) as driven:
+            engine = driven.engine
+            assert isinstance(engine, ContainerEngine)
+            assert isinstance(await engine._client(), Client) and engine._cleaner is not None
+            await engine._cleaner.sweep(engine._is_over)
+            names = rig.containers()
+            assert f"pai-{over.uid}" not in names
+            assert {f"pai-{running.uid}", stranger} <= set(names)
+            await engine.stop([running.uid], 0)
+            await driven.ended(running.uid)
+    finally:
+        podman("rm", "-f", stranger)
+
+
+async def test_when_nobody_is_left_who_knows_it_a_container_ends_by_itself(rig: ContainerRig) -> None:
+    """The supervisor is killed while no server runs."""
+    word = mark()
+    async with Driven(rig) as driven:
+        one = task(rig, "trap '' TERM; echo up; while :; do sleep 0.05; done", environment={"MARK": word})
+        await driven.launch(one)
+        await driven.said(one.uid, b"up")
+    rig.kill_holder(one.uid)
+    await nothing_left(rig, word)
+    async with Driven(rig) as driven:
+        assert (await driven.until(one.uid, Phase.LOST)).phase is Phase.LOST
+    assert f"pai-{one.uid}" not in rig.containers()
+
+
+async def test_when_the_client_is_killed_the_container_ends_and_that_is_told(rig: ContainerRig) -> None:
+    word = mark()
+    async with Driven(rig) as driven:
+        one = task(rig, "echo up; exec sleep 600", environment={"MARK": word})
+        await driven.launch(one)
+        await driven.said(one.uid, b"up")
+        children = Path(f"/proc/{rig.supervisor(one.uid)}/task/{rig.supervisor(one.uid)}/children")
+        (client,) = children.read_text().split()
+        os.kill(int(client), signal.SIGKILL)
+        seen = await driven.ended(one.uid)
+        assert (seen.signal, seen.killed_by_us) == (signal.SIGKILL, False)
+        await nothing_left(rig, word)
+
+
+async def test_a_container_that_somebody_kills_died_of_a_signal_not_ours(rig: ContainerRig) -> None:
+    async with Driven(rig) as driven:
+        one = task(rig, "echo up; exec sleep 600")
+        await driven.launch(one)
+        await driven.said(one.uid, b"up")
+        podman("kill", f"pai-{one.uid}")
+        seen = await driven.ended(one.uid)
+        assert (seen.signal, seen.killed_by_us, seen.stopped) == (signal.SIGKILL, False, False)
+
+
+async def test_what_works_here_is_found_out_once(rig: ContainerRig, tmp_path: Path) -> None:
+    found = await finding.find(tmp_path / "scratch", ("podman",))
+    assert isinstance(found, Client)
+    assert found.limits_memory == found.limits_cpu == (os.geteuid() == 0)
+    began = time.monotonic()
+    assert await finding.find(tmp_path / "scratch", ("podman",)) == found
+    assert time.monotonic() - began < 0.05
+    kept = json.loads((tmp_path / "scratch/podman.json").read_text())
+    (tmp_path / "scratch/podman.json").write_text(json.dumps({**kept, "key": "of an earlier boot"}))
+    assert await finding.find(tmp_path / "scratch", ("podman",)) == found
+
+
+async def test_without_a_container_program_a_job_runs_on_the_host_and_is_told_or_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "sh"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or "")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert not finding.there()
+
+    class Rig:
+        node = NODE.name
+
+        def __init__(self, **settings: Any):
+            self.settings = settings
+
+        def engine(self) -> ContainerEngine:
+            return ContainerEngine(tmp_path / "home", NODE, **self.settings)
+
+        def dress(self, task: TaskLaunch) -> TaskLaunch:
+            return dataclasses.replace(task, image="some/image")
+
+    rig: Any = Rig()
+    async with Driven(rig) as driven:
+        (seen,) = await driven.run(task(rig, "exit 5"))
+        assert seen.exit_code == 5
+        ((_, remark),) = driven.remarks
+        assert (remark.type, remark.reason) == ("Warning", "ImageNotUsed")
+        assert "some/image" in remark.message and "neither podman nor docker" in remark.message
+    rig = Rig(refuse_without=True)
+    async with Driven(rig) as driven:
+        one = task(rig, "exit 5")
+        with pytest.raises(LaunchFailed, match="some/image"):
+            await driven.launch(one)
+        assert (await driven.ended(one.uid)).platform_code == -200

@@ -1,0 +1,72 @@
+"""Names of images are read as docker reads them, and logins written as it keeps them."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from paicluster.engines.container import names
+from paicluster.engines.container.client import mount_words
+from paicluster.engines.interface import Mount, RegistryLogin
+
+
+@pytest.mark.parametrize(
+    ("said", "whole"),
+    [
+        ("busybox", "docker.io/library/busybox:latest"),
+        ("pytorch/pytorch:2.3", "docker.io/pytorch/pytorch:2.3"),
+        ("docker.io/busybox", "docker.io/library/busybox:latest"),
+        ("docker.io/library/busybox:1", "docker.io/library/busybox:1"),
+        ("localhost/base", "localhost/base:latest"),
+        ("localhost:5000/a/b", "localhost:5000/a/b:latest"),
+        ("registry.example.com/a/b/c:v1", "registry.example.com/a/b/c:v1"),
+        ("127.0.0.1:5000/x@sha256:abc", "127.0.0.1:5000/x@sha256:abc"),
+        ("me/x@sha256:abc", "docker.io/me/x@sha256:abc"),
+    ],
+)
+def test_what_is_left_out_of_a_name_means_what_docker_means(said: str, whole: str) -> None:
+    assert names.full_name(said) == whole
+
+
+@pytest.mark.parametrize(
+    ("registry", "near"),
+    [
+        ("localhost", True),
+        ("localhost:5000", True),
+        ("127.0.0.1:5000", True),
+        ("127.1.2.3", True),
+        ("[::1]:5000", True),
+        ("docker.io", False),
+        ("10.0.0.1:5000", False),
+        ("localhost.example.com", False),
+    ],
+)
+def test_only_a_registry_of_this_machine_needs_no_tls(registry: str, near: bool) -> None:
+    assert names.is_near(registry) is near
+
+
+@pytest.mark.parametrize(
+    ("image", "said", "keys"),
+    [
+        ("reg.example.com/a", "", ["reg.example.com"]),
+        ("reg.example.com/a", "https://reg.example.com/v2/", ["reg.example.com"]),
+        ("reg.example.com:5000/a", "reg.example.com:5000", ["reg.example.com:5000"]),
+        ("me/private", "", ["docker.io", "https://index.docker.io/v1/"]),
+        ("me/private", "https://index.docker.io/v1/", ["docker.io", "https://index.docker.io/v1/"]),
+    ],
+)
+def test_a_login_is_kept_under_the_name_its_registry_is_looked_up_by(
+    image: str, said: str, keys: list[str]
+) -> None:
+    login = RegistryLogin("me", "pass:word", said)
+    kept = json.loads(names.login_file(image, login))["auths"]
+    assert sorted(kept) == sorted(keys)
+    assert {base64.b64decode(one["auth"]) for one in kept.values()} == {b"me:pass:word"}
+    assert "word" not in repr(login)
+
+
+def test_a_path_with_a_comma_can_be_mounted(tmp_path: object) -> None:
+    words = mount_words(Mount(f"{tmp_path}/a,b", "/in", read_only=True))  # type: ignore[arg-type]
+    assert words == ["--mount", f'type=bind,"source={tmp_path}/a,b",target=/in,readonly=true']
