@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from served import job
 from team import PASSWORD, TeamCluster
 
 SUMMARY = {"name", "share", "volumeName", "default"}
@@ -66,6 +67,16 @@ def test_the_older_calls_say_the_same(cluster: TeamCluster) -> None:
         assert cluster.get(f"/api/v2/storage/{kind}", token=None).status == 401
 
 
+def test_a_job_names_storages_that_are_there(cluster: TeamCluster, name: str) -> None:
+    own = cluster.get("/api/v2/storages").json()["storages"][0]["name"]
+    plugin = {"plugin": "teamwise_storage", "parameters": {"storageConfigNames": ["none"]}}
+    for extras in ({"storages": [{"name": "none"}]}, {"com.microsoft.pai.runtimeplugin": [plugin]}):
+        refused = cluster.submit(job(name, "true", extras=extras))
+        assert (refused.status, refused.json()["code"]) == (404, "NoStorageError"), refused.text
+        assert refused.json()["message"] == "Storage none is not found."
+    assert cluster.submit(job(name, "true", extras={"storages": [{"name": own}]})).status == 202
+
+
 def test_the_settings_list_storages_and_groups_have_theirs(described: TeamCluster) -> None:
     cluster = described
     try:
@@ -95,6 +106,8 @@ def test_the_settings_list_storages_and_groups_have_theirs(described: TeamCluste
             assert names(alice) == ["own", "data", "secret"]
             cluster.ask("DELETE", "/api/v2/users/alice/group", {"groupname": group})
             assert names(alice) == ["own", "data"]
+        theirs = job("mine", "true", extras={"storages": [{"name": "secret"}]})
+        assert cluster.submit(theirs, token=alice).json()["code"] == "ForbiddenUserError"
         data = cluster.get("/api/v2/storages/data", token=alice).json()
         assert (data["type"], data["readOnly"], data["data"]["path"]) == ("nfs", True, "/")
         own = cluster.get("/api/v2/storage/config/own", token=alice).json()

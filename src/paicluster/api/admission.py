@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Iterator
+from typing import Any
 
 from starlette.requests import Request
 
@@ -42,6 +44,7 @@ async def admit(
     note(request, f"{identity.username}~{job.name}")
     _check_sources(ctx, job)
     _check_cluster(ctx, identity, job.virtual_cluster)
+    _check_storages(ctx, identity, job)
     if job.total_tasks > MOST_TASKS:
         raise InvalidParameters(f"A job may have {MOST_TASKS} tasks at most; this one has {job.total_tasks}.")
     wanted = request_of(job, identity.username)
@@ -98,6 +101,34 @@ def _check_sources(ctx: Context, job: Job) -> None:
             code="NoSourcesError",
             hint="Upload them first, with PUT /api/v2/sources/<sha256>.",
         )
+
+
+def _check_storages(ctx: Context, identity: Identity, job: Job) -> None:
+    """A job that names a storage must find it there, and its user must be allowed to use it."""
+    extras = job.raw.get("extras")
+    if not isinstance(extras, dict):
+        return
+    known = {storage.name: storage for storage in ctx.storages()}
+    for name in _storages_of(extras):
+        if name not in known:
+            raise NotFound(f"Storage {name} is not found.", code="NoStorageError")
+        if not known[name].open_to(identity.access):
+            raise Forbidden(f"User {identity.username} is not allowed to access {name}.")
+
+
+def _storages_of(extras: dict[str, Any]) -> Iterator[str]:
+    """The storages a job names: by itself, or in the plugin that did it before."""
+    items = extras.get("storages")
+    if items is None:
+        for plugin in extras.get("com.microsoft.pai.runtimeplugin") or ():
+            if isinstance(plugin, dict) and plugin.get("plugin") == "teamwise_storage":
+                parameters = plugin.get("parameters")
+                names = parameters.get("storageConfigNames") if isinstance(parameters, dict) else None
+                yield from (name for name in names or () if isinstance(name, str))
+        return
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, dict) and isinstance(item.get("name"), str):
+            yield item["name"]
 
 
 async def _check_conditions(ctx: Context, wanted: Wanted) -> None:

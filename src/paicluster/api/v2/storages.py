@@ -34,6 +34,15 @@ class Storage:
     groups: tuple[str, ...] = ()
     default: bool = False
 
+    def open_to(self, access: Access) -> bool:
+        """Whether somebody may use it: everybody's, or one of the groups he is in."""
+        return (
+            access.admin
+            or not self.groups
+            or self.name in access.storages
+            or not set(self.groups).isdisjoint(access.groups)
+        )
+
 
 OWN = "home"
 
@@ -59,15 +68,8 @@ def of_settings(given: Sequence[StorageSettings], url: str) -> tuple[Storage, ..
 
 
 def usable(ctx: Context, access: Access) -> list[Storage]:
-    """The storages somebody may use: everybody's, and those of the groups he is in."""
-    return [
-        storage
-        for storage in ctx.storages()
-        if access.admin
-        or storage.name in access.storages
-        or not storage.groups
-        or not set(storage.groups).isdisjoint(access.groups)
-    ]
+    """The storages somebody may use."""
+    return [storage for storage in ctx.storages() if storage.open_to(access)]
 
 
 def is_default(storage: Storage, access: Access) -> bool:
@@ -100,7 +102,7 @@ def _named(request: Request, identity: Identity, name: str) -> Storage:
     storage = next((one for one in ctx.storages() if one.name == name), None)
     if storage is None:
         raise NotFound(f"Storage {name} is not found.", code="NoStorageError")
-    if storage not in usable(ctx, identity.access):
+    if not storage.open_to(identity.access):
         raise Forbidden(f"User {identity.username} is not allowed to access {name}.")
     return storage
 
