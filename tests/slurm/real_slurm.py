@@ -50,6 +50,8 @@ InactiveLimit=0
 KillWait=3
 MinJobAge=300
 MaxArraySize=1001
+MessageTimeout=5
+TCPTimeout=1
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1
 PreemptMode=REQUEUE
 PreemptType=preempt/partition_prio

@@ -133,5 +133,7 @@ def settle(folder: "str", place: "dict[str, object]", known: "dict[str, str]") -
     spec["env"] = environment
     write(path, json.dumps(spec))
     numbers = [int(word) for word in str(place["gpus"]).split(",") if word.isdigit()]
-    told = dict(place, gpus=numbers, job=os.environ.get("SLURM_JOB_ID", ""))
+    # Which part of a job with several; what runs beside the task must go there too.
+    part = os.environ.get("PAI_SLURM_COMPONENT", "") if "SLURM_HET_SIZE" in os.environ else ""
+    told = dict(place, gpus=numbers, job=os.environ.get("SLURM_JOB_ID", ""), part=part)
     write(os.path.join(folder, PLACE), json.dumps(told))

@@ -113,17 +113,18 @@ def _resources(component: Component, options: SlurmOptions, *, alone: bool) -> l
     words = [f"--ntasks={tasks}", f"--cpus-per-task={component.cpu}"]
     if component.memory_mb:
         memory = component.memory_mb + options.overhead_mb * (1 if alone else 2)
-        if tasks == 1:
+        # sbatch takes no two ways to ask for memory, not even for different components.
+        if alone:
             words.append(f"--mem={memory}M")
         else:
             words.append(f"--mem-per-cpu={math.ceil(memory / component.cpu)}M")
     if component.gpus:
-        if tasks == 1:
-            words += ["--nodes=1", f"--gres={options.gres}:{component.gpus}"]
+        if alone:
+            words.append(f"--gres={options.gres}:{component.gpus}")
         else:
             kind = options.gres.partition(":")[2]
             words.append(f"--gpus-per-task={kind + ':' if kind else ''}{component.gpus}")
-    elif tasks == 1:
+    if tasks == 1:
         words.append("--nodes=1")
     return words
 

@@ -169,7 +169,7 @@ class SlurmEngine:
         job, place = folder.job_of(path), folder.place_of(path)
         if not job or place is None or (path / record.NAME).exists():
             raise NotFound("The task does not run.")
-        words = ["srun", "--overlap", f"--jobid={job}", f"--nodelist={place.node}", "--nodes=1", "--ntasks=1"]
+        words = ["srun", "--overlap", *job, f"--nodelist={place.node}", "--nodes=1", "--ntasks=1"]
         words += ["--quiet", "--pty"] if terminal else ["--quiet"]
         words += [self._options.python, "-I", "-S", str(self._runtime), "inside", str(path), *command]
         owner = path.stat().st_uid
@@ -187,8 +187,8 @@ class SlurmEngine:
         if account is not None:
             if closed := closed_way(self._home.root):
                 raise LaunchFailed(
-                    f"The account {account.name} cannot reach {self._home.root}: the folder {closed} is closed "
-                    "to it. The administrator can name another folder for Slurm in the cluster's file."
+                    f"The account {account.name} cannot reach {self._home.root}: {closed} is closed to it. "
+                    "The administrator can name another folder for Slurm in the cluster's file."
                 )
             gang = dress(gang, account)
         complete = await self._in_files(lambda: self._prepare(gang, account), len(gang))
@@ -198,7 +198,9 @@ class SlurmEngine:
             found = self._gangs.new(first, tuple(task.uid for task in gang))
             found.live.difference_update(task.uid for task in gang if self._is_over(task.uid))
             self._wake()
-            if self._startable(found):
+            if (refused := folder.read_mark(found.folder, folder.REFUSED)) is not None:
+                self._say_of(found, Remark("SlurmRefused", refused, "Warning"))
+            elif self._startable(found):
                 self._submitter.add(found)
             elif not found.live:
                 self._gangs.forget(found)
@@ -221,8 +223,15 @@ class SlurmEngine:
             "events": str(self._home.notes),
         }
         owner = None if account is None else (account.uid, account.gid)
-        words = commands.sbatch(gang, self._options, path, account=owner)
+        words: list[str] = []
+        refused = ""
+        try:
+            words = commands.sbatch(gang, self._options, path, account=owner)
+        except LaunchFailed as error:
+            refused = error.message
         folder.prepare(self._home, gang, self._options, self._runtime, usual, words, account)
+        if refused:
+            folder.write_mark(path, folder.REFUSED, refused)
         return False
 
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:

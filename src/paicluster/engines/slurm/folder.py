@@ -261,9 +261,13 @@ def place_of(path: Path) -> Place | None:
     return Place(told["node"], told["ip"], ports, tuple(told["gpus"]))
 
 
-def job_of(path: Path) -> str:
-    """The number of the allocation that an attempt runs in, as it says itself."""
-    return str((_placed(path) or {}).get("job") or "")
+def job_of(path: Path) -> list[str]:
+    """How srun is told the allocation that an attempt runs in; nothing before it runs."""
+    told = _placed(path)
+    if told is None or not told.get("job"):
+        return []
+    part = told.get("part")
+    return [f"--jobid={told['job']}", *([f"--het-group={part}"] if part else [])]
 
 
 def _placed(path: Path) -> dict[str, Any] | None:

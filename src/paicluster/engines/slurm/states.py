@@ -43,6 +43,7 @@ _REASONS = {
     "JobHeldAdmin": "An administrator holds the job in Slurm.",
     "BeginTime": "Slurm waits for the time at which the job may begin.",
     "ReqNodeNotAvail": "Nodes that the job needs are down or reserved.",
+    "PartitionConfig": "The job asks for more than its partition has or allows.",
     "PartitionDown": "The partition is down.",
     "PartitionInactive": "The partition is inactive.",
     "PartitionNodeLimit": "The job needs more nodes than its partition has.",

@@ -1,0 +1,312 @@
+"""Whole jobs, from the submission to the end, on a real Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_slurm import RealSlurm, eventually
+from served import Cluster, job, role
+
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+_FILE = """
+engines:
+  - type: process
+  - type: slurm
+    folder: {shared}
+    file-lag: 0.5
+    interval: 0.5
+    clusters:
+      low: {{partition: low}}
+      short: {{partition: short}}
+virtual-clusters:
+  slurm: {{engine: slurm}}
+  low: {{engine: slurm}}
+  short: {{engine: slurm}}
+"""
+
+
+def over_slurm(name: str, *commands: str, vc: str = "slurm", **more: Any) -> dict[str, Any]:
+    return job(name, *commands, defaults={"virtualCluster": vc}, **more)
+
+
+def make(folder: Path, slurm: RealSlurm) -> Cluster:
+    home = folder / "home"
+    home.mkdir(parents=True)
+    (home / "cluster.yaml").write_text(_FILE.format(shared=folder / "shared"))
+    return Cluster(home, ("--embedded",), variables={"SLURM_CONF": str(slurm.conf)})
+
+
+@pytest.fixture(scope="module")
+def cluster(slurm: RealSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    running = make(tmp_path_factory.mktemp("over"), slurm)
+    try:
+        yield running.start()
+    finally:
+        running.close()
+
+
+@pytest.fixture(autouse=True)
+def mended(slurm: RealSlurm) -> Iterator[None]:
+    yield
+    slurm.ask("scancel", "-u", "root")
+
+
+def events(cluster: Cluster, name: str) -> str:
+    return "\n".join(f"{one['reason']}: {one['message']}" for one in cluster.events(name))
+
+
+def says(cluster: Cluster, name: str, words: str) -> None:
+    eventually(lambda: words in events(cluster, name), f"{words!r} among the events of {name}")
+
+
+def tasks_of(cluster: Cluster, name: str) -> dict[str, list[dict[str, Any]]]:
+    roles = cluster.detail(name)["taskRoles"]
+    return {role: found["taskStatuses"] for role, found in roles.items()}
+
+
+def test_a_job_runs_over_slurm_and_its_log_is_there(cluster: Cluster) -> None:
+    status = cluster.run(over_slurm("hello", "echo hello from $SLURMD_NODENAME, task $PAI_TASK_INDEX"))
+    assert status["state"] == "SUCCEEDED"
+    (task,) = tasks_of(cluster, "hello")["main"]
+    assert task["containerNodeName"] in ("n1", "n2", "n3")
+    assert cluster.log_of("hello").decode() == f"hello from {task['containerNodeName']}, task 0\n"
+    assert task["containerIp"] == "127.0.0.1"
+
+
+def test_a_job_of_another_virtual_cluster_runs_on_this_machine_meanwhile(cluster: Cluster) -> None:
+    assert cluster.run(job("beside", "echo here"))["state"] == "SUCCEEDED"
+    (task,) = tasks_of(cluster, "beside")["main"]
+    assert task["containerNodeName"] not in ("n1", "n2", "n3")
+
+
+def test_a_failure_is_told_as_anywhere(cluster: Cluster) -> None:
+    status = cluster.run(over_slurm("fails", "echo no >&2; exit 3"))
+    assert status["state"] == "FAILED"
+    assert cluster.log_of("fails") == b"no\n"
+
+
+def test_two_roles_are_one_allocation_and_know_each_other(cluster: Cluster) -> None:
+    two = over_slurm("two-roles", 'echo "$PAI_HOST_IP_worker_1:$PAI_PORT_LIST_worker_1_http"')
+    two["taskRoles"] = {
+        "chief": role(
+            'echo "chief sees $PAI_HOST_IP_worker_1:$PAI_PORT_LIST_worker_1_http"',
+            'echo "at $MASTER_ADDR:$MASTER_PORT"',
+            cpu=1,
+            ports={"http": 1},
+        ),
+        "worker": role(
+            'echo "worker $PAI_TASK_INDEX has $PAI_CONTAINER_HOST_http_PORT_LIST of $WORLD_SIZE"',
+            instances=2,
+            cpu=2,
+            memory_mb=50,
+            ports={"http": 1},
+            completion={"minSucceededInstances": 2},
+        ),
+    }
+    two["taskRoles"]["chief"]["completion"] = {"minSucceededInstances": -1}
+    assert cluster.run(two)["state"] == "SUCCEEDED"
+    tasks = tasks_of(cluster, "two-roles")
+    port = tasks["worker"][1]["containerPorts"]["http"]
+    chief = tasks["chief"][0]["containerPorts"]["http"]
+    said = cluster.log_of("two-roles", role="chief").decode()
+    assert said == f"chief sees 127.0.0.1:{port}\nat 127.0.0.1:{chief}\n"
+    assert f"worker 1 has {port} of 3" in cluster.log_of("two-roles", role="worker", index=1).decode()
+
+
+def test_a_task_has_its_gpus_and_no_others(cluster: Cluster, slurm: RealSlurm) -> None:
+    look = f"for n in 0 1 2 3; do (: < {slurm.folder}/dev/gpu$n) 2>&1 | grep -c 'not permitted' || true; done"
+    status = cluster.run(over_slurm("gpus", 'echo "devices $CUDA_VISIBLE_DEVICES"', look, gpu=2))
+    assert status["state"] == "SUCCEEDED"
+    said = cluster.log_of("gpus").decode().split("\n")
+    assert said[0] == "devices 0,1"
+    if slurm.cgroups:
+        # What is not its own is forbidden; its own merely does not exist.
+        assert said[1:5].count("1") == 2
+
+
+def test_more_memory_than_asked_for_is_told_apart(cluster: Cluster, slurm: RealSlurm) -> None:
+    if not slurm.cgroups:
+        pytest.skip("Slurm cannot hold tasks to their memory here")
+    greedy = 'python3 -c "b = bytearray(400 << 20); print(len(b))"'
+    status = cluster.run(over_slurm("greedy", greedy, memory_mb=64))
+    assert (status["state"], status["appExitCode"]) == ("FAILED", -1200)
+
+
+def test_a_time_limit_of_the_job_ends_it(cluster: Cluster) -> None:
+    long = over_slurm("timed", "sleep 60", extras={"openpaisdk": {"timeLimit": 1}})
+    status = cluster.run(long)
+    assert (status["state"], status["appExitCode"]) == ("FAILED", -1004)
+
+
+def test_a_stopped_job_may_end_in_its_own_way(cluster: Cluster) -> None:
+    name = cluster.accept(over_slurm("stopped", "trap 'echo bye; exit 1' TERM; echo up; sleep 60 & wait"))
+    eventually(lambda: b"up" in cluster.log_of(name), "its first words")
+    cluster.stop(name)
+    assert cluster.wait_over(name)["state"] == "STOPPED"
+    assert cluster.log_of(name) == b"up\nbye\n"
+
+
+def test_a_gang_is_stopped_with_all_its_tasks(cluster: Cluster, slurm: RealSlurm) -> None:
+    name = cluster.accept(over_slurm("gang", "echo up; exec sleep 60", instances=3))
+    cluster.wait_state(name, "RUNNING")
+    cluster.stop(name)
+    assert cluster.wait_over(name)["state"] == "STOPPED"
+    eventually(lambda: not slurm.jobs(), "the end of the allocation", 20)
+
+
+def test_a_job_that_waits_says_why_and_can_be_stopped(cluster: Cluster, slurm: RealSlurm) -> None:
+    blocker = slurm.ask(
+        "sbatch", "--parsable", "-N3", "--exclusive", "-o/dev/null", "--wrap=sleep 100"
+    ).strip()
+    name = cluster.accept(over_slurm("waits", "true"))
+    says(cluster, name, "(Resources)")
+    assert cluster.status(name)["state"] == "WAITING"
+    cluster.stop(name)
+    assert cluster.wait_over(name)["state"] == "STOPPED"
+    eventually(lambda: slurm.jobs() == [blocker], "its removal from Slurm's queue")
+
+
+def test_what_can_never_fit_waits_and_says_so_at_once(cluster: Cluster) -> None:
+    name = cluster.accept(over_slurm("huge", "true", gpu=9))
+    says(cluster, name, "configuration is not available")
+    assert cluster.status(name)["state"] == "WAITING"
+    cluster.stop(name)
+    assert cluster.wait_over(name)["state"] == "STOPPED"
+
+
+def test_options_for_sbatch_pass_as_they_are(cluster: Cluster, slurm: RealSlurm) -> None:
+    wanted = over_slurm("placed", "true", extras={"openpaisdk": {"slurm": ["--nodelist=n3", "--nice=7"]}})
+    assert cluster.run(wanted)["state"] == "SUCCEEDED"
+    assert tasks_of(cluster, "placed")["main"][0]["containerNodeName"] == "n3"
+    wrong = over_slurm("wrong", "true", extras={"openpaisdk": {"slurm": ["--no-such-option=1"]}})
+    status = cluster.run(wrong)
+    assert (status["state"], status["appExitCode"]) == ("FAILED", -200)
+    says(cluster, "wrong", "no-such-option")
+
+
+def test_options_that_are_the_clusters_own_are_refused(cluster: Cluster) -> None:
+    status = cluster.run(over_slurm("sly", "id", extras={"openpaisdk": {"slurm": ["--uid=0"]}}))
+    assert status["state"] == "FAILED"
+    says(cluster, "sly", "is the cluster's own")
+
+
+def test_tasks_without_a_gang_are_allocations_of_their_own(cluster: Cluster) -> None:
+    array = over_slurm(
+        "array",
+        'echo "task $PAI_TASK_INDEX"',
+        instances=3,
+        extras={"gangAllocation": False, "openpaisdk": {"arrayLimit": 2}},
+    )
+    assert cluster.run(array)["state"] == "SUCCEEDED"
+    assert [cluster.log_of("array", index=n) for n in range(3)] == [b"task %d\n" % n for n in range(3)]
+
+
+def test_what_slurm_ends_for_others_runs_again(cluster: Cluster, slurm: RealSlurm) -> None:
+    """A job of a partition with a higher tier takes the nodes."""
+    name = cluster.accept(over_slurm("guest", "echo up; exec sleep 5", vc="low"))
+    cluster.wait_state(name, "RUNNING")
+    eventually(lambda: b"up" in cluster.log_of(name), "its first words")
+    slurm.ask("sbatch", "-p", "main", "-N3", "--exclusive", "-o/dev/null", "--wrap=sleep 3")
+    eventually(lambda: cluster.status(name)["retries"] == 1, "another attempt", 40)
+    assert "give way" in events(cluster, name) or "-1003" in events(cluster, name)
+    cluster.stop(name)
+    cluster.wait_over(name)
+
+
+def test_a_job_that_somebody_cancels_in_slurm_is_tried_again(cluster: Cluster, slurm: RealSlurm) -> None:
+    name = cluster.accept(over_slurm("cancelled", "echo up; exec sleep 60"))
+    cluster.wait_state(name, "RUNNING")
+    slurm.ask("scancel", *slurm.jobs())
+    eventually(lambda: cluster.status(name)["retries"] == 1, "another attempt", 40)
+    cluster.stop(name)
+    assert cluster.wait_over(name)["state"] == "STOPPED"
+
+
+# -- bad days -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own(slurm: RealSlurm, tmp_path: Path) -> Iterator[Callable[[], Cluster]]:
+    made: list[Cluster] = []
+
+    def start() -> Cluster:
+        made.append(make(tmp_path / f"own{len(made)}", slurm))
+        return made[-1].start()
+
+    yield start
+    for one in made:
+        one.close()
+
+
+def test_a_killed_server_loses_nothing_and_runs_nothing_twice(
+    own: Callable[[], Cluster], tmp_path: Path
+) -> None:
+    cluster = own()
+    ran, go = tmp_path / "ran", tmp_path / "go"
+    wait = f"until [ -e {go} ]; do sleep 0.05; done"
+    for number in range(6):
+        cluster.accept(over_slurm(f"j{number}", f"echo {number} >> {ran}", wait, instances=1 + number % 2))
+    cluster.kill()
+    cluster.start()
+    cluster.wait_state("j0", "RUNNING")
+    cluster.kill()
+    go.touch()
+    cluster.start()
+    for number in range(6):
+        assert cluster.wait_over(f"j{number}")["state"] == "SUCCEEDED"
+    assert sorted(ran.read_text().split()) == sorted("011233455")
+
+
+def test_slurmctld_down_makes_submissions_wait_and_running_jobs_end_all_the_same(
+    own: Callable[[], Cluster], slurm: RealSlurm, tmp_path: Path
+) -> None:
+    cluster = own()
+    go = tmp_path / "go"
+    cluster.accept(over_slurm("running", f"until [ -e {go} ]; do sleep 0.05; done"))
+    cluster.wait_state("running", "RUNNING")
+    slurm.kill_controller()
+    try:
+        cluster.accept(over_slurm("late", "echo at last"))
+        go.touch()
+        assert cluster.wait_over("running")["state"] == "SUCCEEDED"
+        says(cluster, "late", "does not answer")
+        assert cluster.status("late")["state"] == "WAITING"
+    finally:
+        slurm.start_controller()
+    assert cluster.wait_over("late")["state"] == "SUCCEEDED"
+    assert cluster.log_of("late") == b"at last\n"
+    slurm.wait_idle()
+
+
+def test_a_node_that_dies_costs_no_job_its_retries(
+    own: Callable[[], Cluster], slurm: RealSlurm, tmp_path: Path
+) -> None:
+    cluster = own()
+    go = tmp_path / "go"
+    pinned = over_slurm("pinned", "echo up", f"until [ -e {go} ]; do sleep 0.05; done")
+    pinned["extras"] = {"openpaisdk": {"slurm": ["--exclude=n3"]}}
+    name = cluster.accept(pinned)
+    cluster.wait_state(name, "RUNNING")
+    node = tasks_of(cluster, name)["main"][0]["containerNodeName"]
+    slurm.kill_node(node)
+    try:
+        eventually(lambda: cluster.status(name)["retries"] == 1, "another attempt", 60)
+        go.touch()
+        status = cluster.wait_over(name)
+        assert status["state"] == "SUCCEEDED"
+        assert status["retryDetails"]["user"] == 0
+        assert "machine that ran the task failed" in events(cluster, name)
+    finally:
+        slurm.start_node(node)
+        slurm.wait_idle()
+
+
+def test_slurms_own_time_limit_is_told_apart(cluster: Cluster) -> None:
+    """The partition ends what runs longer than a minute, though the job has no limit of its own."""
+    name = cluster.accept(over_slurm("overdue", "echo up; exec sleep 200", vc="short"))
+    eventually(lambda: cluster.status(name)["state"] == "FAILED", "its end", 120)
+    assert cluster.status(name)["appExitCode"] == -1004
