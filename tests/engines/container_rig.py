@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -127,14 +128,13 @@ class ContainerRig:
             for pipe in (server.stdin, server.stdout):
                 if pipe is not None:
                     pipe.close()
-        names = []
         for path in (self.home / "tasks").glob("*/*/claim"):
-            names.append(f"pai-{path.parent.name}")
             owner = claim.read(str(path.parent)) or {}
             pid = owner.get("pid")
             if isinstance(pid, int) and claim.held(str(path.parent)):
                 os.kill(pid, signal.SIGKILL)
-        if names:
+        cluster = hashlib.sha256(str(self.home.resolve()).encode()).hexdigest()[:12]
+        if names := self.containers(f"label=org.openpai.cluster={cluster}"):
             subprocess.run([self.kind, "rm", "--force", *names], capture_output=True, check=False)
         for name, value in self._before.items():
             if value is None:

@@ -30,7 +30,11 @@ def dockerd(folder: Path) -> Iterator[str]:
     words += ["-p", str(folder / "pid"), "-H", address, "--bridge=none", "--iptables=false"]
     with _running(words, folder / "dockerd.log", folder):
         _await(lambda: (folder / "docker.sock").exists() and _answers(["docker", "-H", address, "info"]))
-        yield address
+        try:
+            yield address
+        finally:
+            # It keeps a network to itself; a folder that something is mounted in cannot be removed.
+            subprocess.run(["umount", "--lazy", *map(str, (folder / "e").glob("netns/*"))], check=False)
 
 
 @contextlib.contextmanager

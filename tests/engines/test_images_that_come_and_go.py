@@ -39,6 +39,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A registry for everybody."""
     with registry(tmp_path_factory.mktemp("shelf")) as address:
         yield address
+    forget(address)
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,14 @@ def locked_shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A registry that wants a login."""
     with registry(tmp_path_factory.mktemp("locked"), {USER: PASSWORD}) as address:
         yield address
+    forget(address)
+
+
+def forget(shelf: str) -> None:
+    """What came from there goes."""
+    said = podman("images", "--format", "{{.Repository}}:{{.Tag}}")
+    if names := [name for name in said.split() if name.startswith(shelf)]:
+        podman("rmi", *names)
 
 
 def put_on(shelf: str, login: str = "") -> str:
