@@ -186,6 +186,9 @@ def test_block_locations_and_attributes_have_an_answer(alice: Web, folder: str) 
     alice.write(f"{folder}/file", b"12345")
     (block,) = alice.json("GETFILEBLOCKLOCATIONS", f"{folder}/file")["BlockLocations"]["BlockLocation"]
     assert (block["offset"], block["length"], block["corrupt"]) == (0, 5, False)
+    located = alice.json("GET_BLOCK_LOCATIONS", f"{folder}/file", length=2)["LocatedBlocks"]
+    assert (located["fileLength"], len(located["locatedBlocks"])) == (5, 1)
+    assert located["lastLocatedBlock"]["block"]["numBytes"] == 5
     assert alice.json("GETACLSTATUS", folder)["AclStatus"]["owner"] == "alice"
     assert alice.json("GETXATTRS", folder) == {"XAttrs": []}
     assert alice.json("LISTXATTRS", folder) == {"XAttrNames": "[]"}

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from paicluster.api.webhdfs import shapes
 from paicluster.api.webhdfs.call import Call
 from paicluster.api.webhdfs.parameters import bad_value
-from paicluster.files import Need
+from paicluster.files import Entry, Need
 
 _BATCH = 1000
 
@@ -68,11 +68,22 @@ def no_attribute_names(call: Call) -> Any:
 
 
 def block_locations(call: Call) -> Any:
-    entry = call.storage.status(call.path, call.who)
-    offset = call.parameters.number("offset", 0) or 0
-    length = call.parameters.number("length", entry.size) or 0
+    entry, offset, length = _blocks(call)
     url = urlsplit(call.files.external_url)
     return shapes.block_locations(entry, offset, length, url.hostname or "", url.netloc)
+
+
+def located_blocks(call: Call) -> Any:
+    entry, offset, length = _blocks(call)
+    url = urlsplit(call.files.external_url)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    return shapes.located_blocks(entry, offset, length, url.hostname or "", port)
+
+
+def _blocks(call: Call) -> tuple[Entry, int, int]:
+    entry = call.storage.status(call.path, call.who)
+    offset = call.parameters.number("offset", 0) or 0
+    return entry, offset, call.parameters.number("length", entry.size) or 0
 
 
 def check_access(call: Call) -> Any:

@@ -35,6 +35,7 @@ _BLOCKING: dict[tuple[str, str], Callable[[Call], Any]] = {
     ("GET", "GETXATTRS"): looking.no_attributes,
     ("GET", "LISTXATTRS"): looking.no_attribute_names,
     ("GET", "GETFILEBLOCKLOCATIONS"): looking.block_locations,
+    ("GET", "GET_BLOCK_LOCATIONS"): looking.located_blocks,
     ("GET", "CHECKACCESS"): looking.check_access,
     ("PUT", "MKDIRS"): changing.make_dirs,
     ("PUT", "RENAME"): changing.rename,
