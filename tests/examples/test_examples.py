@@ -1,0 +1,114 @@
+"""Every example, run as its page says, on the embedded cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+class Person:
+    def __init__(self, home: Path):
+        self.home = home
+        self.examples = home / "examples"
+        shutil.copytree(EXAMPLES, self.examples)
+
+    def run(self, example: str, script: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "HOME": str(self.home)}
+        environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+        return subprocess.run(
+            ["bash", "-e", "-c", script],
+            cwd=self.examples / example,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def follow_page(self, example: str, upto: int | None = None) -> str:
+        """Run the blocks of an example's page one after the other; what they printed."""
+        said = ""
+        for block in BLOCK.findall((EXAMPLES / example / "README.md").read_text())[:upto]:
+            done = self.run(example, block)
+            assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+            said += done.stdout
+        return said
+
+
+@pytest.fixture(scope="module")
+def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+    someone = Person(tmp_path_factory.mktemp("someone"))
+    said = someone.follow_page("train")
+    assert "y = 3.0" in said
+    yield someone
+    someone.run("train", "pai stop-cluster --now")
+
+
+def test_training_leaves_a_model_among_the_results(person: Person) -> None:
+    model = json.loads((person.examples / "train" / "results" / "model.json").read_text())
+    assert abs(model["slope"] - 3) < 0.1
+
+
+def test_predictions_are_read_from_and_written_to_the_storage(person: Person) -> None:
+    said = person.follow_page("predict").splitlines()
+    assert [line.split(",")[0] for line in said[-3:]] == ["0.0", "0.5", "1.0"]
+    assert abs(float(said[-1].split(",")[1]) - 5) < 0.2
+
+
+def test_a_served_model_answers_at_the_address_of_its_status_and_comes_back_when_it_dies(
+    person: Person,
+) -> None:
+    person.follow_page("serve", upto=1)
+    first = ask(person, "?x=1")
+    assert abs(first["y"] - 5) < 0.2
+    pid = person.run("serve", "pgrep -f '[p]ython serve.py' | tail -1").stdout.strip()
+    os.kill(int(pid), 9)
+    eventually_retried(person)
+    assert ask(person, "?x=1") == first
+    assert person.run("serve", "pai stop-job serve").returncode == 0
+
+
+def ask(person: Person, question: str) -> dict[str, float]:
+    ends = time.monotonic() + 60
+    while True:
+        status = json.loads(person.run("serve", "pai job-status -o json serve").stdout)
+        task = next(iter(status["taskRoles"].values()))["taskStatuses"][0]
+        try:
+            where = f"http://{task['containerIp']}:{task['containerPorts']['http']}/{question}"
+            with urllib.request.urlopen(where, timeout=5) as answer:
+                found: dict[str, float] = json.load(answer)
+                return found
+        except (OSError, TypeError, KeyError):
+            assert time.monotonic() < ends, status
+            time.sleep(0.1)
+
+
+def eventually_retried(person: Person) -> None:
+    ends = time.monotonic() + 60
+    while json.loads(person.run("serve", "pai job-status -o json serve").stdout)["jobStatus"]["retries"] == 0:
+        assert time.monotonic() < ends, "the job was not tried again"
+        time.sleep(0.1)
+
+
+def test_two_roles_find_each_other(person: Person) -> None:
+    assert "the sum is 10" in person.follow_page("distributed")
+
+
+def test_every_framework_has_a_job_that_is_good_and_an_image_to_start_from(person: Person) -> None:
+    said = person.follow_page("frameworks")
+    folders = sorted(path.name for path in (EXAMPLES / "frameworks").iterdir() if path.is_dir())
+    assert said.count("good") == len(folders) >= 10
+    assert all((EXAMPLES / "frameworks" / name / "Dockerfile").exists() for name in folders)
