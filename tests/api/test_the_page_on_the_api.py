@@ -1,0 +1,57 @@
+"""The page on the REST API: every address is there, none that is not, and its examples run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from team import PASSWORD, TeamCluster
+
+from paicluster.api.app import ROUTES
+
+PAGE = Path(__file__).parents[2] / "docs" / "rest-api.md"
+
+
+def test_every_address_in_the_page_is_there_and_every_family_is_in_the_page() -> None:
+    text = PAGE.read_text()
+    known: dict[str, set[str]] = {}
+    for path, methods, _ in ROUTES:
+        known.setdefault(re.sub(r":\w+\}", "}", path), set()).update(methods)
+    told = re.findall(r"^\| ([A-Z, ]+|any) \| `([^`]+)` \|", text, re.MULTILINE)
+    assert told
+    for methods, path in told:
+        wanted = {"GET", "POST", "PUT", "DELETE"} if methods == "any" else set(methods.split(", "))
+        assert path in known, f"{path} is in the page and nowhere else"
+        assert wanted <= known[path], f"{methods} {path}"
+    paths = {path for _, path in told}
+    for path in known:
+        # A page need not repeat what differs in its last part or in an alias: those it names in words.
+        family = path.replace("/api/v2/user/", "/api/v2/users/").replace("/api/v2/group/", "/api/v2/groups/")
+        family = family.replace("/api/v1/user/{user}/jobs", "/api/v1/jobs")
+        last = family.rstrip("/").rsplit("/", 1)[-1]
+        assert family in paths or last in text, f"{path} is not in the page"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the examples are for curl")
+def test_the_examples_run_one_after_the_other(cluster: TeamCluster) -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    # Every curl must be content with what it got.
+    script = "set -euo pipefail\n" + "\n".join(blocks).replace("curl -s ", "curl -sS --fail-with-body ")
+    host, port = cluster.address
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env={"PATH": "/usr/bin:/bin", "PAI": f"http://{host}:{port}", "NAME": "admin", "PASSWORD": PASSWORD},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    admin = cluster.tokens["admin"]
+    cluster.ask("DELETE", "/api/v2/users/bob2", token=admin)
+    cluster.ask("DELETE", "/api/v2/groups/vision", token=admin)
+    removed = cluster.ask("DELETE", "/api/v2/virtual-clusters/speech", token=admin)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert removed.status == 201
+    assert '"kind":"end"' in done.stdout and '"virtualCluster":["default"]' in done.stdout
