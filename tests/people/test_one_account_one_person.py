@@ -34,6 +34,11 @@ def accounts() -> Iterator[dict[str, pwd.struct_passwd]]:
 def cluster(accounts: dict[str, pwd.struct_passwd]) -> Iterator[CrewCluster]:
     with open_folder() as folder:
         add_people(folder / "home", ALICE, BOB, CAROL)
+        # As an older version would have left it, which relied on the home being closed.
+        (folder / "home" / "sources").mkdir(mode=0o755)
+        (folder / "home" / "cluster.yaml").write_text("# CANARY-of-the-settings\n")
+        for path in (folder / "home").iterdir():
+            path.chmod(0o755 if path.is_dir() else 0o644)
         made = CrewCluster(
             folder / "home", OPTIONS, {"PAICLUSTER_ADMIN_PASSWORD": "CANARY-of-the-admin", "UMASK": "000"}
         )
@@ -202,16 +207,16 @@ def test_a_job_that_looks_for_others_secrets_finds_nothing(
     assert cluster.wait_over("holds")["state"] == "FAILED"
 
 
+def _said_at_launch(cluster: CrewCluster, name: str) -> str:
+    return next((e["message"] for e in cluster.events(name) if e["reason"] == "FailedLaunch"), "")
+
+
 def test_a_user_without_an_account_is_told_what_is_to_be_done_and_runs_when_it_is(
     cluster: CrewCluster,
 ) -> None:
     cluster.as_user(CAROL)
     cluster.accept(job("nobody", "true"))
-
-    def told() -> str:
-        return next((e["message"] for e in cluster.events("nobody") if e["reason"] == "FailedLaunch"), "")
-
-    message = eventually(told, "the word of the missing account")
+    message = eventually(lambda: _said_at_launch(cluster, "nobody"), "the word of the missing account")
     assert f"useradd {CAROL}" in message and "accounts" in message
     with unix_accounts(CAROL):
         assert cluster.wait_over("nobody")["state"] == "SUCCEEDED"
@@ -235,8 +240,8 @@ def test_the_file_names_other_accounts(accounts: dict[str, pwd.struct_passwd]) -
             # Of that name there is an account, but it is the system's.
             made.as_user("daemon")
             made.accept(job("as-daemon", "true"))
-            events = eventually(lambda: made.events("as-daemon"), "the refusal")
-            assert "belongs to the system" in events[0]["message"]
+            words = eventually(lambda: _said_at_launch(made, "as-daemon"), "the refusal")
+            assert "belongs to the system" in words
         finally:
             made.close()
 

@@ -17,6 +17,8 @@ from paicluster.engines.interface import LaunchFailed, TaskLaunch
 # Below are the accounts of the system's own services, on every distribution that says nothing else.
 _FIRST_PERSON = 1000
 _NUMBERS = re.compile(r"(\d+)(?::(\d+))?")
+# What in a home is nobody's business but the server's, by how it is called.
+_CLUSTERS_OWN = re.compile(r"(server|audit|cluster)\..*|keys|run|sources|backups")
 # What belongs to the account of the server and not to that of a task.
 _SERVERS_OWN = ("HOME", "TMPDIR")
 
@@ -135,6 +137,23 @@ def dress(gang: Sequence[TaskLaunch], account: Account) -> list[TaskLaunch]:
         environment = {name: value for name, value in task.environment.items() if name not in own}
         dressed.append(replace(task, shared_environment=common[key], environment=environment))
     return dressed
+
+
+def open_way(home: Path, inner: Sequence[Path]) -> None:
+    """Let other accounts pass through an engine's home to what is theirs in these folders, and see no more."""
+    # A second engine has its own home in that of the cluster.
+    cluster = home.parent if (home.parent / "server.lock").exists() else home
+    if closed := closed_way(cluster):
+        raise LaunchFailed(
+            f"Other accounts cannot reach the cluster's files in {cluster}: the folder {closed} is closed to "
+            "them. The administrator can move the home to where others may pass, such as /var/lib/paicluster."
+        )
+    # A home that an older version made was closed as a whole, and open inside.
+    for path in cluster.iterdir():
+        if _CLUSTERS_OWN.fullmatch(path.name):
+            path.chmod(path.stat().st_mode & 0o700)
+    for path in (cluster, home, *inner):
+        path.chmod(0o711)
 
 
 def closed_way(folder: Path) -> Path | None:

@@ -246,16 +246,7 @@ class ProcessEngine:
         """Who the gang, which is one user's, runs as; None: as we do."""
         found = self._accounts.of(gang[0].owner) if self._accounts is not None and gang else None
         if found is not None and not self._way_is_open:
-            home = self._tasks.parent
-            if closed := accounts.closed_way(home):
-                raise LaunchFailed(
-                    f"The account {found.name} cannot reach the cluster's files in {home}: the folder "
-                    f"{closed} is closed to it. The administrator can move the home to where others may "
-                    "pass, such as /var/lib/paicluster."
-                )
-            # To be passed through, not to be looked into.
-            for path in (home, self._tasks, self._runtimes):
-                path.chmod(0o711)
+            accounts.open_way(self._tasks.parent, (self._tasks, self._runtimes))
             self._way_is_open = True
         return found
 
