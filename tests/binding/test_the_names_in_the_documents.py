@@ -120,6 +120,35 @@ def test_the_client_of_a_program_inside_a_job(here, server, monkeypatch) -> None
     assert made.name in [job.name for job in client.jobs()]
 
 
+INSIDE = """\
+import openpaisdk
+client = openpaisdk.OpenPAIClient()
+assert openpaisdk.in_job_container()
+me = __import__("os").environ["PAI_JOB_NAME"].split("~")[-1]
+print(client.status(me).state, me in [job.name for job in client.jobs()])
+"""
+
+
+def test_a_program_inside_a_job_knows_its_cluster(here) -> None:
+    from openpaisdk.core import Job
+
+    (here / "inside.py").write_text(INSIDE)
+    job = Job("knows_$").one_liner(f"{sys.executable} inside.py", sources=["inside.py"], mem="128m")
+    assert job.submit("local").wait() == "SUCCEEDED", job.logs()
+    assert job.logs() == "RUNNING True\n"
+
+
+def test_the_storage_of_a_cluster(here) -> None:
+    from openpaisdk.core import Cluster
+
+    (here / "a.txt").write_text("content")
+    storage = Cluster("local").storage
+    storage.upload("a.txt", "/binding/a.txt")
+    assert "a.txt" in str(storage.list("/binding"))
+    storage.download("/binding/a.txt", "b.txt")
+    assert (here / "b.txt").read_text() == "content"
+
+
 def test_the_client_from_arguments_logs_in_with_a_token(here, server) -> None:
     from openpaisdk import OpenPAIClient, PaiError
 

@@ -149,6 +149,20 @@ def test_a_copy_may_use_another_deployment(person) -> None:
     assert done.status == 2 and "it has test, prod" in done.err, done
 
 
+def test_jobs_are_found_by_their_tags(person) -> None:
+    one = done_job(person, "tagged_$")
+    done = person.pai("tag-job", one, "good", "first try")
+    assert done.status == 0 and sorted(done.out.splitlines()) == ["first try", "good"], done
+    assert (
+        names(person, "--tag", "good") == [one]
+        and "tags       first try, good" in person.pai("job-status", one).out
+    )
+    assert person.pai("tag-job", one, "--remove", "good").out == "first try\n"
+    assert names(person, "--tag", "good") == []
+    done = person.pai("tag-job", one, "a,b")
+    assert done.status == 2 and "cannot be a tag" in done.err, done
+
+
 def test_a_job_without_ssh_says_so(person) -> None:
     one = done_job(person, "nossh_$")
     done = person.pai("job-status", one, "ssh")

@@ -167,6 +167,8 @@ def wait_to_end(
     """No log, only the end: what ``--wait`` does. The state it ended in. ``command`` brings one back here."""
     state = ""
     wanted = Wanted(name, user, stream=NO_LOG)
+    if on_state is None and sys.stderr.isatty():  # who waits at a terminal wants to see that something moves
+        on_state = lambda now: say(f"{name} {palette(sys.stderr).state(now)}")  # noqa: E731
     try:
         for frame in frames(cluster, wanted):
             if frame.kind in ("state", "end"):
