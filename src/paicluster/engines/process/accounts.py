@@ -140,7 +140,7 @@ def dress(gang: Sequence[TaskLaunch], account: Account) -> list[TaskLaunch]:
 
 
 def open_way(home: Path, inner: Sequence[Path]) -> None:
-    """Let other accounts pass through an engine's home to what is theirs in these folders, and see no more."""
+    """Let other accounts pass through an engine's home to what is theirs in it, and see nothing else."""
     # A second engine has its own home in that of the cluster.
     cluster = home.parent if (home.parent / "server.lock").exists() else home
     if closed := closed_way(cluster):
