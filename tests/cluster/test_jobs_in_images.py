@@ -1,0 +1,143 @@
+"""Jobs that name an image, on a whole cluster with a real podman."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served import Cluster, eventually, job
+
+from daemons import registry
+from outside import debian
+from small_images import PLAIN, make
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("containers")]
+
+USER, PASSWORD = "reader", "open-sesame-9"
+PODMAN = ["podman", "runc", "netavark", "slirp4netns", "uidmap", "busybox-static"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def podman() -> Iterator[None]:
+    debian(PODMAN, commands=["podman", "runc", "busybox"])
+    make("podman", PLAIN)
+    yield
+    left = subprocess.run(
+        ["podman", "ps", "-aq", "--filter", "label=org.openpai.cluster"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    if left:
+        subprocess.run(["podman", "rm", "-f", *left], capture_output=True, check=False)
+
+
+def in_image(name: str, *commands: str, image: str = PLAIN, **top: Any) -> dict[str, Any]:
+    described = job(name, *commands, **top)
+    described["prerequisites"][0]["uri"] = image
+    return described
+
+
+def reasons(cluster: Cluster, name: str) -> list[str]:
+    return [event["reason"] for event in cluster.events(name)]
+
+
+def test_an_embedded_cluster_uses_an_image_by_itself(cluster: Cluster) -> None:
+    assert cluster.get("/api/v2/info").json()["containers"] is True
+    commands = ["type bash python3 || echo none of them", 'echo "$PAI_JOB_NAME in $PAI_WORK_DIR"']
+    name = cluster.accept(in_image("boxed", *commands))
+    assert cluster.wait_state(name, "SUCCEEDED", "FAILED")["state"] == "SUCCEEDED"
+    frames = cluster.follow(name)
+    said = b"".join(frame.get("data", b"") for frame in frames).decode()
+    frames.close()
+    assert "none of them\n" in said and f"{cluster.user}~boxed in /\n" in said
+    assert reasons(cluster, name) == []
+
+
+def test_an_image_that_does_not_exist_fails_the_job_at_once_and_says_so(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with registry(tmp_path / "shelf") as shelf:
+        name = cluster.accept(in_image("missing", "true", image=f"{shelf}/no/such:1", jobRetryCount=3))
+        status = cluster.wait_state(name, "SUCCEEDED", "FAILED")
+        assert (status["state"], status["appExitCode"], status["retries"]) == ("FAILED", 254, 0)
+        assert f"There is no image {shelf}/no/such:1" in str(cluster.detail(name))
+        assert {"Pulling", "FailedLaunch"} <= set(reasons(cluster, name))
+
+
+def test_a_login_from_the_jobs_secrets_opens_the_registry_and_is_kept_nowhere(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with registry(tmp_path / "locked", {USER: PASSWORD}) as shelf:
+        image = f"{shelf}/pai-test/{uuid.uuid4().hex[:12]}:1"
+        creds = ["--creds", f"{USER}:{PASSWORD}"]
+        push = ["push", "-q", "--tls-verify=false", *creds, image]
+        for words in (["tag", PLAIN, image], push, ["rmi", image]):
+            subprocess.run(["podman", *words], capture_output=True, check=True)
+        described = in_image("private", "echo in", image=image, secrets={"pull": PASSWORD})
+        described["prerequisites"][0]["auth"] = {
+            "username": USER,
+            "password": "<% $secrets.pull %>",
+            "registryuri": f"http://{shelf}",
+        }
+        name = cluster.accept(described)
+        assert cluster.wait_state(name, "SUCCEEDED", "FAILED")["state"] == "SUCCEEDED"
+        assert sorted(reasons(cluster, name)) == ["Pulled", "Pulling"]
+        without = in_image("private-without", "echo in", image=image.replace(":1", ":2"))
+        name = cluster.accept(without)
+        assert cluster.wait_state(name, "SUCCEEDED", "FAILED")["appExitCode"] == 254
+        assert "without a login" in str(cluster.detail(name))
+        subprocess.run(["podman", "rmi", "-f", image], capture_output=True, check=False)
+    assert PASSWORD not in cluster.get(cluster.path("private", "/config")).text
+    spoken = [path for path in cluster.home.rglob("*") if path.is_file() and path.name != "spec.json"]
+    assert [path for path in spoken if PASSWORD.encode() in path.read_bytes()] == []
+
+
+def test_a_killed_server_finds_its_containers_again(cluster: Cluster, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    wait = "echo up; until [ -e /usr/local/pai/work/go ]; do sleep 0.05; done; echo done"
+    name = cluster.accept(in_image("adopted", wait))
+    doomed = cluster.accept(in_image("doomed", "echo up; sleep 600"))
+    for one in (name, doomed):
+        cluster.wait_state(one, "RUNNING")
+    attempts = eventually(lambda: len(list(cluster.home.glob("tasks/*/*/stdout.0"))) == 2, "both are up")
+    assert attempts
+    cluster.kill()
+    cluster.start()
+    for work in cluster.home.glob("tasks/*/*/work"):
+        (work / go.name).touch()
+    assert cluster.wait_state(name, "SUCCEEDED", "FAILED")["state"] == "SUCCEEDED"
+    assert cluster.status(doomed)["state"] == "RUNNING"
+    cluster.stop(doomed)
+    assert cluster.wait_state(doomed, "STOPPED", "FAILED")["state"] == "STOPPED"
+
+
+def test_over_memory_has_a_code_of_its_own(new_cluster: Callable[..., Cluster]) -> None:
+    cluster = new_cluster().start("--limits", "enforce")
+    greedy = "x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo ${#x}"
+    name = cluster.accept(in_image("greedy", greedy, memory_mb=64))
+    assert cluster.wait_state(name, "SUCCEEDED", "FAILED")["appExitCode"] == -1200
+
+
+def test_without_a_container_program_images_can_be_refused(
+    new_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "sh"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or "")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "cluster.yaml").write_text("engine:\n  type: container\n  images: refuse\n")
+    cluster = new_cluster(variables={"PATH": f"{tmp_path / 'bin'}"}).start()
+    assert cluster.get("/api/v2/info").json()["containers"] is False
+    name = cluster.accept(in_image("refused", "true"))
+    status = cluster.wait_state(name, "SUCCEEDED", "FAILED")
+    assert (status["state"], status["appExitCode"]) == ("FAILED", -200)
+    assert "neither podman nor docker" in str(cluster.detail(name))
+    plain = cluster.accept(job("plain", "true"))
+    assert cluster.wait_state(plain, "SUCCEEDED", "FAILED")["state"] == "SUCCEEDED"
