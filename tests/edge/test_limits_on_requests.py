@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import socket
 import time
 from collections.abc import Callable
 
 import pytest
-from served import job
+from served import eventually, job
 from team import PASSWORD, TeamCluster
 
 from openpaisdk.errors import TooManyRequests
@@ -114,3 +116,33 @@ def test_a_head_without_end_is_refused(team: TeamCluster) -> None:
             pass
         assert not answer or b" 431 " in answer
     assert team.get("/healthz", token=None).status == 200
+
+
+def test_sources_have_a_limit_of_their_own(new_team: NewTeam) -> None:
+    cluster = new_team("limits: {body-mb: 1, sources-mb: 2}\n")
+    small, large = b"s" * (2 << 20), b"x" * ((2 << 20) + 1)
+    for sent, status in ((small, 201), (large, 413)):
+        reply = cluster.ask("PUT", f"/api/v2/sources/{hashlib.sha256(sent).hexdigest()}", sent)
+        assert reply.status == status, reply.text
+    assert reply.json()["message"] == "Sources may have 2 MB at most."
+    assert len(list((cluster.home / "sources").iterdir())) == 1
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_whom_a_trusted_proxy_speaks_for_is_counted_and_recorded(new_team: NewTeam, trusted: bool) -> None:
+    proxies = "listen: {trusted-proxies: [127.0.0.1]}\n" if trusted else ""
+    cluster = new_team(proxies + "authentication: {failed-logins-per-address: 2}\n")
+
+    def log_in(address: str) -> int:
+        body = {"username": f"nobody-{address}", "password": "wrong"}
+        return cluster.ask("POST", LOGIN, body, {"X-Forwarded-For": address}, token=None).status
+
+    assert [log_in("203.0.113.5"), log_in("203.0.113.5"), log_in("203.0.113.5")] == [400, 400, 429]
+    assert log_in("203.0.113.6") == (400 if trusted else 429)
+    written = "203.0.113.5" if trusted else "127.0.0.1"
+
+    def last() -> bool:
+        lines = [json.loads(line) for line in (cluster.home / "audit.log").read_text().splitlines()]
+        return [line["address"] for line in lines if line["status"] == 429][:1] == [written]
+
+    eventually(last, "a line with the address")

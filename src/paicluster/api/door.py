@@ -26,6 +26,7 @@ class Doorkeeper:
         self._rate = edge.rates.requests
         self._headers = edge.headers
         self._paddlecloud = paddlecloud
+        self._refused = edge.meters.series("ANY", "too many requests")
         self._always = self._rate is not None or self._headers.knows_origins
 
     def wanted(self, path: str) -> bool:
@@ -38,6 +39,7 @@ class Doorkeeper:
             try:
                 self._rate.take(scope["client"][0])
             except PaiError as error:
+                self._refused.count(429, 0.0)
                 return receive, send, self._answering(refusal(error))
         if self._headers.knows_origins and (origin := self._headers.origin_of(scope)) is not None:
             if scope["method"] == "OPTIONS":

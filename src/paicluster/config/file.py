@@ -189,6 +189,8 @@ def _fields(said: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         fields["tls_key"] = str(_under(folder, listen["tls"]["key"]))
     if "cors-origins" in listen:
         fields["cors_origins"] = tuple(listen["cors-origins"])
+    if "trusted-proxies" in listen:
+        fields["trusted_proxies"] = tuple(listen["trusted-proxies"])
     if "database" in said:
         fields["database"] = _under(folder, said["database"])
     fields.update(_engine_fields(said))

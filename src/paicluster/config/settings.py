@@ -27,6 +27,8 @@ class Settings:
     external_url: str | None = None
     # Pages from these origins may use the API from a browser.
     cors_origins: tuple[str, ...] = ()
+    # Addresses of servers in front of us that say truly, in X-Forwarded-For, who is behind them.
+    trusted_proxies: tuple[str, ...] = ()
     # Where the database is, if not in the home.
     database: Path | None = None
     cpus: int | None = None

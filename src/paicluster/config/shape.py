@@ -184,6 +184,9 @@ _SECTIONS: dict[str, Node] = {
             ),
             "allow-plain-http": Bool(),
             "cors-origins": Items(Url(origin=True)),
+            "trusted-proxies": Items(
+                Text(pattern=r"[0-9A-Fa-f.:]+(/\d{1,3})?", form="an address, or a network as 10.0.0.0/8")
+            ),
         }
     ),
     "database": _FOLDER,

@@ -22,6 +22,7 @@ listen:
   #   key: key.pem
   # allow-plain-http: false               # true: serve other machines without TLS
   # cors-origins: []                      # pages from here may use the API from a browser
+  # trusted-proxies: []                   # addresses of proxies whose X-Forwarded-For is believed
 
 # The database is one file, on a local disk.
 # database: cluster.db

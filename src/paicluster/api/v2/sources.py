@@ -17,7 +17,6 @@ from paicluster.api.answers import answer
 from paicluster.api.context import context, identify
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-MAX_SOURCES = 4 << 30
 
 
 def _target(request: Request) -> Path:
@@ -44,14 +43,15 @@ async def put_sources(request: Request) -> Response:
         return answer({"message": "These sources were here already."})
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     aside = target.with_suffix(f".{secrets.token_hex(4)}.part")
+    largest = context(request).edge.largest_sources
     digest = hashlib.sha256()
     size = 0
     try:
         with aside.open("wb") as f:
             async for part in request.stream():
                 size += len(part)
-                if size > MAX_SOURCES:
-                    raise InvalidParameters(f"Sources may have {MAX_SOURCES >> 30} GB at most.", status=413)
+                if size > largest:
+                    raise InvalidParameters(f"Sources may have {largest >> 20} MB at most.", status=413)
                 digest.update(part)
                 f.write(part)
             f.flush()
