@@ -70,6 +70,8 @@ def test_names_of_clusters_storages_and_virtual_clusters(known) -> None:
     assert tab(known, "sub", "-a", "team", "--vc", "") == ["default", "vision"]
     assert tab(known, "copy", "pai://") == ["pai://local/", "pai://team/"]
     assert tab(known, "copy", "x", "pai://team/nfs") == ["pai://team/nfs_data/", "pai://team/nfs_home/"]
+    assert tab(known, "copy", "pai://local/h") == ["pai://local/home/"]
+    assert tab(known, "sub", "--vc", "") == ["default"]
     assert tab(known, "select-storage", "-a", "team", "--storage-name", "nfs_h") == ["nfs_home"]
 
 

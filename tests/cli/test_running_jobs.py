@@ -54,7 +54,7 @@ def test_ignored_files_stay_behind_and_that_is_said(person) -> None:
 
 def test_no_sources_leaves_the_folder_empty(person) -> None:
     person.write(a="1")
-    assert person.pai("sub", "-f", "--no-sources", "ls", "-A").out == ""
+    assert person.pai("sub", "-f", "--no-sources", "ls").out == ""
     assert person.pai("sub", "-f", "--sources", "nothing", "ls").status == 2
 
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from openpaisdk.cli.parser import Parser
-    from openpaisdk.config.clusters import ClusterBook
+    from openpaisdk.client import Cluster
+    from openpaisdk.config.clusters import ClusterBook, ClusterEntry
 
 PATIENCE = 2.0
 MOST = 200
@@ -144,9 +145,13 @@ class _Line:
     def _of_entry(self, key: str, alias: str = "") -> list[str]:
         """Names that were learned when the cluster was added, or asked anew."""
         entry = self._book().choose(alias or self.alias)
-        found = entry.raw.get(key)
+        found: object = entry.raw.get(key)
+        if entry.is_embedded and (cluster := self._cluster(entry)):
+            found = (
+                cluster.storages() if key == "storages" else [vc.name for vc in cluster.virtual_clusters()]
+            )
         if not isinstance(found, list):
-            return ["default"] if key == "virtual_clusters" and entry.is_embedded else []
+            return []
         return [str(item.get("name") if isinstance(item, dict) else item) for item in found]
 
     def _addresses(self, word: str) -> list[str]:
@@ -162,8 +167,15 @@ class _Line:
         return [f"{URL}{alias}/{name}/" for name in names if name.startswith(rest)]
 
     def _jobs(self, word: str) -> list[str]:
-        """Of a cluster that is there; one that is not is neither started nor waited for."""
-        entry = self._book().choose(self.alias)
+        cluster = self._cluster(self._book().choose(self.alias))
+        if cluster is None:
+            return []
+        state = STATES_WANTED.get(self.command, "")
+        jobs = cluster.jobs(user=cluster.user, state=state, keyword=word, limit=MOST)
+        return [job.name for job in jobs]
+
+    def _cluster(self, entry: ClusterEntry) -> Cluster | None:
+        """One that is there; the one of this machine is not started for a TAB."""
         if entry.is_embedded:
             from openpaisdk.client import Cluster
             from openpaisdk.local.ready import running
@@ -171,16 +183,14 @@ class _Line:
 
             found = running()
             if found is None:
-                return []
+                return None
             cluster = Cluster(entry.alias, endpoint_of(found))
         else:
             from openpaisdk.reach import open_entry
 
             cluster = open_entry(entry)
         cluster.transport.hurry(PATIENCE)
-        state = STATES_WANTED.get(self.command, "")
-        jobs = cluster.jobs(user=cluster.user, state=state, keyword=word, limit=MOST)
-        return [job.name for job in jobs]
+        return cluster
 
 
 def _is_long(option: str, word: str) -> bool:
