@@ -292,3 +292,11 @@ def test_serve_must_be_told_where(tmp_path: Path, capsys: pytest.CaptureFixture[
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert ended.returncode == 2
     assert "--home" in ended.stderr
+
+
+def test_an_account_that_is_not_here_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cluster.yaml").write_text("accounts: {alice: root, bob: no-such-account, carol: 1001}")
+    assert main(["check-config", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert "is good" in told.out
+    assert told.err == "Note: there is no account no-such-account on this machine, for user bob.\n"

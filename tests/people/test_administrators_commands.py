@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 from persons import PASSWORD, CrewCluster, add_people
-from served import job
+from served import Cluster, job
 
 from paicluster.auth.keyholder import keyholder_token
 from paicluster.cli import main
@@ -262,3 +263,42 @@ def test_every_family_explains_itself_with_examples(family: str, capsys: pytest.
         main([family, "--help"])
     assert left.value.code == 0
     assert f"paicluster {family} " in capsys.readouterr().out
+
+
+def test_the_cluster_of_one_person_takes_no_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Cluster(tmp_path / "own")
+    try:
+        own.start()
+        monkeypatch.setattr(sys, "stdin", io.StringIO("long enough\n"))
+        assert main(["user", "add", "gus", "--home", str(own.home)]) == 1
+        assert "alone" in capsys.readouterr().err
+    finally:
+        own.close()
+
+
+def test_a_password_is_typed_twice_at_a_terminal(running: CrewCluster) -> None:
+    """A real terminal: what is typed does not show, and two that differ change nothing."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(
+            sys.executable,
+            [sys.executable, "-m", "paicluster", "user", "add", "hana", "--home", str(running.home)],
+        )
+    shown = b""
+
+    def until(words: bytes) -> None:
+        nonlocal shown
+        while words not in shown:
+            shown += os.read(terminal, 1024)
+
+    until(b"New password of hana: ")
+    os.write(terminal, b"the first one\n")
+    until(b"Once more: ")
+    os.write(terminal, b"another one\n")
+    until(b"not the same")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
+    os.close(terminal)
+    assert b"first one" not in shown
+    assert "hana" not in {user["username"] for user in running.as_user("admin").get("/api/v2/users").json()}

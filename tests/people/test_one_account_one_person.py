@@ -273,6 +273,33 @@ def test_without_root_a_cluster_of_several_people_refuses_to_start(tmp_path: Pat
     assert "Traceback" not in ended.stderr
 
 
+_SECOND_PERSON = """
+import os
+from paicluster.engines.interface import LaunchFailed
+from paicluster.engines.process.accounts import Accounts
+os.setuid(54321)
+people = 1
+accounts = Accounts({}, lambda: people)
+print(accounts.of("alice"))
+people = 2
+try:
+    accounts.of("alice")
+except LaunchFailed as error:
+    print(error)
+"""
+
+
+def test_without_root_a_second_user_stops_jobs_from_starting() -> None:
+    if os.geteuid() != 0:
+        missing("root, who can become somebody else,")
+    told = subprocess.run(
+        [sys.executable, "-c", _SECOND_PERSON], capture_output=True, text=True, check=True, cwd="/"
+    )
+    first, second = told.stdout.splitlines()
+    assert first == "None"
+    assert "2 users" in second and "54321" in second
+
+
 def test_a_home_that_the_accounts_cannot_reach_is_refused(tmp_path: Path) -> None:
     add_people(tmp_path / "home", "alice", "bob")
     tmp_path.chmod(0o700)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pwd
 import sys
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def check(arguments: argparse.Namespace) -> int:
     as_json = arguments.output == "json"
     try:
         fields = cluster_file.load(file)
-        cluster_file.settings_of(fields).check()
+        settings = cluster_file.settings_of(fields).check()
     except cluster_file.ClusterFileError as error:
         if not as_json:
             raise
@@ -69,4 +70,16 @@ def check(arguments: argparse.Namespace) -> int:
         return error.exit_status
     print("[]" if as_json else f"{file} is good.")
     sys.stdout.flush()
+    # The file may be for another machine, so that this is no reason to refuse it.
+    for user, account in settings.accounts.items():
+        if not account[0].isdigit() and not _has_account(account):
+            print(f"Note: there is no account {account} on this machine, for user {user}.", file=sys.stderr)
     return 0
+
+
+def _has_account(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True

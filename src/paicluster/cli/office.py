@@ -36,6 +36,9 @@ class Office(Protocol):
     ``of``: on behalf of this user, for what everybody may ask only of himself.
     """
 
+    # Whose machine this is, where the cluster is one person's.
+    person: str
+
     def ask(self, method: str, path: str, body: Any = None, *, of: str = ADMIN) -> Any: ...
 
 
@@ -98,6 +101,7 @@ def _result(status: int, data: bytes) -> Any:
 
 class _Network:
     def __init__(self, said: dict[str, Any], keys: Path):
+        self.person = str(said.get("user") or "")
         self._url = urlsplit(said["url"])
         self._certificate = said.get("certificate")
         self._keys = keys
@@ -131,6 +135,8 @@ class _Network:
 
 class _Here:
     """The API in this process, opened when it is first asked."""
+
+    person = ""
 
     def __init__(self, settings: Settings):
         self._settings = settings

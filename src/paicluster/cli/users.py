@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from openpaisdk.errors import UsageError
+from openpaisdk.errors import ConfigError, UsageError
 from paicluster.cli.families import Family
 from paicluster.cli.office import Office, path
 from paicluster.cli.printing import output_option, show
@@ -41,6 +41,11 @@ def _add(parser: argparse.ArgumentParser) -> None:
 
 @family.does("add")
 def add(office: Office, arguments: argparse.Namespace) -> None:
+    if office.person:
+        raise ConfigError(
+            f"This cluster is the one that `pai` runs for {office.person} alone.",
+            hint="`paicluster init` and `paicluster serve` run one for several people.",
+        )
     body = {
         "username": arguments.name,
         "password": arguments.password,
