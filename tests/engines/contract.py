@@ -18,8 +18,10 @@ import pytest
 from driving import Driven, Rig, appears, lines_of, mark, nothing_left, task
 
 from openpaisdk.errors import PaiError
-from paicluster.engines.interface import Enterable, LaunchFailed, Phase
+from paicluster.engines.interface import Enterable, LaunchFailed, Phase, SelfScheduling
 from paicluster.logs.reader import STREAMS
+from paicluster.scheduler.needs import Amount, Need, RoleNeed
+from paicluster.scheduler.rooms import Room, seat, why_not
 
 # A process in a session of its own that will not be asked: only killed. It says when it is deaf.
 _DEAF_CHILD = "setsid bash -c 'trap \"\" TERM HUP INT; echo deaf; while :; do sleep 0.05; done' &\n"
@@ -144,6 +146,29 @@ class EngineContract:
     async def test_the_node_a_task_runs_on_is_known(self, rig: Rig) -> None:
         async with Driven(rig) as driven:
             assert rig.node in [node.name for node in driven.engine.nodes()]
+
+    async def test_what_can_never_fit_waits_with_its_reason(self, rig: Rig, tmp_path: Path) -> None:
+        ran = tmp_path / "ran"
+        huge = task(rig, f"touch {ran}", cpu=100_000, memory_mb=1 << 30)
+        async with Driven(rig) as driven:
+            if isinstance(driven.engine, SelfScheduling):
+                await driven.launch(huge)
+                await appears(lambda: driven.remarks, "a word on why it waits")
+                seen = await driven.look(huge.uid)
+                assert seen.phase is Phase.QUEUED or seen.refused
+                await driven.engine.stop([huge.uid], 0)
+                await driven.ended(huge.uid)
+            else:
+                # Places are found by us, from what the engine says it has: it is never even launched.
+                empty = [
+                    (node.name, Amount(node.cpu, node.memory_mb, len(node.gpus)), node.gpus)
+                    for node in driven.engine.nodes()
+                ]
+                rooms = [Room(name, total, total, gpus) for name, total, gpus in empty]
+                need = Need((RoleNeed("main", 1, Amount(huge.cpu, huge.memory_mb)),))
+                assert seat(rooms, need) == []
+                assert "Insufficient cpu" in why_not(rooms, need)
+        assert not ran.exists()
 
     async def test_what_was_never_launched_is_absent(self, rig: Rig) -> None:
         async with Driven(rig) as driven:
