@@ -18,6 +18,7 @@ from paicluster.api.audit import WHO
 from paicluster.api.edge import RATE, Edge
 from paicluster.api.files import Files
 from paicluster.api.sharing import VirtualClusters
+from paicluster.api.v2.remembered import Remembered
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import GUEST, INVALID, Identity, Tokens
@@ -60,7 +61,11 @@ class Context:
     # Clients of the first years read without a token.
     anonymous_v1_reads: bool = False
     edge: Edge = field(default_factory=Edge)
+    remembered: Remembered = field(default_factory=Remembered)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.store.changes.subscribe(self.remembered.forget)
 
     @property
     def shares(self) -> Mapping[str, Amount]:

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, delete, func, select
 
 from paicluster.store.search import forget_jobs
 from paicluster.store.tables import job_specs, jobs, tasks
+from paicluster.store.writer import touch_all
 
 _OVER = jobs.c.sub_state == "Completed"
 
@@ -68,4 +69,5 @@ def delete_jobs(conn: Connection, job_ids: Sequence[int]) -> int:
     if over:
         forget_jobs(conn, over)
         conn.execute(delete(jobs).where(jobs.c.id.in_(over)))
+        touch_all(conn, over)
     return len(over)

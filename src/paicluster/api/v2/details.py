@@ -23,23 +23,30 @@ _ports = msgspec.json.Decoder(dict[str, list[int]]).decode
 
 def job_detail(row: JobRow, attempt: AttemptRow | None, tasks: Sequence[tuple[Any, ...]], tags: str) -> bytes:
     """The JobDetail. ``tasks`` are those of `store.jobs.shown_tasks_of`, ``tags`` a JSON array."""
-    roles: dict[str, list[str]] = {}
-    for task in tasks:
-        roles.setdefault(task[2], []).append(_task(row.framework, *task))
-    rendered = ",".join(
-        f'{_text(role)}:{{"taskRoleStatus":{{"name":{_text(role)}}},"taskStatuses":[{",".join(each)}]}}'
-        for role, each in roles.items()
-    )
-    return _encode(
+    head = _encode(
         {
             "debugId": row.debug_id,
             "name": row.name,
             "tags": msgspec.Raw(tags.encode()),
             "jobPriority": row.priority,
             "jobStatus": job_status(row, attempt),
-            "taskRoles": msgspec.Raw(f"{{{rendered}}}".encode()),
         }
     )
+    # Megabytes, perhaps: they are put together once, and not piece by piece.
+    pieces = [head[:-1].decode(), ',"taskRoles":{']
+    ends = ""
+    role = None
+    for task in tasks:
+        if task[2] != role:
+            role = task[2]
+            name = _text(role)
+            pieces.append(f'{ends}{name}:{{"taskRoleStatus":{{"name":{name}}},"taskStatuses":[')
+            ends = "]},"
+        else:
+            pieces.append(",")
+        pieces.append(_task(row.framework, task))
+    pieces.append("]}}}" if tasks else "}}")
+    return "".join(pieces).encode()
 
 
 def task_status(row: JobRow, attempts: Sequence[TaskRow]) -> bytes:
@@ -115,39 +122,40 @@ def exit_messages(attempt: AttemptRow | None) -> dict[str, Any] | None:
 
 def attempt_of(framework: str, task: TaskRow) -> str:
     return _attempt(
-        framework, task.task_index, task.role, task.uid, task.attempt, task.task_attempt, task.sub_state,
-        task.node, task.ip, task.ports, task.created_ms, task.launched_ms, task.completed_ms, task.exit_code,
-        task.exit_info,
+        framework, task.task_index, task.role, task.uid, task.attempt, task.task_attempt,
+        _state(task.sub_state, task.exit_code), task.node, task.ip, task.ports, _number(task.created_ms),
+        _number(task.launched_ms), _number(task.completed_ms), task.exit_code, task.exit_info,
     )  # fmt: skip
 
 
-def _task(
-    framework: str, _order: int, index: int, role: str, uid: str, attempt: int, task_attempt: int,
-    task_uid: str, sub_state: str, node: str | None, ip: str | None, ports: str | None, created: int | None,
-    launched: int | None, completed: int | None, exit_code: int | None, exit_info: str | None, retries: int,
-    accountable: int,
-) -> str:  # fmt: skip
+def _task(framework: str, shown: tuple[Any, ...]) -> str:
+    (
+        _order, index, role, uid, attempt, task_attempt, task_uid, sub_state, node, ip, ports, created,
+        launched, completed, exit_code, exit_info, retries, accountable,
+    ) = shown  # fmt: skip
+    state = _state(sub_state, exit_code)
+    created, completed = _number(created), _number(completed)
+    ran = completed if launched is None else launched
     rest = _attempt(
-        framework, index, role, uid, attempt, task_attempt, sub_state, node, ip, ports, created, launched,
-        completed, exit_code, exit_info,
+        framework, index, role, uid, attempt, task_attempt, state, node, ip, ports, created,
+        _number(launched), completed, exit_code, exit_info,
     )  # fmt: skip
     return (
-        f'{{"taskIndex":{index},"taskUid":"{task_uid}","taskState":"{_state(sub_state, exit_code)}",'
-        f'"retries":{retries},"accountableRetries":{accountable},"createdTime":{_number(created)},'
-        f'"launchedTime":{_number(completed if launched is None else launched)},'
-        f'"completedTime":{_number(completed)},{rest}}}'
+        f'{{"taskIndex":{index},"taskUid":"{task_uid}","taskState":"{state}",'
+        f'"retries":{retries},"accountableRetries":{accountable},"createdTime":{created},'
+        f'"launchedTime":{ran},"completedTime":{completed},{rest}}}'
     )
 
 
 def _attempt(
-    framework: str, index: int, role: str, uid: str, attempt: int, task_attempt: int, sub_state: str,
-    node: str | None, ip: str | None, ports: str | None, created: int | None, launched: int | None,
-    completed: int | None, exit_code: int | None, exit_info: str | None,
+    framework: str, index: int, role: str, uid: str, attempt: int, task_attempt: int, state: str,
+    node: str | None, ip: str | None, ports: str | None, created: int | str, launched: int | str,
+    completed: int | str, exit_code: int | None, exit_info: str | None,
 ) -> str:  # fmt: skip
     """The fields that a task and an attempt of it have in common."""
     caught = _encode(_decode(exit_info).get("caughtException")).decode() if exit_info else "null"
     each = ",".join(
-        f'{_text(label)}:"{",".join(map(str, numbers))}"' for label, numbers in _ports(ports or "{}").items()
+        [f'{_text(label)}:"{",".join(map(str, many))}"' for label, many in _ports(ports or "{}").items()]
     )
     return (
         f'"containerId":"{uid}","containerIp":{_text(ip)},"containerNodeName":{_text(node)},'
@@ -155,13 +163,13 @@ def _attempt(
         f'"containerLog":"{_log_prefix(framework, attempt, role)}{index}/attempts/{task_attempt}/logs",'
         f'"containerExitCode":{_number(exit_code)},"containerExitSpec":{_exit_spec(exit_code)},'
         f'"containerExitDiagnostics":{caught},"attemptId":{task_attempt},'
-        f'"attemptState":"{_state(sub_state, exit_code)}","currentAttemptCreatedTime":{_number(created)},'
-        f'"currentAttemptLaunchedTime":{_number(launched)},"currentAttemptCompletedTime":{_number(completed)}'
+        f'"attemptState":"{state}","currentAttemptCreatedTime":{created},'
+        f'"currentAttemptLaunchedTime":{launched},"currentAttemptCompletedTime":{completed}'
     )
 
 
-def _number(value: int | None) -> str:
-    return "null" if value is None else str(value)
+def _number(value: int | None) -> int | str:
+    return "null" if value is None else value
 
 
 @lru_cache(maxsize=4096)

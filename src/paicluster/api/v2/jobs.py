@@ -81,19 +81,29 @@ async def detail(request: Request) -> Response:
     identity = await identify(request)
     framework = request.path_params["framework"]
     wanted = request.path_params.get("attempt")
-
-    def read(conn: Connection) -> bytes | None:
-        found = job_and_attempt(conn, framework, wanted)
-        if found is None:
-            return None
-        row, attempt, number = found
-        may_see(identity, row)
-        return details.job_detail(row, attempt, jobs.shown_tasks_of(conn, row.id, number), row.tags)
-
-    body = await context(request).store.read(read)
+    ctx = context(request)
+    # A job may not see all jobs: for it each is looked at anew.
+    body = None if identity.job_id is not None else ctx.remembered.get((framework, wanted))
     if body is None:
-        raise no_job(framework)
+        since = ctx.remembered.moment()
+        found = await ctx.store.read(lambda conn: _detail(conn, identity, framework, wanted))
+        if found is None:
+            raise no_job(framework)
+        job_id, body = found
+        ctx.remembered.keep((framework, wanted), job_id, body, since)
     return Response(body, media_type="application/json")
+
+
+def _detail(
+    conn: Connection, identity: Identity, framework: str, wanted: int | None
+) -> tuple[int, bytes] | None:
+    found = job_and_attempt(conn, framework, wanted)
+    if found is None:
+        return None
+    row, attempt, number = found
+    may_see(identity, row)
+    tasks = jobs.shown_tasks_of(conn, row.id, number)
+    return row.id, details.job_detail(row, attempt, tasks, row.tags)
 
 
 def job_and_attempt(
