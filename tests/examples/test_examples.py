@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?```bash\n(.*?)```", re.DOTALL)
 
 
 class Person:
@@ -41,7 +41,8 @@ class Person:
     def follow_page(self, example: str, upto: int | None = None) -> str:
         """Run the blocks of an example's page one after the other; what they printed."""
         said = ""
-        for block in BLOCK.findall((EXAMPLES / example / "README.md").read_text())[:upto]:
+        found = BLOCK.findall((EXAMPLES / example / "README.md").read_text())
+        for block in [block for not_run, block in found if not not_run][:upto]:
             done = self.run(example, block)
             assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
             said += done.stdout
