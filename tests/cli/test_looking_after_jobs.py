@@ -42,6 +42,13 @@ def test_jobs_are_found_by_name_time_and_virtual_cluster(person) -> None:
     assert person.pai("list-jobs", "--since", "yesterday").status == 2
 
 
+def test_a_job_in_the_list_of_jobs_is_shown_in_full(person) -> None:
+    one = done_job(person, "full_$")
+    assert person.pai("list-jobs", one).out == person.pai("job-status", one).out
+    raw = json.loads(person.pai("list-jobs", one, "-a", "local", "-o", "json").out)
+    assert raw["name"] == one and raw["jobStatus"]["state"] == "SUCCEEDED"
+
+
 def test_a_list_goes_on_where_it_stopped(person) -> None:
     done_job(person, "page_$"), done_job(person, "page_$")
     first, second = names(person, "--limit", "1"), names(person, "--limit", "1", "--offset", "1")

@@ -1,0 +1,47 @@
+"""The page that says what is compatible is held to what exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from openpaisdk.cli.commands import ALIASES, PLACES
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs/compatibility.md").read_text()
+ROWS = re.findall(r"^\| (.+?) \| `([\w/.]+)::(\w+)` \|$", PAGE, re.MULTILINE)
+DOCUMENTED = """
+pai add-cluster, pai list-clusters, pai listdir, pai copy, pai makedir, pai makedirs, pai remove, pai delete,
+pai getinfo, pai cluster-resources, pai edit-clusters, pai list-jobs, pai job-status, pai stop-job,
+pai stop-jobs, pai submit, pai sub, pai list-storages, pai select-storage, pai delete-cluster, pai update-clusters,
+pai add-storage-cluster, pai connect-job, pai select-cluster, pai set, pai unset, pai update-token,
+--cluster-alias, --pai-uri, --user, --password, --token, --editor, --storage-name, --workspace, --type,
+--address, --path, --update, -u, --cpu, --gpu, --memoryMB, --mem, --ports, --sources, --src, --pip-installs,
+--pip, --pip-path, --preview, --python, --image, --vc, --no-browser, -w, [-g], -a -i -j,
+cluster-alias, image, workspace, container-sdk-branch, clusters-in-local, .openpai/debug_enable, resubmit,
+__version__, __cluster_config_file__, io_utils.from_file, ClusterList(cfg).available_resources(),
+ClusterList().load().add(cfg).save(), .delete, .select, get_client(alias), client.jobs(name),
+client.rest_api_submit(cfg), rest_api_*, storage.upload, .download, .list, Job(name), .one_liner,
+.submit(alias), .wait, .logs, Job.stop, OpenPAIClient(), os.environ, .login(token), .submit(job), .jobs(), .status(name)
+"""
+NAMES = [name.strip() for name in DOCUMENTED.replace("\n", " ").split(",") if name.strip()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_everything_documented_has_a_row(name: str) -> None:
+    assert any(name in what for what, _, _ in ROWS)
+
+
+@pytest.mark.parametrize(("path", "test"), sorted({(path, test) for _, path, test in ROWS}))
+def test_the_tests_it_names_exist(path: str, test: str) -> None:
+    assert f"\ndef {test}(" in (ROOT / "tests" / path).read_text()
+
+
+def test_what_is_not_yet_there_is_not_there() -> None:
+    later = PAGE.partition("## Not yet")[2].partition("\n## ")[0]
+    from openpaisdk import Job
+
+    for name in re.findall(r"`([a-z-]+)`", later):
+        assert name not in PLACES and name not in ALIASES, f"{name} is there: give it a row"
+    for name in re.findall(r"`Job\.(\w+)`", later):
+        assert not hasattr(Job, name), f"Job.{name} is there: give it a row"
