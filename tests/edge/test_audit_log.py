@@ -77,6 +77,17 @@ def test_a_full_log_is_set_aside_and_the_oldest_goes(tmp_path: Path) -> None:
     assert last["path"] == "/thing/39"
 
 
+def test_what_webhdfs_does_is_told_and_the_rest_of_a_query_is_not(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log")
+    request = _request(1)
+    request.scope["query_string"] = b"user.name=alice&op=rename&destination=/a&token=very-secret"
+    log.record(request, "/webhdfs/v1/{n}", 200)
+    log.close()
+    text = (tmp_path / "audit.log").read_text()
+    assert json.loads(text)["operation"] == "RENAME"
+    assert "very-secret" not in text
+
+
 def test_what_was_recorded_is_on_disk_when_the_log_is_closed(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log")
     for number in range(1000):

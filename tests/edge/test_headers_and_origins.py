@@ -56,6 +56,9 @@ def test_paddleclouds_clients_are_told_in_their_own_words_that_they_are_too_earl
         said = reply.json()
         assert said["code"] == 501
         assert "PaddleCloud" in said["msg"]
+    assert (
+        team.ask("PROPFIND", "/api/v1/jobs", headers={"Authorization": "Token 1"}, token=None).status == 501
+    )
     sent = {"name": "x", "jobPackage": "./x", "parallelism": 1}
     assert team.ask("POST", "/api/v1/jobs", sent).status == 501
     # The body that was looked at reaches the route it was for.

@@ -42,13 +42,16 @@ def refusal(error: PaiError) -> Response:
     return answer(body, error.status, headers)
 
 
-def failure(request: Request, error: BaseException) -> Response:
-    """Whatever went wrong as an answer for people; what we did not foresee goes to the log."""
+def failure(request: Request, error: BaseException, route: str) -> Response:
+    """Whatever went wrong as an answer for people; what we did not foresee goes to the log.
+
+    With its route and not its address, which may have a token in it.
+    """
     if isinstance(error, PaiError):
         return refusal(error)
     if isinstance(error, ClientDisconnect):
         return Response(status_code=499)
-    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    log.error("%s %s failed", request.method, route, exc_info=error)
     return refusal(PaiError("The cluster hit an error of its own; its log has the details."))
 
 

@@ -33,7 +33,10 @@ _SECRET = frozenset({"token", "ticket"})
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _encode = msgspec.json.Encoder().encode
 
-_Entry = tuple[float, "Identity | None", str, str, str, dict[str, object], str | None, int]
+# WebHDFS has in the query what is done.
+_OPERATION = re.compile(rb"(?:^|&)op=([A-Za-z]{1,40})(?:&|$)")
+
+_Entry = tuple[float, "Identity | None", str, str, str, dict[str, object], bytes, str | None, int]
 
 
 def note(request: Request, about: str) -> None:
@@ -64,6 +67,7 @@ class AuditLog:
                 scope["method"],
                 template,
                 scope.get("path_params", {}),
+                scope.get("query_string", b""),
                 scope.get(_ABOUT),
                 status,
             )
@@ -110,7 +114,7 @@ class AuditLog:
 
 
 def _line(entry: _Entry) -> bytes:
-    at, who, address, method, template, parameters, about, status = entry
+    at, who, address, method, template, parameters, query, about, status = entry
 
     def fill(match: re.Match[str]) -> str:
         name = match[1]
@@ -124,6 +128,8 @@ def _line(entry: _Entry) -> bytes:
         "path": _PARAMETER.sub(fill, template),
         "status": status,
     }
+    if operation := _OPERATION.search(query):
+        line["operation"] = operation[1].decode().upper()
     if about is not None:
         line["about"] = about
     if who is not None and who.job_id is not None:

@@ -22,6 +22,7 @@ def guard(
 ) -> Handler:
     """A route as the network meets it. ``rate`` counts it for its user, once `identify` knows who that is."""
     series = {method: edge.meters.series(method, path) for method in (*methods, "HEAD")}
+    other = edge.meters.series("OTHER", path)
     put_on = edge.headers.put_on
     audit = edge.audit
 
@@ -34,11 +35,11 @@ def guard(
         try:
             response = await route(request)
         except Exception as error:
-            response = failure(request, error)
+            response = failure(request, error, path)
         put_on(response)
         if audit is not None and method not in _READS:
             audit.record(request, path, response.status_code)
-        series[method].count(response.status_code, perf_counter() - began)
+        series.get(method, other).count(response.status_code, perf_counter() - began)
         return response
 
     return guarded
