@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 from container_rig import ContainerRig, in_image, podman
-from daemons import registry
 from driving import Driven, appears, mark, task
-from small_images import PLAIN
 
+from daemons import registry
 from paicluster.engines.container.cleaning import KeepImages
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.container.images import ImageRefused
 from paicluster.engines.interface import LaunchFailed, Phase, RegistryLogin
+from small_images import PLAIN
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("containers")]
 
@@ -180,6 +180,24 @@ async def test_a_pull_is_given_up_when_the_server_leaves_and_a_stop_does_not_wai
             # For the next server it is as if nobody had tried.
             assert (await driven.look(other.uid)).phase is Phase.ABSENT
     assert list((rig.home / "containers").glob("pull-*")) == []
+
+
+async def test_whoever_waits_for_a_pull_hears_how_far_it_has_come(
+    rig: ContainerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paicluster.engines.container.images._PROGRESS_S", 0.05)
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        one = in_image(rig, f"127.0.0.1:{deaf.getsockname()[1]}/some/image:1", "true")
+        async with Driven(rig) as driven:
+            launch = asyncio.create_task(driven.launch(one))
+            await appears(lambda: len(driven.remarks) >= 3, "some progress")
+            assert {remark.reason for _, remark in driven.remarks} == {"Pulling"}
+            assert "has sent nothing for" in driven.remarks[-1][1].message
+            assert isinstance(driven.engine, ContainerEngine)
+            driven.engine.give_up()
+            await asyncio.gather(launch, return_exceptions=True)
 
 
 async def test_an_image_that_vanishes_is_pulled_for_the_next_attempt(rig: ContainerRig, shelf: str) -> None:

@@ -20,8 +20,9 @@ from paicluster.engines.interface import LaunchFailed, RegistryLogin, Remark
 
 log = logging.getLogger(__name__)
 
-# How often somebody who waits is told how far it has come.
+# How soon somebody who waits is told how far it has come; then after twice the time, up to a minute.
 _PROGRESS_S = 10.0
+_CALM_S = 60.0
 _KEPT_LINES = 50
 NOT_EXISTING = 254
 
@@ -160,17 +161,23 @@ class Images:
         )
         assert process.stdout is not None
         layers: dict[str, bool] = {}
-        told = time.monotonic()
+        began = time.monotonic()
+        pause, due = _PROGRESS_S, began + _PROGRESS_S
         try:
-            while line := await process.stdout.readline():
+            while True:
+                try:
+                    line = await asyncio.wait_for(process.stdout.readline(), max(0.0, due - time.monotonic()))
+                except TimeoutError:
+                    self._tell(image, login, _progress(image, layers, began))
+                    pause = min(2 * pause, _CALM_S)
+                    due += pause
+                    continue
+                if not line:
+                    return await process.wait()
                 text = line.decode(errors="replace").strip()
                 lines.append(text)
                 del lines[:-_KEPT_LINES]
                 _note_layer(text, layers)
-                if time.monotonic() - told >= _PROGRESS_S:
-                    told = time.monotonic()
-                    self._tell(image, login, _progress(image, layers))
-            return await process.wait()
         finally:
             if process.returncode is None:
                 process.terminate()
@@ -223,12 +230,13 @@ def _note_layer(line: str, layers: dict[str, bool]) -> None:
         )
 
 
-def _progress(image: str, layers: dict[str, bool]) -> Remark:
+def _progress(image: str, layers: dict[str, bool], began: float) -> Remark:
+    since = f"{time.monotonic() - began:.0f} s"
     if not layers:
-        return Remark("Pulling", f"Still asking for the image {image}.")
+        return Remark("Pulling", f"The registry of {image} has sent nothing for {since}.")
     done = sum(layers.values())
     parts = f"{len(layers)} layers" if not done else f"{done} of {len(layers)} layers are here"
-    return Remark("Pulling", f"Still pulling the image {image}: {parts}.")
+    return Remark("Pulling", f"The image {image} has been on its way for {since}: {parts}.")
 
 
 def _length(began: float) -> str:
