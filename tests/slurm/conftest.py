@@ -34,6 +34,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def slurm() -> Iterator[RealSlurm]:
     # Short: Slurm makes sockets in there.
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    # Every account that submits reads Slurm's configuration.
+    folder.chmod(0o755)
     made = RealSlurm(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", str(made.conf))

@@ -24,7 +24,7 @@ _PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "SLURM_CONF", "TMPDIR")
 _DOWN = re.compile(
     r"unable to contact slurm controller|connection refused|socket timed out|communication connection failure"
     r"|zero bytes were transmitted|slurm backup controller in standby|munge|authentication|timed out"
-    r"|temporarily unable|resource temporarily unavailable|unable to resolve",
+    r"|process configuration file|temporarily unable|resource temporarily unavailable|unable to resolve",
     re.IGNORECASE,
 )
 # It cannot be as things are, but may be when the cluster or somebody's limits change.

@@ -139,6 +139,9 @@ class SlurmEngine:
             if new is not None:
                 self._adopt(new)
             if observation.phase in (Phase.ENDED, Phase.LOST):
+                gang = self._gangs.of(uid)
+                if observation.phase is Phase.LOST and gang is not None:
+                    self._say_ended(gang)
                 self._gangs.task_over(uid)
         return {uid: observation for uid, (observation, _) in seen.items()}
 

@@ -141,6 +141,8 @@ def _prepare_task(
     environment.update(
         aids.variables({**task.shared_environment, **environment}, str(work), str(runtime.parent))
     )
+    if "HOME" not in task.shared_environment:
+        environment.setdefault("HOME", str(work))
     text = ""
     if len(gang) == 1:
         environment = {**task.shared_environment, **environment}

@@ -1,0 +1,192 @@
+"""Whose account a job over Slurm runs as, what runs beside it, and an example that is the same everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from driving import Driven, task
+from real_slurm import RealSlurm
+from served import Cluster
+from slurm_rig import SlurmRig, options
+
+from paicluster.engines.interface import LaunchFailed, Remark
+from paicluster.engines.process.accounts import Accounts
+from paicluster.engines.slurm.engine import SlurmEngine
+
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "distributed" / "job.yaml"
+
+
+class PeoplesRig(SlurmRig):
+    """A root server with users of their own: alice is the account nobody."""
+
+    def engine(self, **limits: object) -> SlurmEngine:
+        return SlurmEngine(options(self.home, **limits), accounts=Accounts({"alice": "nobody"}, lambda: 2))
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder to which the way is open for every account."""
+    folder = Path(tempfile.mkdtemp(prefix="pai-shared-"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+async def test_each_job_runs_as_its_users_account(slurm: RealSlurm, open_folder: Path) -> None:
+    rig = PeoplesRig(slurm, open_folder / "shared")
+    script = "id -un; touch mine; echo $HOME; trap 'echo bye; exit 0' TERM; echo up; sleep 60 & wait"
+    gang = [task(rig, script, owner="alice") for _ in range(2)]
+    async with Driven(rig) as driven:
+        await driven.launch(*gang)
+        for one in gang:
+            await driven.said(one.uid, b"up")
+            assert driven.log(one.uid).startswith(b"nobody\n")
+            path = driven.engine.log_folder(one.uid)
+            assert path.stat().st_mode & 0o777 == 0o700
+            assert (path / "work" / "mine").stat().st_uid == pwd.getpwnam("nobody").pw_uid
+        await driven.engine.stop([one.uid for one in gang], 20)
+        for one in gang:
+            assert (await driven.ended(one.uid)).stopped
+            assert b"bye" in driven.log(one.uid)
+        with pytest.raises(LaunchFailed, match="no Unix account"):
+            await driven.launch(task(rig, "true", owner="nobody-we-know"))
+    rig.close()
+
+
+def test_a_server_without_roots_rights_serves_its_own_person(slurm: RealSlurm, open_folder: Path) -> None:
+    account = pwd.getpwnam("nobody")
+    home = open_folder / "own"
+    home.mkdir()
+    os.chown(home, account.pw_uid, account.pw_gid)
+    code = open_folder / "code"
+    source = Path(__file__).parents[2]
+    for name in ("src/openpaisdk", "src/paicluster", "src/pairuntime", "tests/slurm", "tests/engines"):
+        shutil.copytree(source / name, code / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(source / "tests" / "outside.py", code / "tests")
+    packages = [path for path in sys.path if path.endswith("site-packages")]
+    if not all(os.access(path, os.R_OK) for path in packages) or not os.access("/usr/bin/python3", os.X_OK):
+        pytest.skip("no Python that every account can run")
+    program = code / "own.py"
+    program.write_text(_OWN)
+    done = subprocess.run(
+        ["/usr/bin/python3", str(program), str(home), str(code)],
+        user=account.pw_uid,
+        group=account.pw_gid,
+        extra_groups=[],
+        cwd="/",
+        env={**slurm.environment, "HOME": str(home), "PYTHONPATH": ":".join([str(code / "src"), *packages])},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.stdout == "0 b'nobody\\n'\n", done
+
+
+_OWN = """
+import asyncio, sys
+from pathlib import Path
+sys.path[:0] = [sys.argv[2] + "/tests/slurm", sys.argv[2] + "/tests/engines", sys.argv[2] + "/tests"]
+from paicluster.engines.interface import Phase, TaskLaunch
+from paicluster.engines.slurm.engine import SlurmEngine
+from paicluster.engines.slurm.options import SlurmOptions
+
+async def main():
+    engine = SlurmEngine(SlurmOptions(Path(sys.argv[1]) / "shared", file_lag_s=0.5))
+    await engine.start(lambda uid: None)
+    one = TaskLaunch("some-uid", "", "id -un", {"PATH": "/usr/bin:/bin"}, memory_mb=40)
+    await engine.launch([one])
+    while (seen := (await engine.observe([one.uid]))[one.uid]).phase is not Phase.ENDED:
+        await asyncio.sleep(0.05)
+    print(seen.exit_code, await engine.log_tail(one.uid, 100))
+    await engine.close()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_command_runs_beside_a_task_of_the_second_component(slurm: RealSlurm, tmp_path: Path) -> None:
+    rig = SlurmRig(slurm, tmp_path / "shared")
+    small = task(rig, "echo up; sleep 60")
+    large = dataclasses.replace(task(rig, "echo here >file; echo up; sleep 60"), cpu=2)
+    async with Driven(rig) as driven:
+        assert isinstance(driven.engine, SlurmEngine)
+        await driven.launch(small, large)
+        for one in (small, large):
+            await driven.said(one.uid, b"up")
+        words = driven.engine.inside(large.uid, ["cat", "file"])
+        ran = await asyncio.to_thread(
+            subprocess.run, list(words), capture_output=True, timeout=30, check=False
+        )
+        assert ran.stdout == b"here\n", ran
+        await driven.engine.stop([small.uid, large.uid], 0)
+        for one in (small, large):
+            await driven.ended(one.uid)
+    rig.close()
+
+
+async def test_what_the_nodes_lack_is_told(slurm: RealSlurm, tmp_path: Path) -> None:
+    """Without Python on a node nothing can hold a task there: the job says what the batch script said."""
+    said: list[Remark] = []
+    engine = SlurmEngine(options(tmp_path / "shared", python="/no/such/python3"))
+    await engine.start(lambda uid: None, lambda uid, remark: said.append(remark))
+    rig = SlurmRig(slurm, tmp_path / "shared")
+    one = task(rig, "true")
+    await engine.launch([one])
+    for _ in range(300):
+        seen = (await engine.observe([one.uid]))[one.uid]
+        if seen.phase.value == "lost":
+            break
+        await asyncio.sleep(0.1)
+    assert seen.phase.value == "lost"
+    assert any("/no/such/python3" in remark.message for remark in said), said
+    await engine.close()
+    rig.close()
+
+
+_FILE = """
+engine: {{type: slurm, folder: {shared}, file-lag: 0.5, options: [--ntasks-per-node=1]}}
+"""
+
+
+def test_the_distributed_example_runs_on_two_nodes_with_the_same_command(
+    slurm: RealSlurm, tmp_path: Path
+) -> None:
+    sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
+    from at_a_terminal import Person
+
+    person = Person(tmp_path / "person")
+    shutil.copy(EXAMPLE, person.project)
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "cluster.yaml").write_text(_FILE.format(shared=tmp_path / "shared"))
+    cluster = Cluster(home, ("--embedded",), variables={"SLURM_CONF": str(slurm.conf)}).start()
+    try:
+        here = person.pai("submit", "--follow", "job.yaml")
+        assert here.status == 0 and "the sum is 10" in here.out, here
+        url = f"http://{cluster.address[0]}:{cluster.address[1]}"
+        added = person.pai(
+            "add-cluster", "-a", "big", "--pai-uri", url, "--user", cluster.user, "--token", cluster.token
+        )
+        assert added.status == 0, added
+        person.pai("select-cluster", "big")
+        there = person.pai("submit", "--follow", "job.yaml")
+        assert there.status == 0 and "the sum is 10" in there.out, there
+        roles = cluster.detail("distributed")["taskRoles"]
+        nodes = {one["containerNodeName"] for role in roles.values() for one in role["taskStatuses"]}
+        assert len(nodes) == 2 and nodes <= {"n1", "n2", "n3"}
+    finally:
+        person.leave()
+        cluster.close()
