@@ -181,13 +181,19 @@ def test_readers_see_the_old_file_or_the_new_one(alice: Web, folder: str) -> Non
 
 
 @pytest.mark.slow
-def test_an_upload_that_a_dead_server_left_is_gone_after_the_next_start(
+def test_an_upload_that_a_stopped_or_dead_server_left_is_gone_after_the_next_start(
     new_cluster: Callable[..., StorageCluster],
 ) -> None:
     cluster = new_cluster()
     alice = cluster.person("alice")
     alice.write("/user/alice/file", b"old")
     aside = cluster.home / "storage/.pai/staged"
+    with contextlib.closing(_begin(alice, "/user/alice/file", 3_000_000)) as connection:
+        connection.sendall(b"n" * 2_000_000)
+        eventually(lambda: list(aside.iterdir()), "the upload")
+        assert cluster.terminate() == 0
+    assert "Traceback" not in cluster.log.read_text()
+    cluster.start()
     with contextlib.closing(_begin(alice, "/user/alice/file", 3_000_000)) as connection:
         connection.sendall(b"n" * 2_000_000)
         eventually(lambda: list(aside.iterdir()), "the upload")

@@ -104,10 +104,11 @@ class Staged:
         """Forget it. After a commit there is nothing left to forget."""
         if self.fd < 0:
             return
-        try:
-            os.unlink(self.name, dir_fd=self.folder_fd)
-        except FileNotFoundError:
-            pass
+        if not self._area.closed:
+            try:
+                os.unlink(self.name, dir_fd=self.folder_fd)
+            except FileNotFoundError:
+                pass
         self.suspend()
 
 
@@ -129,6 +130,10 @@ class StagingArea:
             self._clear(STAGED, 0)
             self._clear(GONE, 0)
             self._clear(PARTIAL, PARTIAL_FOR_S)
+
+    @property
+    def closed(self) -> bool:
+        return not self._folders
 
     def close(self) -> None:
         for fd in self._folders.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from openpaisdk.errors import Forbidden, InvalidParameters, NotFound, PaiError, Unauthorized
+from openpaisdk.errors import Forbidden, InvalidParameters, NotFound, PaiError, Unauthorized, Unavailable
 from paicluster.api.answers import answer
 from paicluster.files import refusals
 
@@ -30,6 +30,8 @@ _BY_KIND: tuple[tuple[type[PaiError], tuple[str, int]], ...] = (
     (Forbidden, _ACCESS),
     (NotFound, ("java.io.FileNotFoundException", 404)),
     (InvalidParameters, _ILLEGAL),
+    # Hadoop's clients come again by themselves.
+    (Unavailable, ("org.apache.hadoop.ipc.RetriableException", 503)),
 )
 
 

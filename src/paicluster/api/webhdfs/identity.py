@@ -47,7 +47,7 @@ async def who_asks(
         return asking
     if not asking.person.admin:
         raise not_allowed(f"User: {asking.person.name} is not allowed to impersonate {doas}")
-    return Asking(await _known(ctx, doas, admin=True))
+    return Asking((await _known(ctx, doas, admin=True))[0])
 
 
 async def _asking(
@@ -63,10 +63,10 @@ async def _asking(
     name, ticket = parameters.text("user.name"), parameters.text("ticket")
     if ticket:
         admin = tickets.check(ctx.tickets, ticket, operation, path, name)
-        return Asking(await _known(ctx, name, admin=admin))
+        return await _by_name(request, ctx, name, admin=admin)
     if name and ctx.files.trust_user_name:
         # A name that anybody can write makes nobody an administrator.
-        return Asking(await _known(ctx, name, admin=False))
+        return await _by_name(request, ctx, name, admin=False)
     raise Unauthorized(_NOBODY)
 
 
@@ -79,7 +79,14 @@ async def _by_token(request: Request, ctx: Context, token: str) -> Asking:
     return Asking(person_of(identity), token, identity)
 
 
-async def _known(ctx: Context, name: str, *, admin: bool) -> Person:
+async def _by_name(request: Request, ctx: Context, name: str, *, admin: bool) -> Asking:
+    person, access = await _known(ctx, name, admin=admin)
+    # So that the audit log knows him too. This is no token: there is nothing to be shown or passed on.
+    request.scope[WHO] = Identity(name, person.admin, False, None, "", access)
+    return Asking(person)
+
+
+async def _known(ctx: Context, name: str, *, admin: bool) -> tuple[Person, Access]:
     """Somebody by his name, with his groups; administrators only where ``admin`` permits it."""
 
     def look(conn: Connection) -> Access | None:
@@ -88,4 +95,4 @@ async def _known(ctx: Context, name: str, *, admin: bool) -> Person:
     access = await ctx.store.read(look)
     if access is None:
         raise Unauthorized(f"There is no user {name!r} on this cluster.")
-    return Person(name, frozenset(access.groups), admin and access.admin)
+    return Person(name, frozenset(access.groups), admin and access.admin), access

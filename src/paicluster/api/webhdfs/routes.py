@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from openpaisdk.errors import PaiError
+from openpaisdk.errors import PaiError, Unavailable
 from paicluster.api.answers import answer
 from paicluster.api.webhdfs import changing, delegation, looking, reading, writing
 from paicluster.api.webhdfs.call import PREFIXES, Call, read_call
@@ -64,6 +65,9 @@ async def webhdfs(request: Request) -> Response:
         return remote_exception(error)
     except ClientDisconnect:
         raise
+    except asyncio.CancelledError:
+        # The server leaves and does not wait for slow clients any longer.
+        return remote_exception(Unavailable("The cluster is stopping: try again in a moment."))
     except Exception as error:
         # The path alone: tickets and tokens are in the query.
         log.exception("%s %s failed", request.method, request.url.path)

@@ -95,7 +95,8 @@ async def _receive(call: Call, begin: Callable[[], Staged]) -> None:
             # A thread may still be writing when the client is gone.
             await asyncio.wait([writing])
         if staged is not None:
-            await run(staged.abandon)
+            # Here and now: the server may be leaving, and its threads with it.
+            staged.abandon()
 
 
 def _at_once(begin: Callable[[], Staged], parts: list[bytes], check: Callable[[], None]) -> None:

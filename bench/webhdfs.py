@@ -1,0 +1,121 @@
+"""The storage on the wire: against a bare route that streams to a file, and a bare file response."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bench.server import Server
+from bench.table import Row, alternate, limit_row, ratio_row
+
+_SIZE = 1 << 30
+_PIECE = os.urandom(1 << 20)
+_FILE = "/webhdfs/v1/user/{}/bench"
+
+_BARE = """
+import sys, uvicorn
+from starlette.applications import Starlette
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+async def put(request):
+    with open(sys.argv[1], "wb") as file:
+        async for part in request.stream():
+            file.write(part)
+    return Response(status_code=201)
+
+async def get(request):
+    return FileResponse(sys.argv[1])
+
+routes = [Route("/file", put, methods=["PUT"]), Route("/file", get)]
+app = Starlette(routes=routes)
+uvicorn.run(app, fd=int(sys.argv[2]), http="httptools", loop="uvloop", log_level="warning")
+"""
+
+
+def rows() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as listener, Server() as server:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(100)
+        bare = subprocess.Popen(
+            [sys.executable, "-c", _BARE, str(Path(folder) / "file"), str(listener.fileno())],
+            pass_fds=[listener.fileno()],
+        )
+        try:
+            other = f"127.0.0.1:{listener.getsockname()[1]}"
+            return _rows(server, other)
+        finally:
+            bare.terminate()
+            bare.wait()
+
+
+def _rows(server: Server, other: str) -> list[Row]:
+    ours, path = urlsplit(server.url).netloc, _FILE.format(server.user)
+    memory: list[float] = []
+
+    def upload() -> float:
+        rate = _put(ours, f"{path}?op=CREATE&data=true&overwrite=true", server.headers)
+        memory.append(_largest_mb(server))
+        return rate
+
+    sent = alternate(upload, lambda: _put(other, "/file", {}), 5)
+    fetched = alternate(
+        lambda: _get(ours, f"{path}?op=OPEN", server.headers), lambda: _get(other, "/file", {}), 5
+    )
+    memory.append(_largest_mb(server))
+    return [
+        ratio_row("WebHDFS: 1 GiB up / a bare route to a file", *sent, at_least=0.8, show=_rate),
+        ratio_row("WebHDFS: 1 GiB down / a bare file response", *fetched, at_least=0.8, show=_rate),
+        limit_row("WebHDFS: the server's memory", memory[-1:], at_most=100, show=lambda mb: f"{mb:.0f} MB"),
+    ]
+
+
+def _put(address: str, path: str, headers: dict[str, str]) -> float:
+    """Bytes a second."""
+    os.sync()
+    connection = http.client.HTTPConnection(address, timeout=120)
+    began = time.perf_counter()
+    connection.putrequest("PUT", path)
+    for name, value in {**headers, "Content-Length": str(_SIZE)}.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    for _ in range(_SIZE // len(_PIECE)):
+        connection.sock.sendall(_PIECE)
+    reply = connection.getresponse()
+    reply.read()
+    connection.close()
+    if reply.status != 201:
+        raise RuntimeError(f"{path}: {reply.status}")
+    return _SIZE / (time.perf_counter() - began)
+
+
+def _get(address: str, path: str, headers: dict[str, str]) -> float:
+    os.sync()
+    connection = http.client.HTTPConnection(address, timeout=120)
+    began = time.perf_counter()
+    connection.request("GET", path, headers=headers)
+    reply = connection.getresponse()
+    room = bytearray(1 << 20)
+    got = 0
+    while count := reply.readinto(room):
+        got += count
+    connection.close()
+    if got != _SIZE:
+        raise RuntimeError(f"{path}: {got} bytes")
+    return _SIZE / (time.perf_counter() - began)
+
+
+def _largest_mb(server: Server) -> float:
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def _rate(bytes_a_second: float) -> str:
+    return f"{bytes_a_second / 1e6:.0f} MB/s"
