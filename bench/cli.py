@@ -110,6 +110,15 @@ def against_a_warm_cluster(machine: Machine) -> list[Row]:
     return [
         row(machine, "pai list-jobs (20 jobs)", lambda: machine.timed("pai", "list-jobs"), 8),
         row(machine, "pai job-status J", lambda: machine.timed("pai", "job-status", "warm-7"), 8),
+        row(machine, "pai logs J", lambda: machine.timed("pai", "logs", "warm-7"), 8),
+        row(machine, "pai cluster-resources", lambda: machine.timed("pai", "cluster-resources"), 8),
+        row(
+            machine,
+            "TAB after pai logs warm (20 jobs)",
+            lambda: machine.timed("pai", "__complete", "logs", "warm"),
+            8,
+        ),
+        unchanged_sources(machine),
         row(
             machine,
             "pai sub --follow -- true, warm cluster",
@@ -117,6 +126,22 @@ def against_a_warm_cluster(machine: Machine) -> list[Row]:
             14,
         ),
     ]
+
+
+def unchanged_sources(machine: Machine) -> Row:
+    """200 files, 20 MB, that the cluster has already: what they add to a submission."""
+    folder = machine.here / "sources"
+    folder.mkdir()
+    for i in range(200):
+        (folder / f"{i}.bin").write_bytes(os.urandom(100_000))
+    with_them = ("pai", "sub", "--sources", "sources", "true")
+    machine.timed(*with_them)
+    took, bare = alternate(
+        lambda: machine.timed(*with_them), lambda: machine.timed("pai", "sub", "--no-sources", "true"), RUNS
+    )
+    shutil.rmtree(folder)
+    added = [a - b for a, b in zip(took, bare, strict=True)]
+    return limit_row("pai sub with an unchanged folder: time added", added, at_most=0.150, show=ms)
 
 
 def first_command(machine: Machine) -> Row:

@@ -11,18 +11,19 @@ ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/compatibility.md").read_text()
 ROWS = re.findall(r"^\| (.+?) \| `([\w/.]+)::(\w+)` \|$", PAGE, re.MULTILINE)
 DOCUMENTED = """
-pai add-cluster, pai list-clusters, pai listdir, pai copy, pai makedir, pai makedirs, pai remove, pai delete,
-pai getinfo, pai cluster-resources, pai edit-clusters, pai list-jobs, pai job-status, pai stop-job,
-pai stop-jobs, pai submit, pai sub, pai list-storages, pai select-storage, pai delete-cluster, pai update-clusters,
-pai add-storage-cluster, pai connect-job, pai select-cluster, pai set, pai unset, pai update-token,
---cluster-alias, --pai-uri, --user, --password, --token, --editor, --storage-name, --workspace, --type,
---address, --path, --update, -u, --cpu, --gpu, --memoryMB, --mem, --ports, --sources, --src, --pip-installs,
---pip, --pip-path, --preview, --python, --image, --vc, --no-browser, -w, [-g], -a -i -j,
-cluster-alias, image, workspace, container-sdk-branch, clusters-in-local, .openpai/debug_enable, resubmit,
-__version__, __cluster_config_file__, io_utils.from_file, ClusterList(cfg).available_resources(),
-ClusterList().load().add(cfg).save(), .delete, .select, get_client(alias), client.jobs(name),
-client.rest_api_submit(cfg), rest_api_*, storage.upload, .download, .list, Job(name), .one_liner,
-.submit(alias), .wait, .logs, Job.stop, OpenPAIClient(), os.environ, .login(token), .submit(job), .jobs(), .status(name)
+pai add-cluster, pai list-clusters, pai listdir, pai copy, pai makedir, pai makedirs, pai remove, pai
+delete, pai getinfo, pai cluster-resources, pai edit-clusters, pai list-jobs, pai job-status, pai
+stop-job, pai stop-jobs, pai submit, pai sub, pai list-storages, pai select-storage, pai delete-cluster,
+pai update-clusters, pai add-storage-cluster, pai connect-job, pai select-cluster, pai set, pai unset,
+pai update-token, --cluster-alias, --pai-uri, --user, --password, --token, --editor, --storage-name,
+--workspace, --type, --address, --path, --update, -u, --cpu, --gpu, --memoryMB, --mem, --ports,
+--sources, --src, --pip-installs, --pip, --pip-path, --preview, --python, --image, --vc, --no-browser,
+-w, [-g], -a -i -j, cluster-alias, image, workspace, container-sdk-branch, clusters-in-local,
+.openpai/debug_enable, resubmit, __version__, __cluster_config_file__, io_utils.from_file,
+ClusterList(cfg).available_resources(), ClusterList().load().add(cfg).save(), .delete, .select,
+get_client(alias), client.jobs(name), client.rest_api_submit(cfg), rest_api_*, storage.upload, .download,
+.list, Job(name), .one_liner, .submit(alias), .wait, .logs, Job.stop, OpenPAIClient(), os.environ,
+.login(token), .submit(job), .jobs(), .status(name)
 """
 NAMES = [name.strip() for name in DOCUMENTED.replace("\n", " ").split(",") if name.strip()]
 
