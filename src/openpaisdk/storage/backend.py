@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Range = tuple[int, int]
     """Offset and length."""
 
-PART_BYTES = 16 << 20
+PART_BYTES = 8 << 20
 """What a large file is cut into: each part travels, is verified and is resumed by itself."""
 CHUNK = 1 << 20
 MARK = ".pai-part"

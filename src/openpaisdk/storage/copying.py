@@ -39,6 +39,7 @@ class Copy:
         """``ignoring`` heeds ignore files: by default for folders that leave this machine."""
         self.source, here = opener.open(source)
         self.target, there = opener.open(target)
+        self._check_name(there)
         found = self.source.status(here)
         if found is None:
             raise no_such(source.text)
@@ -98,7 +99,6 @@ class Copy:
                 plan.new.add("", facts)
             self._check_name(plan.target)
             return
-        self._check_name(plan.target)
         theirs = _walk_if_there(self.target, plan.target)
         if self.source.is_local:
             from openpaisdk.storage.mounted import Mounted

@@ -12,7 +12,7 @@ import threading
 from openpaisdk.errors import ConnectionFailed, PaiError, Unauthorized, Unavailable
 from openpaisdk.parcels import records
 from openpaisdk.parcels.hashing import ALGORITHMS, of_bytes, preferred
-from openpaisdk.storage.backend import CHANGED, FULL, changed
+from openpaisdk.storage.backend import CHANGED, FULL, PART_BYTES, changed
 from openpaisdk.storage.entries import largest
 from openpaisdk.storage.plan import Plan, counted, named
 
@@ -63,7 +63,8 @@ class Engine:
     def run(self, watch: Callable[[Progress], None] | None = None) -> None:
         """Do all of it. ``watch`` is called now and then, from this thread."""
         units = _Shared(self._units())
-        count = min(self.workers, max(1, self.plan.new.count))
+        # One small file is moved here and now; a large one has parts for all.
+        count = 1 if self.plan.new.count <= 1 and self.plan.new.size <= PART_BYTES else self.workers
         threads = [
             threading.Thread(target=self._work, args=(units,), daemon=True, name=f"transfer-{i}")
             for i in range(count)

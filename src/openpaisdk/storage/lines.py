@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
-"""Between the tries of one part: together longer than a server takes to come back."""
+PATIENCE = 8.0
+"""Seconds for which one part is tried again: longer than a server takes to come back."""
+LONGEST_PAUSE = 4.0
 TIMEOUT = 120.0
 
 
@@ -101,15 +103,18 @@ class Lines:
 
 
 def persistent(action: Callable[[], T]) -> T:
-    """Try again when the way was cut; what was said no to stays so."""
-    for pause in PAUSES:
+    """Try again when the way was cut; what was said no to stays so. PAI_TRANSFER_PATIENCE says for how long."""
+    said = os.environ.get("PAI_TRANSFER_PATIENCE", "")
+    ends = time.monotonic() + (float(said) if said.isdecimal() else PATIENCE)
+    pause = 0.1
+    while True:
         try:
             return action()
         except (ConnectionFailed, Unavailable) as e:
-            if isinstance(e, Unavailable) and e.status == 507:
+            if time.monotonic() + pause > ends or (isinstance(e, Unavailable) and e.status == 507):
                 raise
         time.sleep(pause)
-    return action()
+        pause = min(pause * 2, LONGEST_PAUSE)
 
 
 def body_of(answer: Answer, where: str) -> Iterator[bytes]:

@@ -1,0 +1,79 @@
+"""A way to the cluster that misbehaves: slow, cut, or cutting answers off."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from urllib.parse import urlsplit
+
+
+class BadWire:
+    """Carries bytes to a server. What it does to them can be changed while it runs."""
+
+    def __init__(self, url: str):
+        where = urlsplit(url)
+        self.to = (where.hostname or "", where.port or 0)
+        self.rate = 0.0
+        """Bytes a second in each direction of a connection; 0 is as fast as can be."""
+        self.answer_limit = 0
+        """So many bytes of a connection's answers come through, then it is closed as if that were all."""
+        self.question_limit = 0
+        self.cuts = 0
+        """How many connections are still to be cut when they reach ``question_limit``; -1: all."""
+        self.carried = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._open: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """All connections, now."""
+        for each in list(self._open):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(self.to, 5)
+            except OSError:
+                client.close()
+                continue
+            self._open |= {client, server}
+            for pump in ((client, server, True), (server, client, False)):
+                threading.Thread(target=self._pump, args=pump, daemon=True).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket, asking: bool) -> None:
+        passed = 0
+        try:
+            while data := source.recv(1 << 14 if self.rate else 1 << 16):
+                limit = self.question_limit if asking else self.answer_limit
+                if limit and passed + len(data) >= limit and (not asking or self.cuts):
+                    if asking and self.cuts > 0:
+                        self.cuts -= 1
+                    target.sendall(data[: limit - passed])
+                    break
+                target.sendall(data)
+                passed += len(data)
+                self.carried += len(data)
+                if self.rate:
+                    time.sleep(len(data) / self.rate)
+        except OSError:
+            pass
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+            self._open.discard(each)

@@ -1,0 +1,270 @@
+"""What goes wrong on the way: one clear sentence, a status that is not zero, the old target untouched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bad_wire import BadWire
+from desk import Desk
+
+from cli.at_a_terminal import Done, until
+
+LARGE = os.urandom(1 << 20) * 40
+
+
+@pytest.fixture
+def wire(desk: Desk) -> Iterator[BadWire]:
+    """The same cluster, called `far`, over a bad wire."""
+    wire = BadWire(desk.url)
+    book = desk.person.home / ".openpai/clusters.yaml"
+    before = book.read_text()
+    entry = {"cluster_alias": "far", "pai_uri": wire.url, "user": desk.user, "token": desk.token}
+    book.write_text(before.rstrip() + "\n" if before.startswith("-") else "- " + before.strip("[] \n") + "\n")
+    with book.open("a") as f:
+        f.write("- " + json.dumps(entry) + "\n")
+    yield wire
+    wire.close()
+    book.write_text(before)
+
+
+def far(desk: Desk) -> str:
+    return desk.there.replace("pai://team/", "pai://far/")
+
+
+def refused(done: Done, *words: str) -> None:
+    """One sentence (and perhaps what to do), a status, no traceback."""
+    assert done.status in (1, 2), done
+    said = [line for line in done.err.splitlines() if line.startswith("pai: ")]
+    assert len(said) == 1 and "Traceback" not in done.err, done
+    for word in words:
+        assert word in done.err, done
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [name for name in os.listdir(folder) if "pai-part" in name]
+
+
+def begun(desk: Desk, *words: str) -> subprocess.Popen[str]:
+    return desk.person.begin(*words)
+
+
+def ended(process: subprocess.Popen[str]) -> Done:
+    out, err = process.communicate(timeout=60)
+    return Done(process.returncode, out, err)
+
+
+def test_a_source_that_is_not_there(desk: Desk) -> None:
+    refused(desk.pai("copy", "nothing", desk.there), "nothing: there is no such file or folder")
+    refused(desk.pai("copy", f"{desk.there}/nothing", "."), "there is no such file or folder")
+    refused(desk.pai("sync", f"{desk.there}/nothing", "."), "there is no such file or folder")
+    refused(desk.pai("getinfo", f"{desk.there}/nothing"), "there is no such file or folder")
+    refused(desk.pai("remove", f"{desk.there}/nothing"), "there is no such file or folder")
+    refused(desk.pai("listdir", "pai://team/nope/x"), "no storage called 'nope'")
+    refused(desk.pai("listdir", "pai://nobody/0/x"), "no cluster called 'nobody'")
+    refused(desk.pai("listdir", "pai://team"), "must name a cluster and a storage")
+    refused(desk.pai("listdir", "s3://bucket/x"), "s3://")
+    refused(desk.pai("listdir", "hdfs://elsewhere:9000/x"), "No storage you know claims")
+
+
+def test_names_that_hdfs_forbids_are_refused_before_anything_moves(desk: Desk) -> None:
+    desk.write("d/fine")
+    desk.write("d/at 10:30")
+    refused(desk.pai("copy", "d", desk.there), "'at 10:30'", "colon")
+    refused(desk.pai("copy", "d/fine", f"{desk.there}/a:b"), "colon")
+    refused(desk.pai("makedir", f"{desk.there}/a:b"), "colon")
+    refused(desk.pai("copy", "d/fine", f"{desk.there}/a:b/c"), "colon")
+    refused(desk.pai("copy", "d/fine", f"{desk.there}/../x"), "'..'")
+    assert desk.names() == []
+
+
+def test_a_folder_is_not_copied_into_itself(desk: Desk) -> None:
+    desk.write("d/f")
+    refused(desk.pai("copy", "d", "d/inside"), "lies inside")
+    refused(desk.pai("copy", "d", "d"), "lies inside")
+    desk.ok("copy", "d", desk.there)
+    refused(desk.pai("copy", f"{desk.there}/d", f"{desk.there}/d/inside"), "lies inside")
+    refused(desk.pai("sync", f"{desk.there}/d", f"{desk.there}/d"), "are the same")
+    assert os.listdir(desk.here / "d") == ["f"] and desk.names() == ["d/f"]
+
+
+def test_a_file_and_a_folder_do_not_take_each_others_place(desk: Desk) -> None:
+    desk.write("d/x/f")
+    desk.write("x", b"file")
+    desk.ok("copy", "d", f"{desk.there}/d")
+    refused(desk.pai("copy", "d", f"{desk.there}/d/x/f"), "is a file")
+    desk.write("e/x", b"file")
+    refused(desk.pai("sync", "e", f"{desk.there}/d"), "take the place")
+    refused(desk.pai("makedir", f"{desk.there}/d/x/f"), "is a file")
+    assert desk.names() == ["d/x/f"]
+
+
+def test_the_root_of_a_storage_is_never_removed(desk: Desk) -> None:
+    for root in ("pai://team/0/", "pai://team/0//", "pai://team/0/."):
+        refused(desk.pai("remove", "-y", root), "never removed")
+
+
+def test_a_file_that_grows_while_it_is_sent_is_noticed(desk: Desk, wire: BadWire) -> None:
+    desk.write("target", b"old")
+    desk.ok("copy", "target", f"{desk.there}/f")
+    grows = desk.write("grows", LARGE)
+    wire.rate = 20e6
+    process = begun(desk, "copy", "--http", "grows", f"{far(desk)}/f")
+    until(lambda: wire.carried > 2 << 20)
+    with grows.open("ab") as f:
+        f.write(b"more")
+    refused(ended(process), "grows grew while it was copied", "the target is as it was")
+    assert desk.read("f") == b"old" and desk.names() == ["f"]
+
+
+def test_a_file_that_vanishes_while_it_is_sent_is_noticed(desk: Desk, wire: BadWire) -> None:
+    goes = desk.write("goes", LARGE)
+    wire.rate = 20e6
+    process = begun(desk, "copy", "--http", "goes", f"{far(desk)}/f")
+    until(lambda: wire.carried > 2 << 20)
+    goes.unlink()
+    refused(ended(process), "goes vanished while it was copied")
+    assert desk.names() == []
+
+
+def test_a_file_that_changes_while_it_is_fetched_is_noticed(desk: Desk, wire: BadWire) -> None:
+    desk.write("one", LARGE)
+    desk.write("two", LARGE[:-5])
+    desk.ok("copy", "one", f"{desk.there}/f")
+    kept = desk.write("kept", b"kept")
+    wire.rate = 20e6
+    process = begun(desk, "copy", "--http", f"{far(desk)}/f", "kept")
+    until(lambda: wire.carried > 2 << 20)
+    desk.ok("copy", "two", f"{desk.there}/f")
+    refused(ended(process), "while it was copied")
+    assert kept.read_bytes() == b"kept" and leftovers(desk.here) == []
+
+
+def test_a_connection_that_is_cut_now_and_then_does_no_harm(desk: Desk, wire: BadWire) -> None:
+    desk.write("f", LARGE)
+    wire.question_limit, wire.cuts = 3 << 20, 4
+    desk.ok("copy", "--http", "f", f"{far(desk)}/f")
+    assert wire.cuts == 0
+    assert desk.read("f") == LARGE
+
+
+def test_a_connection_that_stays_cut_is_said_and_the_next_run_continues(desk: Desk, wire: BadWire) -> None:
+    desk.write("f", LARGE)
+    desk.write("old", b"old")
+    desk.ok("copy", "old", f"{desk.there}/f")
+    wire.rate = 60e6
+    process = begun(desk, "copy", "--http", "f", f"{far(desk)}/f")
+    until(lambda: wire.carried > 34 << 20)
+    wire.close()
+    refused(ended(process), "does not answer", "continues where it was")
+    assert desk.read("f") == b"old"
+    again = BadWire(desk.url)
+    try:
+        book = desk.person.home / ".openpai/clusters.yaml"
+        book.write_text(book.read_text().replace(wire.url, again.url))
+        desk.ok("copy", "--http", "f", f"{far(desk)}/f")
+        assert desk.read("f") == LARGE
+        assert again.carried < 36 << 20
+    finally:
+        again.close()
+
+
+def test_a_proxy_that_cuts_answers_off_is_noticed(desk: Desk, wire: BadWire) -> None:
+    desk.write("f", LARGE)
+    desk.write("d/small", b"x" * 300_000)
+    desk.ok("copy", "f", f"{desk.there}/f")
+    desk.ok("copy", "d", f"{desk.there}/d")
+    kept = desk.write("kept", b"kept")
+    wire.answer_limit = 200_000
+    short = {"PAI_TRANSFER_PATIENCE": "1"}
+    refused(desk.pai("copy", "--http", f"{far(desk)}/f", "kept", env=short), "in the middle of an answer")
+    assert kept.read_bytes() == b"kept"
+    refused(desk.pai("copy", "--http", f"{far(desk)}/d", "back", env=short))
+    assert not (desk.here / "back/small").exists()
+
+
+def test_an_interrupted_download_continues(desk: Desk, wire: BadWire) -> None:
+    desk.write("f", LARGE)
+    desk.ok("copy", "f", f"{desk.there}/f")
+    wire.rate = 30e6
+    process = begun(desk, "copy", "--http", f"{far(desk)}/f", "back")
+    until(lambda: len(journal(desk.here)) >= 1)
+    process.kill()
+    process.wait()
+    assert not (desk.here / "back").exists() and len(leftovers(desk.here)) == 2
+    wire.carried = 0
+    wire.rate = 0
+    desk.ok("copy", "--http", f"{far(desk)}/f", "back")
+    assert (desk.here / "back").read_bytes() == LARGE
+    assert wire.carried < 36 << 20
+    assert leftovers(desk.here) == []
+
+
+def journal(folder: Path) -> list[str]:
+    for name in leftovers(folder):
+        if name.endswith(".done"):
+            return (folder / name).read_text().splitlines()
+    return []
+
+
+def test_an_upload_of_a_killed_client_continues_and_an_abandoned_one_leaves_nothing(
+    desk: Desk, wire: BadWire
+) -> None:
+    before = partial(desk)
+    source = desk.write("f", LARGE)
+    wire.rate = 60e6
+    process = begun(desk, "copy", "--http", "f", f"{far(desk)}/f")
+    until(lambda: wire.carried > 34 << 20)
+    process.kill()
+    process.wait()
+    assert desk.names() == []
+    wire.carried, wire.rate = 0, 40e6
+    desk.ok("copy", "--http", "f", f"{far(desk)}/f")
+    assert wire.carried < 36 << 20
+    assert desk.read("f") == LARGE
+    assert partial(desk) == before
+    process = begun(desk, "copy", "--http", "f", f"{far(desk)}/g")
+    until(lambda: len(partial(desk)) > len(before))
+    os.utime(source)
+    assert ended(process).status == 1
+    assert partial(desk) == before
+
+
+def partial(desk: Desk) -> list[str]:
+    """Uploads that wait to be continued."""
+    return sorted(os.listdir(next(desk.person.cluster_home.rglob(".pai")) / "partial"))
+
+
+def test_a_disk_that_is_full_here_is_said_before_and_during(desk: Desk) -> None:
+    small = desk.here / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("only root can make a small disk")
+    try:
+        desk.write("d/large", LARGE[: 10 << 20])
+        desk.write("d/tiny", b"x")
+        desk.ok("copy", "d", f"{desk.there}/d")
+        done = desk.pai("copy", f"{desk.there}/d", "small/d")
+        refused(done, "10 MB have no room", "large (10 MB)", "tiny (1 B)")
+        assert os.listdir(small) == []
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_ctrl_c_says_that_it_can_be_continued(desk: Desk, wire: BadWire) -> None:
+    import signal
+
+    desk.write("f", LARGE)
+    wire.rate = 20e6
+    process = begun(desk, "copy", "--http", "f", f"{far(desk)}/f")
+    until(lambda: wire.carried > 2 << 20)
+    process.send_signal(signal.SIGINT)
+    done = ended(process)
+    assert done.status == 130 and "continues where it was" in done.err
