@@ -19,6 +19,9 @@ from real_slurm import RealSlurm
 from served import Cluster
 from slurm_rig import SlurmRig, options
 
+from outside import debian
+from paicluster.engines.container import finding
+from paicluster.engines.container.client import Client
 from paicluster.engines.interface import LaunchFailed, Remark
 from paicluster.engines.process.accounts import Accounts
 from paicluster.engines.slurm.engine import SlurmEngine
@@ -190,3 +193,58 @@ def test_the_distributed_example_runs_on_two_nodes_with_the_same_command(
     finally:
         person.leave()
         cluster.close()
+
+
+async def test_a_task_runs_in_the_image_it_names_by_podman(slurm: RealSlurm, tmp_path: Path) -> None:
+    debian(["podman", "runc", "netavark", "busybox-static"], commands=["podman", "busybox"])
+    client = await finding.find(tmp_path, ("podman",))
+    assert isinstance(client, Client), client
+    image = "localhost/pai-slurm-test:1"
+    await asyncio.to_thread(_make_image, client, tmp_path, image)
+    rig = SlurmRig(slurm, tmp_path / "shared")
+    said = {
+        "container": "podman",
+        "container_command": (client.program, *client.options),
+        "container_options": client.run_options,
+    }
+    inside = 'ls /bin; echo "task $NUMBER in $PWD"; touch made; exit 5'
+    one = task(rig, inside, image=image, environment={"NUMBER": "7"}, memory_mb=200)
+    long = task(rig, "echo up; sleep 60", image=image, memory_mb=200)
+    try:
+        async with Driven(rig, **said) as driven:
+            (seen,) = await driven.run(one)
+            told = driven.log(one.uid).decode()
+            assert seen.exit_code == 5, told
+            work = driven.engine.log_folder(one.uid) / "work"
+            assert told == f"busybox\nls\nsh\nsleep\ntouch\ntask 7 in {work}\n"
+            assert (work / "made").exists()
+            await driven.launch(long)
+            await driven.said(long.uid, b"up")
+            await driven.engine.stop([long.uid], 1)
+            assert (await driven.ended(long.uid)).stopped
+        left = await asyncio.to_thread(_podman, client, "ps", "-aq", "--filter", f"name=pai-{long.uid}")
+        assert left == ""
+    finally:
+        await asyncio.to_thread(_podman, client, "rmi", "-f", image)
+        rig.close()
+
+
+def _make_image(client: Client, folder: Path, image: str) -> None:
+    """No Python, no bash: what is in it is what the test lists."""
+    root = folder / "root"
+    (root / "bin").mkdir(parents=True)
+    busybox = shutil.which("busybox")
+    assert busybox is not None
+    shutil.copy(busybox, root / "bin" / "busybox")
+    for name in ("sh", "ls", "sleep", "touch"):
+        (root / "bin" / name).symlink_to("busybox")
+    tar = folder / "root.tar"
+    subprocess.run(["tar", "-C", str(root), "-cf", str(tar), "."], check=True)
+    _podman(client, "import", str(tar), image)
+
+
+def _podman(client: Client, *words: str) -> str:
+    done = subprocess.run(
+        client.words(*words), env=dict(client.environment), capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
