@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 
 from openpaisdk.errors import ConfigError
 from paicluster.config.settings import Settings
 from paicluster.engines.process.accounts import Accounts, closed_way, one_account_only
+
+log = logging.getLogger("paicluster")
 
 
 def of_settings(settings: Settings, users: Callable[[], int]) -> Accounts | None:
@@ -19,7 +22,11 @@ def of_settings(settings: Settings, users: Callable[[], int]) -> Accounts | None
 
 def check(settings: Settings, users: int) -> None:
     """Refuse to start where people would be able to read each other's secrets, or jobs could not run."""
-    if settings.embedded or settings.allow_shared_account or users <= 1:
+    if settings.embedded or users <= 1:
+        return
+    if settings.allow_shared_account:
+        if os.geteuid() == 0:
+            log.warning("The jobs of all %d users run as root, and can read everything.", users)
         return
     if not any(engine.kind == "process" for engine in settings.engines):
         return

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paicluster.engines.interface import LaunchFailed, TaskLaunch
 
+_FRESH_S = 30.0
 # Below are the accounts of the system's own services, on every distribution that says nothing else.
 _FIRST_PERSON = 1000
 _NUMBERS = re.compile(r"(\d+)(?::(\d+))?")
@@ -53,9 +55,20 @@ class Accounts:
     def __init__(self, mapped: Mapping[str, str], users: Callable[[], int]):
         self._mapped = mapped
         self._users = users
+        # Where accounts come from may be far away, and a user has many jobs.
+        self._found: dict[str, tuple[float, Account]] = {}
 
     def of(self, user: str) -> Account | None:
         """Who this user's tasks run as; None: as the server. LaunchFailed says what is to be done."""
+        when, known = self._found.get(user, (0.0, None))
+        if known is not None and time.monotonic() - when < _FRESH_S:
+            return known
+        found = self._look_up(user)
+        if found is not None:
+            self._found[user] = (time.monotonic(), found)
+        return found
+
+    def _look_up(self, user: str) -> Account | None:
         if os.geteuid() != 0:
             if self._users() > 1:
                 raise LaunchFailed(one_account_only(self._users()))

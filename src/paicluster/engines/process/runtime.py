@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import shutil
-import zipfile
 from pathlib import Path
 
 import pairuntime
 from pairuntime import stub
-
-_NAME = "pairuntime.pyz"
-_MAIN = "import sys\nfrom pairuntime.__main__ import main\n\nsys.exit(main(sys.argv[1:]))\n"
-
-
-def zipapp_bytes() -> bytes:
-    """The runtime as one file, the same bytes for the same sources."""
-    root = Path(pairuntime.__file__).parent
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        archive.writestr(zipfile.ZipInfo("__main__.py"), _MAIN)
-        for path in sorted(root.rglob("*.py")):
-            name = "pairuntime/" + path.relative_to(root).as_posix()
-            archive.writestr(zipfile.ZipInfo(name), path.read_bytes())
-    return out.getvalue()
+from pairuntime.pack import NAME, zipapp_bytes
 
 
 def install(runtimes: Path) -> Path:
@@ -36,7 +20,7 @@ def install(runtimes: Path) -> Path:
     """
     data = zipapp_bytes()
     folder = runtimes / hashlib.sha256(data).hexdigest()[:16]
-    target = folder / _NAME
+    target = folder / NAME
     if not target.exists():
         aside = runtimes / f"{folder.name}.{os.getpid()}"
         shutil.rmtree(aside, ignore_errors=True)
@@ -67,6 +51,6 @@ def _lay_out(folder: Path, data: bytes) -> None:
         if name.startswith("bin/"):
             path.chmod(0o755)
     # Every account may use it; it tells nothing.
-    (folder / _NAME).write_bytes(data)
+    (folder / NAME).write_bytes(data)
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
