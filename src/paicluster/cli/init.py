@@ -9,7 +9,7 @@ import pwd
 import sys
 from pathlib import Path
 
-from openpaisdk.errors import ConfigError, UsageError
+from openpaisdk.errors import ConfigError
 from paicluster.config import file as cluster_file
 from paicluster.config import template
 
@@ -29,8 +29,7 @@ def init_options(parser: argparse.ArgumentParser) -> None:
 def init(arguments: argparse.Namespace) -> int:
     home = Path(arguments.home).expanduser().absolute()
     file = home / cluster_file.NAME
-    engines = slurm_section() if arguments.slurm else template.PROCESS
-    text = template.cluster_file(file, engines)
+    text = template.cluster_file(file, *(slurm_sections() if arguments.slurm else ()))
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if arguments.force else os.O_EXCL)
@@ -44,9 +43,11 @@ def init(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def slurm_section() -> str:
-    """The part of the file on engines, for the Slurm cluster that this machine belongs to."""
-    raise UsageError("This version cannot describe a Slurm cluster by itself.", hint="Leave out --slurm.")
+def slurm_sections() -> tuple[str, str]:
+    """The parts on the engine and on virtual clusters, for the Slurm cluster this machine belongs to."""
+    from paicluster.engines.slurm.describing import describe
+
+    return describe()
 
 
 def check_options(parser: argparse.ArgumentParser) -> None:

@@ -29,7 +29,7 @@ listen:
 
 {engines}
 # Shares of the cluster. `default` always has the rest. A share may name its engine.
-virtual-clusters:
+virtual-clusters:{clusters}
 #   lab: {{gpus: 2, cpus: 16, memory-mb: 64000}}
 
 # Places for files.
@@ -77,6 +77,6 @@ engine:
 """
 
 
-def cluster_file(file: Path, engines: str = PROCESS) -> str:
-    """The commented file of a new cluster; ``engines`` is its section on where tasks run."""
-    return _TEMPLATE.format(file=file, engines=engines)
+def cluster_file(file: Path, engines: str = PROCESS, clusters: str = "") -> str:
+    """The commented file of a new cluster: with where tasks run, and what virtual clusters there are."""
+    return _TEMPLATE.format(file=file, engines=engines, clusters=clusters)
