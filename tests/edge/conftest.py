@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from edge_team import MACHINE, add_people
+from team import PEOPLE, TeamCluster
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "cluster"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "api"))
-
-from team import PASSWORD, PEOPLE, TeamCluster
-
-from paicluster.auth.passwords import hash_password
-from paicluster.store import Store, users
-
-MACHINE = ("--cpus", "64", "--memory-mb", "65536", "--gpus", "4", "--allow-shared-account")
-
-
-def add_people(
-    home: Path,
-    names: tuple[str, ...] = PEOPLE,
-    password: str = PASSWORD,
-    admins: tuple[str, ...] = ("admin",),
-) -> None:
-    """Users in a home nobody has started yet."""
-    home.mkdir(parents=True, exist_ok=True)
-    store = Store.open(home / "cluster.db")
-    hashed = hash_password(password)
-    for who in names:
-        admin = who in admins
-        store.write_sync(lambda conn, w=who, a=admin: users.add_user(conn, w, hashed, created_ms=0, admin=a))
-    store.close()
-
+from described import Description
 
 NewTeam = Callable[..., TeamCluster]
 
@@ -54,6 +30,7 @@ def new_team(tmp_path: Path) -> Iterator[NewTeam]:
         cluster = TeamCluster(home, options)
         running.append(cluster)
         cluster.start()
+        cluster.description = Description(cluster.get("/openapi.json", token=None).json())
         cluster.tokens = {who: cluster.log_in(who) for who in names[:3]}
         cluster.user, cluster.token = "alice", cluster.tokens["alice"]
         return cluster
@@ -71,6 +48,7 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluster]:
     cluster = TeamCluster(home, MACHINE)
     try:
         cluster.start()
+        cluster.description = Description(cluster.get("/openapi.json", token=None).json())
         cluster.tokens = {who: cluster.log_in(who) for who in PEOPLE}
         cluster.user, cluster.token = "alice", cluster.tokens["alice"]
         yield cluster

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from conftest import MACHINE
+from edge_team import MACHINE
 from served import Cluster, job
 
 ADMIN_PASSWORD = "canary-of-the-admin-7GQx"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import MACHINE, add_people
+from edge_team import MACHINE, add_people
 from served import Cluster, job
 from team import TeamCluster
 
