@@ -49,7 +49,7 @@ def test_small_answers_are_not_kept_and_the_least_used_go_first() -> None:
 
 
 def test_a_large_job_is_told_as_it_is_now(cluster: TeamCluster, name: str) -> None:
-    cluster.accept(job(name, "true", instances=120, cpu=0, memory_mb=1))
+    cluster.accept(job(name, "true", instances=80, cpu=0, memory_mb=1))
     cluster.wait_over(name)
     before = cluster.get(cluster.path(name))
     assert len(before.body) > 64 << 10

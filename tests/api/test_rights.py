@@ -68,6 +68,7 @@ def test_a_jobs_own_token_sees_its_users_jobs_alone_and_dies_with_the_job(
         theirs + "/config",
         theirs + "/events",
         theirs + "/attempts/0",
+        theirs + "/follow?follow=false",
         theirs + "/job-attempts",
         task["containerLog"],
         f"/api/v1/user/bob/jobs/{name}-other",

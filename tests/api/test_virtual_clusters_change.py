@@ -179,6 +179,7 @@ def test_sku_types_are_the_pieces_nodes_are_handed_out_in(cluster: TeamCluster) 
     assert cluster.get("/api/v2/cluster/sku-types", token=None).status == 401
 
 
+@pytest.mark.slow
 def test_what_was_changed_outlives_the_server_and_what_the_settings_say_stays(tmp_path: Path) -> None:
     options = (
         "--cpus", "8", "--memory-mb", "800", "--gpus", "0", "--virtual-cluster", "fixed=0,2,200",

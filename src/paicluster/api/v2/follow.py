@@ -17,6 +17,7 @@ from openpaisdk.protocol import read_job
 from paicluster.api.admission import no_job
 from paicluster.api.answers import encode, whole_number
 from paicluster.api.context import Context, context, identify
+from paicluster.api.v2.rights import may_see
 from paicluster.api.v2.tasklogs import first_of
 from paicluster.logs.growth import SLOW_LOOK_S, Watch
 from paicluster.logs.reader import STREAMS, LogReader
@@ -41,10 +42,11 @@ class _View:
 
 
 async def follow(request: Request) -> Response:
-    await identify(request)
+    identity = await identify(request)
     ctx = context(request)
     framework = request.path_params["framework"]
     row, roles = ctx.store.glance(lambda conn: _job_and_roles(conn, framework))
+    may_see(identity, row)
     get = request.query_params.get
     stream = get("stream") or "all"
     if stream not in (*STREAMS, NO_LOG):
