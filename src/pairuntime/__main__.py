@@ -28,6 +28,10 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.task import hdfs
 
         return hdfs.main(argv[1:])
+    if len(argv) == 2 and argv[0] == "sources":
+        from pairuntime.task import sources
+
+        return sources.main(argv[1:])
     if len(argv) == 2 and argv[0] == "code":
         from pairuntime.task import code
 

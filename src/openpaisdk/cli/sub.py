@@ -63,8 +63,17 @@ def sub(argv: list[str]) -> int:
     resources = _resources(args, entry, defaults)
     image = _image(args.image, entry, defaults)
     sources = _sources(args, entry, defaults, words)
+    carrier = None
+    if not entry.is_ours and (sources or wishes.outputs):
+        from openpaisdk.jobs.around import Around
+        from openpaisdk.jobs.carrying import Carrier
+
+        carrier = Carrier(open_entry(entry), wishes.workspace)
+        around = around or Around()
 
     def build(called: str) -> dict[str, object]:
+        if carrier is not None and around is not None:
+            around.carried = carrier.lines(called, sources=sources is not None, outputs=wishes.outputs)
         return one_liner(
             called,
             line,
@@ -72,7 +81,7 @@ def sub(argv: list[str]) -> int:
             resources=resources,
             virtual_cluster=args.virtual_cluster or defaults.text("virtual-cluster"),
             environment=callers_environment() if entry.is_embedded else None,
-            sources={"sha256": sources.sha256, "size": sources.size} if sources else None,
+            sources={"sha256": sources.sha256, "size": sources.size} if sources and not carrier else None,
             around=around,
             wishes=wishes,
         )
@@ -81,11 +90,15 @@ def sub(argv: list[str]) -> int:
     if args.preview:
         return preview(job, args.output)
     cluster = open_cluster(args.cluster_alias, book=book, tell=say)
-    if sources:
+    if carrier is not None:
+        carrier.bring(name, sources)
+    elif sources:
         _send(cluster, sources)
 
     def rename() -> str:
         again = made_up(line)
+        if carrier is not None:
+            carrier.bring(again, sources)
         job.update(build(again))  # the name is also part of where its files go
         return again
 
@@ -286,15 +299,18 @@ def _named_here(words: Sequence[str]) -> list[str]:
 
 def _send(cluster: Cluster, sources: Sources) -> None:
     """The cluster may have them from last time; then nothing travels."""
-    if not cluster.has_sources(sources.sha256):
-        from openpaisdk.jobs.sources import megabytes
-        from openpaisdk.output.progress import Progress
+    from openpaisdk.jobs.sources import megabytes, send
+    from openpaisdk.output.progress import Progress
 
-        if sources.size > 4 << 20:
-            say(f"Sending {sources.count} files, {megabytes(sources.size)}.")
-        with Progress("Sending", sources.size) as progress:
-            sources.watch = progress.advance
-            cluster.put_sources(sources.sha256, sources)
+    with Progress("Sending", sources.size) as progress:
+
+        def tell(size: int) -> None:
+            progress.total = size
+            if size > 4 << 20:
+                say(f"Sending {megabytes(size)} of {sources.count} files.")
+
+        sources.watch = progress.advance
+        send(cluster, sources, tell)
     if sources.left_out:
         few = ", ".join(sources.left_out[:3]) + (", ..." if len(sources.left_out) > 3 else "")
         say(f"Left behind, as the ignore file says: {few}")

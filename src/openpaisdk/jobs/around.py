@@ -61,6 +61,7 @@ class Around:
 
     __slots__ = (
         "capture_logging",
+        "carried",
         "debug_hold",
         "environment",
         "pip_installs",
@@ -90,6 +91,8 @@ class Around:
         self.sdk_branch = sdk_branch
         self.debug_hold = debug_hold
         self.capture_logging = capture_logging
+        # What brings the job's files there, on a cluster that does not do it itself.
+        self.carried: list[str] = []
 
     def pre_commands(self) -> list[str]:
         """In the order in which they run."""
@@ -98,6 +101,8 @@ class Around:
         lines: list[str] = []
         if self.debug_hold:
             lines.append(_hold(self.debug_hold))
+        # Last: of two traps for the end the later holds, and results must not be lost.
+        lines += self.carried
         lines += [f"export {name}={quote(value)}" for name, value in self.environment.items()]
         lines += [_secret(name) for name in self.secrets]
         folder = os.path.dirname(self.python)

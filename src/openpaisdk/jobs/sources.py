@@ -8,6 +8,7 @@ import stat
 from openpaisdk.client.wire import CHUNK, Body
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.jobs import tar
+from openpaisdk.jobs.remembering import Last, recall, remember, stamp_of
 from openpaisdk.storage.ignore import NEVER, Rule, is_ignored, read_rules, rules_above
 
 TYPE_CHECKING = False
@@ -26,9 +27,20 @@ NAMED = 10
 class Member:
     """One file, folder or link on its way into the tar."""
 
-    __slots__ = ("full", "kind", "mode", "mtime", "name", "size", "target")
+    __slots__ = ("full", "kind", "mode", "mtime", "name", "size", "stamp", "target")
 
-    def __init__(self, name: str, full: str, kind: bytes, mode: int, size: int, mtime: int, target: str = ""):
+    def __init__(
+        self,
+        name: str,
+        full: str,
+        kind: bytes,
+        mode: int,
+        size: int,
+        mtime: int,
+        target: str = "",
+        stamp: str = "",
+    ):
+        self.stamp = stamp
         self.name = name
         self.full = full
         self.kind = kind
@@ -37,32 +49,84 @@ class Member:
         self.mtime = mtime
         self.target = target
 
+    @property
+    def mark(self) -> str:
+        """What is the same as long as its bytes in the tar are; empty where nobody can tell."""
+        return f"{self.stamp}.{self.mode}.{self.target}" if self.stamp else ""
+
+    def packed(self) -> Iterator[bytes]:
+        yield tar.header(
+            self.name, kind=self.kind, mode=self.mode, size=self.size, mtime=self.mtime, target=self.target
+        )
+        if self.kind == tar.FILE and self.size:
+            yield from _content(self)
+            if rest := tar.padding(self.size):
+                yield rest
+
 
 class Sources(Body):
-    """What travels. ``left_out`` names what an ignore file kept back, for the person to see."""
+    """What travels. ``left_out`` names what an ignore file kept back, for the person to see.
 
-    __slots__ = ("count", "left_out", "members", "sha256", "watch", "whole")
+    ``key`` names the folder they come from: what was packed from it last time is neither read nor sent again.
+    """
 
-    def __init__(self, members: list[Member], left_out: list[str]):
-        import hashlib
+    __slots__ = ("count", "last", "left_out", "lengths", "members", "sha256", "watch", "whole")
 
+    def __init__(self, members: list[Member], left_out: list[str], key: str = ""):
         self.members = members
         self.left_out = left_out
         self.watch: Callable[[int], None] | None = None
         self.count = sum(m.kind != tar.FOLDER for m in members)
+        self.whole: bytes | None = None
+        self.lengths: list[int] = []
+        self.last = recall(key) if key else None
+        if self.last is not None and self._is_unchanged(self.last):
+            super().__init__(self.last.size)
+            self.sha256 = self.last.sha256
+            return
+        self._pack()
+        if key:
+            remember(key, Last(self.sha256, self.size, self._places()))
+
+    def _is_unchanged(self, last: Last) -> bool:
+        if len(last.members) != len(self.members):
+            return False
+        return all(last.place(m.name, m.mark) is not None for m in self.members)
+
+    def _pack(self) -> None:
+        import hashlib
+
         digest = hashlib.sha256()
         size = 0
         kept: list[bytes] | None = []
-        for chunk in self._packed():
-            digest.update(chunk)
-            size += len(chunk)
-            if kept is not None:
-                kept.append(chunk)
-                if size > IN_MEMORY:
-                    kept = None
+        for m in (*self.members, None):
+            before = size
+            for chunk in m.packed() if m else (tar.END,):
+                digest.update(chunk)
+                size += len(chunk)
+                if kept is not None:
+                    kept.append(chunk)
+                    if size > IN_MEMORY:
+                        kept = None
+            self.lengths.append(size - before)
         super().__init__(size)
         self.sha256 = digest.hexdigest()
         self.whole = b"".join(kept) if kept is not None else None
+
+    def _places(self) -> dict[str, list[object]]:
+        places: dict[str, list[object]] = {}
+        offset = 0
+        for m, length in zip(self.members, self.lengths, strict=False):
+            places[m.name] = [m.mark, offset, length]
+            offset += length
+        return places
+
+    def patch(self) -> Patch | None:
+        """How to make this tar of the last one, where that is worth it."""
+        if self.last is None or not self.lengths:
+            return None
+        found = Patch(self, self.last)
+        return found if found.size < self.size // 2 else None
 
     def chunks(self) -> Iterator[bytes]:
         pieces = iter((self.whole,)) if self.whole is not None else self._packed()
@@ -76,12 +140,49 @@ class Sources(Body):
 
     def _packed(self) -> Iterator[bytes]:
         for m in self.members:
-            yield tar.header(m.name, kind=m.kind, mode=m.mode, size=m.size, mtime=m.mtime, target=m.target)
-            if m.kind == tar.FILE and m.size:
-                yield from _content(m)
-                if rest := tar.padding(m.size):
-                    yield rest
+            yield from m.packed()
         yield tar.END
+
+
+class Patch(Body):
+    """A tar, told as parts of another one and what is new: ``copy OFFSET LENGTH`` and ``data LENGTH`` lines,
+    the latter followed by so many bytes.
+    """
+
+    __slots__ = ("base", "steps", "watch")
+
+    def __init__(self, sources: Sources, last: Last):
+        self.base = last.sha256
+        self.watch = sources.watch
+        self.steps: list[tuple[bytes, Member | None]] = []
+        size = 0
+        begins = ends = 0  # a part of the last tar that several unchanged members lie in
+        for m, length in zip((*sources.members, None), sources.lengths, strict=True):
+            place = last.place(m.name, m.mark) if m else None
+            if place is not None and place[1] == length and place[0] == ends and begins < ends:
+                ends += length
+                continue
+            if begins < ends:
+                size += self._add(b"copy %d %d\n" % (begins, ends - begins), None)
+                begins = ends = 0
+            if place is not None and place[1] == length:
+                begins, ends = place[0], place[0] + length
+            else:
+                size += self._add(b"data %d\n" % length, m) + length
+        super().__init__(size)
+
+    def _add(self, line: bytes, member: Member | None) -> int:
+        self.steps.append((line, member))
+        return len(line)
+
+    def chunks(self) -> Iterator[bytes]:
+        for line, member in self.steps:
+            yield line
+            if line.startswith(b"data"):
+                for piece in member.packed() if member else (tar.END,):
+                    yield piece
+                    if self.watch:
+                        self.watch(len(piece))
 
 
 def collect(root: str, only: Sequence[str] = (), *, cap: int = SIZE_CAP) -> Sources | None:
@@ -93,13 +194,24 @@ def collect(root: str, only: Sequence[str] = (), *, cap: int = SIZE_CAP) -> Sour
     else:
         walk.folder("", rules_above(walk.root))
     members = [walk.found[name] for name in sorted(walk.found)]
-    return Sources(members, walk.left_out) if members else None
+    return Sources(members, walk.left_out, "\n".join((walk.root, *only))) if members else None
 
 
-def send(cluster: Cluster, sources: Sources) -> bool:
-    """Give the cluster the tar unless it has it; says whether it had to travel."""
+def send(cluster: Cluster, sources: Sources, tell: Callable[[int], None] | None = None) -> bool:
+    """Give the cluster the tar unless it has it; says whether anything had to travel.
+
+    Of a folder that travelled before only what changed does. ``tell`` gets how many bytes that is.
+    """
     if cluster.has_sources(sources.sha256):
         return False
+    patch = sources.patch()
+    if patch is not None:
+        if tell:
+            tell(patch.size)
+        if cluster.patch_sources(sources.sha256, patch.base, patch):
+            return True
+    if tell:
+        tell(sources.size)
     cluster.put_sources(sources.sha256, sources)
     return True
 
@@ -173,12 +285,16 @@ class _Walk:
             raise _unreadable(full, e) from None
         mode, mtime = stat.S_IMODE(found.st_mode), int(found.st_mtime)
         if stat.S_ISDIR(found.st_mode):
-            self.found[name] = Member(name + "/", full, tar.FOLDER, mode, 0, mtime)
+            self.found[name] = Member(
+                name + "/", full, tar.FOLDER, mode, 0, mtime, stamp="folder." + str(mtime)
+            )
             return True
         if stat.S_ISLNK(found.st_mode):
-            self.found[name] = Member(name, full, tar.LINK, 0o777, 0, mtime, self._link(full))
+            self.found[name] = Member(
+                name, full, tar.LINK, 0o777, 0, mtime, self._link(full), f"link.{mtime}"
+            )
         elif stat.S_ISREG(found.st_mode):
-            self.found[name] = Member(name, full, tar.FILE, mode, found.st_size, mtime)
+            self.found[name] = Member(name, full, tar.FILE, mode, found.st_size, mtime, stamp=stamp_of(found))
             self.size += found.st_size
         self._check()
         return False

@@ -223,7 +223,12 @@ class Cgroup:
     def join(self) -> "None":
         """Put this process into the group, unless it was born there."""
         if self.path and not self._joined:
-            fd = os.open(self.path + "/cgroup.procs", os.O_WRONLY)
+            try:
+                fd = os.open(self.path + "/cgroup.procs", os.O_WRONLY)
+            except FileNotFoundError:
+                # A server that started meanwhile found it empty, and swept it away.
+                self.make()
+                fd = os.open(self.path + "/cgroup.procs", os.O_WRONLY)
             os.write(fd, b"0")
             os.close(fd)
 

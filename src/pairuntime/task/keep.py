@@ -13,8 +13,10 @@ VARIABLE = "PAI_KEEP"
 def main() -> "int":
     """What to keep comes in one variable: the address, the target, the folder, and the named patterns."""
     told = json.loads(os.environ[VARIABLE])
-    found, complaints = collect(told["folder"], os.getcwd(), told.get("named") or [])
-    storage = Storage(told["address"], told.get("token", ""))
+    # The commands may have gone elsewhere meanwhile.
+    work = told.get("work") or os.getcwd()
+    found, complaints = collect(told["folder"], work, told.get("named") or [])
+    storage = Storage(told["address"], told.get("token", ""), told.get("user", ""))
     target = str(told["target"]).rstrip("/")
     size = 0
     try:

@@ -1,0 +1,94 @@
+"""On a cluster that has no place for a job's files, they travel by its storage, and so do the results.
+
+Such a cluster is played by ours: it is told to forget what it is, and to believe ``user.name`` as HDFS does.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from served import Cluster
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Path]]:
+    root = tmp_path_factory.mktemp("foreign")
+    config = root / "cluster.yaml"
+    config.write_text("authentication:\n  trust-user-name: true\n")
+    cluster = Cluster(root / "home").start("--config", str(config))
+    home = root / "person"
+    (home / ".openpai").mkdir(parents=True)
+    entry = {
+        "cluster_alias": "foreign",
+        "pai_uri": f"http://{cluster.address[0]}:{cluster.address[1]}",
+        "user": cluster.user,
+        "token": cluster.token,
+        "info": {"version": "v1.8.0"},
+    }
+    (home / ".openpai" / "clusters.yaml").write_text(yaml.safe_dump([entry]))
+    yield cluster, home
+    cluster.close()
+
+
+def pai(home: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "HOME": str(home), "PATH": f"{BIN}:{os.environ['PATH']}"}
+    return subprocess.run(
+        ["pai", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_files_reach_the_job_and_results_come_back(foreign: tuple[Cluster, Path], tmp_path: Path) -> None:
+    cluster, home = foreign
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "word.txt").write_text("from far away")
+    (tmp_path / "say.py").write_text(
+        "import os\nprint(open('deep/word.txt').read())\n"
+        "open(os.environ['PAI_OUTPUT_DIR'] + '/out.txt', 'w').write('kept')\n"
+        "open('named.txt', 'w').write('named')\n"
+    )
+    words = (
+        "sub",
+        "-a",
+        "foreign",
+        "-i",
+        "host",
+        "-j",
+        "travels",
+        "--sources",
+        "say.py",
+        "--sources",
+        "deep",
+    )
+    done = pai(home, tmp_path, *words, "--outputs", "named.txt", "--fetch=back", "--", "python3 say.py")
+    assert done.returncode == 0, done.stderr
+    assert b"from far away" in cluster.log_of("travels")
+    assert (tmp_path / "back" / "out.txt").read_text() == "kept"
+    assert (tmp_path / "back" / "named.txt").read_text() == "named"
+
+
+def test_results_of_a_job_that_failed_there_come_back_too(
+    foreign: tuple[Cluster, Path], tmp_path: Path
+) -> None:
+    _, home = foreign
+    words = ("sub", "-a", "foreign", "-i", "host", "-j", "fails", "--outputs", "x", "--fetch=back")
+    done = pai(home, tmp_path, *words, "--", "echo half > x; exit 9")
+    assert done.returncode == 3, done.stderr
+    assert (tmp_path / "back" / "x").read_text() == "half\n"
+
+
+def test_the_preview_shows_how_they_travel(foreign: tuple[Cluster, Path], tmp_path: Path) -> None:
+    _, home = foreign
+    (tmp_path / "a.py").write_text("print(1)")
+    words = ("sub", "-a", "foreign", "-i", "img", "-j", "shown", "--sources", "a.py", "--preview")
+    done = pai(home, tmp_path, *words, "--", "python a.py")
+    assert done.returncode == 0, done.stderr
+    assert "/jobs/shown/source/pairuntime.pyz?op=OPEN" in done.stdout
+    assert "extras:" not in done.stdout or "sha256" not in done.stdout
