@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from paicluster.engines.process import cgroups
 from pairuntime.supervisor import claim, tree
 
 
@@ -117,3 +118,25 @@ def test_a_process_that_is_no_more_is_not_an_error() -> None:
     tree.send(gone.pid, signal.SIGKILL)
     assert tree.descendants(gone.pid) == []
     assert tree.children(gone.pid) == []
+
+
+def test_a_group_that_was_swept_away_is_joined_all_the_same() -> None:
+    """A server that starts removes empty groups; a supervisor may be about to enter one."""
+    held = cgroups.choose(f"pai-test-{os.getpid()}-{time.monotonic_ns()}", (tree.V1, tree.V2))
+    if held.root is None:
+        pytest.skip("this account may not make cgroups")
+    group = held.cgroup("one")
+    try:
+        group.make()
+        Path(group.path).rmdir()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                group.join()
+                os._exit(0 if os.getpid() in group.members() else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    finally:
+        group.remove()
+        held.root.rmdir()
