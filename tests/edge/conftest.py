@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from edge_team import MACHINE, add_people
@@ -19,7 +20,7 @@ def new_team(tmp_path: Path) -> Iterator[NewTeam]:
     """Starts clusters with `admin`, `alice` and `bob`; ``config`` is what their file says."""
     running: list[TeamCluster] = []
 
-    def start(config: str = "", names: tuple[str, ...] = PEOPLE) -> TeamCluster:
+    def start(config: str = "", names: tuple[str, ...] = PEOPLE, **more: Any) -> TeamCluster:
         home = tmp_path / f"home-{len(running)}"
         add_people(home, names)
         options = MACHINE
@@ -27,7 +28,7 @@ def new_team(tmp_path: Path) -> Iterator[NewTeam]:
             file = tmp_path / f"cluster-{len(running)}.yaml"
             file.write_text(config)
             options = ("--config", str(file), *MACHINE)
-        cluster = TeamCluster(home, options)
+        cluster = TeamCluster(home, options, **more)
         running.append(cluster)
         cluster.start()
         cluster.description = Description(cluster.get("/openapi.json", token=None).json())

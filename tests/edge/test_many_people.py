@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from edge_team import MACHINE, add_people
-from served import Cluster, job
+from served import Cluster, eventually, job
 from team import TeamCluster
 
 from paicluster.auth.tokens import Tokens
@@ -76,7 +77,10 @@ def test_two_hundred_people_for_a_minute_without_an_error(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_thousand_follow_one_log_and_memory_stays_flat(new_team: NewTeam, tmp_path: Path) -> None:
-    cluster = new_team()
+    # With the limit that programs usually get, which its tasks keep.
+    cluster = new_team(program=("prlimit", "--nofile=1024:16384", sys.executable, "-m", "paicluster"))
+    cluster.run(job("limit", "ulimit -n"))
+    assert cluster.log_of("limit") == b"1024\n"
     assert cluster.process is not None
     pid = cluster.process.pid
     name, go = "followed", tmp_path / "go"
@@ -130,3 +134,23 @@ def pss_kb(pid: int) -> int:
         if line.startswith("Pss:"):
             return int(line.split()[1])
     raise AssertionError("no Pss")
+
+
+def test_more_connections_than_there_is_room_for_are_refused_and_nothing_else_suffers(
+    new_team: NewTeam,
+) -> None:
+    cluster = new_team(program=("prlimit", "--nofile=600:600", sys.executable, "-m", "paicluster"))
+    held = []
+    try:
+        for _ in range(400):
+            held.append(socket.create_connection(cluster.address, 10))
+        cluster.description = None
+        assert cluster.get("/api/v2/info").status == 503
+        while held:
+            held.pop().close()
+        eventually(lambda: cluster.get("/api/v2/info").status == 200, "room")
+        assert cluster.run(job("after", "true"))["state"] == "SUCCEEDED"
+        assert "Traceback" not in cluster.log.read_text()
+    finally:
+        for connection in held:
+            connection.close()

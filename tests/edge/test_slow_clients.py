@@ -82,6 +82,28 @@ def test_who_does_not_take_his_answer_is_let_go_and_a_waiting_follower_is_not(cl
     waiting.close()
 
 
+@pytest.mark.slow
+def test_who_takes_his_answer_slowly_but_steadily_is_kept(cluster: TeamCluster) -> None:
+    cluster.accept(job("long", "head -c 30000000 /dev/zero | tr '\\0' x; echo; sleep 60"))
+    cluster.wait_state("long", "RUNNING")
+    request = f"GET {cluster.path('long', '/follow')} HTTP/1.1\r\nHost: x\r\n"
+    with socket.socket() as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        peer.settimeout(20)
+        peer.connect(cluster.address)
+        peer.sendall(f"{request}Authorization: Bearer {cluster.token}\r\n\r\n".encode())
+        ends = time.monotonic() + 4
+        # All the while more waits for him than he takes.
+        while time.monotonic() < ends:
+            assert peer.recv(16384)
+            time.sleep(0.02)
+        rest = 0
+        while rest < 5_000_000:
+            part = peer.recv(1 << 20)
+            assert part
+            rest += len(part)
+
+
 def _connected(cluster: TeamCluster, port: int) -> bool:
     """Whether the server still holds the connection from this port."""
     assert cluster.process is not None

@@ -7,6 +7,8 @@ where they stood are let go.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import resource
 import socket
 import sys
 from collections.abc import Iterable
@@ -21,8 +23,25 @@ LARGEST_HEAD = 256 << 10
 # Where Linux says it in `struct tcp_info`.
 _BYTES_ACKED = 120
 
+_MOST_FILES = 1 << 16
+# What the server needs beside its connections: database, logs, tasks.
+_OTHER_FILES = 256
+
 _TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+def make_room() -> int:
+    """Have as many open files as this account may; how many connections that allows.
+
+    Usually a program gets 1024, which a thousand followers would use up.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return max(_OTHER_FILES, (wanted if soft == resource.RLIM_INFINITY else soft) - _OTHER_FILES)
 
 
 class Connection(HttpToolsProtocol):
@@ -79,6 +98,7 @@ class Patience:
         self._next.cancel()
 
     def _look_at_all(self) -> None:
+        self._next = self._loop.call_later(self._every, self._look_at_all)
         now = self._loop.time()
         seen: dict[Any, _Seen] = {}
         for connection in tuple(self._connections):
@@ -87,7 +107,6 @@ class Patience:
                 if found is not None:
                     seen[connection] = found
         self._seen = seen
-        self._next = self._loop.call_later(self._every, self._look_at_all)
 
     def _look_at(self, connection: Connection, now: float) -> _Seen | None:
         """Where a connection stands, when that is somewhere it should not stay."""
@@ -121,7 +140,10 @@ def _where(connection: Connection) -> tuple[str, int]:
 
 def _taken(transport: asyncio.Transport) -> int:
     """What the other side has acknowledged so far. What still waits here would not tell: it is refilled."""
-    told: bytes = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
+    told = b""
+    # A socket that is gone has taken all it will.
+    with contextlib.suppress(OSError):
+        told = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
     return int.from_bytes(told[_BYTES_ACKED : _BYTES_ACKED + 8], sys.byteorder)
 
 

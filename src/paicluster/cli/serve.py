@@ -23,7 +23,7 @@ import uvloop
 from openpaisdk._version import __version__
 from openpaisdk.errors import ConfigError
 from paicluster.api.app import Door, build
-from paicluster.api.connections import Connection, Patience
+from paicluster.api.connections import Connection, Patience, make_room
 from paicluster.api.context import Context
 from paicluster.api.edge import Edge
 from paicluster.api.files import open_files
@@ -219,6 +219,8 @@ class _Server:
             ws="none",
             lifespan="off",
             access_log=False,
+            # Only now, when what starts tasks is there: they have the limit that we were given.
+            limit_concurrency=make_room(),
             proxy_headers=bool(settings.trusted_proxies),
             forwarded_allow_ips=list(settings.trusted_proxies),
             log_config=None,
