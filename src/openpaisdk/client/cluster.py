@@ -221,6 +221,22 @@ class Cluster:
         answer.read()
         return answer.status == 200
 
+    def patch_sources(self, sha256: str, base: str, body: Body) -> bool:
+        """Have the cluster make a tar of one it has; false where it cannot, so that it must be sent whole."""
+        headers = {"Content-Type": "application/vnd.openpai.sources-patch"}
+        path = f"/api/v2/sources/{sha256}"
+        answer = self.transport.ask(
+            "PUT",
+            path,
+            values={"base": base},
+            body=body,
+            headers=headers,
+            timeout=600,
+            accept=(400, 404, 409),
+        )
+        answer.read()
+        return answer.status < 300
+
     def put_sources(self, sha256: str, body: Body | bytes) -> None:
         headers = {"Content-Type": "application/x-tar"}
         try:

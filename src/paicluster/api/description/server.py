@@ -17,8 +17,14 @@ OPERATIONS: dict[str, Operation] = {
         "Store sources: a tar, by its SHA-256",
         "sources",
         {200: Said, 201: Said},
-        (507,),
-        body=Body({"application/octet-stream": Text("application/octet-stream", binary=True)}),
+        (404, 507),
+        query=(Query("base", about="With a patch as the body: the sources it is for."),),
+        body=Body(
+            {
+                kind: Text(kind, binary=True)
+                for kind in ("application/octet-stream", "application/vnd.openpai.sources-patch")
+            }
+        ),
     ),
     "v2.pages.job_detail": Operation(
         "Where a person can see a job",

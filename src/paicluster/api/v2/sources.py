@@ -15,6 +15,7 @@ from starlette.responses import Response
 from openpaisdk.errors import InvalidParameters, NotFound, Unavailable
 from paicluster.api.answers import answer
 from paicluster.api.context import context, identify
+from paicluster.api.v2 import patches
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -24,6 +25,17 @@ def _target(request: Request) -> Path:
     if not _SHA256.fullmatch(digest):
         raise InvalidParameters("Sources are named by their SHA-256: 64 lower-case hexadecimal digits.")
     return context(request).sources / f"{digest}.tar"
+
+
+def _base(request: Request) -> Path | None:
+    """The bundle that a patch is for; None where the sources come whole."""
+    if request.headers.get("content-type") != patches.MEDIA_TYPE:
+        return None
+    digest = request.query_params.get("base", "")
+    base = context(request).sources / f"{digest}.tar"
+    if not _SHA256.fullmatch(digest) or not base.exists():
+        raise NotFound("The sources to be patched are not here.", code="NoSourcesError")
+    return base
 
 
 async def has_sources(request: Request) -> Response:
@@ -44,6 +56,7 @@ async def put_sources(request: Request) -> Response:
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     aside = target.with_suffix(f".{secrets.token_hex(4)}.part")
     largest = context(request).edge.largest_sources
+    base = _base(request)
     digest = hashlib.sha256()
     size = 0
     try:
@@ -56,7 +69,15 @@ async def put_sources(request: Request) -> Response:
                 f.write(part)
             f.flush()
             await asyncio.to_thread(os.fsync, f.fileno())
-        if digest.hexdigest() + ".tar" != target.name:
+        if base is not None:
+            aside, patch = aside.with_suffix(".made.part"), aside
+            try:
+                made = await asyncio.to_thread(patches.apply, patch, base, aside, largest)
+            finally:
+                patch.unlink()
+            if made + ".tar" != target.name:
+                raise InvalidParameters("The patch does not make the sources that were announced.")
+        elif digest.hexdigest() + ".tar" != target.name:
             raise InvalidParameters(
                 "The sources that arrived are not those that were announced: send them again."
             )

@@ -1,0 +1,147 @@
+"""A folder that was packed before: what has not changed is neither read nor sent again."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from openpaisdk.errors import InvalidParameters
+from openpaisdk.jobs import remembering
+from openpaisdk.jobs.sources import Sources, collect
+from paicluster.api.v2 import patches
+
+LARGEST = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def everything_is_old(monkeypatch):
+    monkeypatch.setattr(remembering, "SETTLED_NS", 0)
+
+
+def tar(sources: Sources) -> bytes:
+    return b"".join(sources.chunks())
+
+
+def patched(sources: Sources, base: bytes, folder: Path) -> bytes:
+    """What the cluster makes of it."""
+    patch = sources.patch()
+    assert patch is not None
+    (folder / "patch").write_bytes(b"".join(patch.chunks()))
+    assert (folder / "patch").stat().st_size == patch.size
+    (folder / "base").write_bytes(base)
+    digest = patches.apply(folder / "patch", folder / "base", folder / "made", LARGEST)
+    assert digest == sources.sha256
+    return (folder / "made").read_bytes()
+
+
+def filled(root: Path) -> Path:
+    root.mkdir()
+    for i in range(8):
+        (root / f"{i}.bin").write_bytes(os.urandom(5000 + i))
+    (root / "sub").mkdir()
+    (root / "sub/link").symlink_to("../1.bin")
+    return root
+
+
+def test_an_unchanged_folder_is_not_read_again(tmp_path, monkeypatch) -> None:
+    root = filled(tmp_path / "w")
+    first = collect(str(root))
+    monkeypatch.setattr("openpaisdk.jobs.sources._content", lambda m: pytest.fail(f"{m.name} was read"))
+    again = collect(str(root))
+    assert (again.sha256, again.size, again.count) == (first.sha256, first.size, first.count)
+    assert again.patch() is None
+
+
+@pytest.mark.parametrize("change", ["content", "mode", "new", "gone", "link", "touch"])
+def test_a_change_of_any_kind_is_seen(tmp_path, change: str) -> None:
+    root = filled(tmp_path / "w")
+    before = tar(collect(str(root)))
+    time.sleep(0.002)  # a file system's clock ticks in steps
+    if change == "content":
+        (root / "3.bin").write_bytes(os.urandom(5003))
+    elif change == "mode":
+        (root / "3.bin").chmod(0o755)
+    elif change == "new":
+        (root / "33.bin").write_bytes(b"new")
+    elif change == "gone":
+        (root / "3.bin").unlink()
+    elif change == "link":
+        (root / "sub/link").unlink()
+        (root / "sub/link").symlink_to("../2.bin")
+    else:
+        os.utime(root / "3.bin", (1, 1))
+    after = collect(str(root))
+    assert patched(after, before, tmp_path) == tar(after) != before
+
+
+def test_only_the_changed_file_is_in_the_patch(tmp_path) -> None:
+    root = filled(tmp_path / "w")
+    collect(str(root))
+    (root / "3.bin").write_bytes(b"small")
+    patch = collect(str(root)).patch()
+    assert patch.size < 4000 and [line.split()[0] for line, _ in patch.steps].count(b"copy") == 2
+
+
+def test_a_young_file_is_not_believed(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(remembering, "SETTLED_NS", 10**12)
+    root = filled(tmp_path / "w")
+    collect(str(root))
+    assert collect(str(root)).patch() is None, "all of it is read again"
+
+
+def test_each_choice_of_paths_is_remembered_for_itself(tmp_path, monkeypatch) -> None:
+    root = filled(tmp_path / "w")
+    monkeypatch.chdir(root)
+    one, other = collect(str(root), ["1.bin"]), collect(str(root), ["2.bin"])
+    assert one.sha256 != other.sha256 and collect(str(root), ["1.bin"]).sha256 == one.sha256
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    before=st.dictionaries(st.sampled_from("abcdefgh"), st.binary(max_size=2000), min_size=1),
+    after=st.dictionaries(st.sampled_from("abcdefgh"), st.binary(max_size=2000), min_size=1),
+)
+def test_a_patch_makes_exactly_the_new_tar(tmp_path_factory, before: dict, after: dict) -> None:
+    folder = tmp_path_factory.mktemp("case")
+    root = folder / "w"
+    root.mkdir()
+    for name, content in before.items():
+        (root / name).write_bytes(content)
+    old = tar(collect(str(root)))
+    for name in set(before) | set(after):
+        if name not in after:
+            (root / name).unlink()
+        elif after[name] != before.get(name):
+            (root / name).write_bytes(after[name])
+    new = collect(str(root))
+    if new.patch() is not None:
+        assert patched(new, old, folder) == tar(new)
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        b"copy 0 99\n",
+        b"copy 0\n",
+        b"copy -1 2\n",
+        b"data 5\nabc",
+        b"nonsense\n",
+        b"data 1",
+        b"copy 0 99999999999999999\n",
+    ],
+)
+def test_a_patch_that_is_none_is_refused(tmp_path, patch: bytes) -> None:
+    (tmp_path / "p").write_bytes(patch)
+    (tmp_path / "b").write_bytes(b"0123456789")
+    with pytest.raises(InvalidParameters):
+        patches.apply(tmp_path / "p", tmp_path / "b", tmp_path / "m", LARGEST)
+
+
+def test_a_patch_may_not_grow_without_end(tmp_path) -> None:
+    (tmp_path / "p").write_bytes(b"copy 0 10\n" * 20)
+    (tmp_path / "b").write_bytes(b"0123456789")
+    with pytest.raises(InvalidParameters, match="at most"):
+        patches.apply(tmp_path / "p", tmp_path / "b", tmp_path / "m", 100)
