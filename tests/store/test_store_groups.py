@@ -69,6 +69,27 @@ def test_names_are_taken_once_and_removed_whole(people: Store) -> None:
     assert people.write_sync(lambda conn: groups.delete_group(conn, "blue")) is False
 
 
+def test_a_right_of_a_large_group_reaches_everybody_in_it(people: Store) -> None:
+    people.write_sync(lambda conn: groups.add_group(conn, "crowd"))
+    for number in range(60):
+        people.write_sync(
+            lambda conn, n=number: users.add_user(conn, f"u{n}", "hash", created_ms=0, in_groups=["crowd"])
+        )
+    told: list[str] = []
+    people.changes.subscribe_tokens(told.append)
+    token = users.TokenRow("t", "u7", "session", "", 0, None)
+    people.write_sync(lambda conn: users.add_token(conn, token))
+    people.write_sync(lambda conn: groups.update_group(conn, "crowd", description="many"))
+    assert told == [], "a description permits nothing"
+    for admin in (True, False):
+        acls = {"acls": {"admin": admin}}
+        people.write_sync(lambda conn, a=acls: groups.update_group(conn, "crowd", extension=a))
+        found = people.read_sync(lambda conn: dict(groups.members_of(conn, "crowd")))
+        assert set(found.values()) == {admin} and len(found) == 60
+        assert "t" in told
+        told.clear()
+
+
 def test_a_changed_virtual_cluster_is_kept_until_it_is_removed(store: Store) -> None:
     row = ClusterRow("lab", 4, 400, 1, 25.0, 50.0)
     store.write_sync(lambda conn: clusters.put_cluster(conn, row))

@@ -17,12 +17,14 @@ from paicluster.store.rows import Access, GroupRow
 from paicluster.store.tables import group_members as members
 from paicluster.store.tables import user_groups as groups
 from paicluster.store.tables import users
-from paicluster.store.tokens import touch_tokens_of
+from paicluster.store.tokens import touch_every_token, touch_tokens_of
 
 DEFAULT = "default"
 ADMINS = "admingroup"
 
 _MANY = 1 << 60
+# For more people than this it is quicker to look at everybody.
+_FEW = 50
 
 
 def get_group(conn: Connection, groupname: str) -> GroupRow | None:
@@ -62,13 +64,16 @@ def add_group(
 
 def update_group(conn: Connection, groupname: str, **columns: Any) -> bool:
     """Set columns of a group (``extension`` as a mapping); False when there is no such group."""
+    row = get_group(conn, groupname)
+    if row is None:
+        return False
     if "extension" in columns:
         columns["extension"] = _text(with_acls(columns["extension"]))
-    if not columns:
-        return get_group(conn, groupname) is not None
-    found = conn.execute(update(groups).where(groups.c.groupname == groupname).values(**columns)).rowcount > 0
-    settle(conn, [name for name, _ in members_of(conn, groupname)])
-    return found
+    if columns:
+        conn.execute(update(groups).where(groups.c.groupname == groupname).values(**columns))
+    if columns.get("extension", row.extension) != row.extension:
+        settle(conn, [name for name, _ in members_of(conn, groupname)])
+    return True
 
 
 def delete_group(conn: Connection, groupname: str) -> bool:
@@ -211,22 +216,24 @@ def with_acls(extension: Mapping[str, Any]) -> dict[str, Any]:
     return {**extension, "acls": {"admin": False, "virtualClusters": [], "storageConfigs": [], **acls}}
 
 
-def settle(conn: Connection, usernames: Sequence[str]) -> None:
+def settle(conn: Connection, usernames: Collection[str]) -> None:
     """After a change of groups: who is an administrator now, and that tokens stand for something else.
 
     A change that would leave nobody to administrate the cluster is refused.
     """
-    had_admin = _has_admin(conn)
+    before = set(conn.execute(select(users.c.username).where(users.c.admin)).scalars())
+    of_admins = [row.groupname for row in list_groups(conn) if _acls(row)["admin"]]
+    now = set(conn.execute(select(members.c.username).where(members.c.groupname.in_(of_admins))).scalars())
     for username in usernames:
-        admin = access_of(conn, username).admin
-        conn.execute(update(users).where(users.c.username == username).values(admin=admin))
-        touch_tokens_of(conn, username)
-    if had_admin and not _has_admin(conn):
+        if (username in now) != (username in before):
+            conn.execute(update(users).where(users.c.username == username).values(admin=username in now))
+    if before and not now:
         raise Forbidden("This would leave the cluster without an administrator.")
-
-
-def _has_admin(conn: Connection) -> bool:
-    return conn.execute(select(users.c.username).where(users.c.admin).limit(1)).fetchone() is not None
+    if len(usernames) > _FEW:
+        touch_every_token(conn)
+    else:
+        for username in usernames:
+            touch_tokens_of(conn, username)
 
 
 def _rows(conn: Connection, names: Collection[str]) -> list[GroupRow]:

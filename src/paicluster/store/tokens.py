@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, insert, literal_column, select, true, update
 
 from paicluster.store.rows import TokenRow
 from paicluster.store.tables import jobs, tokens
 from paicluster.store.writer import job_token_id, touch_tokens
+
+# Word for word as in the index of those jobs, which is then used.
+_UNFINISHED = jobs.c.sub_state != literal_column("'Completed'")
 
 
 def add_token(conn: Connection, token: TokenRow) -> None:
@@ -46,10 +49,18 @@ def delete_expired(conn: Connection, now_ms: int) -> int:
 
 def touch_tokens_of(conn: Connection, username: str) -> None:
     """Say that what this user's tokens stand for is different now."""
-    touch_tokens(conn, conn.execute(select(tokens.c.id).where(tokens.c.username == username)).scalars())
-    unfinished = (jobs.c.username == username) & (jobs.c.sub_state != "Completed")
-    of_jobs = conn.execute(select(jobs.c.id, jobs.c.attempt).where(unfinished))
-    touch_tokens(conn, (job_token_id(row.id, row.attempt) for row in of_jobs))
+    _touch(conn, tokens.c.username == username, jobs.c.username == username)
+
+
+def touch_every_token(conn: Connection) -> None:
+    """Say that what many users' tokens stand for is different now."""
+    _touch(conn, true(), true())
+
+
+def _touch(conn: Connection, of_people: ColumnElement[bool], of_jobs: ColumnElement[bool]) -> None:
+    touch_tokens(conn, conn.execute(select(tokens.c.id).where(of_people)).scalars())
+    unfinished = select(jobs.c.id, jobs.c.attempt).where(of_jobs, _UNFINISHED)
+    touch_tokens(conn, (job_token_id(row.id, row.attempt) for row in conn.execute(unfinished)))
 
 
 def _delete(conn: Connection, *which: ColumnElement[bool]) -> int:
