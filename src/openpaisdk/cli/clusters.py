@@ -63,7 +63,9 @@ def select_cluster(argv: list[str]) -> int:
         output=False,
         cluster=False,
     )
-    parser.add_argument("-g", "--global", dest="is_global", action="store_true", help="everywhere")
+    parser.add_argument(
+        "-g", "--global", "--is-global", dest="is_global", action="store_true", help="everywhere"
+    )
     parser.add_argument("alias", help="the cluster's alias")
     args = parser.parse(argv)
     book = ClusterBook.load()

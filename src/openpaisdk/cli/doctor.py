@@ -219,13 +219,13 @@ def _here() -> Iterator[Finding]:
 
 
 def _free(folder: str) -> int | None:
-    if sys.platform == "win32":
-        return None
-    try:
-        fs = os.statvfs(folder)
-    except OSError:
-        return None
-    return fs.f_bavail * fs.f_frsize
+    if sys.platform != "win32":
+        try:
+            fs = os.statvfs(folder)
+        except OSError:
+            return None
+        return fs.f_bavail * fs.f_frsize
+    return None
 
 
 def _clusters() -> Iterator[Finding]:
