@@ -103,7 +103,7 @@ class Lines:
 
 
 def persistent(action: Callable[[], T]) -> T:
-    """Try again when the way was cut; what was said no to stays so. PAI_TRANSFER_PATIENCE says for how long."""
+    """Try again when the way was cut, for as long as PAI_TRANSFER_PATIENCE says; a no stays a no."""
     said = os.environ.get("PAI_TRANSFER_PATIENCE", "")
     ends = time.monotonic() + (float(said) if said.isdecimal() else PATIENCE)
     pause = 0.1

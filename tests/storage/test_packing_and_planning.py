@@ -1,0 +1,201 @@
+"""The pure parts: records, plans, addresses, ignored names, sizes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openpaisdk.errors import InvalidParameters, PaiError, UsageError
+from openpaisdk.parcels import hashing, records
+from openpaisdk.storage.address import problem_of_name, read_place
+from openpaisdk.storage.backend import parts
+from openpaisdk.storage.entries import Folder, amount, order
+from openpaisdk.storage.mounted import Mounted
+from openpaisdk.storage.plan import Plan, compare
+from openpaisdk.storage.spool import Spool
+from openpaisdk.storage.tree import walk
+
+NAMES = st.text(
+    st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), min_size=1, max_size=20
+)
+FILES = st.lists(st.tuples(NAMES, st.binary(max_size=200), st.integers(0, 2**62)), max_size=8)
+
+
+def packed(files: list[tuple[str, bytes, int]], algorithm: str) -> bytes:
+    out = []
+    for name, content, mtime_ns in files:
+        digest = hashing.of_bytes(content, algorithm)
+        place = hashing.ALGORITHMS.index(algorithm)
+        record = records.Record(
+            records.FILE, name, content, mtime_ns=mtime_ns, digest=digest, algorithm=place, mode=0o640
+        )
+        out += [records.head(record), content]
+    return b"".join([*out, records.end(len(files))])
+
+
+@given(FILES, st.sampled_from(hashing.ALGORITHMS))
+def test_what_is_packed_comes_out_again(files: list[tuple[str, bytes, int]], algorithm: str) -> None:
+    found = list(records.unpacked(packed(files, algorithm)))
+    assert [(r.name, bytes(r.content), r.mtime_ns) for r in found] == files
+    for record in found:
+        assert record.digest == hashing.of_bytes(record.content, hashing.ALGORITHMS[record.algorithm])
+
+
+@given(FILES.filter(bool), st.data())
+def test_a_pack_that_was_cut_is_refused(files: list[tuple[str, bytes, int]], data: st.DataObject) -> None:
+    whole = packed(files, hashing.XXH3)
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    with pytest.raises(InvalidParameters):
+        list(records.unpacked(whole[:cut]))
+    with pytest.raises(InvalidParameters):
+        list(records.unpacked(whole + b"x"))
+
+
+def test_names_that_are_not_text_survive_packing() -> None:
+    name = os.fsdecode(b"caf\xe9")
+    (record,) = records.unpacked(packed([(name, b"", 0)], hashing.XXH3))
+    assert record.name == name
+
+
+@given(st.integers(0, 1 << 40))
+def test_parts_cover_a_file_once(size: int) -> None:
+    step = 1 << 36
+    found = parts(size, step)
+    assert sum(length for _, length in found) == size
+    assert [offset for offset, _ in found] == [i * step for i in range(len(found))]
+
+
+TREES = st.dictionaries(
+    st.lists(st.sampled_from(["a", "b", "a-b", "a.b", "c"]), min_size=1, max_size=3).map("/".join),
+    st.tuples(st.integers(0, 3), st.integers(0, 2).map(lambda ms: ms * 10**6), st.just(0o644)),
+    max_size=8,
+)
+
+
+def folders_of(files: dict[str, tuple[int, int, int]]) -> list[Folder]:
+    """A tree as a walk gives it; where a file would be a folder too, the folder wins."""
+    folders = {""}
+    for path in files:
+        for i in range(1, path.count("/") + 1):
+            folders.add("/".join(path.split("/")[:i]))
+    kept = {path: facts for path, facts in files.items() if path not in folders}
+    made = []
+    for folder in sorted(folders, key=order):
+        front = folder + "/" if folder else ""
+        inside = {
+            p[len(front) :]: f for p, f in kept.items() if p.startswith(front) and "/" not in p[len(front) :]
+        }
+        names = {p[len(front) :] for p in folders if p and p.startswith(front) and "/" not in p[len(front) :]}
+        made.append(Folder(folder, inside, sorted(names)))
+    return made
+
+
+def flat(folders: list[Folder]) -> dict[str, tuple[int, int, int]]:
+    return {f"{f.path}/{name}".lstrip("/"): facts for f in folders for name, facts in f.files.items()}
+
+
+@given(TREES, TREES)
+def test_a_plan_has_what_differs_and_nothing_else(
+    ours: dict[str, tuple[int, int, int]], theirs: dict[str, tuple[int, int, int]]
+) -> None:
+    here, there = folders_of(ours), folders_of(theirs)
+    plan = compare(Plan("/h", "/t"), here, iter(there), hdfs_names=True, deleting=True)
+    before, after = flat(there), flat(here)
+    new = dict(plan.new)
+    assert new == {path: facts for path, facts in after.items() if before.get(path) != facts}
+    assert plan.count == len(after)
+    # Carrying it out makes the trees alike.
+    gone = tuple(plan.extra)
+    left = {p: f for p, f in before.items() if not any(p == g or p.startswith(g + "/") for g in gone)}
+    assert {**left, **new} == after
+
+
+def test_a_tree_that_comes_out_of_order_is_refused() -> None:
+    folders = [Folder("", {}, ["a", "b"]), Folder("b", {}, []), Folder("a", {}, [])]
+    with pytest.raises(PaiError, match="out of order"):
+        compare(Plan("/h", "/t"), [Folder("", {}, []), Folder("z", {}, [])], iter(folders), hdfs_names=False)
+
+
+def test_a_walk_comes_in_the_order_of_comparison(tmp_path: Path) -> None:
+    for path in ("a/x", "a-b/x", "a.c", "b/a/x", "b-/x"):
+        (tmp_path / path).mkdir(parents=True)
+    found = [folder.path for folder in walk(str(tmp_path))]
+    assert found == sorted(found, key=order)
+
+
+def test_more_work_than_memory_lies_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openpaisdk.storage.spool.IN_MEMORY", 3)
+    spool = Spool()
+    items = [(f"path {i} ü\n", (i, i * 10, 0o600)) for i in range(10)]
+    items.append((os.fsdecode(b"\xff"), (5 << 20, 1, 2)))
+    for path, facts in items:
+        spool.add(path, facts)
+    assert list(spool) == items and list(spool) == items and len(spool) == 11
+    assert spool.top(1) == [(5 << 20, os.fsdecode(b"\xff"))]
+
+
+def test_addresses_are_taken_apart() -> None:
+    place = read_place("pai://team/0//alice/./data/")
+    assert (place.cluster, place.storage, place.path, place.is_folder) == ("team", "0", "/alice/data", True)
+    place = read_place("hdfs://NameNode:9000/x")
+    assert (place.kind, place.host, place.path) == ("hdfs", "namenode:9000", "/x")
+    assert read_place("C:/x").kind == "local"
+    for bad in ("pai://team", "pai://", "gs://x/y", "", "hdfs:///x", "pai://a/b/../c"):
+        with pytest.raises(UsageError):
+            read_place(bad)
+
+
+@pytest.mark.parametrize("name", ["a:b", "x\0y", os.fsdecode(b"\xff"), "x" * 256])
+def test_names_hdfs_would_not_have(name: str) -> None:
+    assert problem_of_name(f"d/{name}")
+
+
+@pytest.mark.parametrize("name", ["a b", "ü", "-", "...", "x" * 255])
+def test_names_hdfs_would_have(name: str) -> None:
+    assert not problem_of_name(f"d/{name}")
+
+
+def test_sizes_are_told_as_people_read_them() -> None:
+    assert [amount(n) for n in (0, 999, 2048, 18 << 20, 1288490188, 5 << 40)] == [
+        "0 B",
+        "999 B",
+        "2.0 kB",
+        "18 MB",
+        "1.2 GB",
+        "5.0 TB",
+    ]
+
+
+def test_a_local_copy_is_taken_up_after_a_crash_but_not_trusted_blindly(tmp_path: Path) -> None:
+    content = os.urandom(20 << 20)
+    facts = (len(content), 10**18, 0o644)
+    target = str(tmp_path / "f")
+    first = Mounted().begin(target, facts, "key")
+    ranges = first.missing()
+    for offset, length in ranges[:2]:
+        piece = content[offset : offset + length]
+        first.put(offset, length, lambda piece=piece: iter((piece,)))
+    first.close()
+    part = next(tmp_path.glob(".f.key.pai-part"))
+    with part.open("r+b") as f:  # as if a block of the second part had never reached the disk
+        f.seek(ranges[1][0] + 5)
+        f.write(b"\0\0\0\0")
+    again = Mounted().begin(target, facts, "key")
+    assert again.missing() == ranges[1:]
+    for offset, length in ranges[1:]:
+        piece = content[offset : offset + length]
+        again.put(offset, length, lambda piece=piece: iter((piece,)))
+    again.finish(len(content))
+    assert Path(target).read_bytes() == content
+    assert os.listdir(tmp_path) == ["f"]
+
+
+def test_another_content_for_the_same_target_drops_what_was_begun(tmp_path: Path) -> None:
+    target = str(tmp_path / "f")
+    Mounted().begin(target, (1, 1, 0o644), "one").close()
+    Mounted().begin(target, (1, 2, 0o644), "two").abandon()
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,71 @@
+"""A storage that is full says so, names the largest, and leaves what was there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "cluster"))
+
+from served import Cluster as Served
+
+from openpaisdk.client import Cluster, Endpoint
+from openpaisdk.errors import PaiError
+from openpaisdk.storage import Storage
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[Storage]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root can make a small disk")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "cluster.yaml").write_text(f"storages:\n- name: home\n  type: own\n  path: {disk}\n")
+    server = Served(home)
+    try:
+        server.start()
+        url = "http://{}:{}".format(*server.address)
+        yield Storage.of(Cluster("small", Endpoint(url, server.user, server.token)), over_http=True)
+    finally:
+        server.close()
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_what_has_no_room_is_refused_before_anything_moves(storage: Storage, tmp_path: Path) -> None:
+    source = tmp_path / "d"
+    source.mkdir()
+    for i in range(12):
+        (source / f"f{i:02}").write_bytes(os.urandom((2 << 20) + i))
+    with pytest.raises(PaiError) as refused:
+        storage.upload(str(source), "/user/x")
+    assert refused.value.code == "StorageFullError"
+    said = refused.value.message
+    assert "24 MB have no room" in said and said.count("(2.0 MB)") == 10 and "f11" in said
+    assert not storage.exists("/user/x")
+
+
+def test_a_disk_that_fills_up_on_the_way_leaves_the_old_file(storage: Storage, tmp_path: Path) -> None:
+    source = tmp_path / "f"
+    source.write_bytes(b"old")
+    storage.upload(str(source), "/user/f")
+    source.write_bytes(os.urandom(10 << 20))
+    free = storage.backend.offer["free"]  # type: ignore[attr-defined]
+    assert isinstance(free, int)
+    (tmp_path / "disk/fills").write_bytes(os.urandom(6 << 20))
+    with pytest.raises(PaiError) as refused:
+        storage.upload(str(source), "/user/f")
+    assert refused.value.code == "StorageFullError" and "f (" in refused.value.message.replace("", "")
+    storage.download("/user/f", str(tmp_path / "back"))
+    assert (tmp_path / "back").read_bytes() == b"old"
+    (tmp_path / "disk/fills").unlink()
+    storage.upload(str(source), "/user/f")
+    storage.download("/user/f", str(tmp_path / "back"))
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()

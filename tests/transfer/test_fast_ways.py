@@ -1,0 +1,258 @@
+"""The cluster's fast ways in and out: what they refuse, what they keep, what they hand over."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+
+import pytest
+from conftest import storage_of
+from team import TeamCluster
+
+from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound, PaiError
+from openpaisdk.parcels import hashing, records
+from openpaisdk.storage.fast import Fast, Upload
+from openpaisdk.storage.handover import Conversation
+
+BASE = "/api/v2/transfer"
+PART = 8 << 20
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def folder() -> str:
+    return f"/user/alice/t{next(_numbers)}"
+
+
+def fast(team: TeamCluster, who: str, *, over_http: bool = True) -> Fast:
+    backend = storage_of(team, who, over_http=over_http).backend
+    assert isinstance(backend, Fast)
+    return backend
+
+
+def pack(*files: tuple[str, bytes]) -> bytes:
+    out = []
+    for name, content in files:
+        digest = hashing.of_bytes(content, hashing.XXH3)
+        out += [
+            records.head(records.Record(records.FILE, name, content, digest=digest, mtime_ns=10**18)),
+            content,
+        ]
+    return b"".join([*out, records.end(len(files))])
+
+
+def put(upload: Upload, offset: int, data: bytes) -> None:
+    upload.put(offset, len(data), lambda: iter((data,)))
+
+
+def about(path: str, size: int, **more: object) -> dict[str, object]:
+    return {"path": path, "key": "k", "size": size, "mtime": 10**18, "mode": 0o644, "partBytes": PART, **more}
+
+
+def test_a_stranger_is_let_nowhere(team: TeamCluster) -> None:
+    for method, path in [("GET", ""), ("GET", "/tree?path=/"), ("POST", "/pack?path=/"), ("POST", "/local")]:
+        assert team.ask(method, BASE + path, token=None).status == 401
+
+
+def test_a_pack_is_unpacked_whole_with_times_and_modes(team: TeamCluster, folder: str) -> None:
+    alice = fast(team, "alice")
+    assert alice.send_pack(folder, pack(("a", b"1"), ("deep/er/b", b"22"))) == []
+    assert {f.path: list(f.files.items()) for f in alice.walk(folder)} == {
+        "": [("a", [1, 10**18, 0])],
+        "deep": [],
+        "deep/er": [("b", [2, 10**18, 0])],
+    }
+    found = list(records.unpacked(alice.fetch_pack(folder, ["deep/er/b", "none", "a"])))
+    assert [(r.kind, r.name, bytes(r.content)) for r in found[::2]] == [
+        (1, "deep/er/b", b"22"),
+        (1, "a", b"1"),
+    ]
+    assert found[1].kind == records.PROBLEM and b"does not exist" in bytes(found[1].content)
+
+
+def test_a_damaged_file_in_a_pack_is_refused_and_the_others_arrive(team: TeamCluster, folder: str) -> None:
+    alice = fast(team, "alice")
+    bad = pack(("a", b"one"), ("b", b"two")).replace(b"one", b"onE")
+    problems = alice.send_pack(folder, bad)
+    assert [name for name, _ in problems] == ["a"]
+    assert [e.name for e in alice.listing(folder)] == ["b"]
+
+
+def test_a_pack_that_was_cut_changes_nothing(team: TeamCluster, folder: str) -> None:
+    whole = pack(("a", b"one"), ("b", b"two"))
+    reply = team.ask("POST", f"{BASE}/pack?path={folder}", whole[:-10])
+    assert reply.status == 400 and reply.json()["code"] == "CutPackError"
+    assert fast(team, "alice").status(folder) is None
+
+
+@pytest.mark.parametrize("name", ["../bob/x", "a/../../x", "/../x", "a:b", ".", "x/./y"])
+def test_no_name_in_a_pack_leads_elsewhere(team: TeamCluster, folder: str, name: str) -> None:
+    alice = fast(team, "alice")
+    assert len(alice.send_pack(folder, pack((name, b"1")))) == 1
+    assert len(fast(team, "admin").send_pack("/", pack((".pai/partial/x", b"1")))) == 1
+    assert alice.status(folder) is None
+
+
+def test_nobody_gets_at_what_is_another_persons(team: TeamCluster, folder: str) -> None:
+    alice, bob = fast(team, "alice"), fast(team, "bob")
+    alice.send_pack(folder, pack(("secret", b"s")))
+    path = f"{folder}/secret"
+    assert [e.code for _, e in bob.send_pack(folder, pack(("mine", b"b")))] == ["ForbiddenFileError"]
+    for attempt in (
+        lambda: list(bob.walk(folder)),
+        lambda: list(bob.read(path)),
+        lambda: bob.begin(path, (1, 1, 0o644), "k"),
+    ):
+        with pytest.raises(Forbidden):
+            attempt()
+    found = list(records.unpacked(bob.fetch_pack(folder, ["secret"])))
+    assert [r.kind for r in found] == [records.PROBLEM]
+    handed = fast(team, "bob", over_http=False).handover()
+    assert handed is not None
+    with pytest.raises(Forbidden):
+        handed.open(path, path)
+    with pytest.raises(Forbidden):
+        handed.begin(about(path, 1))
+
+
+def test_ranges_come_with_their_hash(team: TeamCluster, folder: str) -> None:
+    alice = fast(team, "alice")
+    content = os.urandom(700_000)
+    alice.send_pack(folder, pack(("f", content)))
+    for offset, length in ((0, 10), (5, 300_000), (699_999, 100), (700_000, 5), (0, -1)):
+        wanted = content[offset : offset + length] if length >= 0 else content
+        assert b"".join(alice.read(f"{folder}/f", offset, length)) == wanted
+
+
+def test_parts_come_in_any_order_and_the_file_appears_at_the_end(team: TeamCluster, folder: str) -> None:
+    alice = fast(team, "alice")
+    content = os.urandom(20 << 20)
+    upload = alice.begin(f"{folder}/f", (len(content), 10**18 + 5, 0o600), "k")
+    assert isinstance(upload, Upload)
+    ranges = upload.missing()
+    for offset, length in reversed(ranges):
+        put(upload, offset, content[offset : offset + length])
+        assert alice.status(f"{folder}/f") is None
+    upload.finish(len(content))
+    assert b"".join(alice.read(f"{folder}/f")) == content
+    assert alice._facts(f"{folder}/f") == (len(content), 10**18 + 5, 0o600)
+
+
+def test_a_part_that_was_damaged_on_its_way_does_not_count(team: TeamCluster, folder: str) -> None:
+    begun = team.ask("POST", f"{BASE}/uploads", about(f"{folder}/f", 3)).json()
+    where = f"{BASE}/uploads/{begun['id']}"
+    reply = team.ask("PUT", where + "?offset=0", b"abc" + hashing.of_bytes(b"abd", hashing.XXH3))
+    assert (reply.status, reply.json()["code"]) == (400, "CutPartError")
+    early = team.ask("POST", where + "/finish", {"size": 3})
+    assert (early.status, early.json()["code"]) == (409, "IncompleteFileError")
+    assert team.ask("PUT", where + "?offset=0", b"abc" + hashing.of_bytes(b"abc", hashing.XXH3)).status == 200
+    lie = team.ask("POST", where + "/finish", {"size": 3, "digest": "00" * 16})
+    assert lie.status == 400
+    assert team.ask("POST", where + "/finish", {"size": 3}).status == 200
+    assert b"".join(fast(team, "alice").read(f"{folder}/f")) == b"abc"
+
+
+def test_an_upload_is_its_owners_alone(team: TeamCluster, folder: str) -> None:
+    begun = team.ask("POST", f"{BASE}/uploads", about(f"{folder}/f", 3)).json()
+    where = f"{BASE}/uploads/{begun['id']}"
+    for method, path in (("PUT", "?offset=0"), ("DELETE", ""), ("POST", "/finish")):
+        body = b"x" * 20 if method == "PUT" else {"size": 3}
+        assert team.ask(method, where + path, body, token=team.tokens["bob"]).status == 404
+    assert team.ask("DELETE", where).status == 200
+    assert team.ask("DELETE", where).status == 404
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"size": -5},
+        {"key": ""},
+        {"partBytes": 1},
+        {"hash": "md5"},
+        {"path": "/a:b"},
+        {"path": "x"},
+        {"size": "x"},
+    ],
+)
+def test_a_wrong_beginning_is_refused(team: TeamCluster, wrong: dict[str, object]) -> None:
+    reply = team.ask("POST", f"{BASE}/uploads", {**about("/user/alice/x", 3), **wrong})
+    assert reply.status == 400, reply.text
+
+
+def test_what_had_arrived_outlives_the_server(team: TeamCluster, folder: str) -> None:
+    content = os.urandom(20 << 20)
+    facts = (len(content), 10**18, 0o644)
+    first = fast(team, "alice").begin(f"{folder}/f", facts, "k")
+    assert isinstance(first, Upload)
+    ranges = first.missing()
+    put(first, *_piece(content, ranges[1]))
+    team.kill()
+    team.start()
+    again = fast(team, "alice").begin(f"{folder}/f", facts, "k")
+    assert isinstance(again, Upload)
+    assert again.missing() == [ranges[0], ranges[2]]
+    for each in again.missing():
+        put(again, *_piece(content, each))
+    again.finish(len(content))
+    assert b"".join(fast(team, "alice").read(f"{folder}/f")) == content
+
+
+def _piece(content: bytes, part: tuple[int, int]) -> tuple[int, bytes]:
+    return part[0], content[part[0] : part[0] + part[1]]
+
+
+def test_a_file_handed_over_for_writing_must_be_given_back_first(team: TeamCluster, folder: str) -> None:
+    handed = fast(team, "alice", over_http=False).handover()
+    assert handed is not None
+    fd, said = handed.begin(about(f"{folder}/f", 5))
+    assert fd >= 0 and said["have"] == {}
+    os.write(fd, b"hello")
+    handed.mark(str(said["id"]), 0, 5)
+    with pytest.raises(Conflict, match="still open for writing"):
+        handed.finish(str(said["id"]), {"size": 5, "mtime": 10**18})
+    assert fast(team, "alice").status(f"{folder}/f") is None
+    os.close(fd)
+    handed.finish(str(said["id"]), {"size": 5, "mtime": 10**18})
+    assert b"".join(fast(team, "alice").read(f"{folder}/f")) == b"hello"
+
+
+def test_a_file_handed_over_for_reading_cannot_be_written(team: TeamCluster, folder: str) -> None:
+    fast(team, "alice").send_pack(folder, pack(("f", b"hello")))
+    handed = fast(team, "alice", over_http=False).handover()
+    assert handed is not None
+    outgoing = handed.open(f"{folder}/f", "f")
+    assert os.pread(outgoing.fileno(), 10, 0) == b"hello"
+    with pytest.raises(OSError):
+        os.write(outgoing.fileno(), b"x")
+    outgoing.close()
+    with pytest.raises(NotFound):
+        handed.open(f"{folder}/none", "none")
+
+
+def test_a_ticket_is_good_once_and_the_window_knows_nobody_without(team: TeamCluster) -> None:
+    said = team.ask("POST", f"{BASE}/local").json()
+    Conversation(said)
+    with pytest.raises((PaiError, OSError)):
+        Conversation(said)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as talk:
+        talk.settimeout(5)
+        talk.connect("\0" + said["socket"])
+        talk.sendall(json.dumps({"op": "open", "path": "/user/alice"}).encode() + b"\n")
+        assert talk.recv(100) == b""
+
+
+def test_nonsense_at_the_window_is_refused_in_words(team: TeamCluster) -> None:
+    handed = fast(team, "alice", over_http=False).handover()
+    assert isinstance(handed, Conversation)
+    for question in (
+        {"op": "what"},
+        {"op": "mark"},
+        {"op": "begin"},
+        {"op": "finish", "id": "../x", "size": 1},
+    ):
+        with pytest.raises((InvalidParameters, NotFound, PaiError)):
+            handed._ask(question)
+    with pytest.raises(NotFound):
+        handed.mark("0" * 40, 0, 1)
