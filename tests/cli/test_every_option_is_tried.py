@@ -1,0 +1,31 @@
+"""No option without a test: each one of each command is typed somewhere in the tests, by one of its names."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from openpaisdk.cli.commands import ALIASES, PLACES
+from openpaisdk.cli.parser import parser_of
+
+TESTS = Path(__file__).parent.parent
+TRIED = {path: path.read_text() for path in TESTS.rglob("test_*.py") if path.name != Path(__file__).name}
+EVERYWHERE = {"-a", "-o", "--debug"}
+"""Options that every command has in the same way, from one line of code."""
+
+
+@pytest.mark.parametrize("command", list(PLACES))
+def test_every_option_is_typed_in_a_test_of_its_command(command: str) -> None:
+    names = [command, *(alias for alias, name in ALIASES.items() if name == command)]
+    pages = [
+        text for text in TRIED.values() if any(re.search(rf"[\"' ]{name}[\"' ]", text) for name in names)
+    ]
+    assert pages, f"no test types pai {command}"
+    missing = []
+    for action in parser_of(command).shown_actions:
+        options = action.option_strings
+        if not options or EVERYWHERE & set(options):
+            continue
+        if not any(re.search(rf"[\"' ]{re.escape(o)}[\"'= ]", text) for o in options for text in pages):
+            missing.append("/".join(options))
+    assert not missing, f"no test types pai {command} with {', '.join(missing)}"

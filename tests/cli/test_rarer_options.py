@@ -1,0 +1,70 @@
+"""Options that few people type, each once."""
+
+import json
+import sys
+from pathlib import Path
+
+import yaml
+
+sys.path.append(str(Path(__file__).parent.parent / "client"))
+from http_peer import Peer
+from recorded import PASSWORD, USER, V18
+
+JOB = """\
+protocolVersion: 2
+name: rare_$
+type: job
+prerequisites: [{name: img, type: dockerimage, uri: host}]
+taskRoles:
+  main:
+    dockerImage: img
+    resourcePerInstance: {cpu: 1, memoryMB: 64, gpu: 0}
+    commands: [echo out, echo err >&2, echo kept > $PAI_OUTPUT_DIR/kept.txt]
+"""
+
+
+def test_jobs_of_a_file_bring_their_files_back_and_so_do_copies(person) -> None:
+    person.write(job__yaml=JOB)
+    done = person.pai("submit", "--no-browser", "--fetch=first", "-o", "json", "job.yaml")
+    assert done.status == 0 and (person.project / "first/kept.txt").read_text() == "kept\n", done
+    name = json.loads(done.out)["jobName"]
+    assert person.pai("clone-job", "--no-browser", "--fetch=second", name).status == 0
+    assert (person.project / "second/kept.txt").exists()
+    assert person.pai("logs", "--stream", "stderr", name).out == "err\n"
+    user = json.loads(person.pai("cluster-status", "-o", "json").out)["user"]
+    assert "kept.txt" in person.pai("job-outputs", "--user", user, name).out
+    done = person.pai("job-metrics", "--user", user, "--role", "main", "--index", "0", name)
+    assert "Traceback" not in done.err, done
+
+
+def test_files_are_sent_again_when_that_is_asked_for(person) -> None:
+    person.write(a="content")
+    for words in (["copy", "-r", "--force"], ["sync", "-r", "--force"]):
+        done = person.pai(*words, str(person.project), "pai://local/0/rare/")
+        assert done.status == 0, done
+    assert person.pai("remove", "-y", "pai://local/0/rare").status == 0
+
+
+def test_a_password_is_kept_only_if_that_is_asked_for(newcomer) -> None:
+    server = V18()
+    peer = Peer(server)
+
+    def entry() -> dict:
+        return yaml.safe_load((newcomer.home / ".openpai/clusters.yaml").read_text())[0]
+
+    words = ["-a", "far", "--pai-uri", peer.uri, "--user", USER, "--password", PASSWORD]
+    assert newcomer.pai("add-cluster", *words, "--store-password", "--insecure").status == 0
+    assert entry()["password"] == PASSWORD and entry()["verify_tls"] is False
+    assert newcomer.pai("update-token", "-a", "far", "--token", server.token).status == 0
+    assert "password" not in entry() and entry()["verify_tls"] is False
+    done = newcomer.pai("update-token", "--token", "nonsense")
+    assert done.status == 1 and entry()["token"] == server.token, done
+    assert newcomer.pai("update-token", "--password", PASSWORD, "--store-password").status == 0
+    assert entry()["password"] == PASSWORD
+    peer.close()
+
+
+def test_a_storage_may_know_one_by_another_name(newcomer) -> None:
+    words = ["-a", "store", "--type", "hdfs", "--address", "http://h:50070", "--user", "somebody"]
+    assert newcomer.pai("add-storage-cluster", *words).status == 0
+    assert "somebody" in (newcomer.home / ".openpai/clusters.yaml").read_text()
