@@ -41,11 +41,15 @@ class VirtualClusters:
         """These are scheduled by somebody else, and have all that he has."""
         self._elsewhere = dict(shares)
         self._take(list(self._changed.values()))
+        self._store.write_sync(self._ensure_groups)
 
     def capacity(self, name: str) -> float:
-        """Its part of the cluster, in percent."""
+        """Its part of the cluster, in percent; of somebody else's it has all."""
+        if name in self._elsewhere:
+            return 100.0
         if name == DEFAULT:
-            return max(0.0, 100.0 - sum(self.capacity(other) for other in self.shares if other != DEFAULT))
+            others = (other for other in self.shares if other != DEFAULT and other not in self._elsewhere)
+            return max(0.0, 100.0 - sum(map(self.capacity, others)))
         row = self._changed.get(name)
         if row is not None and row.capacity is not None:
             return row.capacity
@@ -60,6 +64,8 @@ class VirtualClusters:
         self, name: str, capacity: float, largest: float, description: str = "", external_name: str = ""
     ) -> bool:
         """Give a virtual cluster this part of the whole, taken from `default`; True when it is new."""
+        if name in self._elsewhere:
+            raise _fixed(name)
         created = name not in self.shares
         whole = self._whole()
         share = Amount(*(int(amount * capacity / 100) for amount in whole))
@@ -94,12 +100,8 @@ class VirtualClusters:
         """Take a virtual cluster away, with its group. Its share goes back to `default`."""
         if name not in self.shares:
             raise NotFound(f"Can't delete a nonexistent vc {name}", code="NoVirtualClusterError")
-        if name in self._given:
-            raise Forbidden(
-                f"Virtual cluster {name} is described in the cluster's settings.",
-                code="ReadOnlyVcError",
-                hint="Take it out there, and start the server anew.",
-            )
+        if name in self._given or name in self._elsewhere:
+            raise _fixed(name)
 
         def write(conn: Connection) -> list[ClusterRow]:
             count = clusters.unfinished_jobs(conn, name)
@@ -119,12 +121,14 @@ class VirtualClusters:
         rest = _rest(self._whole(), merged.values())
         if min(rest) < 0:
             log.warning("The virtual clusters together have more than the cluster; `default` has nothing.")
-        self._changed = {row.name: row for row in rows if row.name in merged or row.name == DEFAULT}
+        self._changed = {row.name: row for row in rows}
         # One after the other on the loop's thread, where all who read it are.
         self.shares.clear()
         self.shares.update({DEFAULT: Amount(*(max(0, amount) for amount in rest)), **merged})
         self.shares.update(self._elsewhere)
-        self.stopped = frozenset(row.name for row in self._changed.values() if row.status == "stopped")
+        self.stopped = frozenset(
+            row.name for row in rows if row.status == "stopped" and row.name in self.shares
+        )
         for listener in self._listeners:
             listener()
 
@@ -145,6 +149,14 @@ class VirtualClusters:
 
 def no_cluster(name: str) -> NotFound:
     return NotFound(f"Vc {name} not found", code="NoVirtualClusterError")
+
+
+def _fixed(name: str) -> Forbidden:
+    return Forbidden(
+        f"Virtual cluster {name} is described in the cluster's settings.",
+        code="ReadOnlyVcError",
+        hint="Change it there, and start the server anew.",
+    )
 
 
 def _rest(whole: Amount, shares: Iterable[Amount]) -> Amount:
