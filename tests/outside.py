@@ -27,15 +27,16 @@ def missing(what: str) -> None:
     pytest.skip(f"{what} is needed for this test.")
 
 
-def debian(packages: Sequence[str], *, commands: Sequence[str]) -> None:
-    """Have these commands, by installing these packages of Debian or Ubuntu when one is not there.
+def debian(packages: Sequence[str], *, commands: Sequence[str], files: Sequence[str] = ()) -> None:
+    """Have these commands and files, by installing these packages of Debian or Ubuntu when one is not there.
 
     Several tests may ask at once, from several processes: one installs, the others wait.
     """
 
     def absent() -> list[str]:
         places = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-        return [command for command in commands if shutil.which(command, path=places) is None]
+        found = [command for command in commands if shutil.which(command, path=places) is None]
+        return found + [file for file in files if not Path(file).exists()]
 
     if not absent():
         return

@@ -47,6 +47,7 @@ def test_what_is_there_already(alice: Web, folder: str) -> None:
     ):
         assert exception(reply) == (403, "FileAlreadyExistsException")
     assert exception(alice.put("MKDIRS", f"{folder}/file/below")) == (403, "ParentNotDirectoryException")
+    assert exception(alice.get("GETFILESTATUS", f"{folder}/file/below")) == (404, "FileNotFoundException")
     assert exception(alice.get("OPEN", folder)) == (404, "FileNotFoundException")
     assert alice.read(f"{folder}/file") == b"old"
 
@@ -76,6 +77,7 @@ def test_parameters_that_make_no_sense(alice: Web, folder: str, op: str, paramet
 def test_an_operation_nobody_knows(alice: Web) -> None:
     for method, op in (("GET", "CREATE"), ("PUT", "OPEN"), ("DELETE", "MKDIRS"), ("GET", "CREATESNAPSHOT")):
         assert exception(alice.ask(method, op, "/")) == (400, "UnsupportedOperationException")
+    assert exception(alice.get("NOSUCH", "/")) == (400, "IllegalArgumentException")
 
 
 def test_a_permission_that_is_none(alice: Web, folder: str) -> None:

@@ -35,7 +35,7 @@ def exists(path: str, as_what: str = "") -> PaiError:
 
 def not_empty(path: str) -> PaiError:
     return Conflict(
-        f"{path} is non empty: Directory is not empty", code=NOT_EMPTY, hint="Delete it with what is in it."
+        f"`{path} is non empty': Directory is not empty", code=NOT_EMPTY, hint="Delete it with what is in it."
     )
 
 

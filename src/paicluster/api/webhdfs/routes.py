@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from openpaisdk.errors import PaiError, Unavailable
+from openpaisdk.errors import InvalidParameters, PaiError, Unavailable
 from paicluster.api.answers import answer
 from paicluster.api.webhdfs import changing, delegation, looking, reading, writing
 from paicluster.api.webhdfs.call import PREFIXES, Call, read_call
 from paicluster.api.webhdfs.exceptions import Unsupported, remote_exception
-from paicluster.files.refusals import not_allowed
+from paicluster.files.refusals import NOT_A_FOLDER, no_file, not_allowed
 
 log = logging.getLogger("paicluster.api")
 
@@ -58,10 +59,18 @@ _STREAMING: dict[tuple[str, str], Callable[[Call], Awaitable[Response]]] = {
 }
 
 
+_KNOWN = {operation for _, operation in (*_BLOCKING, *_STREAMING)}
+# What HDFS has and this storage has not.
+_NOT_HERE = re.compile(r"\w*(SNAPSHOT|ACL|XATTR|POLICY|QUOTA|LINK|TRASHROOTS|GETSTATUS)\w*")
+
+
 async def webhdfs(request: Request) -> Response:
     try:
         return await _answer(await read_call(request))
     except PaiError as error:
+        if error.code == NOT_A_FOLDER and request.method in ("GET", "HEAD"):
+            # Nothing can be below a file: to those who only look it is not there.
+            error = no_file(error.message.partition(" (")[0])
         return remote_exception(error)
     except ClientDisconnect:
         raise
@@ -84,8 +93,12 @@ async def _answer(call: Call) -> Response:
     if streaming is not None:
         return await streaming(call)
     blocking = _BLOCKING.get((method, call.operation))
-    if blocking is None:
+    if blocking is None and (call.operation in _KNOWN or _NOT_HERE.fullmatch(call.operation)):
         raise Unsupported(f"{call.operation} by {method} is not supported")
+    if blocking is None:
+        raise InvalidParameters(
+            f'Invalid value for webhdfs parameter "op": No enum constant {method}.{call.operation}'
+        )
     value = await call.files.run(blocking, call)
     return Response(None, 200) if value is None else answer(value)
 

@@ -10,6 +10,7 @@ from paicluster.files.looking import Listing, Summary
 
 # The number of CRC32C among Hadoop's kinds of checksum.
 _CRC32C = 2
+_CHECKSUM_BUFFER = 32
 
 
 def file_status(entry: Entry, children: int | None = None) -> dict[str, Any]:
@@ -75,7 +76,9 @@ def quota_usage(summary: Summary) -> dict[str, Any]:
 
 
 def file_checksum(algorithm: str, checksum: bytes) -> dict[str, Any]:
-    return {"FileChecksum": {"algorithm": algorithm, "bytes": checksum.hex(), "length": len(checksum)}}
+    # HDFS sends the whole of the buffer it wrote it to; whoever compares the text compares that.
+    sent = checksum.ljust(_CHECKSUM_BUFFER, b"\0").hex()
+    return {"FileChecksum": {"algorithm": algorithm, "bytes": sent, "length": len(checksum)}}
 
 
 def _starts(entry: Entry, offset: int, length: int) -> range:
