@@ -16,9 +16,8 @@ from container_rig import ContainerRig, in_image, podman
 from driving import Driven, appears, mark, task
 
 from daemons import registry
-from paicluster.engines.container.cleaning import KeepImages
 from paicluster.engines.container.engine import ContainerEngine
-from paicluster.engines.container.images import ImageRefused
+from paicluster.engines.container.marks import ImageRefused
 from paicluster.engines.interface import LaunchFailed, Phase, RegistryLogin
 from small_images import PLAIN
 
@@ -215,26 +214,26 @@ async def test_an_image_that_vanishes_is_pulled_for_the_next_attempt(rig: Contai
 
 async def test_of_pulled_images_those_unused_for_longest_go(rig: ContainerRig, shelf: str) -> None:
     images = [put_on(shelf) for _ in range(3)]
-    async with Driven(rig, keep_images=KeepImages(mb=1 << 20, days=1.0)) as driven:
+    async with Driven(rig, keep_images_days=1.0) as driven:
         for image in images:
             await driven.run(one := in_image(rig, image, "true"))
             podman("rm", "-f", f"pai-{one.uid}")
         engine = driven.engine
-        assert isinstance(engine, ContainerEngine) and engine._cleaner is not None
+        assert isinstance(engine, ContainerEngine) and engine._works is not None
         kept = json.loads((rig.home / "containers/pulled.json").read_text())
         assert sorted(kept) == sorted(images)
         kept[images[1]] -= 2 * 86_400
         (rig.home / "containers/pulled.json").write_text(json.dumps(kept))
-        await engine._cleaner.clean_images()
+        await engine._works.cleaner.clean_images()
         assert sorted(json.loads((rig.home / "containers/pulled.json").read_text())) == sorted(images[::2])
         assert [_is_here(image) for image in images] == [True, False, True]
         (seen,) = await driven.run(in_image(rig, images[1], "exit 4"))  # and can be had again
         assert seen.exit_code == 4
     assert _is_here(PLAIN)  # not ours
-    async with Driven(rig, keep_images=KeepImages(mb=0, days=None)) as driven:
+    async with Driven(rig, keep_images_mb=0, keep_images_days=None) as driven:
         await driven.run(task(rig, "true"))
-        assert isinstance(driven.engine, ContainerEngine) and driven.engine._cleaner is not None
-        await driven.engine._cleaner.clean_images()
+        assert isinstance(driven.engine, ContainerEngine) and driven.engine._works is not None
+        await driven.engine._works.cleaner.clean_images()
         assert not any(_is_here(image) for image in images)
 
 

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from container_rig import NODE, ContainerRig, in_image, podman
 from driving import Driven, appears, mark, nothing_left, task
-from small_images import PLAIN, WITH_BASH, make
 
-from paicluster.engines.container import finding, gpus
+from paicluster.engines.container import finding, gpus, presence
 from paicluster.engines.container.client import Client
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.container.gpus import gpu_words
 from paicluster.engines.interface import LaunchFailed, Mount, Phase, TaskLaunch
+from small_images import PLAIN, WITH_BASH, make
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("containers")]
 
@@ -164,8 +164,9 @@ async def test_a_server_removes_what_an_earlier_one_left_and_nothing_else(rig: C
         async with Driven(rig) as driven:
             engine = driven.engine
             assert isinstance(engine, ContainerEngine)
-            assert isinstance(await engine._client(), Client) and engine._cleaner is not None
-            await engine._cleaner.sweep(engine._is_over)
+            works = await engine._find_works()
+            assert works is not None
+            await works.clean(engine._is_over)
             names = rig.containers()
             assert f"pai-{over.uid}" not in names
             assert {f"pai-{running.uid}", stranger} <= set(names)
@@ -232,7 +233,7 @@ async def test_without_a_container_program_a_job_runs_on_the_host_and_is_told_or
     for name in ("bash", "sh"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name) or "")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert not finding.there()
+    assert not presence.there()
 
     class Rig:
         node = NODE.name

@@ -74,7 +74,6 @@ def _process(engine: EngineSettings, settings: Settings, node: Node, users: User
 
 
 def _container(engine: EngineSettings, settings: Settings, node: Node, users: Users) -> ReadableEngine:
-    from paicluster.engines.container.cleaning import KeepImages
     from paicluster.engines.container.engine import ContainerEngine
 
     said: dict[str, Any] = dict(engine.options)
@@ -82,16 +81,14 @@ def _container(engine: EngineSettings, settings: Settings, node: Node, users: Us
     # No two engines may keep their attempts in the same folder.
     home = settings.home if engine.name == on_this_machine[0] else settings.home / engine.name
     program = said.get("program", "auto")
-    usual = KeepImages()
     return ContainerEngine(
         home,
         node,
         programs=("podman", "docker") if program == "auto" else (program,),
         refuse_without=said.get("images", "refuse") == "refuse",
         host_network=said.get("network", "host") == "host",
-        keep_images=KeepImages(
-            said.get("keep-images-mb", usual.mb), said.get("keep-images-days", usual.days)
-        ),
+        keep_images_mb=said.get("keep-images-mb", 100_000),
+        keep_images_days=said.get("keep-images-days", 30.0),
         grace_s=settings.grace_s,
         enforce_limits=settings.enforce_limits,
         accounts=unix.of_settings(settings, users),

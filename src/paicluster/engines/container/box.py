@@ -17,6 +17,7 @@ from pathlib import Path
 
 from paicluster.engines.container.client import ATTEMPT_LABEL, CLUSTER_LABEL, Client, mount_words
 from paicluster.engines.container.gpus import DRIVER_FOLDER, gpu_words
+from paicluster.engines.container.marks import BOX, write
 from paicluster.engines.interface import Mount, TaskLaunch
 from paicluster.engines.process import aids
 from paicluster.engines.process.folder import marker
@@ -27,9 +28,6 @@ TOLD = "told"
 SHARED = "shared"
 WORK = "work"
 RUNTIME = f"{HOME}/runtime"
-# Written first: what is in this folder is a container's.
-BOX = "box.json"
-REFUSED = "refused.json"
 
 DEFAULT_SHM_MB = 512
 
@@ -118,10 +116,6 @@ def name_of(uid: str) -> str:
     return f"pai-{uid}"
 
 
-def is_box(folder: Path) -> bool:
-    return (folder / BOX).exists()
-
-
 def prepare(
     folder: Path,
     task: TaskLaunch,
@@ -138,7 +132,7 @@ def prepare(
         # So that a later server needs to find out nothing to get in.
         "inside": {kind: _inside(client, task.uid, kind == "terminal") for kind in ("plain", "terminal")},
     }
-    _write(folder / BOX, json.dumps(kept))
+    write(folder / BOX, json.dumps(kept))
     told, shared, work = (folder / part for part in (TOLD, SHARED, WORK))
     for path in (told, shared, work):
         path.mkdir(exist_ok=True)
@@ -166,7 +160,7 @@ def prepare(
         "task.sh": task.script + "\n",
     }
     for file, text in texts.items():
-        _write(told / file, text, mode=0o644)
+        write(told / file, text, mode=0o644)
     words = _run_words(task, image, name, devices, (told, shared, work), ways)
     key, _, mark = marker(task.uid).partition("=")
     whole = {
@@ -181,7 +175,7 @@ def prepare(
         "container": {"shared": str(shared), "kill": client.kill(name), "remove": client.remove(name)},
     }
     aside = folder / "spec.aside"
-    _write(aside, json.dumps(whole))
+    write(aside, json.dumps(whole))
     aside.rename(folder / supervise.SPEC)
 
 
@@ -251,52 +245,5 @@ def _inside(client: Client, uid: str, terminal: bool) -> list[str]:
     return ["/usr/bin/env", "-i", *passed, *client.words("exec", *options, name_of(uid), *shell)]
 
 
-def inside_words(folder: Path, command: Sequence[str], *, terminal: bool) -> list[str]:
-    """What runs a command beside the task of this folder."""
-    kept = json.loads((folder / BOX).read_text())
-    return [*kept["inside"]["terminal" if terminal else "plain"], *command]
-
-
-def removal(folder: Path) -> tuple[list[str], dict[str, str]] | None:
-    """The words that make sure nothing of the container is left, and the environment to run them in."""
-    try:
-        spec = json.loads((folder / supervise.SPEC).read_text())
-        return [str(word) for word in spec["container"]["remove"]], dict(spec["env"])
-    except (OSError, ValueError, KeyError):
-        return None
-
-
-def refuse(folder: Path, message: str, code: int) -> None:
-    """Leave word of why the attempt will never run. It is then to be buried."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(folder / REFUSED, json.dumps({"message": message, "code": code}))
-
-
-def refusal_of(folder: Path) -> tuple[str, int] | None:
-    try:
-        kept = json.loads((folder / REFUSED).read_text())
-        return str(kept["message"]), int(kept["code"])
-    except (OSError, ValueError, KeyError):
-        return None
-
-
-def asked_image(folder: Path) -> str:
-    try:
-        return str(json.loads((folder / BOX).read_text())["image"])
-    except (OSError, ValueError, KeyError):
-        return ""
-
-
 def _for_a_shell(name: str) -> bool:
     return name.isascii() and name.isidentifier()
-
-
-def _write(path: Path, text: str, mode: int = 0o600) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    try:
-        os.fchmod(fd, mode)
-        data = text.encode()
-        while data:
-            data = data[os.write(fd, data) :]
-    finally:
-        os.close(fd)

@@ -18,17 +18,15 @@ import subprocess
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from paicluster.engines.container.client import Client, own_environment
+from paicluster.engines.container.presence import KINDS, docker_listens
 from pairuntime.supervisor import claim
 
 log = logging.getLogger(__name__)
 
-KINDS = ("podman", "docker")
 _PROBE_STATUS = 42
 _PROBE_S = 60.0
-_DOCKER_SOCKET = "/var/run/docker.sock"
 _STORAGE_CONF = """\
 # Written by paicluster: copying whole images, the default here, takes seconds a container.
 [storage]
@@ -43,26 +41,6 @@ class NoClient:
     reason: str
 
 
-def there(kinds: tuple[str, ...] = KINDS) -> bool:
-    """Whether there is any hope. Costs next to nothing, and may be wrong."""
-    return any(kind != "docker" or _docker_listens() for kind in kinds if shutil.which(kind))
-
-
-def _docker_listens() -> bool:
-    """A client alone is nothing: somebody must be at the other end."""
-    host = os.environ.get("DOCKER_HOST", "")
-    if host and urlsplit(host).scheme != "unix":
-        return True
-    if not host and os.environ.get("DOCKER_CONTEXT"):
-        return True
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(urlsplit(host).path if host else _DOCKER_SOCKET)
-        except OSError:
-            return False
-    return True
-
-
 async def find(scratch: Path, kinds: tuple[str, ...] = KINDS) -> Client | NoClient:
     """The first that works. What was found is kept in ``scratch`` until the machine is started anew."""
     reasons = []
@@ -70,7 +48,7 @@ async def find(scratch: Path, kinds: tuple[str, ...] = KINDS) -> Client | NoClie
         program = shutil.which(kind)
         if program is None:
             continue
-        if kind == "docker" and not _docker_listens():
+        if kind == "docker" and not docker_listens():
             reasons.append("docker is installed, but its daemon does not answer")
             continue
         client = Client(kind, program, environment=own_environment())

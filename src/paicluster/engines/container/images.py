@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from paicluster.engines.container import names
 from paicluster.engines.container.client import Client, proxies
+from paicluster.engines.container.marks import PULLING, ImageRefused
 from paicluster.engines.interface import LaunchFailed, RegistryLogin, Remark
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 _PROGRESS_S = 10.0
 _CALM_S = 60.0
 _KEPT_LINES = 50
-NOT_EXISTING = 254
 
 _BAD_NAME = re.compile(
     r"invalid reference format|parsing reference|invalid repository name|must be lowercase", re.I
@@ -41,14 +40,6 @@ _OURS_TO_PASS = re.compile(
     r"temporary failure|server misbehaving|\b5\d\d\b|toomanyrequests|\b429\b|unexpected EOF|TLS handshake",
     re.I,
 )
-
-
-class ImageRefused(LaunchFailed):
-    """The image cannot be had, and trying again will not help. ``exit_code`` is that of the exit table."""
-
-    def __init__(self, message: str, *, exit_code: int = NOT_EXISTING):
-        super().__init__(message, transient=False)
-        self.exit_code = exit_code
 
 
 Tell = Callable[[Remark], None]
@@ -121,7 +112,7 @@ class Images:
         name = names.full_name(image)
         began = time.monotonic()
         self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="pull-", dir=self._scratch) as folder:  # made 0700
+        with tempfile.TemporaryDirectory(prefix=PULLING, dir=self._scratch) as folder:  # made 0700
             words = self._pull_words(name, login, Path(folder))
             lines: list[str] = []
             status = await self._follow(words, image, login, lines)
@@ -212,12 +203,6 @@ class Images:
         kept = self.pulled()
         if name in kept and time.time() - kept[name] > 3600:  # by the hour is near enough
             self.keep_pulled({**kept, name: time.time()})
-
-
-def remove_logins(scratch: Path) -> None:
-    """What a server that was killed while it pulled has left."""
-    for left in scratch.glob("pull-*"):
-        shutil.rmtree(left, ignore_errors=True)
 
 
 def _note_layer(line: str, layers: dict[str, bool]) -> None:
