@@ -247,6 +247,16 @@ def test_a_user_who_is_gone_or_changed_is_seen_so_at_once(tokens: Tokens, store:
     asyncio.run(main())
 
 
+def test_how_long_a_session_lasts_is_the_clusters_to_say(store: Store, tmp_path: Path) -> None:
+    async def main() -> None:
+        tokens = Tokens.open(store, tmp_path / "keys", session_s=3600)
+        said = payload_of(await tokens.issue("alice", "session"))
+        assert int(str(said["exp"])) - int(str(said["iat"])) == 3600
+        assert "exp" not in payload_of(await tokens.issue("alice", "application"))
+
+    asyncio.run(main())
+
+
 def test_an_expired_token_is_refused_and_says_so(tokens: Tokens, store: Store) -> None:
     async def main() -> None:
         now_ms = int(time.time() * 1000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, literal_column, select, true, update
+from sqlalchemy import ColumnElement, Connection, delete, insert, literal_column, select, true
 
 from paicluster.store.rows import TokenRow
 from paicluster.store.tables import jobs, tokens
@@ -27,11 +27,6 @@ def list_tokens(conn: Connection, username: str, now_ms: int) -> list[TokenRow]:
         tokens.c.username == username, (tokens.c.expires_ms.is_(None)) | (tokens.c.expires_ms > now_ms)
     )
     return [TokenRow(*row) for row in conn.execute(query.order_by(tokens.c.created_ms, tokens.c.id))]
-
-
-def name_token(conn: Connection, token_id: str, name: str) -> bool:
-    """Give a token a name people know it by; False when there is no such token."""
-    return conn.execute(update(tokens).where(tokens.c.id == token_id).values(name=name)).rowcount > 0
 
 
 def delete_token(conn: Connection, token_id: str) -> bool:
