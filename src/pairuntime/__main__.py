@@ -12,10 +12,14 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.supervisor import supervise, tree
 
         return supervise.supervise(argv[1], tree.Cgroup(tree.PROC, ""))
-    if len(argv) == 2 and argv[0] in ("slurm", "slurm-task"):
+    if len(argv) == 2 and argv[0] in ("slurm-alone", "slurm", "slurm-task"):
+        if argv[0] == "slurm-alone":
+            from pairuntime.slurm import light
+
+            light.install()
         from pairuntime.slurm import gang
 
-        return gang.run(argv[1]) if argv[0] == "slurm" else gang.run_task(argv[1])
+        return gang.run_task(argv[1]) if argv[0] == "slurm-task" else gang.run(argv[1])
     if len(argv) > 2 and argv[0] == "beside":
         from pairuntime.supervisor import beside
 

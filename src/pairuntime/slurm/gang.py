@@ -26,7 +26,7 @@ _MEET_S = 300.0
 
 def _read(folder: "str") -> "dict[str, object]":
     with open(os.path.join(folder, GANG)) as f:
-        return dict(json.load(f))
+        return dict(json.loads(f.read()))
 
 
 def _own(folder: "str") -> "bool":
@@ -95,7 +95,7 @@ def _pilot(folder: "str", gang: "dict[str, object]", tasks: "list[dict[str, obje
         if len(components) > 1:
             command.append("--het-group=%d" % number)
         command += options
-        command += [sys.executable, "-I", "-S", sys.argv[0], "slurm-task", folder]
+        command += [sys.executable, "-I", "-S", _archive(), "slurm-task", folder]
         own = dict(environment)
         own[COMPONENT] = str(number)
         steps.append(subprocess.Popen(command, env=own, stdin=subprocess.DEVNULL))
@@ -108,6 +108,11 @@ def _pilot(folder: "str", gang: "dict[str, object]", tasks: "list[dict[str, obje
     finally:
         listener.close()
     return max(step.wait() for step in steps)
+
+
+def _archive() -> "str":
+    """The file we were loaded from."""
+    return __file__[: __file__.index(".pyz") + 4]
 
 
 def _gather(
@@ -186,7 +191,7 @@ def run_task(folder: "str") -> "int":
         if _line(connection) != "go\n":
             return 4
     with open(os.path.join(folder, place.PLACES)) as f:
-        places = json.load(f)
+        places = json.loads(f.read())
     own = str(tasks[number]["folder"])
     place.settle(own, places[number], place.values(tasks, places))
     return _supervise(own)

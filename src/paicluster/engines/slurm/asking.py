@@ -7,8 +7,11 @@ import logging
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from paicluster.engines.interface import Node
 from paicluster.engines.slurm.states import FORMAT, SlurmJob, read_jobs
@@ -16,9 +19,11 @@ from paicluster.engines.slurm.states import FORMAT, SlurmJob, read_jobs
 log = logging.getLogger(__name__)
 
 _DEADLINE_S = 60.0
+_AT_ONCE = 6
 _SCANCEL_AT_ONCE = 500
 # Of the server's environment only what Slurm's commands need: sbatch passes on all it has.
-_PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "SLURM_CONF", "TMPDIR")
+_PASSED = ("HOME", "USER", "LOGNAME", "LANG", "SLURM_CONF", "TMPDIR")
+_USUAL_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 # Slurm is not there to be asked: it may be tomorrow.
 _DOWN = re.compile(
@@ -62,34 +67,47 @@ class Slurm:
 
     def __init__(self) -> None:
         self.calls: dict[str, int] = {}
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="slurm-commands")
         self._environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
+        # Of our own PATH the nodes need only where Slurm's commands are: there may be anything in it here.
+        where = Path(shutil.which("sbatch") or "/usr/bin/sbatch").parent
+        self._environment["PATH"] = f"{where}:{_USUAL_PATH}"
         self.accounting: bool | None = None
 
     async def ask(self, words: Sequence[str], *, deadline_s: float = _DEADLINE_S) -> Answer:
         self.calls[words[0]] = self.calls.get(words[0], 0) + 1
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._run, list(words), deadline_s)
+
+    def _run(self, words: list[str], deadline_s: float) -> Answer:
+        """In a thread: the event loop's own way copies this whole process, and everybody waits for it."""
         try:
-            process = await asyncio.create_subprocess_exec(
-                *words,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
+            done = subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
                 env=self._environment,
                 start_new_session=True,
+                timeout=deadline_s,
+                check=False,
             )
         except OSError as error:
             return Answer(127, "", f"{words[0]} cannot be run: {error.strerror}, socket timed out")
-        try:
-            out, err = await asyncio.wait_for(process.communicate(), deadline_s)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        except subprocess.TimeoutExpired:
             return Answer(124, "", f"{words[0]}: socket timed out after {deadline_s:.0f} s")
-        return Answer(process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
+        return Answer(
+            done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+        )
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def jobs(self) -> dict[str, list[SlurmJob]] | None:
         """All of our jobs that Slurm still knows, by gang; None when it does not answer."""
         mine = [] if os.geteuid() == 0 else ["--me"]
-        answer = await self.ask(["squeue", "--noheader", "--states=all", *mine, f"--format={FORMAT}"])
+        answer = await self.ask(
+            ["squeue", "--local", "--noheader", "--states=all", *mine, f"--format={FORMAT}"]
+        )
         if answer.status:
             log.debug("squeue: %s", answer.words)
             return None

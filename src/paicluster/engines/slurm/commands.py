@@ -153,6 +153,10 @@ def step_options(component: Component) -> list[str]:
     return words
 
 
-def batch_script(options: SlurmOptions, runtime: Path, folder: Path) -> str:
+def batch_script(options: SlurmOptions, runtime: Path, folder: Path, *, alone: bool) -> str:
     python, pyz, gang = (shlex.quote(str(word)) for word in (options.python, runtime, folder))
-    return f"#!/bin/sh\nexec {python} -I -S {pyz} slurm {gang}\n"
+    verb = "slurm-alone" if alone else "slurm"
+    # Not by the archive's name alone: what Python loads in order to run one takes as long as our own part.
+    load = "import sys; sys.path.insert(0, sys.argv[1]); from pairuntime.__main__ import main; "
+    run = shlex.quote(load + "sys.exit(main(sys.argv[2:]))")
+    return f"#!/bin/sh\nexec {python} -I -S -c {run} {pyz} {verb} {gang}\n"

@@ -1,4 +1,4 @@
-"""What `paicluster init --slurm` writes: the Slurm cluster this machine belongs to, for the cluster's file."""
+"""What `paicluster init --slurm` writes: the Slurm cluster of this machine, for the cluster's file."""
 
 from __future__ import annotations
 

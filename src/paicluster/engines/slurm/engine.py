@@ -95,6 +95,7 @@ class SlurmEngine:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+        self._slurm.close()
         self._files.shutdown()
 
     async def _forever(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -83,7 +83,7 @@ def prepare(
             if not (path / claim.NAME).exists():
                 made.append(path)
                 _prepare_task(home, path, task, gang, options, runtime, usual)
-        _write(folder / "batch.sh", commands.batch_script(options, runtime, folder))
+        _write(folder / "batch.sh", commands.batch_script(options, runtime, folder, alone=len(gang) == 1))
         _write(folder / COMMAND, json.dumps(list(command)))
         if len(gang) > 1:
             _write(folder / inside.COMMON_BLANK, _exports(gang))
