@@ -13,7 +13,6 @@ from openpaisdk.errors import ConnectionFailed, PaiError, Unauthorized, Unavaila
 from openpaisdk.parcels import records
 from openpaisdk.parcels.hashing import ALGORITHMS, of_bytes, preferred
 from openpaisdk.storage.backend import CHANGED, FULL, PART_BYTES, changed
-from openpaisdk.storage.entries import largest
 from openpaisdk.storage.plan import Plan, counted, named
 
 TYPE_CHECKING = False
@@ -264,7 +263,7 @@ class Engine:
         if error.code == FULL:
             return PaiError(
                 f"{error.message} {self.progress.files} of {counted(self.progress.files_in_all)} arrived; "
-                f"the largest of all are {largest(self.plan.new.top())}.",
+                f"the largest of all are {self.plan.largest()}.",
                 code=FULL,
                 status=507,
                 hint="Make room and run the same command again: it continues where it was.",

@@ -12,7 +12,8 @@ import socket
 import sys
 import threading
 
-from openpaisdk.errors import ConnectionFailed, Forbidden, NotFound, PaiError, Unauthorized
+from openpaisdk.client.failures import error_of
+from openpaisdk.errors import ConnectionFailed, PaiError
 from openpaisdk.storage.backend import CHUNK, Handover, Outgoing, changed, key_of
 
 assert sys.platform == "linux"
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 LOCAL = "/api/v2/transfer/local"
 LIMIT = 60.0
-_BY_STATUS: dict[int, type[PaiError]] = {401: Unauthorized, 403: Forbidden, 404: NotFound}
 
 
 def meet(backend: Fast) -> Conversation | None:
@@ -100,9 +100,7 @@ class Conversation(Handover):
         if "code" in said:
             if fd >= 0:
                 os.close(fd)
-            status = int(said.get("status") or 500)
-            kind = _BY_STATUS.get(status, PaiError)
-            raise kind(str(said["message"]), code=str(said["code"]), status=status)
+            raise error_of(int(said.get("status") or 500), line, "The cluster on this machine")
         return fd, said
 
     def close(self) -> None:

@@ -60,6 +60,11 @@ class Plan:
             "skipped": {**self.skipped.sizes, **dict.fromkeys(self.skipped.others, 0)},
         }
 
+    def largest(self) -> str:
+        """The largest of what is to move, for an error about size."""
+        alone = self.source.rstrip("/").rpartition("/")[2]
+        return largest([(size, path or alone) for size, path in self.new.top()])
+
     def check(self, backend: Backend) -> None:
         """Refuse what cannot end well, before anything moves."""
         if self.forbidden:
@@ -79,7 +84,7 @@ class Plan:
         if free is not None and self.new.size > free:
             raise PaiError(
                 f"{amount(self.new.size)} have no room: {amount(free)} are free. The largest are "
-                f"{largest(self.new.top())}.",
+                f"{self.largest()}.",
                 code=FULL,
                 status=507,
             )

@@ -131,14 +131,13 @@ class Upload:
         A read lease is given only on a file that no process has open for writing.
         """
         fd = self.staged.fd
-        reading = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
-        os.dup2(reading, fd, inheritable=False)
-        os.close(reading)
+        self._reopen(os.O_RDONLY)
         try:
             fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
             fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
             fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
         except BlockingIOError:
+            self._reopen(os.O_RDWR)
             raise Conflict(
                 f"{self.about.path} is still open for writing: close what was handed over first.",
                 code="StillOpenError",
@@ -146,6 +145,12 @@ class Upload:
         except OSError:
             # A disk without leases, or one that is not on this machine: there nothing is handed over.
             raise PaiError(f"The disk of {self.about.path} cannot tell who writes to it.") from None
+
+    def _reopen(self, how: int) -> None:
+        """The same file under the same number, open in another way."""
+        fd = os.open(f"/proc/self/fd/{self.staged.fd}", how | os.O_CLOEXEC)
+        os.dup2(fd, self.staged.fd, inheritable=False)
+        os.close(fd)
 
     def close(self) -> None:
         if self._journal >= 0:
