@@ -124,6 +124,34 @@ def test_over_memory_has_a_code_of_its_own(new_cluster: Callable[..., Cluster]) 
     assert cluster.wait_state(name, "SUCCEEDED", "FAILED")["appExitCode"] == -1200
 
 
+def test_storages_are_mounted_where_the_job_wants_them(
+    new_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    for name in ("home", "data", "private"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "data/x").write_text("shared\n")
+    (tmp_path / "home/cluster.yaml").write_text(
+        "storages:\n"
+        f"  - {{name: data, type: mount, path: {tmp_path / 'data'}, read-only: true}}\n"
+        f"  - {{name: private, type: mount, path: {tmp_path / 'private'}, share: false}}\n"
+    )
+    cluster = new_cluster().start()
+    wanted = {"storages": [{"name": "data"}, {"name": "private", "mountPath": "/mine"}]}
+    script = "cat /mnt/data/x; touch /mnt/data/y || echo read-only; echo own >/mine/z"
+    name = cluster.accept(in_image("mounted", script, extras=wanted))
+    assert cluster.wait_state(name, "SUCCEEDED", "FAILED")["state"] == "SUCCEEDED"
+    frames = cluster.follow(name)
+    said = b"".join(frame.get("data", b"") for frame in frames)
+    frames.close()
+    assert said.startswith(b"shared\n") and b"read-only\n" in said
+    assert (tmp_path / "private" / cluster.user / "z").read_text() == "own\n"
+    usual = cluster.accept(in_image("usual", "cat /mnt/data/x", extras={"storages": []}))
+    assert cluster.wait_state(usual, "SUCCEEDED", "FAILED")["state"] == "SUCCEEDED"
+    host = cluster.accept(job("on-the-host", "true", extras=wanted))
+    assert cluster.wait_state(host, "SUCCEEDED", "FAILED")["state"] == "SUCCEEDED"
+    assert reasons(cluster, host) == ["StorageNotMounted"] * 2
+
+
 def test_without_a_container_program_images_can_be_refused(
     new_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:

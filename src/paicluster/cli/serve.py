@@ -42,6 +42,7 @@ from paicluster.config.settings import Settings, shares
 from paicluster.controller.housekeeping import Housekeeping, Keep
 from paicluster.controller.launching import LaunchSettings
 from paicluster.controller.loop import Controller, whole
+from paicluster.controller.mounting import Folder
 from paicluster.engines.process.machine import process_identity, this_machine
 from paicluster.logs.growth import Growth
 from paicluster.store import Store, users
@@ -158,6 +159,7 @@ class _Server:
             unseal=sealer.unseal,
             job_token=tokens.of_job,
             default_fs_uri=f"hdfs://{urlsplit(self._external_url).netloc}",
+            folders=_folders(settings),
         )
         clusters = VirtualClusters(store, lambda: whole(engines.placed_nodes()), given)
         controller = Controller(store, engines, launching, shares=clusters.shares, grace_s=settings.grace_s)
@@ -311,6 +313,15 @@ async def _leave_when_idle(server: _Uvicorn, door: Door, controller: Controller,
             server.stop()
             return
         await asyncio.sleep(max(0.1, min(after_s - quiet, 60.0)) if quiet < after_s else 1.0)
+
+
+def _folders(settings: Settings) -> tuple[Folder, ...]:
+    """The storages that can be mounted. The first is for whoever names none, if it is everybody's."""
+    return tuple(
+        Folder(one.name, one.path, one.share, one.read_only, usual=place == 0 and not one.groups)
+        for place, one in enumerate(settings.storages)
+        if one.kind == "mount" and one.path is not None
+    )
 
 
 def _base_environment() -> dict[str, str]:

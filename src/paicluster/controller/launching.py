@@ -10,6 +10,7 @@ from pathlib import Path
 from openpaisdk.protocol import Job, TaskRole, render_secrets, task_script
 from openpaisdk.protocol.environment import GangEnvironment, TaskPlace
 from openpaisdk.protocol.layout import output_folder
+from paicluster.controller.mounting import Folder, mounts_of
 from paicluster.controller.record import Record
 from paicluster.engines.interface import Blanks, RegistryLogin, Results, TaskLaunch
 from paicluster.store.rows import JobRow, TaskRow
@@ -37,6 +38,8 @@ class LaunchSettings:
     job_token: Callable[[JobRow], str]
     # The cluster's own storage, as HDFS addresses are written.
     default_fs_uri: str = ""
+    # Storages that are folders of the machines.
+    folders: tuple[Folder, ...] = ()
 
 
 def wants_image(job: Job) -> bool:
@@ -89,6 +92,7 @@ def gang_of(record: Record, settings: LaunchSettings, uids: Sequence[str]) -> li
     sources = job.additions.sources
     bundle = None if sources is None else settings.sources / f"{sources.sha256}.tar"
     logins = {role.name: _login(role, job, secrets) for role in job.task_roles}
+    mounts = mounts_of(job, record.row.username, settings.folders)
     return [
         TaskLaunch(
             uid=task.uid,
@@ -106,6 +110,7 @@ def gang_of(record: Record, settings: LaunchSettings, uids: Sequence[str]) -> li
             gpus=tuple(json.loads(task.gpus or "[]")),
             gpu_count=roles[task.role].resources.gpu,
             ports=_ports(task),
+            mounts=mounts,
             results=Results(
                 f"{settings.rest_server_uri}/webhdfs/v1",
                 token,

@@ -70,6 +70,8 @@ class Mount:
     source: Path
     target: str
     read_only: bool = False
+    # The folder is made when it is not there.
+    make: bool = False
 
 
 @dataclass(frozen=True, slots=True)

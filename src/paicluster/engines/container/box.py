@@ -18,7 +18,7 @@ from pathlib import Path
 from paicluster.engines.container.client import ATTEMPT_LABEL, CLUSTER_LABEL, Client, mount_words
 from paicluster.engines.container.gpus import DRIVER_FOLDER, gpu_words
 from paicluster.engines.container.marks import BOX, write
-from paicluster.engines.interface import Mount, TaskLaunch
+from paicluster.engines.interface import LaunchFailed, Mount, TaskLaunch
 from paicluster.engines.process import aids
 from paicluster.engines.process.folder import marker
 from pairuntime.supervisor import contained, supervise
@@ -143,6 +143,11 @@ def prepare(
         if not (shared / pipe).exists():
             os.mkfifo(shared / pipe)
         (shared / pipe).chmod(0o666)
+    for mount in task.mounts:
+        if mount.make:
+            mount.source.mkdir(exist_ok=True)
+        elif not mount.source.exists():
+            raise LaunchFailed(f"What is to be mounted at {mount.target} is not there: {mount.source}.")
     devices, by_hand = gpu_words(client, task.gpus)
     environment = _environment(task)
     odd = {name: value for name, value in environment.items() if not _for_a_shell(name)}
