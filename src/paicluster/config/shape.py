@@ -125,17 +125,13 @@ ENGINE_OPTIONS: dict[str, dict[str, Node]] = {
         "file-lag": Number("Seconds a file may take to be seen on this machine."),
     },
 }
-# Engines whose options are not listed here yet take any.
-_OPEN = frozenset(kind for kind, options in ENGINE_OPTIONS.items() if not options)
 
 
 def engine_node() -> Variant:
     return Variant(
         "type",
         {
-            kind: Fields(
-                {"type": Choice(kind), "name": NAME, **options}, required=("type",), open=kind in _OPEN
-            )
+            kind: Fields({"type": Choice(kind), "name": NAME, **options}, required=("type",))
             for kind, options in ENGINE_OPTIONS.items()
         },
         "Where tasks run.",
