@@ -24,7 +24,9 @@ def read_figures(folder: Path, start: int = 0) -> bytes:
             inner = os.open(name, flags if name == _WAY[-1] else flags | os.O_DIRECTORY, dir_fd=here)
             os.close(here)
             here = inner
-        if not stat.S_ISREG(os.fstat(here).st_mode):
+        found = os.fstat(here)
+        # A second name would mean that it may be a file of somebody else.
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
             return b""
         data = os.pread(here, LARGEST, start)
     except OSError:
