@@ -66,7 +66,7 @@ retention:
 """
 
 PROCESS = """\
-# Where tasks run: as processes of this machine.
+# Where tasks run: as processes of this machine. With `type: container`, each in the image its job names.
 engine:
   type: process
   # cpus: null                            # cores to hand out; null: what the machine has

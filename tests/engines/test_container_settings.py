@@ -1,0 +1,105 @@
+"""What a cluster's file can say of containers, and which storages a job then finds in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openpaisdk.errors import PaiError
+from openpaisdk.protocol import read_job
+from paicluster.cli.engines import engines_of
+from paicluster.config import file as cluster_file
+from paicluster.config.settings import Settings
+from paicluster.controller.mounting import Folder, mounts_of
+from paicluster.engines.container.engine import ContainerEngine
+from paicluster.engines.interface import Mount, Node
+from paicluster.engines.process.engine import ProcessEngine
+
+NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)
+
+
+def settings(tmp_path: Path, text: str) -> Settings:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(text)
+    return cluster_file.settings_of({"home": tmp_path, **cluster_file.load(file)})
+
+
+def test_the_options_of_the_file_reach_the_engine(tmp_path: Path) -> None:
+    said = settings(
+        tmp_path,
+        "engine:\n  type: container\n  program: docker\n  network: own\n  images: ignore\n"
+        "  keep-images-mb: null\n  keep-images-days: 3\n  cpus: 7\n  limits: enforce\n",
+    )
+    assert (said.cpus, said.enforce_limits) == (7, True)
+    (engine,) = engines_of(said, NODE).all()
+    assert isinstance(engine, ContainerEngine)
+    assert (engine._programs, engine._host_network, engine._refuse_without) == (("docker",), False, False)
+    assert (engine._kept_images, engine._enforce) == ((None, 3), True)
+
+
+def test_a_misspelt_option_is_found(tmp_path: Path) -> None:
+    with pytest.raises(PaiError, match="netwrok"):
+        settings(tmp_path, "engine:\n  type: container\n  netwrok: own\n")
+
+
+def test_one_cluster_may_run_both_processes_and_containers(tmp_path: Path) -> None:
+    said = settings(
+        tmp_path,
+        "engines:\n  - {type: process, name: plain}\n  - {type: container, name: boxes}\n"
+        "virtual-clusters:\n  boxed: {engine: boxes, cpus: 1}\n",
+    )
+    engines = engines_of(said, NODE)
+    plain, boxes = engines.get("plain"), engines.get("boxes")
+    assert isinstance(plain, ProcessEngine) and not isinstance(plain, ContainerEngine)
+    assert isinstance(boxes, ContainerEngine)
+    # No two keep their attempts in the same folder.
+    assert plain.log_folder("aabb") != boxes.log_folder("aabb")
+    # The machine is there once.
+    assert [node.name for node in engines.placed_nodes()] == ["here"]
+
+
+def test_the_cluster_of_ones_own_machine_uses_images_where_it_can(tmp_path: Path) -> None:
+    (engine,) = engines_of(Settings(home=tmp_path, embedded=True), NODE).all()
+    assert isinstance(engine, ContainerEngine) and not engine._refuse_without
+    (engine,) = engines_of(Settings(home=tmp_path), NODE).all()
+    assert not isinstance(engine, ContainerEngine)
+
+
+DATA = Folder("data", Path("/srv/data"), read_only=True, usual=True)
+OWN = Folder("own", Path("/srv/own"), share=False)
+PLUGIN = "com.microsoft.pai.runtimeplugin"
+
+
+@pytest.mark.parametrize(
+    ("extras", "mounts"),
+    [
+        ({}, ()),
+        ({"storages": []}, (Mount(DATA.path, "/mnt/data", read_only=True),)),
+        ({"storages": [{"name": "data", "mountPath": "/in/"}]}, (Mount(DATA.path, "/in", read_only=True),)),
+        ({"storages": [{"name": "own"}]}, (Mount(Path("/srv/own/ada"), "/mnt/own", make=True),)),
+        ({"storages": [{"name": "reached-by-address"}]}, ()),
+        (
+            {PLUGIN: [{"plugin": "teamwise_storage", "parameters": {"storageConfigNames": ["own"]}}]},
+            (Mount(Path("/srv/own/ada"), "/mnt/own", make=True),),
+        ),
+        ({PLUGIN: [{"plugin": "teamwise_storage"}]}, (Mount(DATA.path, "/mnt/data", read_only=True),)),
+    ],
+)
+def test_a_job_finds_the_storages_it_names(extras: dict[str, Any], mounts: tuple[Mount, ...]) -> None:
+    described = {
+        "protocolVersion": 2,
+        "name": "job",
+        "type": "job",
+        "prerequisites": [{"name": "image", "type": "dockerimage", "uri": "some/image"}],
+        "taskRoles": {
+            "main": {
+                "dockerImage": "image",
+                "resourcePerInstance": {"cpu": 1, "memoryMB": 16, "gpu": 0},
+                "commands": ["true"],
+            }
+        },
+        "extras": extras,
+    }
+    assert mounts_of(read_job(described), "ada", (DATA, OWN)) == mounts
