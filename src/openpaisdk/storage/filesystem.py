@@ -50,7 +50,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
         path = self._strip_protocol(path)
-        found = None if options.get("refresh") else self._ls_from_cache(path)
+        found = None if options.get("refresh") or path not in self.dircache else self.dircache[path]
         if found is None:
             found = self._listed(path)
             self.dircache[path] = found
@@ -204,8 +204,10 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self.dircache.clear()
             return
         path = self._strip_protocol(path)
-        for each in (path, self._parent(path)):
-            self.dircache.pop(each, None)
+        # Folders on the way may have been made with it, so all of them may have changed.
+        while path:
+            self.dircache.pop(path, None)
+            path = path.rpartition("/")[0]
         super().invalidate_cache(path)
 
     # -- open files ----------------------------------------------------------------------------

@@ -1,0 +1,140 @@
+"""`pai://` where people use it: fsspec, pandas, and the Python API."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import fsspec
+import pytest
+from desk import Desk
+
+from openpaisdk.errors import UsageError
+from openpaisdk.storage.filesystem import PaiFileSystem
+
+CONTENT = os.urandom(1 << 20) * 20
+
+
+@pytest.fixture(params=[False, True], ids=["handed over", "over HTTP"])
+def fs(desk: Desk, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> PaiFileSystem:
+    monkeypatch.setenv("HOME", str(desk.person.home))
+    made = fsspec.filesystem("pai", http=request.param, skip_instance_cache=True)
+    assert isinstance(made, PaiFileSystem)
+    return made
+
+
+def test_files_are_written_and_read_from_any_place(desk: Desk, fs: PaiFileSystem) -> None:
+    path = f"{desk.there}/f"
+    with fs.open(path, "wb") as f:
+        for start in range(0, len(CONTENT), 3_000_000):
+            f.write(CONTENT[start : start + 3_000_000])
+        assert not fs.exists(path)
+    assert fs.size(path) == len(CONTENT)
+    with fs.open(path, "rb") as f:
+        assert f.read() == CONTENT
+    dice = random.Random(7)
+    with fs.open(path, "rb") as f:
+        for _ in range(50):
+            at, size = dice.randrange(len(CONTENT)), dice.randrange(1, 200_000)
+            f.seek(at)
+            assert f.read(size) == CONTENT[at : at + size]
+        f.seek(0)
+        assert b"".join(iter(lambda: f.read(77_777), b"")) == CONTENT
+    assert fs.cat_file(path, 5, 10) == CONTENT[5:10] and fs.cat_file(path, -3) == CONTENT[-3:]
+
+
+def test_a_file_that_was_not_finished_is_not_there(desk: Desk, fs: PaiFileSystem) -> None:
+    path = f"{desk.there}/f"
+    fs.pipe_file(path, b"old")
+    with pytest.raises(RuntimeError, match="on purpose"), fs.open(path, "wb") as f:
+        f.write(CONTENT)
+        raise RuntimeError("on purpose")
+    assert fs.cat_file(path) == b"old"
+    assert fs.ls(desk.there, detail=False) == [path.removeprefix("pai://")]
+
+
+def test_folders_and_files_can_be_handled(desk: Desk, fs: PaiFileSystem) -> None:
+    top = desk.there
+    fs.makedirs(f"{top}/a/b")
+    fs.pipe({f"{top}/a/x": b"1", f"{top}/a/b/y": b"22"})
+    bare = top.removeprefix("pai://")
+    assert fs.find(top) == [f"{bare}/a/b/y", f"{bare}/a/x"]
+    assert fs.isdir(f"{top}/a") and fs.isfile(f"{top}/a/x") and not fs.exists(f"{top}/none")
+    assert fs.du(top) == 3 and fs.glob(f"{top}/*/x") == [f"{bare}/a/x"]
+    fs.mv(f"{top}/a/x", f"{top}/z")
+    fs.cp_file(f"{top}/z", f"{top}/copy")
+    assert fs.cat(f"{top}/copy") == b"1"
+    fs.rm(f"{top}/a", recursive=True)
+    assert sorted(fs.ls(top, detail=False)) == [f"{bare}/copy", f"{bare}/z"]
+    with pytest.raises(FileNotFoundError):
+        fs.open(f"{top}/none")
+    with pytest.raises(FileNotFoundError):
+        fs.rm(f"{top}/none")
+    with pytest.raises(FileExistsError):
+        fs.mkdir(f"{top}")
+    with pytest.raises(UsageError):
+        fs.rm("pai://team/0/", recursive=True)
+
+
+def test_files_go_up_and_down(desk: Desk, fs: PaiFileSystem) -> None:
+    desk.write("d/big", CONTENT)
+    desk.write("d/sub/small", b"s")
+    fs.put(str(desk.here / "d"), f"{desk.there}/d", recursive=True)
+    fs.get(f"{desk.there}/d", str(desk.here / "back"), recursive=True)
+    assert (desk.here / "back/big").read_bytes() == CONTENT
+    assert (desk.here / "back/sub/small").read_bytes() == b"s"
+
+
+def test_the_address_alone_is_enough(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(desk.person.home))
+    with fsspec.open(f"{desk.there}/table.csv", "wt") as f:
+        f.write("name,size\na,1\nb,2\n")
+    with fsspec.open(
+        "pai://team/0/user/${PAI_USER_NAME}/" + desk.path.split("/")[3] + "/table.csv", "rt"
+    ) as f:
+        assert f.readline() == "name,size\n"
+    pandas = pytest.importorskip("pandas")
+    found = pandas.read_csv(f"{desk.there}/table.csv")
+    assert list(found["size"]) == [1, 2]
+    found.to_csv(f"{desk.there}/again.csv", index=False)
+    assert desk.read("again.csv") == b"name,size\na,1\nb,2\n"
+
+
+def test_reading_on_reads_ahead_and_jumping_about_does_not(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(desk.person.home))
+    desk.write("f", CONTENT)
+    desk.ok("copy", "f", f"{desk.there}/f")
+    fs = fsspec.filesystem("pai", http=True, skip_instance_cache=True)
+    asked: list[tuple[int, int]] = []
+    with fs.open(f"{desk.there}/f") as f:
+        fetch = f.cache.fetcher
+        f.cache.fetcher = lambda start, end: asked.append((start, end)) or fetch(start, end)
+        for _ in range(100):
+            f.read(10_000)
+        assert len(asked) < 6
+        asked.clear()
+        for at in (5_000_000, 3_000_000, 9_000_000):
+            f.seek(at)
+            f.read(65536)
+        assert asked == [(at, at + 65536) for at in (5_000_000, 3_000_000, 9_000_000)]
+
+
+def test_python_uploads_downloads_lists_and_deletes(desk: Desk) -> None:
+    storage = desk.storage()
+    desk.write("d/x", b"1")
+    said = storage.upload(str(desk.here / "d"), desk.path + "/")
+    assert said["newFiles"] == 1
+    assert [each["name"] for each in storage.list(desk.path + "/d")] == ["x"]
+    assert storage.status(desk.path + "/d/x")["size"] == 1
+    storage.download(desk.path + "/d/x", str(desk.here / "y"))
+    assert (desk.here / "y").read_bytes() == b"1"
+    with pytest.raises(UsageError):
+        storage.download(desk.path + "/d/x", str(desk.here / "y"), overwrite=False)
+    storage.delete(desk.path + "/d")
+    assert not storage.exists(desk.path + "/d")
+    with pytest.raises(UsageError):
+        storage.delete("/")
+    with pytest.raises(UsageError):
+        storage.status(desk.path + "/none")
