@@ -19,6 +19,9 @@ Every command of `pai`, as the commands themselves describe it. This page is mad
 
 An option may be shortened as long as it is plain which one is meant: `--follow` is also `--fol`. What
 goes to the standard output is the result; all else a command has to say goes to the standard error.
+
+The same in Python is on [its own page](python-binding.md); [what is compatible](compatibility.md) lists every
+name that OpenPAI's own tools have.
 """
 
 
