@@ -74,6 +74,24 @@ def test_everybody_may_make_the_folder_of_his_own_name_in_the_root(
     assert storage.delete("/alice", alice, recursive=True)
 
 
+def test_a_user_whose_name_is_a_folder_of_the_root_does_not_own_it(storage: Storage, admin: Person) -> None:
+    storage.make_dirs("/data", admin)
+    for name in ("data", "user", "shared"):
+        who = Person(name)
+        storage.welcome(who)
+        for attempt in (
+            lambda n=name, w=who: storage.stage(f"/{n}/file", w, overwrite=True),
+            lambda n=name, w=who: storage.delete(f"/{n}", w, recursive=True),
+            lambda n=name, w=who: storage.rename(f"/{n}", f"/user/{n}/mine", w),
+        ):
+            with refused("ForbiddenFileError"):
+                attempt()
+    storage.make_dirs("/tmp/x", Person("tmp"))
+    assert storage.status("/tmp", admin).record == ("admin", "supergroup", 0o1777)
+    with refused("ForbiddenFileError"):
+        storage.delete("/tmp", Person("tmp"), recursive=True)
+
+
 def test_where_everybody_writes_each_removes_only_his_own(
     storage: Storage, alice: Person, bob: Person
 ) -> None:

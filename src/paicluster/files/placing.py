@@ -16,21 +16,25 @@ FILE_MODE = 0o644
 # Where everybody may leave things: old clients write there without asking. Made when first used.
 _PUBLIC = ("tmp", "Output", "openpai-sdk")
 _PUBLIC_RECORD = Record(SUPERUSER, SUPERGROUP, 0o1777)
+# A user who is called like one of these has a home, and no folder of his name in the root.
+_RESERVED = frozenset((HOMES, TEAMS, *_PUBLIC))
 
 
 def refuse_unless_may_add(tree: Tree, folder: Node, name: str, who: Person) -> None:
     """Adding and removing needs WRITE on the folder; in the root everybody has the folder of his own name."""
-    if not folder.names and tree.keeps_records and name == who.name:
-        return
-    if not folder.names and name in _PUBLIC:
+    if not folder.names and (name in _PUBLIC or _is_his_own(tree, name, who)):
         return
     folder.refuse_unless(who, Need.WRITE)
 
 
 def refuse_unless_may_take(tree: Tree, folder: Node, node: Node, who: Person) -> None:
-    if not folder.names and tree.keeps_records and node.names == (who.name,):
+    if not folder.names and node.record.owner == who.name and _is_his_own(tree, node.names[0], who):
         return
     folder.refuse_unless(who, Need.WRITE)
+
+
+def _is_his_own(tree: Tree, name: str, who: Person) -> bool:
+    return tree.keeps_records and name == who.name and name not in _RESERVED
 
 
 def refuse_unless_removable(who: Person, folder: Node, node: Node) -> None:
@@ -94,7 +98,7 @@ def _make(tree: Tree, folder: Node, name: str, who: Person, mode: int) -> Node:
 
 
 def _record_of_new(folder: Node, name: str, who: Person, mode: int) -> Record:
-    if not folder.names and name == who.name:
+    if not folder.names and name == who.name and name not in _RESERVED:
         return Record(who.name, who.name, 0o700)
     if not folder.names and name in _PUBLIC:
         return _PUBLIC_RECORD

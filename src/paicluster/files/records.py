@@ -41,10 +41,13 @@ def good_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def read(at: str, names: tuple[str, ...], status: os.stat_result) -> Record:
-    """The record of what lies ``at`` a path of the disk; ``names`` is where clients see it."""
+def read(at: str, names: tuple[str, ...], status: os.stat_result, *, is_descriptor: bool = True) -> Record:
+    """The record of what lies ``at`` a path of the disk; ``names`` is where clients see it.
+
+    The path of a descriptor is a link to what is open. Any other link is not followed.
+    """
     try:
-        owner, group, mode = os.getxattr(at, ATTRIBUTE, follow_symlinks=True).decode().split(":")
+        owner, group, mode = os.getxattr(at, ATTRIBUTE, follow_symlinks=is_descriptor).decode().split(":")
         return Record(owner, group, int(mode, 8) & MODE_BITS)
     except OSError as error:
         if error.errno not in _NOT_THERE:

@@ -218,9 +218,8 @@ def entries(node: Node, *, with_records: bool = True) -> Iterator[Entry]:
                         continue
                     record = NOBODY
                     if with_records:
-                        record = records.read(
-                            f"/proc/self/fd/{fd}/{item.name}", (*node.names, item.name), status
-                        )
+                        at = f"/proc/self/fd/{fd}/{item.name}"
+                        record = records.read(at, (*node.names, item.name), status, is_descriptor=False)
                 except (FileNotFoundError, UnicodeEncodeError):
                     continue
                 yield _entry(item.name, status, record)

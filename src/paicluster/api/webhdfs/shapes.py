@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from paicluster.files import Entry
 from paicluster.files.checksum import BLOCK_SIZE, CHUNK
 from paicluster.files.looking import Listing, Summary
@@ -13,25 +15,42 @@ _CRC32C = 2
 _CHECKSUM_BUFFER = 32
 
 
-def file_status(entry: Entry, children: int | None = None) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "accessTime": entry.accessed_ms,
-        "blockSize": 0 if entry.folder else BLOCK_SIZE,
-        "fileId": entry.file_id,
-        "group": entry.record.group,
-        "length": entry.size,
-        "modificationTime": entry.modified_ms,
-        "owner": entry.record.owner,
-        "pathSuffix": entry.name,
-        "permission": f"{entry.record.mode & 0o1777:o}",
-        "replication": 0 if entry.folder else 1,
-        "storagePolicy": 0,
-        "type": "DIRECTORY" if entry.folder else "FILE",
-    }
+class FileStatus(msgspec.Struct, rename="camel"):
+    """One line of a list. A list can be long: this takes a fraction of what a dictionary does."""
+
+    access_time: int
+    block_size: int
+    file_id: int
+    group: str
+    length: int
+    modification_time: int
+    owner: str
+    path_suffix: str
+    permission: str
+    replication: int
+    storage_policy: int
+    type: str
     # Of a folder in a list it would have to be counted, and clients take its absence for "not known".
-    if children is not None or not entry.folder:
-        shown["childrenNum"] = children or 0
-    return shown
+    children_num: int | msgspec.UnsetType = msgspec.UNSET
+
+
+def file_status(entry: Entry, children: int | None = None) -> FileStatus:
+    folder, record = entry.folder, entry.record
+    return FileStatus(
+        entry.accessed_ms,
+        0 if folder else BLOCK_SIZE,
+        entry.file_id,
+        record.group,
+        entry.size,
+        entry.modified_ms,
+        record.owner,
+        entry.name,
+        f"{record.mode & 0o1777:o}",
+        0 if folder else 1,
+        0,
+        "DIRECTORY" if folder else "FILE",
+        msgspec.UNSET if folder and children is None else children or 0,
+    )
 
 
 def file_statuses(listing: Listing) -> dict[str, Any]:
