@@ -227,7 +227,7 @@ def settle(conn: Connection, usernames: Collection[str]) -> None:
     for username in usernames:
         if (username in now) != (username in before):
             conn.execute(update(users).where(users.c.username == username).values(admin=username in now))
-    if before and not now:
+    if not now and not before.isdisjoint(usernames):
         raise Forbidden("This would leave the cluster without an administrator.")
     if len(usernames) > _FEW:
         touch_every_token(conn)
