@@ -58,7 +58,11 @@ class Answer:
     @property
     def words(self) -> str:
         """What the command had to say, for people."""
-        lines = [re.sub(r"^\w+: (error: )?", "", line) for line in self.err.splitlines() if line.strip()]
+        lines = [
+            re.sub(r"^\w+(: error|:| error:)\s*:?\s*", "", line)
+            for line in self.err.splitlines()
+            if line.strip()
+        ]
         return " ".join(lines)[:500] or f"it ended with {self.status}"
 
 

@@ -1,0 +1,368 @@
+"""What is sent to Slurm and what is understood of its answers; no Slurm is needed for that."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openpaisdk.errors import ConfigError
+from paicluster.engines.interface import Blanks, LaunchFailed, Loss, Mount, Phase, TaskLaunch
+from paicluster.engines.slurm import commands, describing, folder, images, looking
+from paicluster.engines.slurm.asking import Answer, read_nodes
+from paicluster.engines.slurm.gangs import Gang
+from paicluster.engines.slurm.options import Share, SlurmOptions, options_of
+from paicluster.engines.slurm.states import SlurmJob, read_jobs, why_waiting
+from pairuntime.slurm import place
+from pairuntime.supervisor import claim, record
+
+FOLDER = Path("/shared/gangs/aa/aa")
+OPTIONS = SlurmOptions(Path("/shared"))
+
+
+def launch(uid: str = "uid", **fields: Any) -> TaskLaunch:
+    return TaskLaunch(uid=uid, node="", script="true", environment={}, **fields)
+
+
+def words(*gang: TaskLaunch, options: SlurmOptions = OPTIONS, **more: Any) -> list[str]:
+    return commands.sbatch(gang, options, FOLDER, **more)
+
+
+# -- submitting ---------------------------------------------------------------------------------------
+
+
+def test_one_task_asks_for_its_cores_memory_and_gpus() -> None:
+    said = words(launch(cpu=4, memory_mb=1000, gpu_count=2, job="train", owner="ann"))
+    assert said[0] == "sbatch"
+    for wanted in ("--ntasks=1", "--cpus-per-task=4", "--mem=1032M", "--gres=gpu:2", "--nodes=1"):
+        assert wanted in said
+    assert {"--comment=pai:uid", "--no-requeue", "--job-name=ann~train"} <= set(said)
+    assert said[-1] == str(FOLDER / "batch.sh")
+
+
+def test_equal_tasks_are_one_component_and_others_another() -> None:
+    said = words(
+        launch("a", cpu=2, memory_mb=100), launch("b", cpu=2, memory_mb=100), launch("c", gpu_count=1)
+    )
+    first, second = " ".join(said).split(" : ")
+    assert "--ntasks=2" in first and "--mem-per-cpu=82M" in first and "gpus" not in first
+    assert "--ntasks=1" in second and "--gpus-per-task=1" in second
+    # Both carry the name by which they are found again.
+    assert first.count("--comment=pai:a") == second.count("--comment=pai:a") == 1
+
+
+def test_a_virtual_cluster_has_a_partition_an_account_and_a_qos() -> None:
+    said = options_of(
+        {"partition": "main", "qos": "normal", "clusters": {"lab": {"partition": "gpu", "account": "ai"}}},
+        Path("/home"),
+        "slurm",
+    )
+    assert said.share("default") == Share("main", "", "normal")
+    assert said.share("lab") == Share("gpu", "ai", "normal")
+    sent = words(launch(vc="lab"), options=said)
+    assert {"--partition=gpu", "--account=ai", "--qos=normal"} <= set(sent)
+    assert said.folder == Path("/home/slurm")
+
+
+def test_slurms_time_limit_leaves_room_for_ours() -> None:
+    assert "--time=62" in words(launch(time_limit_s=3600))
+    assert not any(word.startswith("--time") for word in words(launch()))
+
+
+def test_a_kind_of_gpu_is_named_in_both_ways_of_asking() -> None:
+    some = dataclasses.replace(OPTIONS, gres="gpu:a100")
+    assert "--gres=gpu:a100:2" in words(launch(gpu_count=2), options=some)
+    two = (launch("a", gpu_count=2), launch("b", gpu_count=2))
+    assert "--gpus-per-task=a100:2" in words(*two, options=some)
+
+
+def test_options_of_a_job_come_after_the_clusters_and_before_what_must_hold() -> None:
+    said = words(launch(options={"slurm": ("--constraint=a100", "--mem=0")}), account=(1000, 1001))
+    assert said.index("--constraint=a100") < said.index("--comment=pai:uid")
+    assert {"--uid=1000", "--gid=1001"} <= set(said)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "--uid=0",
+        "--ui=0",
+        "--gid=1",
+        "--array=1-9",
+        "-a1",
+        "--wrap=id",
+        "--comment=x",
+        "-o/x",
+        "id",
+        ":",
+        "--",
+    ],
+)
+def test_what_would_make_a_job_anothers_or_several_is_refused(word: str) -> None:
+    with pytest.raises(LaunchFailed) as refused:
+        words(launch(options={"slurm": (word,)}))
+    assert not refused.value.transient
+
+
+@given(st.text(max_size=300), st.text(max_size=50))
+def test_no_name_of_a_job_can_become_an_option(job: str, owner: str) -> None:
+    names = [word for word in words(launch(job=job, owner=owner)) if word.startswith("--job-name=")]
+    assert len(names) == 1 and " " not in names[0] and len(names[0]) < 250
+
+
+# -- images -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "mounted", "gpus", "image"),
+    [
+        ("podman", ["podman", "run"], "--volume=/data:/mnt:ro", "--device=nvidia.com/gpu=all", "tf:2"),
+        ("apptainer", ["apptainer", "exec"], "--bind=/data:/mnt:ro", "--nv", "docker://tf:2"),
+        ("enroot", ["enroot", "start"], "--mount=/data:/mnt:ro", None, "tf:2"),
+    ],
+)
+def test_an_image_is_run_by_the_program_the_cluster_names(
+    kind: str, first: list[str], mounted: str, gpus: str | None, image: str
+) -> None:
+    one = launch(image="tf:2", gpu_count=1, mounts=(Mount(Path("/data"), "/mnt", read_only=True),))
+    options = dataclasses.replace(OPTIONS, container=kind)
+    said = images.program(one, options, Path("/t/task.sh"), Path("/t/work"), [Path("/t")])
+    assert said[:2] == first and mounted in said and image in said
+    assert gpus is None or gpus in said
+    assert said[-1] == "/t/task.sh"
+
+
+def test_without_such_a_program_a_task_runs_on_the_host() -> None:
+    said = images.program(launch(image="tf:2"), OPTIONS, Path("/t/task.sh"), Path("/t/work"), [])
+    assert said[0] == "/bin/sh"
+
+
+# -- answers ------------------------------------------------------------------------------------------
+
+
+def test_our_jobs_are_known_by_their_comment_and_components_are_one_job() -> None:
+    found = read_jobs(
+        [
+            "7|RUNNING|None|n1|pai:one",
+            "8+0|PENDING|Resources||pai:two",
+            "8+1|PENDING|Priority||pai:two",
+            "9|RUNNING|None|n2|somebody's | own words",
+            "10|PENDING|(null)||(null)",
+            "nonsense",
+        ]
+    )
+    assert found == {
+        "one": [SlurmJob("7", "RUNNING", "None", "n1")],
+        "two": [SlurmJob("8", "PENDING", "Resources", "")],
+    }
+
+
+def test_of_several_components_the_worst_end_tells() -> None:
+    (job,) = read_jobs(["8+0|COMPLETED|None|n1|pai:a", "8+1|NODE_FAIL|None|n2|pai:a"])["a"]
+    assert job.over and job.loss is Loss.NODE
+    (job,) = read_jobs(["8+0|COMPLETED|None|n1|pai:a", "8+1|RUNNING|None|n2|pai:a"])["a"]
+    assert not job.over
+
+
+def test_reasons_are_told_in_words_and_as_slurm_has_them() -> None:
+    known = why_waiting(SlurmJob("1", "PENDING", "Resources"))
+    assert known is not None and known.message.endswith("(Resources)") and known.reason == "FailedScheduling"
+    other = why_waiting(SlurmJob("1", "PENDING", "QOSMaxJobsPerUserLimit"))
+    assert other is not None and "QOSMaxJobsPerUserLimit" in other.message
+    assert why_waiting(SlurmJob("1", "PENDING", "None")) is None
+    assert why_waiting(SlurmJob("1", "RUNNING", "None")) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "down", "not_now"),
+    [
+        (
+            "sbatch: error: Batch job submission failed: Unable to contact slurm controller",
+            True,
+            False,
+        ),
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", True, False),
+        (
+            "sbatch: error: Batch job submission failed: Requested node configuration is not available",
+            False,
+            True,
+        ),
+        (
+            "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: "
+            "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+            False,
+            True,
+        ),
+        ("sbatch: unrecognized option '--no-such'", False, False),
+        ("sbatch: error: invalid partition specified: nope", False, False),
+    ],
+)
+def test_a_silent_controller_a_full_cluster_and_a_wrong_job_are_told_apart(
+    said: str, down: bool, not_now: bool
+) -> None:
+    answer = Answer(1, "", said)
+    assert (answer.down, answer.not_now) == (down, not_now)
+    assert "error:" not in answer.words
+
+
+def test_nodes_that_are_down_do_not_count_but_keep_their_address() -> None:
+    nodes, addresses = read_nodes(
+        [
+            "NodeName=n1 CPUTot=8 RealMemory=1000 Gres=gpu:a100:2(S:0),gpu:v:1 NodeAddr=10.0.0.1 State=IDLE",
+            "NodeName=n2 CPUTot=8 RealMemory=1000 Gres=(null) NodeAddr=10.0.0.2 State=DOWN*+DRAIN",
+        ]
+    )
+    assert [(node.name, node.cpu, len(node.gpus)) for node in nodes] == [("n1", 8, 3)]
+    assert addresses == {"n1": "10.0.0.1", "n2": "10.0.0.2"}
+
+
+# -- the file of a new cluster ------------------------------------------------------------------------
+
+
+def test_partitions_become_virtual_clusters_of_a_file_that_holds(tmp_path: Path) -> None:
+    from paicluster.config import file as cluster_file
+    from paicluster.config import template
+
+    partitions = describing.read_partitions(
+        [
+            "PartitionName=main Default=YES TotalCPUs=64 TotalNodes=4 State=UP",
+            "PartitionName=gpu-a100 Default=NO TotalCPUs=128 TotalNodes=2 State=UP",
+            "PartitionName=old Default=NO TotalCPUs=1 TotalNodes=1 State=DOWN",
+        ]
+    )
+    written = tmp_path / "cluster.yaml"
+    written.write_text(template.cluster_file(written, *describing.sections("big", partitions, gpus=True)))
+    settings = cluster_file.settings_of(cluster_file.load(written)).check()
+    assert dict(settings.engine_of) == {"gpu_a100": "slurm"}
+    options = options_of(settings.engines[0].options, tmp_path, "slurm")
+    assert options.share("default").partition == "main"
+    assert options.share("gpu_a100").partition == "gpu-a100"
+
+
+def test_a_program_for_images_that_is_not_known_is_refused() -> None:
+    with pytest.raises(ConfigError, match="podman"):
+        options_of({"container": "cage"}, Path("/"), "slurm")
+
+
+# -- places -------------------------------------------------------------------------------------------
+
+
+def test_no_port_is_dealt_twice_on_one_node() -> None:
+    tasks: list[dict[str, object]] = [
+        {"ports": {"http": 2}},
+        {"ports": {"http": 1, "ssh": 1}},
+        {"ports": {"http": 2}},
+    ]
+    offers: list[dict[str, object]] = [
+        {"node": "n1", "ip": "1.1.1.1", "ports": [5, 6, 7, 8], "gpus": ""},
+        {"node": "n1", "ip": "1.1.1.1", "ports": [5, 6, 7, 8], "gpus": ""},
+        {"node": "n2", "ip": "2.2.2.2", "ports": [5, 6], "gpus": ""},
+    ]
+    dealt = [one["ports"] for one in place.deal(offers, tasks)]
+    assert dealt == [{"http": [5, 6]}, {"http": [7], "ssh": [8]}, {"http": [5, 6]}]
+    with pytest.raises(RuntimeError, match="free ports"):
+        place.deal([offers[2]] * 2, [tasks[2]] * 2)
+
+
+@pytest.mark.parametrize("peers", [1, 40])
+def test_what_was_left_blank_is_filled_and_nothing_else(peers: int) -> None:
+    known = {f"%pai.{n}.ip%": f"10.0.0.{n}" for n in range(peers)}
+    assert (
+        place.fill("a %pai.0.ip% %pai.0.ip% 100% %pai.other%", known)
+        == "a 10.0.0.0 10.0.0.0 100% %pai.other%"
+    )
+
+
+def test_the_light_modules_do_what_the_whole_ones_do() -> None:
+    program = (
+        "from pairuntime.slurm import light; light.install(); import json, signal, sys;"
+        "value = json.loads(sys.argv[1]); print(json.dumps(value)); print(int(signal.SIGTERM))"
+    )
+    value = {"a": [1, -2.5, None, True, "ä\n\"'\\ \U0001f600"], "b": {"c": {}, "d": []}, "": "x" * 5000}
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path.insert(0, {str(_SOURCE)!r}); {program}",
+            json.dumps(value),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    written, rest = done.stdout.splitlines()
+    assert json.loads(written) == value
+    assert rest == "15"
+
+
+_SOURCE = Path(place.__file__).parents[2]
+
+
+# -- what is true of an attempt -----------------------------------------------------------------------
+
+
+def attempt(root: Path, state: str | None, *, claimed: bool, ended: dict[str, object] | None = None) -> Any:
+    """An attempt as its folder and Slurm tell of it."""
+    home = folder.Home(root)
+    one = launch("uid", blanks=Blanks("%pai.0.ip%", {}, "%pai.0.gpus%"))
+    (root / "tasks").mkdir(parents=True, exist_ok=True)
+    folder.prepare(home, [one], OPTIONS, root / "x" / "runtime.pyz", {}, [], None)
+    gang = Gang("uid", home.gang("uid"), ("uid",), "7", live={"uid"})
+    path = home.task("uid")
+    if claimed:
+        (path / claim.NAME).write_text(json.dumps({"pid": 1, "claimed_ms": 5}))
+    if ended is not None:
+        (path / record.NAME).write_text(json.dumps({"started_ms": 5, "ended_ms": 9, **ended}))
+    if state is not None:
+        gang.saw(SlurmJob("7", state))
+    return looking.look(home, "uid", gang, 0)
+
+
+def test_a_gang_that_slurm_has_not_started_is_queued(tmp_path: Path) -> None:
+    assert attempt(tmp_path, "PENDING", claimed=False).phase is Phase.QUEUED
+    assert attempt(tmp_path, None, claimed=False).phase is Phase.QUEUED
+
+
+@pytest.mark.parametrize(
+    ("state", "loss", "timed_out", "over_memory"),
+    [
+        ("NODE_FAIL", Loss.NODE, False, False),
+        ("PREEMPTED", Loss.PREEMPTED, False, False),
+        ("CANCELLED", Loss.CANCELLED, False, False),
+        ("TIMEOUT", Loss.UNKNOWN, True, False),
+        ("OUT_OF_MEMORY", Loss.UNKNOWN, False, True),
+        ("FAILED", Loss.UNKNOWN, False, False),
+    ],
+)
+@pytest.mark.parametrize("claimed", [True, False])
+def test_what_took_an_attempt_away_is_told_apart(
+    tmp_path: Path, state: str, loss: Loss, timed_out: bool, over_memory: bool, claimed: bool
+) -> None:
+    seen = attempt(tmp_path, state, claimed=claimed)
+    assert (seen.phase, seen.loss, seen.timed_out, seen.over_memory) == (
+        Phase.LOST,
+        loss,
+        timed_out,
+        over_memory,
+    )
+
+
+def test_what_slurm_ended_in_good_order_has_both_its_own_end_and_the_reason(tmp_path: Path) -> None:
+    told = {"exit_code": 3, "ended_by_slurm": True}
+    seen = attempt(tmp_path / "a", "PREEMPTED", claimed=True, ended=told)
+    assert (seen.phase, seen.exit_code, seen.loss) == (Phase.ENDED, 3, Loss.PREEMPTED)
+    assert attempt(tmp_path / "b", "TIMEOUT", claimed=True, ended=told).timed_out
+    # Slurm is slow to tell, and the task has long ended.
+    assert attempt(tmp_path / "c", "RUNNING", claimed=True, ended=told).loss is Loss.CANCELLED
+
+
+def test_a_record_wins_over_whatever_slurm_says(tmp_path: Path) -> None:
+    seen = attempt(tmp_path, "NODE_FAIL", claimed=True, ended={"exit_code": 0})
+    assert (seen.phase, seen.exit_code, seen.loss) == (Phase.ENDED, 0, None)
