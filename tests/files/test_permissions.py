@@ -82,7 +82,7 @@ def test_a_user_whose_name_is_a_folder_of_the_root_does_not_own_it(storage: Stor
         for attempt in (
             lambda n=name, w=who: storage.stage(f"/{n}/file", w, overwrite=True),
             lambda n=name, w=who: storage.delete(f"/{n}", w, recursive=True),
-            lambda n=name, w=who: storage.rename(f"/{n}", f"/user/{n}/mine", w),
+            lambda n=name, w=who: storage.rename(f"/{n}", "/mine", w),
         ):
             with refused("ForbiddenFileError"):
                 attempt()
