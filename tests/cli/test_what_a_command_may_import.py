@@ -63,6 +63,9 @@ def test_version_and_help_import_next_to_nothing(person, words: list[str]) -> No
     [
         ["list-jobs"],
         ["list-jobs", "-o", "json"],
+        ["list-jobs", "--since", "1h", "--tag", "x"],
+        ["tag-job", "{job}"],
+        ["job-status", "{job}", "events"],
         ["job-status", "{job}"],
         ["logs", "{job}"],
         ["wait", "{job}"],

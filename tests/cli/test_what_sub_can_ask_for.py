@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import time
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,15 @@ def test_a_task_that_failed_is_held_for_those_who_want_to_look(person) -> None:
     assert done.status == 3 and "before" in done.out and "held for 1 seconds" in done.out, done
     assert "exit code 7" in done.err
     assert "held" not in run(person, "--debug-hold", "-f", "true").out
+
+
+def test_a_held_task_can_be_stopped_at_once(person) -> None:
+    job = run(person, "--debug-hold", "-j", "held_$", "echo begun; sleep 60").out.strip()
+    until(lambda: "begun" in person.pai("logs", job).out)
+    began = time.monotonic()
+    person.pai("stop-job", job)
+    until(lambda: person.state(job) == "STOPPED")
+    assert time.monotonic() - began < 8
 
 
 @pytest.mark.parametrize(

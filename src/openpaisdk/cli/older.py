@@ -63,7 +63,7 @@ def _without_option(words: list[str]) -> list[str]:
 
 def _storage_words(action: str, words: list[str]) -> list[str]:
     """Paths on the storage get their address; the options that named it are gone."""
-    alias, storage = "", SELECTED
+    alias = storage = ""
     plain: list[str] = []
     left = list(words)
     while left:
@@ -79,10 +79,12 @@ def _storage_words(action: str, words: list[str]) -> list[str]:
             plain.append(word)
     if any(word in ("-h", "--help") for word in plain):
         return ["--help"]
-    if not alias:
+    if not alias or not storage:
         from openpaisdk.config.clusters import ClusterBook
 
-        alias = ClusterBook.load().choose().alias
+        book = ClusterBook.load()
+        alias = alias or book.choose().alias
+        storage = storage or book.defaults.text("storage-alias") or SELECTED
     for place in _REMOTE[action]:
         if place < len(plain):
             plain[place] = f"pai://{alias}/{storage}/{plain[place].lstrip('/')}"

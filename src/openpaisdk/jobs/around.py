@@ -141,7 +141,9 @@ def _packages(pip: str, python: str, names: Sequence[str], fixed: bool) -> str:
 
 
 def _hold(time_s: int) -> str:
+    # A shell that is told to end would otherwise hold, too, until it is killed.
     return (
+        "trap 'trap - EXIT; exit 143' TERM\n"
         "trap 'pai_code=$?; if [ $pai_code -ne 0 ]; then "
         f'echo "The command ended with $pai_code; the task is held for {time_s} seconds (--debug-hold)." >&2;'
         f" sleep {time_s}; fi; exit $pai_code' EXIT"
