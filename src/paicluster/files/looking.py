@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from paicluster.files.people import Need, Person
 from paicluster.files.refusals import disk_errors
-from paicluster.files.tree import Entry, Node, Tree, entries, open_file
+from paicluster.files.tree import Entry, Node, Tree, entries, names_in, open_file
 
 _LOOK_IN = Need.READ | Need.EXECUTE
 
@@ -47,16 +47,15 @@ def listing(tree: Tree, path: str, who: Person, after: str, limit: int | None) -
         if not node.folder:
             return Listing([node.entry()])
         node.refuse_unless(who, _LOOK_IN)
-        found = [entry for entry in entries(node) if not after or entry.name > after]
-        found.sort(key=lambda entry: entry.name)
-        shown = found if limit is None else found[:limit]
-        return Listing(shown, len(found) - len(shown))
+        names = sorted(name for name in names_in(node) if name > after)
+        shown = names if limit is None else names[:limit]
+        return Listing(list(entries(node, shown)), len(names) - len(shown))
 
 
 def count_children(tree: Tree, path: str, who: Person) -> int:
     with disk_errors(path), tree.find(path, who) as spot:
         node = spot.there()
-        return sum(1 for _ in entries(node, with_records=False)) if node.folder else 0
+        return len(names_in(node)) if node.folder else 0
 
 
 def check(tree: Tree, path: str, who: Person, need: Need) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -203,26 +203,47 @@ def open_file(node: Node, flags: int) -> int:
     return os.open(node.on_disk, flags | os.O_CLOEXEC)
 
 
-def entries(node: Node, *, with_records: bool = True) -> Iterator[Entry]:
+def names_in(node: Node) -> list[str]:
     """What a folder holds, in no order. What cannot be named in UTF-8, and what is no file, is left out."""
     fd = open_folder(node)
     try:
         with os.scandir(fd) as found:
-            for item in found:
-                if not node.names and item.name == OWN:
+            # The kind of a thing comes with its name, and costs no look at the thing itself.
+            return [
+                item.name
+                for item in found
+                if (item.is_file(follow_symlinks=False) or item.is_dir(follow_symlinks=False))
+                and _can_be_named(item.name)
+                and (item.name != OWN or node.names)
+            ]
+    finally:
+        os.close(fd)
+
+
+def _can_be_named(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def entries(node: Node, names: Iterable[str] | None = None, *, with_records: bool = True) -> Iterator[Entry]:
+    """What is to be told about these names of a folder, or about all. Those that are gone are left out."""
+    fd = open_folder(node)
+    try:
+        for name in names_in(node) if names is None else names:
+            try:
+                status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                if not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
                     continue
-                try:
-                    item.name.encode()
-                    status = item.stat(follow_symlinks=False)
-                    if not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
-                        continue
-                    record = NOBODY
-                    if with_records:
-                        at = f"/proc/self/fd/{fd}/{item.name}"
-                        record = records.read(at, (*node.names, item.name), status, is_descriptor=False)
-                except (FileNotFoundError, UnicodeEncodeError):
-                    continue
-                yield _entry(item.name, status, record)
+                record = NOBODY
+                if with_records:
+                    at = f"/proc/self/fd/{fd}/{name}"
+                    record = records.read(at, (*node.names, name), status, is_descriptor=False)
+            except FileNotFoundError:
+                continue
+            yield _entry(name, status, record)
     finally:
         os.close(fd)
 
