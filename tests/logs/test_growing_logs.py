@@ -90,3 +90,19 @@ def test_when_the_kernel_could_not_note_everything_everybody_looks(
         watching.close()
 
     asyncio.run(scenario())
+
+
+def test_a_file_system_that_other_machines_write_to_is_looked_at_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not growth.is_shared(tmp_path)
+    monkeypatch.setattr(growth, "_kind", lambda device: "nfs4")
+
+    async def look() -> None:
+        watching = Growth()
+        watch = watching.watch(tmp_path)
+        assert not watch.seeing
+        watch.close()
+        watching.close()
+
+    asyncio.run(look())

@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import os
 import struct
+from functools import cache
 from pathlib import Path
 
 _MODIFY = 0x2
@@ -18,6 +19,44 @@ _EVENT = struct.Struct("iIII")
 
 # Where inotify cannot see (a full watch table, a network file system), look this often.
 _SLOW_LOOK_S = 0.25
+
+
+# Here others write, on machines whose doings this kernel does not see, though it takes the watch.
+_SHARED = (
+    "nfs",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "smb",
+    "fuse",
+    "9p",
+    "gluster",
+    "afs",
+    "pvfs",
+    "weka",
+)
+
+
+def is_shared(folder: Path) -> bool:
+    """Whether other machines may write there."""
+    try:
+        device = folder.stat().st_dev
+    except OSError:
+        return False
+    return _kind(device).startswith(_SHARED)
+
+
+@cache
+def _kind(device: int) -> str:
+    """The type of the file system on that device; empty when it is not mounted by itself."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        left, _, right = line.partition(" - ")
+        if left.split()[2] == number:
+            return right.split()[0]
+    return ""
 
 
 class Growth:
@@ -43,7 +82,7 @@ class Growth:
             asyncio.get_running_loop().add_reader(self._fd, self._read)
             self._started = True
         wd = -1
-        if self._fd >= 0:
+        if self._fd >= 0 and not is_shared(folder):
             mask = _MODIFY | _CREATE | _DELETE | _MOVED_TO
             # The kernel gives the same number for the same folder.
             wd = self._libc.inotify_add_watch(self._fd, os.fsencode(folder), mask)
