@@ -11,7 +11,7 @@ Key = tuple[str, int | None]
 
 # Less than this is made anew sooner than it is worth keeping.
 SMALLEST = 64 << 10
-LARGEST = 32 << 20
+LARGEST = 16 << 20
 _MOST_CHANGES = 4096
 
 
