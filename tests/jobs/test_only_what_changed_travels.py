@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from openpaisdk.errors import InvalidParameters
 from openpaisdk.jobs import remembering
-from openpaisdk.jobs.sources import Sources, collect
+from openpaisdk.jobs.sources import Sources
+from openpaisdk.jobs.sources import collect as packed
 from paicluster.api.v2 import patches
 
 LARGEST = 1 << 30
@@ -19,6 +20,13 @@ LARGEST = 1 << 30
 @pytest.fixture(autouse=True)
 def everything_is_old(monkeypatch):
     monkeypatch.setattr(remembering, "SETTLED_NS", 0)
+
+
+def collect(*words) -> Sources:
+    """What is packed, as if it had been sent."""
+    found = packed(*words)
+    found.keep_in_mind()
+    return found
 
 
 def tar(sources: Sources) -> bytes:

@@ -219,13 +219,12 @@ def _here() -> Iterator[Finding]:
 
 
 def _free(folder: str) -> int | None:
-    if sys.platform != "win32":
-        try:
-            fs = os.statvfs(folder)
-        except OSError:
-            return None
-        return fs.f_bavail * fs.f_frsize
-    return None
+    from shutil import disk_usage
+
+    try:
+        return disk_usage(folder).free
+    except OSError:
+        return None
 
 
 def _clusters() -> Iterator[Finding]:

@@ -70,7 +70,7 @@ class Sources(Body):
     ``key`` names the folder they come from: what was packed from it last time is neither read nor sent again.
     """
 
-    __slots__ = ("count", "last", "left_out", "lengths", "members", "sha256", "watch", "whole")
+    __slots__ = ("count", "key", "last", "left_out", "lengths", "members", "sha256", "watch", "whole")
 
     def __init__(self, members: list[Member], left_out: list[str], key: str = ""):
         self.members = members
@@ -79,14 +79,18 @@ class Sources(Body):
         self.count = sum(m.kind != tar.FOLDER for m in members)
         self.whole: bytes | None = None
         self.lengths: list[int] = []
+        self.key = key
         self.last = recall(key) if key else None
         if self.last is not None and self._is_unchanged(self.last):
             super().__init__(self.last.size)
             self.sha256 = self.last.sha256
             return
         self._pack()
-        if key:
-            remember(key, Last(self.sha256, self.size, self._places()))
+
+    def keep_in_mind(self) -> None:
+        """A cluster has them now: next time only what changed is read and sent."""
+        if self.key and self.lengths:
+            remember(self.key, Last(self.sha256, self.size, self._places()))
 
     def _is_unchanged(self, last: Last) -> bool:
         if len(last.members) != len(self.members):
@@ -202,18 +206,23 @@ def send(cluster: Cluster, sources: Sources, tell: Callable[[int], None] | None 
 
     Of a folder that travelled before only what changed does. ``tell`` gets how many bytes that is.
     """
-    if cluster.has_sources(sources.sha256):
-        return False
+    there = cluster.has_sources(sources.sha256)
+    if not there:
+        _put(cluster, sources, tell)
+    sources.keep_in_mind()
+    return not there
+
+
+def _put(cluster: Cluster, sources: Sources, tell: Callable[[int], None] | None) -> None:
     patch = sources.patch()
     if patch is not None:
         if tell:
             tell(patch.size)
         if cluster.patch_sources(sources.sha256, patch.base, patch):
-            return True
+            return
     if tell:
         tell(sources.size)
     cluster.put_sources(sources.sha256, sources)
-    return True
 
 
 class _Walk:
