@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from daemons import registry
 from outside import debian
 from small_images import PLAIN, make
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("containers")]
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("image-jobs")]
 
 USER, PASSWORD = "reader", "open-sesame-9"
 PODMAN = ["podman", "runc", "netavark", "slirp4netns", "uidmap", "busybox-static"]
@@ -27,14 +28,9 @@ def podman() -> Iterator[None]:
     debian(PODMAN, commands=["podman", "runc", "busybox"])
     make("podman", PLAIN)
     yield
-    left = subprocess.run(
-        ["podman", "ps", "-aq", "--filter", "label=org.openpai.cluster"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-    if left:
-        subprocess.run(["podman", "rm", "-f", *left], capture_output=True, check=False)
+    # Stopped ones only: other tests may be running theirs.
+    words = ["container", "prune", "--force", "--filter", "label=org.openpai.cluster"]
+    subprocess.run(["podman", *words], capture_output=True, check=False)
 
 
 def in_image(name: str, *commands: str, image: str = PLAIN, **top: Any) -> dict[str, Any]:
@@ -115,6 +111,25 @@ def test_a_killed_server_finds_its_containers_again(cluster: Cluster, tmp_path: 
     assert cluster.status(doomed)["state"] == "RUNNING"
     cluster.stop(doomed)
     assert cluster.wait_state(doomed, "STOPPED", "FAILED")["state"] == "STOPPED"
+
+
+def test_a_job_that_waits_for_its_image_can_be_stopped_and_outlives_the_server(cluster: Cluster) -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        image = f"127.0.0.1:{deaf.getsockname()[1]}/some/image:1"
+        unwanted, patient = (cluster.accept(in_image(name, "true", image=image)) for name in ("no", "yes"))
+        for name in (unwanted, patient):
+            eventually(lambda name=name: reasons(cluster, name) == ["Pulling"], "the pull")
+            assert cluster.status(name)["state"] == "WAITING"
+        cluster.stop(unwanted)
+        assert cluster.wait_state(unwanted, "STOPPED", "FAILED")["state"] == "STOPPED"
+        assert cluster.terminate(10) == 0
+        cluster.start()
+        eventually(lambda: reasons(cluster, patient) == ["Pulling"] * 2, "the next pull")
+        assert cluster.status(patient)["state"] == "WAITING"
+        cluster.stop(patient)
+        assert cluster.wait_state(patient, "STOPPED", "FAILED")["state"] == "STOPPED"
 
 
 def test_over_memory_has_a_code_of_its_own(new_cluster: Callable[..., Cluster]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from container_rig import ContainerRig
 from contract import EngineContract
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("containers")]
+pytestmark = pytest.mark.service
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from paicluster.engines.container.marks import ImageRefused
 from paicluster.engines.interface import LaunchFailed, Phase, RegistryLogin
 from small_images import PLAIN
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("containers")]
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("images")]
 
 USER, PASSWORD = "reader", "open-sesame-7"
 

@@ -26,7 +26,7 @@ from paicluster.engines.container.gpus import gpu_words
 from paicluster.engines.interface import LaunchFailed, Mount, Phase, TaskLaunch
 from small_images import PLAIN, WITH_BASH, make
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("containers")]
+pytestmark = pytest.mark.service
 
 
 @pytest.fixture

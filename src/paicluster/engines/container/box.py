@@ -177,7 +177,11 @@ def prepare(
         "mask": list(task.secrets),
         "time_limit_s": task.time_limit_s,
         "keep": aids.keeping(task, work, ways.runtime.parent, sys.executable),
-        "container": {"shared": str(shared), "kill": client.kill(name), "remove": client.remove(name)},
+        "container": {
+            "shared": str(shared),
+            "kill": client.kill(name),
+            "remove": client.words(*client.removal(name)),
+        },
     }
     aside = folder / "spec.aside"
     write(aside, json.dumps(whole))

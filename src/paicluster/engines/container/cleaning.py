@@ -70,7 +70,7 @@ class Cleaner:
 
     async def _remove(self, found: list[str]) -> None:
         if found:
-            answer = await self._client.call(*self._client.remove(*found)[len(self._client.words()) :])
+            answer = await self._client.call(*self._client.removal(*found))
             if answer.status != 0:
                 log.info("containers could not be removed: %s", answer.last_words)
 

@@ -78,11 +78,10 @@ class Client:
     def kill(self, name: str) -> list[str]:
         return self.words("kill", "--signal", "KILL", name)
 
-    def remove(self, *names: str) -> list[str]:
-        """Whatever they do, they are gone after. Those that are not there are no error with podman."""
-        if self.kind == "podman":
-            return self.words("rm", "--force", "--ignore", "--time", "0", "--volumes", *names)
-        return self.words("rm", "--force", "--volumes", *names)
+    def removal(self, *names: str) -> list[str]:
+        """To be said to it: whatever these do, they are gone after. With podman also if they are not there."""
+        tolerant = ("--ignore", "--time", "0") if self.kind == "podman" else ()
+        return ["rm", "--force", *tolerant, "--volumes", *names]
 
     async def call(self, *words: str, patience_s: float = _PATIENCE_S, pulling: bool = False) -> Answer:
         process = await asyncio.create_subprocess_exec(
