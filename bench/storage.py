@@ -1,0 +1,333 @@
+"""Moving files: against `cp`, a bare Starlette route, `hdfscli`, a walk of the tree, and a bare ranged GET.
+
+`PAI_BENCH_MB` makes the large file smaller. Everything is removed afterwards.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import urlsplit
+
+from bench.server import Server
+from bench.table import Row, alternate, limit_row, ms, ratio_row
+from openpaisdk.client import Cluster, Endpoint
+from openpaisdk.storage import Storage
+
+SIZE = int(os.environ.get("PAI_BENCH_MB", "1024")) << 20
+COUNT = 10_000
+SOME = 1_000
+"""`hdfscli` needs a minute for all of them: it gets a tenth, and is compared by files a second."""
+RUNS = 5
+READS = 400
+PIECE = 64 << 10
+BIN = Path(sys.executable).parent
+
+BARE = """
+    import sys, uvicorn
+    from starlette.applications import Starlette
+    from starlette.responses import FileResponse, Response
+    from starlette.routing import Route
+
+    async def up(request):
+        with open(sys.argv[1] + "/bare", "wb") as f:
+            async for chunk in request.stream():
+                f.write(chunk)
+        return Response()
+
+    async def down(request):
+        return FileResponse(sys.argv[1] + "/big")
+
+    app = Starlette(routes=[Route("/up", up, methods=["PUT"]), Route("/down", down)])
+    uvicorn.run(app, port=int(sys.argv[2]), log_level="error", loop="uvloop", http="httptools")
+"""
+
+
+def rows() -> list[Row]:
+    folder = Path(tempfile.mkdtemp(prefix="pai-bench-storage-"))
+    try:
+        with Server() as server, BareServer(folder) as bare:
+            desk = Desk(folder, server, bare)
+            return [
+                *desk.same_machine(),
+                *desk.over_http(),
+                *desk.many_files(),
+                desk.random_reads(),
+                desk.memory(),
+            ]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class BareServer:
+    """What Starlette does when nobody checks anything."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.port = _free_port()
+
+    def __enter__(self) -> BareServer:
+        script = self.folder / "bare.py"
+        script.write_text(textwrap.dedent(BARE))
+        self.process = subprocess.Popen([sys.executable, str(script), str(self.folder), str(self.port)])
+        until = time.monotonic() + 20
+        while True:
+            try:
+                http.client.HTTPConnection("127.0.0.1", self.port, timeout=1).connect()
+            except OSError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
+            else:
+                return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.process.terminate()
+        self.process.wait(20)
+
+
+class Desk:
+    def __init__(self, folder: Path, server: Server, bare: BareServer):
+        self.folder = folder
+        self.server = server
+        self.bare = bare
+        self.home = folder / "home"
+        (self.home / ".openpai").mkdir(parents=True)
+        entry = f"cluster_alias: b\n  pai_uri: {server.url}\n  user: {server.user}\n  token: {server.token}\n"
+        (self.home / ".openpai/clusters.yaml").write_text("- " + entry)
+        self.there = f"/user/{server.user}"
+        self.big = folder / "big"
+        with self.big.open("wb") as f:
+            block = os.urandom(1 << 20)
+            for _ in range(SIZE >> 20):
+                f.write(block)
+        self.tree = folder / "tree"
+        for i in range(COUNT):
+            if i % 100 == 0:
+                (self.tree / f"d{i // 100:03}").mkdir(parents=True)
+            (self.tree / f"d{i // 100:03}" / f"f{i:05}").write_bytes(os.urandom(4096))
+        self.kernel = self.storage(over_http=False)
+        self.http = self.storage(over_http=True)
+
+    def storage(self, *, over_http: bool) -> Storage:
+        server = self.server
+        return Storage.of(Cluster("b", Endpoint(server.url, server.user, server.token)), over_http=over_http)
+
+    # -- one large file ------------------------------------------------------------------------
+
+    def same_machine(self) -> list[Row]:
+        up, cp = alternate(
+            lambda: self.upload(self.kernel), lambda: self.cp(self.big, self.folder / "cp"), RUNS
+        )
+        down, cp2 = alternate(
+            lambda: self.download(self.kernel), lambda: self.cp(self.big, self.folder / "cp"), RUNS
+        )
+        return [
+            speed("1 GiB up, same machine / cp", up, cp, 0.8),
+            speed("1 GiB down, same machine / cp", down, cp2, 0.8),
+        ]
+
+    def over_http(self) -> list[Row]:
+        up, bare = alternate(lambda: self.upload(self.http), self.bare_up, RUNS)
+        down, bare2 = alternate(lambda: self.download(self.http), self.bare_down, RUNS)
+        hup, hdown = self.hdfs_up(), self.hdfs_down()
+        return [
+            speed("1 GiB up over HTTP, verified / a bare route", up, bare, 0.8),
+            speed("1 GiB down over HTTP, verified / a bare file response", down, bare2, 0.8),
+            speed("1 GiB up over HTTP / hdfscli", up[:3], [hup] * 3, 2),
+            speed("1 GiB down over HTTP / hdfscli", down[:3], [hdown] * 3, 2),
+        ]
+
+    def upload(self, storage: Storage) -> float:
+        return self.timed(
+            lambda: storage.upload(str(self.big), f"{self.there}/up"),
+            before=lambda: storage.exists(f"{self.there}/up") and storage.delete(f"{self.there}/up"),
+        )
+
+    def download(self, storage: Storage) -> float:
+        target = self.folder / "down"
+        return self.timed(
+            lambda: storage.download(f"{self.there}/up", str(target)),
+            before=lambda: target.unlink(missing_ok=True),
+        )
+
+    def cp(self, source: Path, target: Path) -> float:
+        return self.timed(lambda: call("cp", "-r", str(source), str(target)), before=lambda: remove(target))
+
+    def bare_up(self) -> float:
+        url = f"http://127.0.0.1:{self.bare.port}/up"
+        return self.timed(
+            lambda: call("curl", "-sf", "-H", "Expect:", "-T", str(self.big), url),
+            before=lambda: remove(self.folder / "bare"),
+        )
+
+    def bare_down(self) -> float:
+        url = f"http://127.0.0.1:{self.bare.port}/down"
+        target = self.folder / "baredown"
+        return self.timed(lambda: call("curl", "-sf", "-o", str(target), url), before=lambda: remove(target))
+
+    def hdfs_up(self) -> float:
+        client = self.hdfs()
+        client.delete(f"{self.there}/hup")
+        return self.timed(lambda: client.upload(f"{self.there}/hup", str(self.big)))
+
+    def hdfs_down(self) -> float:
+        target = self.folder / "hdown"
+        took = self.timed(lambda: self.hdfs().download(f"{self.there}/hup", str(target)))
+        self.hdfs().delete(f"{self.there}/hup")
+        remove(target)
+        return took
+
+    def hdfs(self):  # type: ignore[no-untyped-def]
+        import requests
+        from hdfs import Client
+
+        session = requests.Session()
+        session.headers["Authorization"] = f"Bearer {self.server.token}"
+        return Client(self.server.url, session=session)
+
+    # -- many small ones -----------------------------------------------------------------------
+
+    def many_files(self) -> list[Row]:
+        self.hdfs().makedirs(f"{self.there}/h")
+        some = self.folder / "some"
+        for i in range(SOME // 100):
+            shutil.copytree(self.tree / f"d{i:03}", some / f"d{i:03}")
+        hdfs = self.timed(lambda: self.hdfs().upload(f"{self.there}/h/some", str(some))) / SOME * COUNT
+        up, cp = alternate(self.tree_up, lambda: self.cp(self.tree, self.folder / "cptree"), RUNS)
+        again, walk = alternate(
+            lambda: self.pai("copy", "--http", "tree", f"{self.url}/tree2"), self.walk, RUNS + 2
+        )
+        return [
+            speed("10 000 files of 4 KiB over HTTP / hdfscli", up, [hdfs] * len(up), 20),
+            speed("10 000 files of 4 KiB over HTTP / cp -r", up, cp, 0.25),
+            ratio_row(
+                "10 000 unchanged files again / a walk and python -c pass", again, walk, at_most=5, show=ms
+            ),
+        ]
+
+    @property
+    def url(self) -> str:
+        return f"pai://b/0{self.there}"
+
+    def tree_up(self) -> float:
+        storage = self.http
+
+        def clear() -> None:
+            if storage.exists(f"{self.there}/tree2"):
+                storage.delete(f"{self.there}/tree2")
+            os.sync()
+
+        clear()
+        return self.pai("copy", "--http", "tree", f"{self.url}/tree2")
+
+    def pai(self, *words: str) -> float:
+        environment = {**os.environ, "HOME": str(self.home)}
+        return self.timed(lambda: call(str(BIN / "pai"), *words, cwd=self.folder, env=environment))
+
+    def walk(self) -> float:
+        def look() -> None:
+            call(sys.executable, "-c", "pass")
+            todo = [str(self.tree)]
+            while todo:
+                with os.scandir(todo.pop()) as found:
+                    for item in found:
+                        if item.is_dir():
+                            todo.append(item.path)
+                        else:
+                            item.stat()
+
+        return self.timed(look)
+
+    # -- reading here and there ----------------------------------------------------------------
+
+    def random_reads(self) -> Row:
+        import fsspec
+
+        os.environ["HOME"], before = str(self.home), os.environ["HOME"]
+        try:
+            fs = fsspec.filesystem("pai", http=True, skip_instance_cache=True)
+            dice = random.Random(1)
+            places = [dice.randrange(SIZE - PIECE) for _ in range(READS)]
+            where = urlsplit(self.server.url)
+            bare = http.client.HTTPConnection(where.hostname or "", where.port)
+
+            def ours() -> None:
+                with fs.open(f"{self.url}/up") as f:
+                    for at in places:
+                        f.seek(at)
+                        assert len(f.read(PIECE)) == PIECE
+
+            def reference() -> None:
+                for at in places:
+                    path = f"/webhdfs/v1{self.there}/up?op=OPEN&noredirect=false&offset={at}&length={PIECE}"
+                    headers = {"Authorization": f"Bearer {self.server.token}"}
+                    bare.request("GET", path, headers=headers)
+                    answer = bare.getresponse()
+                    data = answer.read()
+                    if answer.status in (307, 300):
+                        bare.request(
+                            "GET", "/" + answer.headers["Location"].split("/", 3)[3], headers=headers
+                        )
+                        data = bare.getresponse().read()
+                    assert len(data) == PIECE
+
+            a, b = alternate(lambda: self.timed(ours), lambda: self.timed(reference), RUNS)
+        finally:
+            os.environ["HOME"] = before
+        return speed(f"{READS} random reads of 64 KiB over pai:// / a bare ranged GET", a, b, 0.7)
+
+    def memory(self) -> Row:
+        remove(self.folder / "down")
+        self.pai("copy", "--http", f"{self.url}/up", "down")
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+        return limit_row("memory of any pai above", [peak], at_most=100, show=lambda mb: f"{mb:.0f} MB")
+
+    def timed(self, action: Callable[[], object], *, before: Callable[[], object] | None = None) -> float:
+        if before is not None:
+            before()
+        os.sync()
+        began = time.perf_counter()
+        action()
+        return time.perf_counter() - began
+
+
+def speed(what: str, ours: list[float], reference: list[float], at_least: float) -> Row:
+    """Seconds as a ratio of speeds."""
+    return ratio_row(
+        what, [1 / s for s in ours], [1 / s for s in reference], at_least=at_least, show=lambda v: ms(1 / v)
+    )
+
+
+def call(*command: str, **more: object) -> None:
+    done = subprocess.run(command, capture_output=True, check=False, **more)  # type: ignore[call-overload]
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.decode()}")
+
+
+def remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
