@@ -21,8 +21,11 @@ def open_cluster(
     book = book or ClusterBook.load()
     entry = book.choose(alias)
     if not entry.is_embedded:
-        return open_entry(entry)
+        far = open_entry(entry)
+        far.transport.notice = tell
+        return far
     cluster = open_embedded(entry.alias, tell)
+    cluster.transport.notice = tell
     if book.find(entry.alias) is None:
         book.put(entry)
     return cluster

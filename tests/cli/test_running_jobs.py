@@ -205,7 +205,7 @@ def test_a_log_is_followed_while_it_grows_and_ctrl_c_says_how_to_come_back(perso
     process.send_signal(2)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130 and f"pai logs -f {job}" in err and "Traceback" not in err
-    assert person.state(job) == "RUNNING"
+    until(lambda: person.state(job) == "RUNNING")
     person.pai("stop-job", job)
 
 

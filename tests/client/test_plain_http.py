@@ -1,10 +1,12 @@
 """Our HTTP over a plain socket, against peers that behave and peers that do not."""
 
 import socket
+import threading
 
 import pytest
 from http_peer import reply
 
+from openpaisdk.client import wire
 from openpaisdk.client.wire import Body, PlainConnection, WireError
 
 
@@ -149,3 +151,42 @@ def test_silence_ends_in_a_timeout(peer) -> None:
         c.ask("GET", "/", {}, None, 0.05)
     never.set()
     assert not c.is_open
+
+
+def test_a_slow_answer_is_told_once_and_still_waited_for(peer, monkeypatch) -> None:
+    monkeypatch.setattr(wire, "QUIET", 0.05)
+    asked = threading.Event()
+
+    def slow(request):
+        if request.path == "/slow":
+            assert asked.wait(10)
+        return reply(b"done")
+
+    p = peer(slow)
+    told = []
+    c = connection(p)
+    c.notice = lambda: (told.append(1), asked.set())
+    headers = {"Host": "x"}
+    assert c.ask("GET", "/quick", headers, None, 5).read() == b"done" and told == []
+    assert c.ask("GET", "/slow", headers, None, 5).read() == b"done" and told == [1]
+    assert c.ask("GET", "/quick", headers, None, 5).read() == b"done"
+
+
+def test_a_connection_that_is_slow_to_come_is_told(monkeypatch) -> None:
+    monkeypatch.setattr(wire, "QUIET", 0.05)
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        waiting = [socket.socket() for _ in range(3)]  # until nobody else gets in
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", port))
+        told = []
+        c = PlainConnection("127.0.0.1", port, 0.3)
+        c.notice = lambda: told.append(1)
+        with pytest.raises(TimeoutError):
+            c.ask("GET", "/", {"Host": "x"}, None, 0.3)
+        assert told == [1]
+        for one in waiting:
+            one.close()

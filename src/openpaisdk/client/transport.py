@@ -61,6 +61,8 @@ class Transport:
         self.endpoint = endpoint
         self.renew = renew
         self.connection: Connection | None = None
+        self.notice: Callable[[str], None] | None = None
+        """Told at a terminal, once, that a cluster is slow to answer."""
         self.connect_timeout, self.timeout, self.tries = CONNECT_TIMEOUT, TIMEOUT, TRIES
         self.tells = bool(os.environ.get("PAI_DEBUG")) or os.path.exists(DEBUG_FILE)
 
@@ -125,6 +127,11 @@ class Transport:
                 raise refused(error, self.alias, self.endpoint.token)
             raise error
 
+    def _tell_slow(self) -> None:
+        if self.notice:
+            self.notice(f"Waiting for {self.where[0].lower()}{self.where[1:]} ...")
+            self.notice = None
+
     def close(self) -> None:
         if self.connection is not None:
             self.connection.close()
@@ -143,6 +150,8 @@ class Transport:
         there = self.endpoint
         if self.connection is None:
             self.connection = connect(there, self.connect_timeout)
+            if self.notice and isinstance(self.connection, PlainConnection) and sys.stderr.isatty():
+                self.connection.notice = self._tell_slow
         sent = {"Host": there.address.authority, "User-Agent": "pai", "Accept": "*/*"}
         if there.token:
             sent["Authorization"] = f"Bearer {there.token}"

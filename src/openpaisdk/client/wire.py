@@ -7,11 +7,12 @@ way (``client.tunnels``); the way to the cluster on this machine is here.
 
 from __future__ import annotations
 
+import os
 import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Protocol
 
     class Answer(Protocol):
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 
 CHUNK = 1 << 16
+QUIET = 1.5
+"""How long a person looks at nothing before being told what is waited for."""
 LINE_LIMIT = 1 << 16
 
 
@@ -57,9 +60,12 @@ class Body:
 class PlainConnection:
     """A keep-alive connection without TLS."""
 
-    __slots__ = ("buffer", "connect_timeout", "host", "pending", "port", "sock")
+    __slots__ = ("buffer", "connect_timeout", "host", "notice", "patience", "pending", "port", "sock")
 
     def __init__(self, host: str, port: int, connect_timeout: float):
+        self.notice: Callable[[], None] | None = None
+        """Called once when an answer is slow to come, for whoever sits in front of it."""
+        self.patience = 0.0
         self.host = host
         self.port = port
         self.connect_timeout = connect_timeout
@@ -78,7 +84,7 @@ class PlainConnection:
             self.close()  # somebody stopped reading half way: what is left is not the next answer
         sock = self.sock
         if sock is None:
-            sock = self.sock = _connected(self.host, self.port, self.connect_timeout)
+            sock = self.sock = _connected(self.host, self.port, self.connect_timeout, self.notice)
             self.buffer = b""
         sock.settimeout(timeout)
         lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
@@ -94,7 +100,13 @@ class PlainConnection:
                 whole = _send(sock, body)
             else:
                 sock.sendall(head + (body or b""))
+            if self.notice is not None and timeout > QUIET:
+                self.patience = timeout - QUIET
+                sock.settimeout(QUIET)
             answer = self._read_head(method)
+            if self.patience:
+                self.patience = 0.0
+                sock.settimeout(timeout)
             if not whole:
                 answer.give_up_connection()
         except BaseException:
@@ -136,7 +148,15 @@ class PlainConnection:
     def more(self) -> bytes:
         if self.sock is None:
             raise WireError("the connection is closed")
-        data = self.sock.recv(CHUNK)
+        try:
+            data = self.sock.recv(CHUNK)
+        except TimeoutError:
+            if not self.patience or self.notice is None:
+                raise
+            self.sock.settimeout(self.patience)
+            self.patience = 0.0
+            self.notice()
+            data = self.sock.recv(CHUNK)
         if not data:
             raise WireError("the connection was closed in the middle of an answer")
         return data
@@ -149,20 +169,47 @@ class PlainConnection:
         return data
 
 
-def _connected(host: str, port: int, timeout: float) -> socket.socket:
+def _connected(host: str, port: int, timeout: float, notice: Callable[[], None] | None) -> socket.socket:
     if host.startswith("127.") and host.replace(".", "").isdecimal():
         # No name to look up: the resolver would load the codec of international names first.
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        return _connect(socket.AF_INET, (host, port), timeout, notice)
+    failed: OSError | None = None
+    for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         try:
-            sock.settimeout(timeout)
-            sock.connect((host, port))
-        except BaseException:
-            sock.close()
-            raise
-    else:
-        sock = socket.create_connection((host, port), timeout)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return _connect(family, address, timeout, notice)
+        except OSError as e:
+            failed = failed or e
+    raise failed or OSError(f"{host} has no address")
+
+
+def _connect(
+    family: int, address: tuple[object, ...], timeout: float, notice: Callable[[], None] | None
+) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(min(timeout, QUIET) if notice else timeout)
+        try:
+            sock.connect(address)
+        except TimeoutError:
+            if notice is None or timeout <= QUIET:
+                raise
+            notice()
+            _await_connection(sock, timeout - QUIET)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except BaseException:
+        sock.close()
+        raise
     return sock
+
+
+def _await_connection(sock: socket.socket, timeout: float) -> None:
+    """Go on waiting for a connection that was begun."""
+    from select import select
+
+    if not select([], [sock], [sock], timeout)[1]:
+        raise TimeoutError
+    if error := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        raise OSError(error, os.strerror(error))
 
 
 def _send(sock: socket.socket, body: Body) -> bool:
