@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import tarfile
 import time
 import uuid
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 from container_rig import NODE, ContainerRig, in_image, podman
-from driving import Driven, appears, mark, nothing_left, task
+from driving import Driven, appears, mark, missing, nothing_left, task
 
 from paicluster.engines.container import finding, gpus, presence
 from paicluster.engines.container.client import Client
@@ -122,6 +123,74 @@ async def test_a_port_of_the_task_is_one_of_the_machine(rig: ContainerRig, netwo
         await appears(answers, "an answer from the task")
         await driven.engine.stop([one.uid], 1)
         await driven.ended(one.uid)
+
+
+@pytest.fixture
+def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Devices that are none, under the names and the number of NVIDIA's, and a driver."""
+    if os.geteuid() != 0:
+        missing("root, who can make devices")
+    dev, lib = tmp_path / "dev", tmp_path / "lib"
+    for folder in (dev, lib):
+        folder.mkdir()
+    for name, minor in [*((f"nvidia{n}", n) for n in range(4)), ("nvidiactl", 255)]:
+        os.mknod(dev / name, 0o666 | stat.S_IFCHR, os.makedev(195, minor))
+    (lib / "libcuda.so.1").write_text("a driver\n")
+    monkeypatch.setattr(gpus, "_DEVICES", dev)
+    monkeypatch.setattr(gpus, "_LIBRARY_FOLDERS", (str(lib),))
+    monkeypatch.setattr(gpus, "_CDI_FOLDERS", ())
+    return dev
+
+
+_LOOK = (
+    "ls /dev | grep nvidia | tr '\\n' ' '; echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES; "
+    'cat "${LD_LIBRARY_PATH-none}/libcuda.so.1" || true'
+)
+
+
+async def test_without_nvidias_toolkit_a_task_sees_exactly_its_gpus(
+    rig: ContainerRig, four_gpus: Path
+) -> None:
+    environment = {"CUDA_VISIBLE_DEVICES": "1,3", "NVIDIA_VISIBLE_DEVICES": "1,3"}
+    two = task(rig, _LOOK, gpus=(1, 3), environment=environment)
+    none = task(rig, "ls /dev | grep -c nvidia || true")
+    async with Driven(rig) as driven:
+        await driven.run(two, none)
+        assert driven.log(two.uid, "stdout") == b"nvidia1 nvidia3 nvidiactl 0,1 1,3\na driver\n"
+        assert driven.log(none.uid, "stdout") == b"0\n"
+
+
+async def test_with_a_description_of_the_gpus_a_task_sees_exactly_its_own(
+    rig: ContainerRig, four_gpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By CDI, as NVIDIA's toolkit writes it."""
+    folder = Path("/var/run/cdi")
+    folder.mkdir(exist_ok=True)
+    described = {
+        "cdiVersion": "0.5.0",
+        "kind": "nvidia.com/gpu",
+        "devices": [
+            {
+                "name": str(n),
+                "containerEdits": {
+                    "deviceNodes": [{"path": f"/dev/nvidia{n}", "type": "c", "major": 195, "minor": n}]
+                },
+            }
+            for n in range(4)
+        ],
+    }
+    file = folder / "pai-test.json"
+    monkeypatch.setattr(gpus, "_CDI_FOLDERS", (str(folder),))
+    environment = {"CUDA_VISIBLE_DEVICES": "2", "NVIDIA_VISIBLE_DEVICES": "2"}
+    one = task(rig, _LOOK, gpus=(2,), environment=environment)
+    try:
+        file.write_text(json.dumps(described))
+        async with Driven(rig) as driven:
+            (seen,) = await driven.run(one)
+            assert seen.exit_code == 0, seen
+            assert driven.log(one.uid, "stdout") == b"nvidia2 0 2\n"
+    finally:
+        file.unlink()
 
 
 def test_a_container_gets_its_gpus_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ class Client:
         return self.words("kill", "--signal", "KILL", name)
 
     def removal(self, *names: str) -> list[str]:
-        """To be said to it: whatever these do, they are gone after. With podman also if they are not there."""
+        """To be said to it: whatever these do, they are gone after."""
         tolerant = ("--ignore", "--time", "0") if self.kind == "podman" else ()
         return ["rm", "--force", *tolerant, "--volumes", *names]
 

@@ -18,6 +18,9 @@ _DRIVER = (
     "libnvidia-nvvm.so.4",
     "libnvidia-gpucomp.so",
 )
+_DEVICES = Path("/dev")
+# Devices that every user of a GPU needs.
+_FOR_ALL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 DRIVER_FOLDER = "/usr/local/pai/driver"
 _LIBRARY_FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
@@ -61,13 +64,12 @@ def _hooked() -> bool:
 
 
 def _by_hand(gpus: Sequence[int]) -> list[str]:
-    devices = [f"/dev/nvidia{gpu}" for gpu in gpus]
-    absent = [device for device in devices if not Path(device).exists()]
+    devices = [f"nvidia{gpu}" for gpu in gpus]
+    absent = [name for name in devices if not (_DEVICES / name).exists()]
     if absent:
-        raise LaunchFailed(f"The GPU {absent[0]} is not there to be handed to a container.")
-    common = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-    words = [word for device in devices for word in ("--device", device)]
-    words += [word for device in common if Path(device).exists() for word in ("--device", device)]
+        raise LaunchFailed(f"The GPU {_DEVICES / absent[0]} is not there to be handed to a container.")
+    devices += [name for name in _FOR_ALL if (_DEVICES / name).exists()]
+    words = [word for name in devices for word in ("--device", f"{_DEVICES / name}:/dev/{name}")]
     for name in _DRIVER:
         path = _library(name)
         if path is not None:
