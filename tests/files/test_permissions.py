@@ -180,6 +180,55 @@ def test_what_was_put_there_by_hand_belongs_to_the_owner_of_the_place(
         storage.stage("/data/set", bob, overwrite=True)
 
 
+def test_a_storage_that_is_only_read_is_changed_by_nobody_but_administrators(
+    tmp_path: Path, alice: Person, admin: Person
+) -> None:
+    storage = Storage(tmp_path)
+    storage.welcome(alice)
+    put(storage, "/user/alice/file", b"x", alice)
+    storage.close()
+    storage = Storage(tmp_path, read_only=True)
+    storage.welcome(alice)
+    for attempt in (
+        lambda: storage.stage("/user/alice/file", alice, overwrite=True),
+        lambda: storage.stage_append("/user/alice/file", alice),
+        lambda: storage.make_dirs("/user/alice/x", alice),
+        lambda: storage.make_dirs("/alice", alice),
+        lambda: storage.make_dirs("/tmp", alice),
+        lambda: storage.delete("/user/alice/file", alice, recursive=True),
+        lambda: storage.rename("/user/alice/file", "/user/alice/x", alice),
+        lambda: storage.set_mode("/user/alice/file", alice, 0o777),
+        lambda: storage.set_owner("/user/alice/file", alice, group="vision"),
+        lambda: storage.set_times("/user/alice/file", alice, modified_ms=1),
+        lambda: storage.truncate("/user/alice/file", alice, 0),
+        lambda: storage.check("/user/alice/file", alice, Need.WRITE),
+    ):
+        with refused("ForbiddenFileError"):
+            attempt()
+    assert read(storage, "/user/alice/file", alice) == b"x"
+    storage.set_owner("/user/alice/file", admin, owner="bob")
+    put(storage, "/user/alice/new", b"x", admin)
+    storage.close()
+    # That it was read-only is not written down with the files.
+    storage = Storage(tmp_path)
+    assert storage.status("/user/alice/file", alice).record == ("bob", "alice", 0o644)
+    storage.close()
+
+
+def test_a_storage_of_some_groups_lets_in_nobody_else(
+    tmp_path: Path, alice: Person, carol: Person, admin: Person
+) -> None:
+    storage = Storage(tmp_path, groups=["vision", "speech"])
+    for who in (alice, carol, admin):
+        storage.welcome(who)
+    storage.list("/", alice)
+    storage.list("/", admin)
+    for path in ("/", "/user/carol", "/none"):
+        with refused("ForbiddenFileError"):
+            storage.list(path, carol)
+    storage.close()
+
+
 def test_a_disk_without_attributes_keeps_modes_and_gives_owners_by_place(
     tmp_path: Path, alice: Person, bob: Person, admin: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,8 +26,6 @@ class Files:
     external_url: str
     # Whether `user.name` alone, without a token, says who somebody is.
     trust_user_name: bool = False
-    # Only administrators change anything then.
-    read_only: bool = False
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "files"))
 
     async def run(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
@@ -47,12 +45,8 @@ def open_files(settings: Settings, external_url: str) -> Files:
     """The cluster's own storage: in the folder the settings name, else in the home."""
     own = next((one for one in settings.storages if one.kind == "own"), None)
     root = settings.home / "storage" if own is None or own.path is None else own.path
-    return Files(
-        Storage(root),
-        external_url,
-        settings.authentication.trust_user_name,
-        read_only=own is not None and own.read_only,
-    )
+    storage = Storage(root) if own is None else Storage(root, read_only=own.read_only, groups=own.groups)
+    return Files(storage, external_url, settings.authentication.trust_user_name)
 
 
 def person_of(identity: Identity) -> Person:

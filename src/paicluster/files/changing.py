@@ -13,7 +13,7 @@ from paicluster.files.placing import (
     refuse_unless_may_take,
     refuse_unless_removable,
 )
-from paicluster.files.records import TEAM, good_name
+from paicluster.files.records import READ_ONLY, TEAM, good_name
 from paicluster.files.refusals import bad_path, disk_errors, exists, no_file, not_allowed, not_empty
 from paicluster.files.renaming import rename_new
 from paicluster.files.staging import StagingArea
@@ -165,7 +165,7 @@ def set_times(
 
 
 def _refuse_unless_owner(node: Node, who: Person) -> None:
-    if not who.admin and who.name != node.record.owner:
+    if not who.admin and (who.name != node.record.owner or node.record.mode & READ_ONLY):
         raise not_allowed(
             f"Permission denied. user={who.name} is not the owner of inode={node.path}",
         )

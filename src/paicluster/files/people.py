@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from paicluster.files.records import STICKY, Record
+from paicluster.files.records import READ_ONLY, STICKY, Record
 
 
 class Need(enum.IntFlag):
@@ -46,6 +46,8 @@ def allowed(who: Person, record: Record, need: Need) -> bool:
     """The owner's bits for the owner, the group's for the group, the others' for everybody else."""
     if who.admin:
         return True
+    if record.mode & READ_ONLY and need & Need.WRITE:
+        return False
     if record.owner == who.name:
         has = record.mode >> 6
     elif who.is_in(record.group):

@@ -6,7 +6,7 @@ import os
 
 from paicluster.files.paths import Names, text_of
 from paicluster.files.people import Need, Person, may_remove
-from paicluster.files.records import HOMES, SUPERGROUP, SUPERUSER, TEAM, TEAMS, Record, good_name
+from paicluster.files.records import HOMES, READ_ONLY, SUPERGROUP, SUPERUSER, TEAM, TEAMS, Record, good_name
 from paicluster.files.refusals import exists, no_file, not_a_folder, not_allowed
 from paicluster.files.tree import Node, Spot, Tree
 
@@ -22,15 +22,20 @@ _RESERVED = frozenset((HOMES, TEAMS, *_PUBLIC))
 
 def refuse_unless_may_add(tree: Tree, folder: Node, name: str, who: Person) -> None:
     """Adding and removing needs WRITE on the folder; in the root everybody has the folder of his own name."""
-    if not folder.names and (name in _PUBLIC or _is_his_own(tree, name, who)):
+    if _is_open_root(folder) and (name in _PUBLIC or _is_his_own(tree, name, who)):
         return
     folder.refuse_unless(who, Need.WRITE)
 
 
 def refuse_unless_may_take(tree: Tree, folder: Node, node: Node, who: Person) -> None:
-    if not folder.names and node.record.owner == who.name and _is_his_own(tree, node.names[0], who):
+    his = _is_open_root(folder) and node.record.owner == who.name
+    if his and _is_his_own(tree, node.names[0], who):
         return
     folder.refuse_unless(who, Need.WRITE)
+
+
+def _is_open_root(folder: Node) -> bool:
+    return not folder.names and not folder.record.mode & READ_ONLY
 
 
 def _is_his_own(tree: Tree, name: str, who: Person) -> bool:

@@ -26,6 +26,8 @@ STICKY = 0o1000
 # In a team's folder new things have the group's bits of their folder, whatever the client asked for.
 TEAM = 0o2000
 MODE_BITS = 0o777 | STICKY | TEAM
+# In memory only: the whole storage is one that nobody but administrators changes.
+READ_ONLY = 0o10000
 
 _NAME = re.compile(r"[\w.@$+-]{1,200}")
 _NOT_THERE = (errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
@@ -71,7 +73,7 @@ def by_place(names: tuple[str, ...], mode: int) -> Record:
 def write(target: int | str, record: Record, *, keeps: bool) -> None:
     """Put a record on an open file or a path. ``keeps`` tells whether the disk knows attributes at all."""
     if keeps:
-        os.setxattr(target, ATTRIBUTE, f"{record.owner}:{record.group}:{record.mode:o}".encode())
+        os.setxattr(target, ATTRIBUTE, f"{record.owner}:{record.group}:{record.mode & MODE_BITS:o}".encode())
         return
     # The server itself must get at everything, so its own bits stay.
     extra = 0o700 if stat.S_ISDIR(os.stat(target).st_mode) else 0o600

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from paicluster.files import changing, looking, placing
@@ -24,9 +24,12 @@ class Storage:
     on the disk, may be made from any thread, and says what was wrong with a `PaiError`.
     """
 
-    def __init__(self, root: Path, *, sync: bool = False):
+    def __init__(
+        self, root: Path, *, sync: bool = False, read_only: bool = False, groups: Collection[str] = ()
+    ):
+        """``read_only``: only administrators change anything. With ``groups`` only those are let in."""
         self.root = root
-        self._tree = Tree(root)
+        self._tree = Tree(root, read_only=read_only, groups=groups)
         self._area = StagingArea(self._tree)
         self._arrivals = Arrivals(self._tree, self._area, sync=sync)
         self._welcomed: set[Person] = set()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +17,7 @@ from openpaisdk.errors import ConfigError
 from paicluster.files import records
 from paicluster.files.paths import OWN, Names, names_of, text_of
 from paicluster.files.people import Need, Person, allowed, described
-from paicluster.files.records import Record
+from paicluster.files.records import READ_ONLY, Record
 from paicluster.files.refusals import is_a_folder, no_file, not_a_folder, not_allowed
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -138,7 +138,9 @@ class Spot:
 class Tree:
     """The folder itself."""
 
-    def __init__(self, root: Path):
+    def __init__(self, root: Path, *, read_only: bool = False, groups: Collection[str] = ()):
+        self._read_only = read_only
+        self._groups = frozenset(groups)
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -152,6 +154,8 @@ class Tree:
     def find(self, path: str, who: Person) -> Spot:
         """Follow a path as far as it goes; whoever may not pass through a folder on the way is refused."""
         names = names_of(path)
+        if self._groups and not who.admin and self._groups.isdisjoint(who.groups):
+            raise not_allowed(f"Permission denied: user={who.name} is in none of the groups of this storage")
         spot = Spot(names, self._root())
         try:
             for i, name in enumerate(names):
@@ -179,7 +183,7 @@ class Tree:
                 os.close(fd)
                 return None
             names = (*folder.names, name)
-            return Node(fd, status, records.read(f"/proc/self/fd/{fd}", names, status), names)
+            return self._node(fd, status, names)
         except BaseException:
             os.close(fd)
             raise
@@ -190,7 +194,13 @@ class Tree:
 
     def _root(self) -> Node:
         status = os.fstat(self.fd)
-        return Node(self.fd, status, records.read(f"/proc/self/fd/{self.fd}", (), status), ())
+        return self._node(self.fd, status, ())
+
+    def _node(self, fd: int, status: os.stat_result, names: Names) -> Node:
+        record = records.read(f"/proc/self/fd/{fd}", names, status)
+        if self._read_only:
+            record = record._replace(mode=record.mode | READ_ONLY)
+        return Node(fd, status, record, names)
 
 
 def open_folder(node: Node) -> int:

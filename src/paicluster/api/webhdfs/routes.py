@@ -16,7 +16,7 @@ from paicluster.api.answers import answer
 from paicluster.api.webhdfs import changing, delegation, looking, reading, writing
 from paicluster.api.webhdfs.call import PREFIXES, Call, read_call
 from paicluster.api.webhdfs.exceptions import Unsupported, remote_exception
-from paicluster.files.refusals import NOT_A_FOLDER, no_file, not_allowed
+from paicluster.files.refusals import NOT_A_FOLDER, no_file
 
 log = logging.getLogger("paicluster.api")
 
@@ -87,8 +87,6 @@ async def _answer(call: Call) -> Response:
     if not call.storage.knows(call.who):
         await call.files.run(call.storage.welcome, call.who)
     method = "GET" if call.request.method == "HEAD" else call.request.method
-    if method != "GET" and call.files.read_only and not call.who.admin:
-        raise not_allowed("This storage is read-only.")
     streaming = _STREAMING.get((method, call.operation))
     if streaming is not None:
         return await streaming(call)
