@@ -173,6 +173,13 @@ def _about_names(said: Mapping[str, Any]) -> Iterator[Problem]:
             if name and name in seen:
                 yield Problem((key, index), f'the name "{name}" is there twice')
             seen.add(name)
+    own = [
+        index for index, item in enumerate(said.get("storages") or ()) if (item or {}).get("type") == "own"
+    ]
+    for index in own[1:]:
+        yield Problem(
+            ("storages", index, "type"), "the cluster has one storage of its own, and it is there already"
+        )
 
 
 # -- from the file's words to fields ---------------------------------------------------------------

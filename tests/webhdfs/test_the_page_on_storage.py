@@ -1,0 +1,55 @@
+"""What the page on the storage says can be done as it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hdfsclient import StorageCluster, Web
+
+from openpaisdk.errors import ConfigError
+from paicluster.config import file as cluster_file
+
+_PAGE = (Path(__file__).parents[2] / "docs/storage.md").read_text()
+
+
+def _block(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", _PAGE, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_program_makes_a_file_of_tokens(
+    cluster: StorageCluster, alice: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    host = "{}:{}".format(*cluster.address)
+    program = _block("python")
+    assert program.count('"127.0.0.1:9186"') == 1
+    exec(program.replace("127.0.0.1:9186", host), {"token": alice.token})
+    written = (tmp_path / "tokens").read_bytes()
+    assert written.startswith(b"HDTS\0\1" + bytes([len(host)]) + host.encode())
+    assert b"WEBHDFS delegation" in written
+
+
+def test_the_settings_are_settings(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(_block("yaml"))
+    storages = cluster_file.load(tmp_path / "cluster.yaml")["storages"]
+    assert [(one.name, one.kind) for one in storages] == [("home", "own"), ("data", "mount"), ("old", "hdfs")]
+
+
+def test_there_is_one_storage_of_the_clusters_own(tmp_path: Path) -> None:
+    two = "storages:\n  - {name: a, type: own, path: a}\n  - {name: b, type: own, path: b}\n"
+    (tmp_path / "cluster.yaml").write_text(two)
+    with pytest.raises(ConfigError, match="one storage of its own"):
+        cluster_file.load(tmp_path / "cluster.yaml")
+
+
+def test_every_operation_named_is_there(alice: Web) -> None:
+    named = re.search(r"\nOperations: (.*?)\. There are no", _PAGE, re.DOTALL)
+    assert named is not None
+    for operation in re.findall(r"\b[A-Z_]{4,}\b", named[1]):
+        replies = [alice.ask(method, operation, "/none") for method in ("GET", "PUT", "POST", "DELETE")]
+        assert any(b"is not supported" not in reply.body for reply in replies), operation
+        assert not any(b"No enum constant" in reply.body for reply in replies), operation
