@@ -165,6 +165,9 @@ class RealSlurm:
     def wait_idle(self) -> None:
         def idle() -> bool:
             said = self.ask("sinfo", "-h", "-p", "main", "-N", "-o", "%T")
+            if "drain" in said or "down" in said:
+                # What was killed in the middle of something may have left a node that Slurm does not trust.
+                self.ask("scontrol", "update", f"nodename={','.join(NODES)}", "state=resume")
             return said.split() == ["idle"] * len(NODES)
 
         eventually(idle, "all nodes to be idle", 60)

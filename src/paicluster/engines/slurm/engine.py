@@ -48,6 +48,7 @@ _PATIENCE = 0.02
 _NODES_EVERY_S = 60.0
 # A task that was told to stop, and its supervisor with it, is given so much longer than its grace.
 _FORCE_AFTER_S = 30.0
+_LONGEST_PAUSE_S = 30.0
 _INLINE = 4
 
 
@@ -345,6 +346,7 @@ class SlurmEngine:
     async def _watch_slurm(self) -> None:
         """One question for all jobs. The more Slurm has to do, the less often."""
         answered = time.monotonic()
+        silent = False
         while True:
             if not self._gangs:
                 await self._busy.wait()
@@ -352,15 +354,19 @@ class SlurmEngine:
             found = await self._slurm.jobs()
             took = time.monotonic() - asked
             if found is None:
+                silent = True
                 if time.monotonic() - answered > 2 * self._options.interval_s:
                     self._say_silent()
             else:
                 answered = time.monotonic()
+                if silent:
+                    silent = False
+                    self._submitter.slurm_answers_again()
                 await self._compare(found, asked)
             await self._end_by_force()
-            calm = all(gang.seen is not None and not gang.seen.waiting for gang in self._gangs)
+            calm = not silent and all(gang.seen is not None and not gang.seen.waiting for gang in self._gangs)
             pause = self._options.calm_interval_s if calm else self._options.interval_s
-            await asyncio.sleep(max(pause, 10 * took))
+            await asyncio.sleep(pause if silent else max(pause, min(10 * took, _LONGEST_PAUSE_S)))
 
     def _say_silent(self) -> None:
         text = "Slurm's controller does not answer. The job waits for it; nothing is lost."

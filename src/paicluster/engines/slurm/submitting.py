@@ -26,6 +26,8 @@ class Submitter:
         self._say = say
         self._done = done
         self._room = asyncio.Semaphore(_AT_ONCE)
+        # Set when Slurm answers again.
+        self._answers = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def add(self, gang: Gang) -> None:
@@ -33,6 +35,11 @@ class Submitter:
             task = asyncio.get_running_loop().create_task(self._submit(gang))
             self._tasks[gang.uid] = task
             task.add_done_callback(lambda _: self._tasks.pop(gang.uid, None))
+
+    def slurm_answers_again(self) -> None:
+        """Whoever waits for that tries now."""
+        self._answers.set()
+        self._answers.clear()
 
     async def close(self) -> None:
         """What is being submitted is found again by the next server."""
@@ -53,8 +60,11 @@ class Submitter:
             if over:
                 self._done(gang)
                 return
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_S)
+            try:
+                await asyncio.wait_for(self._answers.wait(), pause)
+                pause = _FIRST_PAUSE_S
+            except TimeoutError:
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     async def _try(self, gang: Gang) -> bool:
         """One attempt at it. False: it must be tried again."""
