@@ -135,6 +135,7 @@ def unchanged_sources(machine: Machine) -> Row:
     for i in range(200):
         (folder / f"{i}.bin").write_bytes(os.urandom(100_000))
     with_them = ("pai", "sub", "--sources", "sources", "true")
+    time.sleep(2.5)  # what was just written may change again unseen, and is not believed yet
     machine.timed(*with_them)
     took, bare = alternate(
         lambda: machine.timed(*with_them), lambda: machine.timed("pai", "sub", "--no-sources", "true"), RUNS
