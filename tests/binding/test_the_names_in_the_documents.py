@@ -118,6 +118,7 @@ def test_the_client_of_a_program_inside_a_job(here, server, monkeypatch) -> None
     assert client.wait(made.name, timeout=30) == "SUCCEEDED"
     assert client.status(made.name).state == "SUCCEEDED"
     assert made.name in [job.name for job in client.jobs()]
+    assert isinstance(client.storage.list("/"), list)
 
 
 INSIDE = """\
