@@ -248,7 +248,7 @@ def test_a_running_cluster_is_saved_and_another_home_goes_on_from_there(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     saved, new_home = tmp_path / "saved.tar", tmp_path / "new" / "home"
-    cluster.run(job("over", "echo done"))
+    cluster.run(job("over", "echo done; echo kept > $PAI_OUTPUT_DIR/x"))
     failed = cluster.run(job("failed", "exit 3"))
     seen = tmp_path / "seen"
     command = f"until [ -e {tmp_path / 'open'} ]; do sleep 0.02; done; echo <% $secrets.word %> > {seen}"
@@ -265,7 +265,7 @@ def test_a_running_cluster_is_saved_and_another_home_goes_on_from_there(
     cluster.terminate()
     done = paicluster("restore", "--home", str(new_home), str(saved))
     assert done.returncode == 0, done
-    assert sorted(path.name for path in new_home.iterdir()) == ["cluster.db", "keys", "tasks"]
+    assert sorted(path.name for path in new_home.iterdir()) == ["cluster.db", "keys", "storage", "tasks"]
     assert new_home.stat().st_mode & 0o077 == 0
     restored = Cluster(new_home)
     with contextlib.ExitStack() as closing:
@@ -278,6 +278,11 @@ def test_a_running_cluster_is_saved_and_another_home_goes_on_from_there(
         assert restored.status("over")["state"] == "SUCCEEDED"
         assert restored.status("failed") == failed
         assert restored.log_of("over") == b"done\n"
+        about = restored.get(f"/webhdfs/v1/user/{restored.user}/jobs/over/output/x?op=GETFILESTATUS").json()
+        assert (about["FileStatus"]["owner"], about["FileStatus"]["length"]) == (restored.user, 5)
+        record = "user.pai.record"
+        kept = [home / "storage" / "user" / restored.user / "jobs" for home in (cluster.home, new_home)]
+        assert os.getxattr(kept[0], record) == os.getxattr(kept[1], record)
         restored.stop("gate")
         (tmp_path / "open").touch()
         assert restored.wait_over("waits")["state"] == "SUCCEEDED"

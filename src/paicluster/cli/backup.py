@@ -20,12 +20,16 @@ _DATABASE = "cluster.db"
 # What a cluster cannot do without. Logs and working folders come along with --with-files.
 _ALWAYS = ("keys",)
 _SETTINGS = cluster_file.NAME
-_FILES = ("tasks", "sources")
+_FILES = ("tasks", "sources", "storage")
+# As other tars write extended attributes, by which the storage knows whose a file is.
+_ATTRIBUTE = "SCHILY.xattr."
 
 
 def backup_options(parser: argparse.ArgumentParser) -> None:
     restore_options(parser)
-    parser.add_argument("--with-files", action="store_true", help="also logs, working folders and sources")
+    parser.add_argument(
+        "--with-files", action="store_true", help="also logs, working folders, sources and the storage"
+    )
 
 
 def restore_options(parser: argparse.ArgumentParser) -> None:
@@ -81,6 +85,7 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
         return
     if about is None:  # a socket
         return
+    about.pax_headers = {f"{_ATTRIBUTE}{key}": value for key, value in _attributes(path).items()}
     if not about.isreg():
         archive.addfile(about)
         return
@@ -92,6 +97,18 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
         # Of the open file, which cannot go away. What it grows by from here on is left out.
         about.size = os.fstat(f.fileno()).st_size
         archive.addfile(about, _Padded(f, about.size))
+
+
+def _attributes(path: Path) -> dict[str, str]:
+    try:
+        names = os.listxattr(path, follow_symlinks=False)
+        return {
+            name: os.getxattr(path, name, follow_symlinks=False).decode()
+            for name in names
+            if name.startswith("user.")
+        }
+    except (OSError, UnicodeDecodeError):
+        return {}  # a disk that has none, or a file that is gone meanwhile
 
 
 class _Padded:
@@ -159,6 +176,11 @@ def _unpack(source: Path, whole: Path) -> None:
         if not {_DATABASE, *_ALWAYS} <= {one.name for one in members}:
             raise foreign
         archive.extractall(whole, members, filter="tar")
+        for one in members:
+            for key, value in one.pax_headers.items():
+                if key.startswith(_ATTRIBUTE) and not one.issym():
+                    name = key.removeprefix(_ATTRIBUTE)
+                    os.setxattr(whole / one.name, name, value.encode(), follow_symlinks=False)
     if not _is_whole(whole / _DATABASE):
         raise foreign
 

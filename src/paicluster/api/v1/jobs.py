@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -16,7 +16,7 @@ from openpaisdk.protocol.convert import name_in_v2
 from openpaisdk.protocol.states import framework_name
 from paicluster.api.admission import admit, job_text, no_job
 from paicluster.api.answers import answer, body_of, encode
-from paicluster.api.context import context, identify
+from paicluster.api.context import context, identify, own_url
 from paicluster.api.v1 import shapes
 from paicluster.api.v1.readers import identify_reader
 from paicluster.api.v1.tasklogs import log_address
@@ -47,7 +47,9 @@ async def submit(request: Request) -> Response:
             code="NoVirtualClusterError",
             hint=f"There is {', '.join(name for name in shares if identity.access.may_use(name))}.",
         )
-    conversion = convert_v1(job, user=identity.username)
+    # As tasks find it in PAI_DEFAULT_FS_URI.
+    own = f"hdfs://{urlsplit(own_url(request)).netloc}"
+    conversion = convert_v1(job, user=identity.username, default_fs_uri=own)
     converted = json.dumps(conversion.data, ensure_ascii=False)
     await admit(request, identity, conversion.job, converted, body, v1=text)
     name = conversion.job.name
