@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from openpaisdk.client.address import query, quote
 from openpaisdk.client.failures import error_of
@@ -54,6 +55,10 @@ _BY_EXCEPTION: dict[str, type[PaiError]] = {
     "DSQuotaExceededException": PaiError,
     "NSQuotaExceededException": PaiError,
 }
+HELD = "HeldFileError"
+_HELD = ("AlreadyBeingCreatedException", "RecoveryInProgressException", "file lease is currently owned")
+"""HDFS keeps a file for whoever wrote to it last, for a minute after he was gone."""
+HELD_FOR_S = 90.0
 _FULL = ("QuotaExceeded", "DiskOutOfSpace", "could only be replicated", "No space")
 
 
@@ -240,6 +245,8 @@ class WebHdfs(Backend):
         shown = self.shown(path)
         if status == 507 or any(mark in name + message for mark in _FULL):
             return PaiError(f"The storage is full: {shown} cannot be written.", code=FULL, status=507)
+        if any(mark in name + message for mark in _HELD):
+            return PaiError(f"{shown}: the storage still keeps it for an interrupted copy.", code=HELD)
         kind = _BY_EXCEPTION.get(name, PaiError)
         if kind is NotFound:
             return _missing(shown)
@@ -320,9 +327,22 @@ class StreamIncoming(Incoming):
                 raise ConnectionFailed(
                     f"{self.backend.shown(self.path)}: the storage has {have} bytes of it, not {offset}."
                 )
-            self.backend.append(self.part, length, chunks)
+            self._append(length, chunks)
 
         persistent(send)
+
+    def _append(self, length: int, chunks: Callable[[], Chunks]) -> None:
+        """What an interrupted copy left is HDFS's own business for a while; then it can be continued."""
+        ends = time.monotonic() + HELD_FOR_S
+        while True:
+            try:
+                self.backend.append(self.part, length, chunks)
+            except PaiError as e:
+                if e.code != HELD or time.monotonic() > ends:
+                    raise
+            else:
+                return
+            time.sleep(2)
 
     def finish(self, size: int) -> None:
         found = self.backend.status(self.part)

@@ -1,0 +1,111 @@
+"""The client against a real NameNode and DataNode: added by hand, found by its address, copied to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import fsspec
+import pytest
+from desk import Desk, tree_of
+
+from cli.at_a_terminal import Done, until
+from hadoop import RealHdfs, hdfs
+
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealHdfs]:
+    with hdfs(tmp_path_factory.mktemp("hdfs")) as found:
+        yield found
+
+
+@pytest.fixture
+def lab(desk: Desk, real: RealHdfs) -> Iterator[str]:
+    """The real HDFS as a storage of this person, by the address of its name node."""
+    name = os.environ.get("USER") or "root"
+    port = real.url.rpartition(":")[2]
+    desk.ok(
+        *("add-storage-cluster", "-a", "lab", "--type", "hdfs", "--address", f"hdfs://{real.address}"),
+        *("--path", "/", "--user", name, f"servers_ext:webhdfs={port}"),
+    )
+    yield f"hdfs://{real.address}"
+    desk.ok("delete-cluster", "lab")
+
+
+def test_everything_works_against_the_real_thing(
+    desk: Desk, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = "pai://lab/0/user/me"
+    content = os.urandom(1 << 20) * 70  # two writes: the second is appended
+    desk.write("d/large", content, mtime=1.5e9)
+    for i in range(20):
+        desk.write(f"d/sub/f {i} ü", f"{i}" * i)
+    (desk.here / "d/empty").mkdir()
+    assert "21 files, 70 MB, all new" in desk.pai("copy", "d", f"{top}/").err
+    assert "nothing new" in desk.pai("copy", "d", f"{top}/").err
+    desk.write("d/large", b"changed", mtime=1.6e9)
+    desk.write("d/sub/f 1 ü", "new")
+    (desk.here / "d/sub/f 2 ü").unlink()
+    desk.ok("sync", "--delete", "d", f"{lab}/user/me/d")  # the same storage by its other address
+    desk.ok("copy", f"{top}/d", "back")
+    assert tree_of(desk.here / "back") == tree_of(desk.here / "d")
+    assert (desk.here / "back/large").stat().st_mtime == 1.6e9 and (desk.here / "back/empty").is_dir()
+    info = desk.json("getinfo", f"{lab}/user/me/d/large")
+    assert (info["type"], info["size"]) == ("file", 7)
+    # From HDFS to our own storage and back again, and through pipes.
+    desk.ok("copy", f"{top}/d", f"{desk.there}/d")
+    desk.ok("copy", f"{desk.there}/d", f"{top}/e")
+    assert sorted(desk.json("listdir", "-R", f"{top}/e"), key=str) != []
+    desk.ok("copy", "-", f"{top}/said", stdin="hello\n")
+    assert desk.ok("copy", f"{top}/said", "-") == "hello\n"
+    # As a file system.
+    monkeypatch.setenv("HOME", str(desk.person.home))
+    with fsspec.open(f"{top}/through-fsspec", "wb") as f:
+        f.write(b"x" * 100_000)
+    with fsspec.open(f"{top}/through-fsspec", "rb") as f:
+        f.seek(99_990)
+        assert f.read() == b"x" * 10
+    used = desk.json("disk-usage", f"{top}/e")
+    assert used["files"] == 20
+    refused = desk.pai("copy", f"{top}/none", ".")
+    assert refused.status == 2 and "there is no such file or folder" in refused.err
+    refused = desk.pai("makedir", f"{top}/a:b")
+    assert refused.status == 2 and "colon" in refused.err
+    desk.ok("remove", f"{top}/d", f"{top}/e")
+    assert desk.ok("listdir", top) == "said\nthrough-fsspec\n"
+    left = [each["name"] for each in desk.json("listdir", "-R", top) if "pai-part" in each["name"]]
+    assert left == []
+
+
+def test_an_interrupted_copy_to_hdfs_continues(desk: Desk, real: RealHdfs, lab: str) -> None:
+    content = os.urandom(1 << 20) * 100
+    desk.write("f", content)
+    desk.ok("makedir", "pai://lab/0/user/me")
+    process = desk.person.begin("copy", "f", "pai://lab/0/user/me/f")
+
+    def begun() -> bool:
+        found = subprocess.run(
+            ["curl", "-s", f"{real.url}/webhdfs/v1/user/me?op=LISTSTATUS"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        return '"length":33554432' in found or '"length":67108864' in found
+
+    until(begun, 40)
+    process.kill()
+    process.wait()
+    assert "f" not in desk.ok("listdir", "pai://lab/0/user/me").split()
+    # HDFS keeps the file for the client that is gone for a minute; that is waited for.
+    done = ended(desk.person.begin("copy", "f", "pai://lab/0/user/me/f"))
+    assert done.status == 0, done
+    desk.ok("copy", "pai://lab/0/user/me/f", "back")
+    assert (desk.here / "back").read_bytes() == content
+
+
+def ended(process: subprocess.Popen[str]) -> Done:
+    out, err = process.communicate(timeout=150)
+    return Done(process.returncode, out, err)
