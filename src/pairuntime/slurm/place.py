@@ -6,6 +6,7 @@ import sys
 
 PLACE = "place.json"
 PLACES = "places.json"
+_BASH = "/bin/bash"
 
 _BLANK = r"%pai\.[0-9.a-z]+%"
 # So many are replaced one by one sooner than `re` is loaded.
@@ -135,6 +136,9 @@ def settle(folder: "str", place: "dict[str, object]", known: "dict[str, str]") -
     if spec.get("keep"):
         # By the Python that runs us: the server cannot know where it is here.
         spec["keep"]["argv"][0] = sys.executable
+    if spec["argv"][:2] == ["/bin/sh", "-c"] and os.access(_BASH, os.X_OK):
+        # The best shell there is; the server could not know.
+        spec["argv"] = [_BASH, spec["argv"][-1]]
     # What Slurm tells its jobs is for the task too.
     environment = {name: value for name, value in os.environ.items() if name.startswith("SLURM")}
     environment.update((name, fill(value, known)) for name, value in spec["env"].items())

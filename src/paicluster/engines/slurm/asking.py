@@ -19,7 +19,7 @@ from paicluster.engines.slurm.states import FORMAT, SlurmJob, read_jobs
 log = logging.getLogger(__name__)
 
 _DEADLINE_S = 60.0
-_AT_ONCE = 6
+_AT_ONCE = 10
 _SCANCEL_AT_ONCE = 500
 # Of the server's environment only what Slurm's commands need: sbatch passes on all it has.
 _PASSED = ("HOME", "USER", "LOGNAME", "LANG", "SLURM_CONF", "TMPDIR")

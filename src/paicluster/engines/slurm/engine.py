@@ -209,8 +209,9 @@ class SlurmEngine:
                 self._submitter.add(found)
             elif not found.live:
                 self._gangs.forget(found)
-        for task in gang:
-            self._hint(task.uid)
+            if not found.live or refused is not None:
+                for task in gang:
+                    self._hint(task.uid)
 
     def _is_over(self, uid: str) -> bool:
         return looking.look(self._home, uid, None, 0).phase in (Phase.ENDED, Phase.LOST)
@@ -321,8 +322,9 @@ class SlurmEngine:
         if gang.job is not None and not self._startable(gang) and not any(map(self._runs, gang.members)):
             # It was told to stop meanwhile.
             asyncio.get_running_loop().create_task(self._slurm.cancel([gang.job]))
-        for uid in gang.members:
-            self._hint(uid)
+        if gang.job is None:
+            for uid in gang.members:
+                self._hint(uid)
 
     async def _read_notes(self) -> None:
         """The tasks' own word that something happened: a file each, in one folder."""
@@ -410,8 +412,6 @@ class SlurmEngine:
         remark = why_waiting(job)
         if remark is not None:
             self._say_of(gang, remark)
-        for uid in gang.live:
-            self._hint(uid)
 
     def _say_ended(self, gang: Gang) -> None:
         state = gang.seen.state if gang.seen is not None else ""

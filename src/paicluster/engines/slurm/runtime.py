@@ -12,6 +12,7 @@ from pathlib import Path
 from paicluster.engines.process import runtime
 
 _NAME = "compiled.pyz"
+_NEEDED = ("__main__", "pairuntime/__", "pairuntime/supervisor/", "pairuntime/slurm/")
 # A hash instead of a time, and nobody need check it: what is in an archive never changes.
 _UNCHECKED = (1).to_bytes(4, "little")
 
@@ -32,10 +33,12 @@ def install(runtimes: Path) -> Path:
 
 
 def _with_byte_code(data: bytes) -> bytes:
-    """The same archive with compiled files too. Another version of Python passes them by, and compiles."""
+    """What a supervisor needs, with compiled files too. Another version of Python compiles it by itself."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
         for name in old.namelist():
+            if not name.startswith(_NEEDED):
+                continue
             source = old.read(name)
             new.writestr(zipfile.ZipInfo(name), source)
             code = marshal.dumps(compile(source, name, "exec", dont_inherit=True, optimize=0))

@@ -15,7 +15,7 @@ from paicluster.engines.slurm.gangs import Gang
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 4
+_AT_ONCE = 8
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
 
