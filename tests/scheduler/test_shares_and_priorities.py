@@ -199,3 +199,38 @@ def test_the_cost_of_a_pass_does_not_grow_with_the_jobs_that_wait() -> None:
     random.seed(1)
     # Not a figure (make bench has those): ten times the jobs, far from ten times the work.
     assert passes(20_000) < 5 * passes(2_000)
+
+
+# -- engines that find the places themselves -----------------------------------------------------------
+
+
+def test_a_virtual_cluster_that_schedules_itself_gets_its_jobs_at_once_and_without_places() -> None:
+    waiting = Waiting()
+    big = Need((RoleNeed("a", 2, Amount(1000, 10**9, 100)), RoleNeed("b", 1, Amount(1, 1, 0))))
+    for number in range(3):
+        waiting.add(WaitingJob(number, "slurm", "ann", "test", big))
+    snapshot = Snapshot(rooms=[], shares={}, used={}, self_scheduling=frozenset({"slurm"}))
+    decisions = plan(snapshot, waiting)
+    assert [decision.job_id for decision in decisions] == [0, 1, 2]
+    for decision in decisions:
+        assert isinstance(decision, Start)
+        assert [(seat.role, seat.index, seat.node) for seat in decision.seats] == [
+            ("a", 0, ""),
+            ("a", 1, ""),
+            ("b", 0, ""),
+        ]
+
+
+def test_of_a_job_without_a_gang_only_so_many_tasks_as_it_allows_are_handed_over() -> None:
+    array = Need((RoleNeed("a", 9, Amount(1, 1, 0)),), gang=False, limit=4)
+
+    def handed_over(partial: dict[int, tuple[tuple[tuple[int, ...], ...], int]]) -> list[int]:
+        waiting = Waiting()
+        waiting.add(WaitingJob(1, "slurm", "ann", "test", array))
+        handed = frozenset({"slurm"})
+        decisions = plan(Snapshot([], {}, {}, partial=partial, self_scheduling=handed), waiting)
+        return [seat.index for one in decisions if isinstance(one, Start) for seat in one.seats]
+
+    assert handed_over({}) == [0, 1, 2, 3]
+    assert handed_over({1: (((4, 5, 6),), 1)}) == [4]
+    assert handed_over({1: (((5,),), 0)}) == []
