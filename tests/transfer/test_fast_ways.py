@@ -233,9 +233,9 @@ def test_a_file_handed_over_for_reading_cannot_be_written(team: TeamCluster, fol
 
 def test_a_ticket_is_good_once_and_the_window_knows_nobody_without(team: TeamCluster) -> None:
     said = team.ask("POST", f"{BASE}/local").json()
-    Conversation(said)
+    Conversation(lambda: said)
     with pytest.raises((PaiError, OSError)):
-        Conversation(said)
+        Conversation(lambda: said)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as talk:
         talk.settimeout(5)
         talk.connect("\0" + said["socket"])

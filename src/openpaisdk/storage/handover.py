@@ -15,11 +15,14 @@ import threading
 from openpaisdk.client.failures import error_of
 from openpaisdk.errors import ConnectionFailed, PaiError
 from openpaisdk.storage.backend import CHUNK, Handover, Outgoing, changed, key_of
+from openpaisdk.storage.lines import persistent
 
 assert sys.platform == "linux"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from openpaisdk.storage.backend import Chunks
     from openpaisdk.storage.fast import Fast
 
@@ -29,12 +32,12 @@ LIMIT = 60.0
 
 def meet(backend: Fast) -> Conversation | None:
     """Go to where the cluster waits; None when it cannot be reached there (another network namespace)."""
+
+    def invited() -> dict[str, object]:
+        return backend._answer_of(backend._ask("POST", LOCAL, {}, b""), "the way through the kernel")
+
     try:
-        said = backend._answer_of(backend._ask("POST", LOCAL, {}, b""), "the way through the kernel")
-    except PaiError:
-        return None
-    try:
-        return Conversation(said)
+        return Conversation(invited)
     except (OSError, PaiError):
         return None
 
@@ -42,18 +45,26 @@ def meet(backend: Fast) -> Conversation | None:
 class Conversation(Handover):
     """One conversation with the cluster, shared by all threads: each asks and waits for its answer."""
 
-    def __init__(self, said: dict[str, object]):
+    def __init__(self, invited: Callable[[], dict[str, object]]):
+        """``invited`` asks over HTTP where to go and for a ticket; again when a server was started anew."""
+        self._invited = invited
         self._lock = threading.Lock()
+        self._buffer = b""
+        self._sock = self._connected()
+
+    def _connected(self) -> socket.socket:
+        said = self._invited()
         self._buffer = b""
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._sock.settimeout(LIMIT)
             self._sock.connect("\0" + str(said["socket"]))
             self._check_peer(said)
-            self._ask({"ticket": said["ticket"]})
+            self._exchange({"ticket": said["ticket"]})
         except BaseException:
             self._sock.close()
             raise
+        return self._sock
 
     def _check_peer(self, said: dict[str, object]) -> None:
         """Names of such sockets are free for anybody to take once a server is gone: is it really ours?"""
@@ -80,28 +91,41 @@ class Conversation(Handover):
         self._ask({**said, "op": "finish", "id": upload})
 
     def _ask(self, question: dict[str, object]) -> tuple[int, dict[str, object]]:
-        fd = -1
-        try:
-            with self._lock:
-                self._sock.sendall(json.dumps(question).encode() + b"\n")
-                while b"\n" not in self._buffer:
-                    data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 1)
-                    if fds:
-                        fd = fds[0]
-                    if not data:
-                        raise ConnectionFailed("The cluster hung up while a file was handed over.")
-                    self._buffer += data
-                line, _, self._buffer = self._buffer.partition(b"\n")
-        except OSError as e:
-            raise ConnectionFailed(
-                f"The cluster on this machine does not answer: {e.strerror or e}."
-            ) from None
+        """Every question may be asked twice, so one that was lost with its server is asked of the next."""
+        with self._lock:
+            try:
+                line, fd = self._exchange(question)
+            except (OSError, ConnectionFailed):
+                line, fd = persistent(lambda: self._once_more(question))
         said = json.loads(line)
         if "code" in said:
             if fd >= 0:
                 os.close(fd)
             raise error_of(int(said.get("status") or 500), line, "The cluster on this machine")
         return fd, said
+
+    def _once_more(self, question: dict[str, object]) -> tuple[bytes, int]:
+        try:
+            self._sock.close()
+            self._connected()
+            return self._exchange(question)
+        except OSError as e:
+            raise ConnectionFailed(
+                f"The cluster on this machine does not answer: {e.strerror or e}."
+            ) from None
+
+    def _exchange(self, question: dict[str, object]) -> tuple[bytes, int]:
+        fd = -1
+        self._sock.sendall(json.dumps(question).encode() + b"\n")
+        while b"\n" not in self._buffer:
+            data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 1)
+            if fds:
+                fd = fds[0]
+            if not data:
+                raise ConnectionFailed("The cluster hung up while a file was handed over.")
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line, fd
 
     def close(self) -> None:
         self._sock.close()

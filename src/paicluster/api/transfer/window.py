@@ -105,6 +105,8 @@ class Window:
                 upload.arrived(int(said["offset"]), int(said["length"]), None)
                 _send(talk, {})
             elif what == "finish":
+                # Said again here: another server may have been there when it was handed over.
+                self._uploads.get(str(said["id"]), who).is_handed = True
                 self._uploads.finish(str(said["id"]), who, int(said["size"]), int(said["mtime"]), "")
                 _send(talk, {})
             else:

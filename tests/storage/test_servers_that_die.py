@@ -1,0 +1,48 @@
+"""`kill -9` of the server in the middle of a copy: it comes back, and the copy goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.at_a_terminal import Person, until
+
+pytestmark = pytest.mark.slow
+CONTENT = os.urandom(1 << 20) * 300
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Iterator[Person]:
+    found = Person(tmp_path / "person")
+    assert found.pai("start-cluster").status == 0
+    yield found
+    found.leave()
+
+
+def journals(person: Person) -> int:
+    """How many parts of unfinished uploads have arrived."""
+    partial = person.cluster_home / "storage/.pai/partial"
+    return sum(len(path.read_text().splitlines()) - 1 for path in partial.glob("*.parts"))
+
+
+@pytest.mark.parametrize("way", [["--http"], []], ids=["over HTTP", "handed over"])
+def test_a_copy_outlives_its_server(person: Person, way: list[str]) -> None:
+    (person.project / "f").write_bytes(CONTENT)
+    (person.project / "old").write_bytes(b"old")
+    there = "pai://local/0/user/${PAI_USER_NAME}/f"
+    assert person.pai("copy", "old", there).status == 0
+    process = person.begin("copy", *way, "f", there)
+    try:
+        until(lambda: journals(person) >= 2 or process.poll() is not None, 30)
+        os.kill(int(str(person.handshake()["pid"])), signal.SIGKILL)
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert person.pai("copy", there, "back").status == 0
+    assert (person.project / "back").read_bytes() == CONTENT
+    assert journals(person) == 0

@@ -1,0 +1,34 @@
+"""What the page for users shows is run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from desk import Desk
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/how-to-use-storage.md"
+BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?```(bash|python)\n(.*?)```", re.DOTALL)
+
+
+def test_every_block_of_the_page_does_what_it_says(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(desk.person.home))
+    pytest.importorskip("pandas")
+    desk.write("data/x", b"1")
+    desk.write("table.csv", b"a,b\n1,2\n")
+    desk.write("model.pt", b"1")
+    # The page is alice's.
+    mine = f"/{desk.user}"
+    desk.ok("makedir", f"pai://team/0{mine}")
+    desk.ok("copy", "table.csv", "model.pt", f"pai://team/0{mine}/")
+    ran = 0
+    for not_run, language, block in BLOCK.findall(PAGE.read_text()):
+        if not_run:
+            continue
+        block = block.replace("/alice", mine)
+        command = ["bash", "-euo", "pipefail", "-c", block] if language == "bash" else ["python", "-c", block]
+        done = desk.person.run(command)
+        assert done.status == 0, (block, done)
+        ran += 1
+    assert ran == 3
