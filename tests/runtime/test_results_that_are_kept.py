@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from served import Cluster, job, role
 
 from pairuntime.task import keep
@@ -80,9 +81,42 @@ def test_links_out_of_the_working_folder_are_not_followed(tmp_path: Path) -> Non
     (folder / "out").symlink_to(tmp_path / "secret")
     (folder / "in").symlink_to(work / "data")
     (work / "away").symlink_to(tmp_path)
-    found, complaints = keep.collect(str(folder), str(work), ["away/secret", "../secret"])
+    found, complaints = keep.collect(str(folder), str(work), ["away/secret", "../secret", "/etc/*"])
     assert list(found) == ["in"]
-    assert len(complaints) == 3
+    # What is said names the task's own links and patterns, and nothing that lies elsewhere.
+    assert complaints == [
+        "No file matches away/secret: nothing of it was kept.",
+        "No file matches ../secret: nothing of it was kept.",
+        "No file matches /etc/*: nothing of it was kept.",
+        "out leads out of the working folder, or nowhere, and was not kept.",
+    ]
+
+
+def test_a_folder_for_results_that_was_replaced_by_a_link_is_not_looked_into(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / ".pai").mkdir(parents=True)
+    (tmp_path / "secret").write_text("not yours")
+    (work / ".pai" / "output").symlink_to(tmp_path)
+    assert keep.collect(str(work / ".pai" / "output"), str(work), []) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("a.txt", "a.txt"),
+        ("*.txt", "a.txt"),
+        ("runs", "runs/a/b.txt"),
+        ("runs/*/b.txt", "runs/a/b.txt"),
+        ("**/*.txt", "a.txt"),
+        ("runs/**/*.txt", "runs/a.txt"),
+        ("runs/**/*.txt", "runs/a/b/c.txt"),
+        ("./runs/", "runs/a.txt"),
+        ("**", "any/thing"),
+    ],
+)
+def test_a_pattern_names_files_and_folders(pattern: str, name: str) -> None:
+    assert keep.matches(pattern, name)
+    assert not keep.matches("other*", name)
 
 
 def test_a_folder_that_is_not_there_has_no_results(tmp_path: Path) -> None:

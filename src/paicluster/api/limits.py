@@ -85,14 +85,10 @@ class Logins:
             if isinstance(account, str):
                 counted.append((self._accounts, account))
                 note(request, account)
-            for failures, key in counted:
-                if failures is not None and (wait := failures.full(key)):
-                    raise TooManyRequests(
-                        "Too many logins failed, please try again later.",
-                        retry_after_s=wait,
-                        limit=failures.most,
-                    )
+            _refuse_if_full(counted)
             async with self._checking:
+                # Those that were checked while this one waited its turn count as well.
+                _refuse_if_full(counted)
                 try:
                     return await login(Request(request.scope, replayed(request.receive, body)))
                 except PaiError as error:
@@ -103,6 +99,14 @@ class Logins:
                     raise
 
         return route
+
+
+def _refuse_if_full(counted: list[tuple[Window | None, str]]) -> None:
+    for failures, key in counted:
+        if failures is not None and (wait := failures.full(key)):
+            raise TooManyRequests(
+                "Too many logins failed, please try again later.", retry_after_s=wait, limit=failures.most
+            )
 
 
 def window(most: int | None, seconds: float) -> Window | None:

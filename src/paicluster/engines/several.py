@@ -169,9 +169,11 @@ class Engines:
         for name, group in self._grouped(uids).items():
             found = await self.get(name).observe(group) if name else dict.fromkeys(group, ABSENT)
             for uid, observation in found.items():
-                if observation.phase in (Phase.ENDED, Phase.LOST, Phase.ABSENT):
+                if observation.phase in (Phase.ENDED, Phase.LOST):
                     self._at.pop(uid, None)
-                else:
+                elif observation.phase is not Phase.ABSENT:
+                    # What is not there yet may be on its way there, behind an image that is being pulled:
+                    # whoever was told to launch it must also be the one that is told to stop it.
                     self._at[uid] = name
             seen.update(found)
         return seen

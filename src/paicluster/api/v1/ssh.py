@@ -40,7 +40,8 @@ async def ssh(request: Request) -> Response:
     if not reachable or not await _wants_ssh(ctx, row):
         raise no_ssh(row)
     link = ""
-    if identity.username == row.username:
+    # A job, or an application, acts for him and does not become him.
+    if identity.username == row.username and not identity.application and identity.job_id is None:
         ticket = ctx.tickets.issue(_what(row), _LIFETIME_S)
         link = f"{own_url(request)}/ssh-keys/{ticket}/{row.framework}?op=OPEN"
     return answer(

@@ -226,7 +226,8 @@ def _run_words(
         if client.limits_memory and task.memory_mb > 0:
             words += ["--memory", f"{task.memory_mb}m", "--memory-swap", f"{task.memory_mb}m"]
     if ways.host_network:
-        words.append("--network=host")
+        # On the host's network it must not be able to listen to what others say there.
+        words += ["--network=host", "--cap-drop=NET_RAW"]
     else:
         for port in sorted({port for numbers in task.ports.values() for port in numbers}):
             words += ["--publish", f"{port}:{port}"]
