@@ -131,6 +131,7 @@ def test_a_file_that_vanishes_while_it_is_sent_is_noticed(desk: Desk, wire: BadW
     assert desk.names() == []
 
 
+@pytest.mark.slow
 def test_a_file_that_changes_while_it_is_fetched_is_noticed(desk: Desk, wire: BadWire) -> None:
     desk.write("one", LARGE)
     desk.write("two", LARGE[:-5])
@@ -152,7 +153,11 @@ def test_a_connection_that_is_cut_now_and_then_does_no_harm(desk: Desk, wire: Ba
     assert desk.read("f") == LARGE
 
 
-def test_a_connection_that_stays_cut_is_said_and_the_next_run_continues(desk: Desk, wire: BadWire) -> None:
+@pytest.mark.slow
+def test_a_connection_that_stays_cut_is_said_and_the_next_run_continues(
+    desk: Desk, wire: BadWire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAI_TRANSFER_PATIENCE", "1")
     desk.write("f", LARGE)
     desk.write("old", b"old")
     desk.ok("copy", "old", f"{desk.there}/f")
@@ -173,6 +178,7 @@ def test_a_connection_that_stays_cut_is_said_and_the_next_run_continues(desk: De
         again.close()
 
 
+@pytest.mark.slow
 def test_a_proxy_that_cuts_answers_off_is_noticed(desk: Desk, wire: BadWire) -> None:
     desk.write("f", LARGE)
     desk.write("d/small", b"x" * 300_000)
@@ -187,6 +193,7 @@ def test_a_proxy_that_cuts_answers_off_is_noticed(desk: Desk, wire: BadWire) -> 
     assert not (desk.here / "back/small").exists()
 
 
+@pytest.mark.slow
 def test_an_interrupted_download_continues(desk: Desk, wire: BadWire) -> None:
     desk.write("f", LARGE)
     desk.ok("copy", "f", f"{desk.there}/f")
@@ -211,6 +218,7 @@ def journal(folder: Path) -> list[str]:
     return []
 
 
+@pytest.mark.slow
 def test_an_upload_of_a_killed_client_continues_and_an_abandoned_one_leaves_nothing(
     desk: Desk, wire: BadWire
 ) -> None:
