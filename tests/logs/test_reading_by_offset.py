@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -129,3 +130,19 @@ def test_reading_while_the_oldest_is_dropped_never_goes_back_and_ends_at_the_end
         offset = chunk.end
     writer.join()
     assert reader.read(total, 10).data == b""
+
+
+def test_what_is_no_file_is_none_of_the_log(tmp_path: Path) -> None:
+    """The folder may be another account's: links lead to what it must not read, pipes lead nowhere."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"not for you")
+    folder = tmp_path / "log"
+    folder.mkdir()
+    (folder / "stdout.0").write_bytes(b"said")
+    (folder / "stdout.4").symlink_to(secret)
+    os.mkfifo(folder / "stdout.5")
+    (folder / "stdout.6").mkdir()
+    reader = LogReader(folder, "stdout")
+    assert reader.read(0, 100).data == b"said"
+    assert reader.read(4, 100).data == b""
+    assert (reader.size(), reader.last(100)) == (4, b"said")

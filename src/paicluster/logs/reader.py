@@ -5,6 +5,7 @@ Segments and their names are described in docs/contributing/architecture.md.
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,15 +34,18 @@ class LogReader:
 
     def _segments(self) -> list[tuple[int, Path]]:
         prefix = self._stream + "."
+        found = []
         try:
-            names = os.listdir(self._folder)
+            with os.scandir(self._folder) as entries:
+                for entry in entries:
+                    start = entry.name[len(prefix) :]
+                    ours = entry.name.startswith(prefix) and start.isdigit()
+                    # A link or a pipe is none of ours: the folder may be another account's, which must not
+                    # read what this server can, nor keep it waiting.
+                    if ours and entry.is_file(follow_symlinks=False):
+                        found.append((int(start), self._folder / entry.name))
         except FileNotFoundError:
             return []
-        found = []
-        for name in names:
-            start = name[len(prefix) :]
-            if name.startswith(prefix) and start.isdigit():
-                found.append((int(start), self._folder / name))
         return sorted(found)
 
     def size(self) -> int:
@@ -58,11 +62,15 @@ class LogReader:
         while True:
             for start, path in self._segments():
                 try:
-                    with path.open("rb") as f:
+                    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as f:
                         f.seek(max(0, offset - start))
                         data = f.read(limit)
                 except FileNotFoundError:
                     break  # dropped while we looked: look again
+                except OSError as error:
+                    if error.errno != errno.ELOOP:
+                        raise
+                    break  # a link since we looked
                 if data:
                     return Chunk(max(offset, start), data)
             else:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # a task alone does without them, and starts sooner
     import subprocess
 
 GANG = "gang.json"
+# In the gang's folder, what the tasks' account writes; the rest of it is the server's.
+RUN = "run"
 OWNER = "owner"
 COMMON_BLANK = "env.blank"
 COMMON = "env.sh"
@@ -34,7 +36,7 @@ def _own(folder: "str") -> "bool":
     job = os.environ.get("SLURM_JOB_ID", "")
     again = os.environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0")
     try:
-        fd = os.open(os.path.join(folder, OWNER), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        fd = os.open(os.path.join(folder, RUN, OWNER), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return False
     with os.fdopen(fd, "w") as f:
@@ -150,9 +152,9 @@ def _gather(
         heard.append(connection)
     places = place.deal([offer for offer in offers if offer is not None], tasks)
     known = place.values(tasks, places)
-    place.write(os.path.join(folder, place.PLACES), json.dumps(places))
+    place.write(os.path.join(folder, RUN, place.PLACES), json.dumps(places))
     with open(os.path.join(folder, COMMON_BLANK)) as f:
-        place.write(os.path.join(folder, COMMON), place.fill(f.read(), known))
+        place.write(os.path.join(folder, RUN, COMMON), place.fill(f.read(), known))
     for connection in heard:
         try:
             connection.sendall(b"go\n")
@@ -190,7 +192,7 @@ def run_task(folder: "str") -> "int":
         connection.sendall((json.dumps(dict(offer, number=number, word=word)) + "\n").encode())
         if _line(connection) != "go\n":
             return 4
-    with open(os.path.join(folder, place.PLACES)) as f:
+    with open(os.path.join(folder, RUN, place.PLACES)) as f:
         places = json.loads(f.read())
     own = str(tasks[number]["folder"])
     place.settle(own, places[number], place.values(tasks, places))

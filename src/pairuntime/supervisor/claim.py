@@ -94,8 +94,9 @@ def bury(folder: "str", attempt: "str", lost: "str" = "") -> "bool":
 
     ``lost``: what took it away, when it was not we who gave it up.
     """
-    aside = os.path.join(folder, "claim.tomb.%d" % os.getpid())
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    aside = os.path.join(folder, "claim.tomb.%s" % os.urandom(8).hex())
+    # The folder may be another account's: whatever stands there under this name is not to be written through.
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         owner = {"attempt": attempt, "tombstone": True, "claimed_ms": int(time.time() * 1000), "lost": lost}
         os.write(fd, json.dumps(owner).encode())

@@ -108,7 +108,7 @@ class Slurm:
 
     async def jobs(self) -> dict[str, list[SlurmJob]] | None:
         """All of our jobs that Slurm still knows, by gang; None when it does not answer."""
-        mine = [] if os.geteuid() == 0 else ["--me"]
+        mine = [] if os.geteuid() == 0 else [f"--user={os.geteuid()}"]
         answer = await self.ask(
             ["squeue", "--local", "--noheader", "--states=all", *mine, f"--format={FORMAT}"]
         )

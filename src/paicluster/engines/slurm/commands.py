@@ -76,10 +76,10 @@ def sbatch(
         words += [
             f"--job-name={_job_name(first)}",
             f"--comment={_COMMENT}{first.uid}",
-            f"--output={folder / 'slurm.out'}",
+            f"--output={folder / 'run' / 'slurm.out'}",
             "--no-requeue",
             "--open-mode=append",
-            f"--chdir={folder}",
+            f"--chdir={folder / 'run'}",
             "--export=ALL",
         ]
         if account is not None:

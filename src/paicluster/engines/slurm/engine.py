@@ -32,8 +32,8 @@ from paicluster.engines.slurm import commands, folder, looking, runtime
 from paicluster.engines.slurm.asking import Slurm
 from paicluster.engines.slurm.gangs import Gang, Gangs
 from paicluster.engines.slurm.options import SlurmOptions
-from paicluster.engines.slurm.states import why_waiting
 from paicluster.engines.slurm.submitting import Submitter
+from paicluster.engines.slurm.watching import FORCE_AFTER_S, Watcher
 from paicluster.logs.reader import LogReader
 from pairuntime.supervisor import claim, record, supervise
 
@@ -46,9 +46,6 @@ _SOONEST_S = 0.02
 _LATEST_S = 1.0
 _PATIENCE = 0.02
 _NODES_EVERY_S = 60.0
-# A task that was told to stop, and its supervisor with it, is given so much longer than its grace.
-_FORCE_AFTER_S = 30.0
-_LONGEST_PAUSE_S = 30.0
 _INLINE = 4
 
 
@@ -62,7 +59,9 @@ class SlurmEngine:
         self._accounts = accounts
         self._slurm = Slurm()
         self._gangs = Gangs(self._home)
-        self._submitter = Submitter(self._slurm, self._say_of, self._submitted)
+        self._watcher = Watcher(options, self._slurm, self._gangs, self._say_of, lambda uid: self._hint(uid))
+        self._submitter = Submitter(self._slurm, self._startable, self._say_of, self._submitted)
+        self._watcher.on_answer = self._submitter.slurm_answers_again
         self._files = ThreadPoolExecutor(1, thread_name_prefix="slurm-files")
         self._hint: Hint = lambda uid: None
         self._say: Say = unheard
@@ -88,7 +87,7 @@ class SlurmEngine:
         self._home.notes.chmod(0o1733 if root else 0o700)
         self._runtime = await self._in_files(lambda: runtime.install(self._home.root / "runtime"))
         await self._learn_nodes(deadline_s=10)
-        for work in (self._read_notes, self._watch_slurm, self._refresh_nodes):
+        for work in (self._read_notes, self._watcher.run, self._refresh_nodes):
             self._running.append(asyncio.create_task(self._forever(work)))
 
     async def close(self) -> None:
@@ -143,7 +142,7 @@ class SlurmEngine:
             if observation.phase in (Phase.ENDED, Phase.LOST):
                 gang = self._gangs.of(uid)
                 if observation.phase is Phase.LOST and gang is not None:
-                    self._say_ended(gang)
+                    self._watcher.say_ended(gang)
                 self._gangs.task_over(uid)
         return {uid: observation for uid, (observation, _) in seen.items()}
 
@@ -245,7 +244,7 @@ class SlurmEngine:
         concerned = {gang.uid: gang for uid in uids if (gang := self._find(uid)) is not None}
         to_ask: dict[tuple[str, ...], list[str]] = {}
         for gang in concerned.values():
-            gang.kill_at = time.monotonic() + grace_s + _FORCE_AFTER_S
+            gang.kill_at = time.monotonic() + grace_s + FORCE_AFTER_S
             how = self._how_to_stop(gang)
             if how is not None and gang.job is not None:
                 to_ask.setdefault(how, []).append(gang.job)
@@ -271,10 +270,7 @@ class SlurmEngine:
         path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
         if (path / record.NAME).exists():
             return
-        attempts.request_stop(path, uid, grace_s)
-        if os.geteuid() == 0:
-            # Read by the supervisor, which may be another account's.
-            (path / supervise.STOP).chmod(0o644)
+        folder.request_stop(path, uid, grace_s)
 
     def _how_to_stop(self, gang: Gang) -> tuple[str, ...] | None:
         """By which words Slurm is told; None: not at all."""
@@ -309,6 +305,7 @@ class SlurmEngine:
     def _wake(self) -> None:
         self._last_change = time.monotonic()
         self._busy.set()
+        self._watcher.wake()
 
     def _say_of(self, gang: Gang, remark: Remark) -> None:
         """Once for the gang, and only what is new."""
@@ -344,94 +341,6 @@ class SlurmEngine:
                 self._last_change = time.monotonic()
                 (self._home.notes / name).unlink(missing_ok=True)
                 self._hint(name.partition(".")[0])
-
-    async def _watch_slurm(self) -> None:
-        """One question for all jobs. The more Slurm has to do, the less often."""
-        answered = time.monotonic()
-        silent = False
-        while True:
-            if not self._gangs:
-                await self._busy.wait()
-            asked = time.monotonic()
-            found = await self._slurm.jobs()
-            took = time.monotonic() - asked
-            if found is None:
-                silent = True
-                if time.monotonic() - answered > 2 * self._options.interval_s:
-                    self._say_silent()
-            else:
-                answered = time.monotonic()
-                if silent:
-                    silent = False
-                    self._submitter.slurm_answers_again()
-                await self._compare(found, asked)
-            await self._end_by_force()
-            calm = not silent and all(gang.seen is not None and not gang.seen.waiting for gang in self._gangs)
-            pause = self._options.calm_interval_s if calm else self._options.interval_s
-            await asyncio.sleep(pause if silent else max(pause, min(10 * took, _LONGEST_PAUSE_S)))
-
-    def _say_silent(self) -> None:
-        text = "Slurm's controller does not answer. The job waits for it; nothing is lost."
-        for gang in self._gangs:
-            if gang.job is None or (gang.seen is None or gang.seen.waiting):
-                self._say_of(gang, Remark("SlurmNotAnswering", text, "Warning"))
-
-    async def _compare(self, found: dict[str, Any], asked: float) -> None:
-        missing: list[Gang] = []
-        for gang in self._gangs:
-            if gang.job is None:
-                continue
-            jobs = found.get(gang.uid, ())
-            own = next((job for job in jobs if job.id == gang.job), None)
-            others = [job.id for job in jobs if job.id != gang.job and not job.over]
-            if others:
-                await self._slurm.cancel(others)
-            if own is None:
-                if gang.submitted and gang.submitted < asked and gang.over_since is None:
-                    missing.append(gang)
-                continue
-            self._note(gang, own)
-        if missing:
-            past = await self._slurm.past([gang.job for gang in missing if gang.job is not None])
-            for gang in missing:
-                job = past.get(gang.job or "")
-                if job is not None:
-                    self._note(gang, job)
-                elif gang.over_since is None:
-                    # Slurm forgets jobs some time after their end. Without accounting nobody knows more.
-                    gang.over_since = time.monotonic()
-        for gang in self._gangs:
-            if gang.over_since is not None and gang.gone(self._options.file_lag_s):
-                self._say_ended(gang)
-                for uid in gang.live:
-                    self._hint(uid)
-
-    def _note(self, gang: Gang, job: Any) -> None:
-        if not gang.saw(job):
-            return
-        remark = why_waiting(job)
-        if remark is not None:
-            self._say_of(gang, remark)
-
-    def _say_ended(self, gang: Gang) -> None:
-        state = gang.seen.state if gang.seen is not None else ""
-        if state == "COMPLETED" and not folder.last_words(gang.folder):
-            return
-        text = (
-            f"Slurm ended job {gang.job} as {state}."
-            if state
-            else f"Slurm does not know job {gang.job} any more."
-        )
-        words = folder.last_words(gang.folder)
-        self._say_of(gang, Remark("SlurmJobEnded", f"{text} {words}".strip(), "Warning"))
-
-    async def _end_by_force(self) -> None:
-        now = time.monotonic()
-        late = [gang for gang in self._gangs if gang.kill_at is not None and gang.kill_at < now and gang.job]
-        for gang in late:
-            gang.kill_at = now + _FORCE_AFTER_S
-        if late:
-            await self._slurm.cancel([gang.job for gang in late if gang.job])
 
     # -- nodes ---------------------------------------------------------------------------------
 

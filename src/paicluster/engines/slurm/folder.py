@@ -25,8 +25,8 @@ JOB = "job"
 SUBMITTING = "submitting"
 REFUSED = "refused"
 COMMAND = "sbatch.json"
-OWNER = inside.OWNER
-OUTPUT = "slurm.out"
+OWNER = f"{inside.RUN}/{inside.OWNER}"
+OUTPUT = f"{inside.RUN}/slurm.out"
 _WORK = "work"
 _SCRIPT = "task.sh"
 _HEADER = 'set -o errexit -o nounset\nif [ -n "${BASH_VERSION:-}" ]; then set -o pipefail; fi\n'
@@ -78,6 +78,7 @@ def prepare(
     try:
         made.append(folder)
         _make(folder)
+        (folder / inside.RUN).mkdir(mode=0o700, exist_ok=True)
         for task in gang:
             path = home.task(task.uid)
             if not (path / claim.NAME).exists():
@@ -88,8 +89,9 @@ def prepare(
         if len(gang) > 1:
             _write(folder / inside.COMMON_BLANK, _exports(gang))
         if account is not None:
-            for path in made:
+            for path in made[1:]:
                 _give(path, account)
+            _open_gang(folder, account)
         _write(folder / inside.GANG, json.dumps(_description(home, gang)), account)
     except OSError as error:
         for path in made:
@@ -147,7 +149,7 @@ def _prepare_task(
     if len(gang) == 1:
         environment = {**task.shared_environment, **environment}
     else:
-        common = home.gang(gang[0].uid) / inside.COMMON
+        common = home.gang(gang[0].uid) / inside.RUN / inside.COMMON
         usual = {**usual, "common": str(common)}
         text = f". {shlex.quote(str(common))}\n"
         for name in task.shared_environment:
@@ -211,6 +213,14 @@ def _make(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
+def _open_gang(folder: Path, account: Account) -> None:
+    """The account may read what is for it, and write in one folder; the marks stay the server's own."""
+    for name in ("batch.sh", inside.COMMON_BLANK, inside.RUN):
+        if (folder / name).exists():
+            os.chown(folder / name, account.uid, account.gid)
+    folder.chmod(0o711)
+
+
 def _give(folder: Path, account: Account) -> None:
     for path in (folder, *folder.rglob("*")):
         os.chown(path, account.uid, account.gid, follow_symlinks=False)
@@ -232,9 +242,27 @@ def write_mark(folder: Path, name: str, text: str) -> None:
 
 def read_mark(folder: Path, name: str) -> str | None:
     try:
-        return (folder / name).read_text().strip()
+        return _read(folder / name).decode(errors="replace").strip()
     except OSError:
         return None
+
+
+def _read(path: Path) -> bytes:
+    """Not through a link: the folder may be an account's that must not read what this server can."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as f:
+        return f.read()
+
+
+def request_stop(path: Path, uid: str, grace_s: float) -> None:
+    """Leave the request to stop; an attempt that has not started never will."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    aside = path / f"stop.{os.urandom(8).hex()}"
+    # Readable for the supervisor, which may be another account's.
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    with os.fdopen(fd, "w") as f:
+        f.write(json.dumps({"grace_s": grace_s}))
+    aside.rename(path / supervise.STOP)
+    claim.bury(str(path), uid)
 
 
 def members(folder: Path) -> tuple[str, ...]:
@@ -282,7 +310,7 @@ def _placed(path: Path) -> dict[str, Any] | None:
 def last_words(folder: Path, size: int = 600) -> str:
     """The end of what the batch script and Slurm itself wrote."""
     try:
-        data = (folder / OUTPUT).read_bytes()[-size:]
+        data = _read(folder / OUTPUT)[-size:]
     except OSError:
         return ""
     return " ".join(data.decode(errors="replace").split())

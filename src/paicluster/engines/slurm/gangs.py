@@ -9,6 +9,13 @@ from pathlib import Path
 
 from paicluster.engines.slurm import folder
 from paicluster.engines.slurm.states import SlurmJob
+from pairuntime.supervisor import record
+
+_KEPT_S = 600.0
+
+
+def _told(path: Path) -> bool:
+    return (path / record.NAME).exists()
 
 
 @dataclass(slots=True)
@@ -72,7 +79,8 @@ class Gangs:
         if uid not in members:
             return None
         job = folder.read_mark(path, folder.JOB) or None
-        gang = Gang(leader, path, members, job, time.monotonic() if job else 0.0, live=set(members))
+        live = {member for member in members if not _told(self._home.task(member))} | {uid}
+        gang = Gang(leader, path, members, job, time.monotonic() if job else 0.0, live=live)
         self._add(gang)
         return gang, True
 
@@ -91,6 +99,12 @@ class Gangs:
         if gang is not None:
             gang.live.discard(uid)
             if not gang.live:
+                self.forget(gang)
+
+    def forget_old(self) -> None:
+        """Gangs that Slurm has long been done with; whoever asks for one finds it by its folder."""
+        for gang in self:
+            if gang.gone(_KEPT_S):
                 self.forget(gang)
 
     def forget(self, gang: Gang) -> None:

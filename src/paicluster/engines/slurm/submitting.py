@@ -21,8 +21,15 @@ _LONGEST_PAUSE_S = 30.0
 
 
 class Submitter:
-    def __init__(self, slurm: Slurm, say: Callable[[Gang, Remark], None], done: Callable[[Gang], None]):
+    def __init__(
+        self,
+        slurm: Slurm,
+        wanted: Callable[[Gang], bool],
+        say: Callable[[Gang, Remark], None],
+        done: Callable[[Gang], None],
+    ):
         self._slurm = slurm
+        self._wanted = wanted
         self._say = say
         self._done = done
         self._room = asyncio.Semaphore(_AT_ONCE)
@@ -72,8 +79,8 @@ class Submitter:
             return True  # removed meanwhile
         if folder.read_mark(gang.folder, folder.SUBMITTING) is not None and not await self._ask_first(gang):
             return gang.job is not None
-        if gang.job is not None:
-            return True
+        if gang.job is not None or not self._wanted(gang):
+            return True  # it is there, or was told to stop before it came so far
         folder.write_mark(gang.folder, folder.SUBMITTING, str(time.time()))
         words = json.loads((gang.folder / folder.COMMAND).read_text())
         answer = await self._slurm.ask(words)

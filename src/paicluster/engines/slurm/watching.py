@@ -1,0 +1,131 @@
+"""Asks Slurm about all of our jobs at once: why one waits, and what took one away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from paicluster.engines.interface import Hint, Remark
+from paicluster.engines.slurm import folder
+from paicluster.engines.slurm.asking import Slurm
+from paicluster.engines.slurm.gangs import Gang, Gangs
+from paicluster.engines.slurm.options import SlurmOptions
+from paicluster.engines.slurm.states import SlurmJob, why_waiting
+
+# A task that was told to stop, and its supervisor with it, is given so much longer than its grace.
+FORCE_AFTER_S = 30.0
+_LONGEST_PAUSE_S = 30.0
+
+
+class Watcher:
+    def __init__(
+        self,
+        options: SlurmOptions,
+        slurm: Slurm,
+        gangs: Gangs,
+        say: Callable[[Gang, Remark], None],
+        hint: Hint,
+    ):
+        self._options = options
+        self._slurm = slurm
+        self._gangs = gangs
+        self._say = say
+        self._hint = hint
+        self._busy = asyncio.Event()
+        # Called when Slurm answers again after it did not.
+        self.on_answer: Callable[[], None] = lambda: None
+
+    def wake(self) -> None:
+        """There is something to watch."""
+        self._busy.set()
+
+    async def run(self) -> None:
+        """One question for all jobs. The more Slurm has to do, the less often."""
+        answered = time.monotonic()
+        silent = False
+        while True:
+            if not self._gangs:
+                self._busy.clear()
+                await self._busy.wait()
+            asked = time.monotonic()
+            found = await self._slurm.jobs()
+            took = time.monotonic() - asked
+            if found is None:
+                silent = True
+                if time.monotonic() - answered > 2 * self._options.interval_s:
+                    self._say_silent()
+            else:
+                answered = time.monotonic()
+                if silent:
+                    silent = False
+                    self.on_answer()
+                await self._compare(found, asked)
+            await self._end_by_force()
+            self._gangs.forget_old()
+            calm = not silent and all(gang.seen is not None and not gang.seen.waiting for gang in self._gangs)
+            pause = self._options.calm_interval_s if calm else self._options.interval_s
+            await asyncio.sleep(pause if silent else max(pause, min(10 * took, _LONGEST_PAUSE_S)))
+
+    def _say_silent(self) -> None:
+        text = "Slurm's controller does not answer. The job waits for it; nothing is lost."
+        for gang in self._gangs:
+            if gang.job is None or (gang.seen is None or gang.seen.waiting):
+                self._say(gang, Remark("SlurmNotAnswering", text, "Warning"))
+
+    async def _compare(self, found: Mapping[str, Sequence[SlurmJob]], asked: float) -> None:
+        missing: list[Gang] = []
+        for gang in self._gangs:
+            if gang.job is None:
+                continue
+            jobs = found.get(gang.uid, ())
+            own = next((job for job in jobs if job.id == gang.job), None)
+            others = [job.id for job in jobs if job.id != gang.job and not job.over]
+            if others:
+                await self._slurm.cancel(others)
+            if own is None:
+                if gang.submitted and gang.submitted < asked and gang.over_since is None:
+                    missing.append(gang)
+                continue
+            self._note(gang, own)
+        if missing:
+            past = await self._slurm.past([gang.job for gang in missing if gang.job is not None])
+            for gang in missing:
+                job = past.get(gang.job or "")
+                if job is not None:
+                    self._note(gang, job)
+                elif gang.over_since is None:
+                    # Slurm forgets jobs some time after their end. Without accounting nobody knows more.
+                    gang.over_since = time.monotonic()
+        for gang in self._gangs:
+            if gang.over_since is not None and gang.gone(self._options.file_lag_s):
+                self.say_ended(gang)
+                for uid in gang.live:
+                    self._hint(uid)
+
+    def _note(self, gang: Gang, job: SlurmJob) -> None:
+        if not gang.saw(job):
+            return
+        remark = why_waiting(job)
+        if remark is not None:
+            self._say(gang, remark)
+
+    def say_ended(self, gang: Gang) -> None:
+        state = gang.seen.state if gang.seen is not None else ""
+        if state == "COMPLETED" and not folder.last_words(gang.folder):
+            return
+        text = (
+            f"Slurm ended job {gang.job} as {state}."
+            if state
+            else f"Slurm does not know job {gang.job} any more."
+        )
+        words = folder.last_words(gang.folder)
+        self._say(gang, Remark("SlurmJobEnded", f"{text} {words}".strip(), "Warning"))
+
+    async def _end_by_force(self) -> None:
+        now = time.monotonic()
+        late = [gang for gang in self._gangs if gang.kill_at is not None and gang.kill_at < now and gang.job]
+        for gang in late:
+            gang.kill_at = now + FORCE_AFTER_S
+        if late:
+            await self._slurm.cancel([gang.job for gang in late if gang.job])
