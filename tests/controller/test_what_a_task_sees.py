@@ -12,7 +12,7 @@ PLANTED = "PLANTED_IN_THE_SERVERS_ENVIRONMENT"
 # What an account has, what a launcher expects, and what a shell adds by itself.
 KNOWN = {
     "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PATH", "PWD", "OLDPWD",
-    "SHLVL", "_", "PYTHONUNBUFFERED", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "NODE_RANK",
+    "SHLVL", "_", "PYTHONPATH", "PYTHONUNBUFFERED", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "NODE_RANK",
     "LOCAL_RANK", "TF_CONFIG", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "APP_ID", "FRAMEWORK_NAME",
     "HADOOP_USER_NAME",
 }  # fmt: skip
@@ -58,7 +58,9 @@ def test_the_submitting_shells_environment_holds_on_a_cluster_of_this_machine(
 ) -> None:
     kept = {"PATH": "/my/own/bin:/usr/bin:/bin", "VIRTUAL_ENV": "/my/own"}
     seen = environment_of(cluster, name, tmp_path, extras={"openpaisdk": {"environment": kept}})
-    assert {key: seen[key] for key in kept} == kept
+    # At the end of the path come the runtime's own commands.
+    assert seen["PATH"].startswith(f"{kept['PATH']}:") and seen["PATH"].endswith("/bin")
+    assert {key: seen[key] for key in kept if key != "PATH"} == {k: v for k, v in kept.items() if k != "PATH"}
 
 
 def test_ports_are_given_once_and_are_free(cluster: Cluster, name: str, tmp_path: Path) -> None:

@@ -199,3 +199,12 @@ def test_another_content_for_the_same_target_drops_what_was_begun(tmp_path: Path
     Mounted().begin(target, (1, 1, 0o644), "one").close()
     Mounted().begin(target, (1, 2, 0o644), "two").abandon()
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["..", "../../.ssh/authorized_keys", "/etc/passwd", "a/b", "", "x\0y"])
+def test_a_storage_does_not_choose_where_on_this_machine_things_go(name: str) -> None:
+    for folder in (Folder("", {name: (1, 1, 0)}, []), Folder("", {}, [name]), Folder(f"a/{name}/b", {}, [])):
+        if folder.path == "a/a/b/b":
+            continue
+        with pytest.raises(PaiError, match="not a name"):
+            compare(Plan("/h", "/t"), [folder], iter(()), hdfs_names=False, trusted=False)

@@ -179,7 +179,8 @@ def new_token_row(username: str, kind: Kind, *, name: str = "", session_s: int =
     """A fresh row, for those who write it in a transaction of their own."""
     created_ms = int(time.time() * 1000)
     expires_ms = created_ms + session_s * 1000 if kind == "session" else None
-    return TokenRow(secrets.token_urlsafe(18), username, kind, name, created_ms, expires_ms)
+    # No sign in it that a command line could take for an option.
+    return TokenRow(secrets.token_hex(16), username, kind, name, created_ms, expires_ms)
 
 
 _JOB_TOKEN = re.compile(r"job-(\d+)-(\d+)")

@@ -188,6 +188,9 @@ def holding(path: "str") -> "list[int]":
     return found
 
 
+_JOIN_TRIES = 20
+
+
 class Cgroup:
     """One cgroup directory for one task; ``path`` empty means that there is none.
 
@@ -222,15 +225,22 @@ class Cgroup:
 
     def join(self) -> "None":
         """Put this process into the group, unless it was born there."""
-        if self.path and not self._joined:
+        if not self.path or self._joined:
+            return
+        for left in range(_JOIN_TRIES, -1, -1):
             try:
                 fd = os.open(self.path + "/cgroup.procs", os.O_WRONLY)
-            except FileNotFoundError:
-                # A server that started meanwhile found it empty, and swept it away.
+                try:
+                    os.write(fd, b"0")
+                finally:
+                    os.close(fd)
+                return
+            except OSError as e:
+                # A server that started meanwhile found it empty and swept it away, before we had opened
+                # it or between that and our first word to it.
+                if e.errno not in (errno.ENOENT, errno.ENODEV) or not left:
+                    raise
                 self.make()
-                fd = os.open(self.path + "/cgroup.procs", os.O_WRONLY)
-            os.write(fd, b"0")
-            os.close(fd)
 
     def members(self) -> "list[int]":
         if not self.path:
