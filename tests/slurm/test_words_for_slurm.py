@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from openpaisdk.errors import ConfigError
 from paicluster.engines.interface import Blanks, LaunchFailed, Loss, Mount, Phase, TaskLaunch
-from paicluster.engines.slurm import commands, describing, folder, images, looking
+from paicluster.engines.slurm import commands, describing, folder, images, looking, runtime
 from paicluster.engines.slurm.asking import Answer, read_nodes
 from paicluster.engines.slurm.gangs import Gang
 from paicluster.engines.slurm.options import Share, SlurmOptions, options_of
@@ -366,3 +366,28 @@ def test_what_slurm_ended_in_good_order_has_both_its_own_end_and_the_reason(tmp_
 def test_a_record_wins_over_whatever_slurm_says(tmp_path: Path) -> None:
     seen = attempt(tmp_path, "NODE_FAIL", claimed=True, ended={"exit_code": 0})
     assert (seen.phase, seen.exit_code, seen.loss) == (Phase.ENDED, 0, None)
+
+
+def test_a_second_allocation_of_the_same_gang_leaves_at_once(tmp_path: Path) -> None:
+    """Slurm's controller may forget that it started a job, and start it again."""
+    home = folder.Home(tmp_path)
+    home.notes.mkdir(parents=True)
+    installed = runtime.install(tmp_path / "runtime")
+    ran = tmp_path / "ran"
+    one = launch("uid", blanks=Blanks("%pai.0.ip%", {}, "%pai.0.gpus%"))
+    one = dataclasses.replace(
+        one, script=f"echo $SLURM_JOB_ID >> {ran}", environment={"PATH": "/usr/bin:/bin"}
+    )
+    folder.prepare(home, [one], OPTIONS, installed, {"events": str(home.notes)}, [], None)
+    codes = []
+    for number in ("1", "1", "2"):
+        environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": number, "SLURMD_NODENAME": "localhost"}
+        done = subprocess.run(
+            ["sh", str(home.gang("uid") / "batch.sh")], env=environment, check=False, timeout=30
+        )
+        codes.append(done.returncode)
+    assert codes == [0, 3, 3]
+    assert ran.read_text() == "1\n"
+    assert sorted(path.name for path in home.notes.iterdir()) == ["uid.ended", "uid.started"]
+    seen = looking.look(home, "uid", None, 0)
+    assert seen.exit_code == 0 and seen.place is not None and seen.place.node == "localhost"
