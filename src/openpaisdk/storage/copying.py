@@ -115,6 +115,7 @@ class Copy:
             hdfs_names=self.target.names_are_hdfs,
             deleting=deleting,
             everything=everything,
+            trusted=self.source.is_local,
         )
 
     def _check_name(self, path: str) -> None:

@@ -247,6 +247,11 @@ class Engine:
             self.progress.files += files
             self.progress.bytes += size
 
+    def _forget(self, large: _Large) -> None:
+        with self._lock:
+            if large in self._open:
+                self._open.remove(large)
+
     def _report(self, problems: list[tuple[str, PaiError]]) -> None:
         for name, error in problems:
             self._fail(name, error)
@@ -321,33 +326,54 @@ class _Large:
         except BaseException:
             self.close()
             raise
-        self._left = len(self.ranges)
+        self._left = max(1, len(self.ranges))
+        self._moving = 0
+        self._error: PaiError | None = None
         self._lock = threading.Lock()
-        self._is_over = False
+        self._counts: dict[int, int] = {}
         engine._done(0, outgoing.size - sum(length for _, length in self.ranges))
 
     def move(self, ranges: list[Range]) -> None:
-        if self._is_over:
-            return
+        """Move some of its parts. Only whoever is the last to be at it ends it, well or not."""
+        with self._lock:
+            if self._error is not None:
+                return
+            self._moving += 1
+        error: PaiError | None = None
         try:
             for offset, length in ranges:
                 self._move(offset, length)
-            with self._lock:
-                self._left -= len(ranges)
-                is_last = self._left == 0 and not self._is_over
-                self._is_over = self._is_over or is_last
-            if is_last:
-                self.outgoing.check()
-                self.incoming.finish(self.outgoing.size)
-                self.close()
-                self.engine._done(1, 0)
         except PaiError as e:
+            error = e
+        except BaseException:
             with self._lock:
-                self._is_over = True
-            if e.code == CHANGED:
+                self._moving -= 1
+            raise
+        with self._lock:
+            self._moving -= 1
+            self._left -= max(1, len(ranges))
+            self._error = self._error or error
+            is_last = not self._moving and (self._left == 0 or self._error is not None)
+        if is_last:
+            self._end()
+
+    def _end(self) -> None:
+        try:
+            if self._error is None:
+                try:
+                    self.outgoing.check()
+                    self.incoming.finish(self.outgoing.size)
+                except PaiError as e:
+                    self._error = e
+            if self._error is not None and self._error.code == CHANGED:
                 self.incoming.abandon()
+        finally:
             self.close()
-            self.engine._fail(self.path, e)
+            self.engine._forget(self)
+        if self._error is not None:
+            self.engine._fail(self.path, self._error)
+        else:
+            self.engine._done(1, 0)
 
     def _move(self, offset: int, length: int) -> None:
         source, target = self.outgoing.fileno(), self.incoming.fileno()
@@ -358,18 +384,13 @@ class _Large:
         self.incoming.put(offset, length, lambda: self._counted(offset, length))
 
     def _counted(self, offset: int, length: int) -> Iterator[bytes | memoryview]:
-        counted = 0
-        try:
-            for chunk in self.outgoing.chunks(offset, length):
-                yield chunk
-                counted += len(chunk)
-                self.engine._done(0, len(chunk))
-        except GeneratorExit:
-            self.engine._done(0, -counted)
-            raise
-        except PaiError:
-            self.engine._done(0, -counted)
-            raise
+        # A part that has to be sent again counts from its beginning.
+        self.engine._done(0, -self._counts.pop(offset, 0))
+        self._counts[offset] = 0
+        for chunk in self.outgoing.chunks(offset, length):
+            yield chunk
+            self._counts[offset] += len(chunk)
+            self.engine._done(0, len(chunk))
 
     def _copied(self, source: int, target: int, offset: int, length: int) -> bool:
         """By the kernel, from file to file; False where it cannot between these two."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.storage.address import problem_of_name
 from openpaisdk.storage.backend import FULL, MARK
@@ -107,12 +109,18 @@ def compare(
     hdfs_names: bool,
     deleting: bool = False,
     everything: bool = False,
+    trusted: bool = True,
 ) -> Plan:
-    """Go through both trees side by side, in their common order; neither needs to fit into memory."""
+    """Go through both trees side by side, in their common order; neither needs to fit into memory.
+
+    Names that did not come from this machine (``trusted``) could lead anywhere, and are looked at first.
+    """
     there = _Cursor(theirs)
     add = plan.new.add
     for folder in _in_order(ours):
         path = folder.path
+        if not trusted:
+            _refuse_ways_out(folder)
         match = there.at(path)
         kept = match.files if match else {}
         if match is None and path:
@@ -141,6 +149,14 @@ def compare(
             else:
                 plan.blocked += clashes
     return plan
+
+
+def _refuse_ways_out(folder: Folder) -> None:
+    """A storage gives names, not paths: none of them may lead out of the target."""
+    steps = folder.path.split("/") if folder.path else []
+    for name in (*steps, *folder.folders, *folder.files):
+        if name in ("", ".", "..") or "/" in name or "\0" in name or (os.sep != "/" and os.sep in name):
+            raise PaiError(f"The storage lists {name!r}, which is not a name; nothing was copied.")
 
 
 def _in_order(folders: Iterable[Folder]) -> Iterator[Folder]:
