@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 
 from paicluster.files import records
-from paicluster.files.paths import names_of
+from paicluster.files.paths import DEEPEST, names_of
 from paicluster.files.people import Need, Person
 from paicluster.files.placing import (
     make_folders,
+    refuse_unless_may_remove,
     refuse_unless_may_take,
     refuse_unless_removable,
 )
@@ -16,7 +17,8 @@ from paicluster.files.records import READ_ONLY, TEAM, good_name
 from paicluster.files.refusals import bad_path, disk_errors, exists, no_file, not_allowed, not_empty
 from paicluster.files.renaming import rename_new
 from paicluster.files.staging import StagingArea
-from paicluster.files.tree import Node, Spot, Tree, entries
+from paicluster.files.tree import Node, Spot, Tree, entries, names_in
+from paicluster.files.walking import walk
 
 _ALL = Need.READ | Need.WRITE | Need.EXECUTE
 
@@ -77,6 +79,21 @@ def _refuse_unless_may_move(tree: Tree, old: Spot, new: Spot, who: Person) -> No
     refuse_unless_removable(who, old.holder(), old.there())
     # Some names in the root are anybody's to make, with a record we choose. What is moved brings its own.
     new.holder().refuse_unless(who, Need.WRITE)
+    _refuse_if_too_deep(tree, old, new)
+
+
+def _refuse_if_too_deep(tree: Tree, old: Spot, new: Spot) -> None:
+    """What is in a folder must be within reach of a path afterwards, too."""
+    deeper = len(new.names) - len(old.names)
+    if deeper <= 0 or not old.there().folder:
+        return
+
+    def look(folder: Node) -> list[str]:
+        if len(folder.names) + deeper >= DEEPEST and names_in(folder):
+            raise bad_path(new.path, f"what is in {old.path} would lie more than {DEEPEST} levels deep")
+        return names_in(folder, folders_only=True)
+
+    walk(tree, old.there(), look)
 
 
 def delete(tree: Tree, area: StagingArea, path: str, who: Person, *, recursive: bool) -> bool:
@@ -110,17 +127,17 @@ def _remove_empty(spot: Spot, holder: Node) -> None:
 
 def _refuse_unless_may_empty(tree: Tree, node: Node, who: Person) -> None:
     """Whoever deletes a folder must be allowed to empty every folder below it."""
-    found = list(entries(node))
-    if found:
-        node.refuse_unless(who, _ALL)
-    for entry in found:
-        child = tree.child(node, entry.name) if entry.folder else None
-        if child is not None:
-            try:
-                refuse_unless_removable(who, node, child)
-                _refuse_unless_may_empty(tree, child, who)
-            finally:
-                os.close(child.fd)
+
+    def look(folder: Node) -> list[str]:
+        found = list(entries(folder))
+        if found:
+            folder.refuse_unless(who, _ALL)
+        below = [entry for entry in found if entry.folder]
+        for entry in below:
+            refuse_unless_may_remove(who, folder, entry.name, entry.record)
+        return [entry.name for entry in below]
+
+    walk(tree, node, look)
 
 
 def set_mode(tree: Tree, path: str, who: Person, mode: int) -> None:

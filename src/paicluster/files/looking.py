@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from paicluster.files.people import Need, Person
 from paicluster.files.refusals import disk_errors
 from paicluster.files.tree import Entry, Node, Tree, entries, names_in, open_file
+from paicluster.files.walking import walk
 
 _LOOK_IN = Need.READ | Need.EXECUTE
 
@@ -81,19 +82,20 @@ def summary(tree: Tree, path: str, who: Person) -> Summary:
 
 
 def _sum(tree: Tree, node: Node, who: Person) -> Summary:
-    node.refuse_unless(who, _LOOK_IN)
-    folders, files, size = 1, 0, 0
-    for entry in entries(node, with_records=False):
-        if not entry.folder:
-            files += 1
-            size += entry.size
-            continue
-        child = tree.child(node, entry.name)
-        if child is None:
-            continue
-        try:
-            below = _sum(tree, child, who)
-        finally:
-            os.close(child.fd)
-        folders, files, size = folders + below.folders, files + below.files, size + below.size
+    folders, files, size = 0, 0, 0
+
+    def look(folder: Node) -> list[str]:
+        nonlocal folders, files, size
+        folder.refuse_unless(who, _LOOK_IN)
+        folders += 1
+        below = []
+        for entry in entries(folder, with_records=False):
+            if entry.folder:
+                below.append(entry.name)
+            else:
+                files += 1
+                size += entry.size
+        return below
+
+    walk(tree, node, look)
     return Summary(folders, files, size)

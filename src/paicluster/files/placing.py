@@ -43,9 +43,14 @@ def _is_his_own(tree: Tree, name: str, who: Person) -> bool:
 
 
 def refuse_unless_removable(who: Person, folder: Node, node: Node) -> None:
-    if not may_remove(who, folder.record, node.record):
+    refuse_unless_may_remove(who, folder, node.names[-1], node.record)
+
+
+def refuse_unless_may_remove(who: Person, folder: Node, name: str, record: Record) -> None:
+    if not may_remove(who, folder.record, record):
+        path = text_of((*folder.names, name))
         raise not_allowed(
-            f"Permission denied by sticky bit: user={who.name}, path={node.path}, owner={node.record.owner}"
+            f"Permission denied by sticky bit: user={who.name}, path={path}, owner={record.owner}"
         )
 
 

@@ -6,16 +6,19 @@ old one or the new one. What was abandoned goes away at the next start, or when 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Sequence
 
 from paicluster.files.paths import OWN
 from paicluster.files.refusals import bad_path, disk_errors, full
+from paicluster.files.removing import remove
 from paicluster.files.tree import Tree
+
+log = logging.getLogger("paicluster.files")
 
 # Uploads of this moment; nothing in it outlives the server.
 STAGED = "staged"
@@ -177,9 +180,12 @@ class StagingArea:
             try:
                 if older_than_s and os.stat(name, dir_fd=fd, follow_symlinks=False).st_mtime > oldest:
                     continue
-                self._remove(fd, name)
+                remove(fd, name)
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                # What stays costs room and nothing else: neither a start nor an upload fails for it.
+                log.warning("%s/%s/%s could not be removed: %s.", OWN, folder, name, error.strerror)
 
     def discard(self, source_fd: int, source: str) -> None:
         """Delete a folder with all that is in it: out of sight in one step, then bit by bit."""
@@ -191,16 +197,9 @@ class StagingArea:
             if isinstance(error, FileNotFoundError):
                 raise
             # Another disk is mounted there: what cannot be moved is removed where it is.
-            self._remove(source_fd, source)
+            remove(source_fd, source)
             return
-        self._remove(gone, name)
-
-    @staticmethod
-    def _remove(fd: int, name: str) -> None:
-        try:
-            os.unlink(name, dir_fd=fd)
-        except IsADirectoryError:
-            shutil.rmtree(name, dir_fd=fd)
+        remove(gone, name)
 
     @staticmethod
     def _open(parent: int, name: str) -> int:

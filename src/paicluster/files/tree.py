@@ -20,7 +20,7 @@ from paicluster.files.people import Need, Person, allowed, described
 from paicluster.files.records import READ_ONLY, Record
 from paicluster.files.refusals import is_a_folder, no_file, not_a_folder, not_allowed
 
-_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -174,7 +174,7 @@ class Tree:
     def child(self, folder: Node, name: str) -> Node | None:
         """What a folder has by a name; None also for links, devices and whatever else is no file."""
         try:
-            fd = os.open(name, _LOOK, dir_fd=folder.fd)
+            fd = os.open(name, LOOK, dir_fd=folder.fd)
         except FileNotFoundError:
             return None
         try:
@@ -213,7 +213,7 @@ def open_file(node: Node, flags: int) -> int:
     return os.open(node.on_disk, flags | os.O_CLOEXEC)
 
 
-def names_in(node: Node) -> list[str]:
+def names_in(node: Node, *, folders_only: bool = False) -> list[str]:
     """What a folder holds, in no order. What cannot be named in UTF-8, and what is no file, is left out."""
     fd = open_folder(node)
     try:
@@ -222,7 +222,10 @@ def names_in(node: Node) -> list[str]:
             return [
                 item.name
                 for item in found
-                if (item.is_file(follow_symlinks=False) or item.is_dir(follow_symlinks=False))
+                if (
+                    item.is_dir(follow_symlinks=False)
+                    or (not folders_only and item.is_file(follow_symlinks=False))
+                )
                 and _can_be_named(item.name)
                 and (item.name != OWN or node.names)
             ]
