@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_storing_files import refused
+from test_storing_files import put, read, refused
 
 from paicluster.files import Person, Storage
 from paicluster.files.records import SUPERGROUP, SUPERUSER
@@ -39,3 +39,17 @@ def test_an_empty_folder_of_the_root_is_not_replaced_by_whoever_is_called_like_i
     with refused("ForbiddenFileError"):
         storage.move("/user/data/trap", "/data", data, overwrite=True)
     assert storage.status("/data", admin).record.owner == "admin"
+
+
+def test_a_sticky_folder_is_not_deleted_with_the_files_of_others(
+    storage: Storage, alice: Person, bob: Person
+) -> None:
+    carol = Person("carol", frozenset({"vision"}))
+    storage.make_dirs("/shared/vision/drop", carol)
+    storage.set_mode("/shared/vision/drop", carol, 0o1777)
+    put(storage, "/shared/vision/drop/bobs", b"x", bob)
+    for path in ("/shared/vision/drop/bobs", "/shared/vision/drop"):
+        with refused("ForbiddenFileError"):
+            storage.delete(path, alice, recursive=True)
+    assert read(storage, "/shared/vision/drop/bobs", bob) == b"x"
+    assert storage.delete("/shared/vision/drop", carol, recursive=True)

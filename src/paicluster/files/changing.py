@@ -13,7 +13,7 @@ from paicluster.files.placing import (
     refuse_unless_may_take,
     refuse_unless_removable,
 )
-from paicluster.files.records import READ_ONLY, TEAM, good_name
+from paicluster.files.records import READ_ONLY, STICKY, TEAM, good_name
 from paicluster.files.refusals import bad_path, disk_errors, exists, no_file, not_allowed, not_empty
 from paicluster.files.renaming import rename_new
 from paicluster.files.staging import StagingArea
@@ -129,13 +129,13 @@ def _refuse_unless_may_empty(tree: Tree, node: Node, who: Person) -> None:
     """Whoever deletes a folder must be allowed to empty every folder below it."""
 
     def look(folder: Node) -> list[str]:
-        found = list(entries(folder))
+        sticky = bool(folder.record.mode & STICKY)
+        found = list(entries(folder, with_records=sticky))
         if found:
             folder.refuse_unless(who, _ALL)
-        below = [entry for entry in found if entry.folder]
-        for entry in below:
+        for entry in found if sticky else ():
             refuse_unless_may_remove(who, folder, entry.name, entry.record)
-        return [entry.name for entry in below]
+        return [entry.name for entry in found if entry.folder]
 
     walk(tree, node, look)
 
