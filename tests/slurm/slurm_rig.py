@@ -44,6 +44,9 @@ class SlurmRig:
     def folder(self, uid: str) -> Path:
         return self.home / "tasks" / uid[:2] / uid
 
+    def gang(self, uid: str) -> Path:
+        return self.home / "gangs" / uid[:2] / uid
+
     def launch_elsewhere(self, gang: Sequence[TaskLaunch]) -> int:
         told = {"home": str(self.home), "gang": [dataclasses.asdict(task) for task in gang]}
         server = subprocess.Popen(

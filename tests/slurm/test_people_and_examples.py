@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import Driven, task
+from driving import Driven, appears, task
 from real_slurm import RealSlurm
 from served import Cluster
 from slurm_rig import SlurmRig, options
@@ -22,7 +22,7 @@ from slurm_rig import SlurmRig, options
 from outside import debian
 from paicluster.engines.container import finding
 from paicluster.engines.container.client import Client
-from paicluster.engines.interface import LaunchFailed, Remark
+from paicluster.engines.interface import LaunchFailed, Phase, Remark
 from paicluster.engines.process.accounts import Accounts
 from paicluster.engines.slurm.engine import SlurmEngine
 
@@ -156,6 +156,33 @@ async def test_what_the_nodes_lack_is_told(slurm: RealSlurm, tmp_path: Path) -> 
     assert seen.phase.value == "lost"
     assert any("/no/such/python3" in remark.message for remark in said), said
     await engine.close()
+    rig.close()
+
+
+async def test_a_submission_whose_answer_was_lost_is_not_repeated(slurm: RealSlurm, tmp_path: Path) -> None:
+    """The server died before it could write sbatch's answer down; one job waits, the other runs."""
+    rig = SlurmRig(slurm, tmp_path / "shared")
+    held = task(rig, "echo ran", options={"slurm": ("--hold",)})
+    running = task(rig, "echo up; sleep 60")
+    async with Driven(rig) as driven:
+        await driven.launch(held)
+        await driven.launch(running)
+        await driven.said(running.uid, b"up")
+        await appears((rig.gang(held.uid) / "job").exists, "Slurm's answer")
+    jobs = slurm.jobs()
+    for one in (held, running):
+        (rig.gang(one.uid) / "job").unlink()
+    async with Driven(rig) as driven:
+        assert isinstance(driven.engine, SlurmEngine)
+        await driven.until(running.uid, Phase.RUNNING)
+        await driven.until(held.uid, Phase.QUEUED)
+        await appears((rig.gang(held.uid) / "job").exists, "what Slurm knows of it")
+        assert driven.engine.calls.get("sbatch", 0) == 0
+        assert slurm.jobs() == jobs
+        await driven.engine.stop([held.uid, running.uid], 0)
+        assert (await driven.ended(running.uid)).stopped
+        assert (await driven.ended(held.uid)).started_ms is None
+        await appears(lambda: not slurm.jobs(), "the end of both in Slurm")
     rig.close()
 
 

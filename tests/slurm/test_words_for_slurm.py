@@ -212,6 +212,14 @@ def test_a_silent_controller_a_full_cluster_and_a_wrong_job_are_told_apart(
     assert "error:" not in answer.words
 
 
+@pytest.mark.parametrize(
+    "answer", [Answer(-9, "", ""), Answer(1, "", ""), Answer(124, "", "late"), Answer(127, "", "no")]
+)
+def test_a_command_that_told_nothing_may_have_been_heard(answer: Answer) -> None:
+    """It is asked about before it is sent again, and never taken for a refusal."""
+    assert answer.down and not answer.not_now
+
+
 def test_nodes_that_are_down_do_not_count_but_keep_their_address() -> None:
     nodes, addresses = read_nodes(
         [

@@ -55,7 +55,8 @@ def run(folder: "str") -> "int":
     offers = [_offer(gang, tasks[0])]
     places = place.deal(offers, tasks)
     place.settle(str(tasks[0]["folder"]), places[0], place.values(tasks, places))
-    return _supervise(str(tasks[0]["folder"]))
+    # Everything is told and on disk: to take the interpreter apart would only take time.
+    os._exit(_supervise(str(tasks[0]["folder"])))
 
 
 def _supervise(folder: "str") -> "int":

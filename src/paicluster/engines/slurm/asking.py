@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 
 _DEADLINE_S = 60.0
 _AT_ONCE = 10
+_TOO_LATE = 124
+_NOT_RUN = 127
+_UNANSWERED = (_TOO_LATE, _NOT_RUN)
 _SCANCEL_AT_ONCE = 500
 # Of the server's environment only what Slurm's commands need: sbatch passes on all it has.
 _PASSED = ("HOME", "USER", "LOGNAME", "LANG", "SLURM_CONF", "TMPDIR")
@@ -49,7 +52,10 @@ class Answer:
 
     @property
     def down(self) -> bool:
-        return self.status != 0 and bool(_DOWN.search(self.err))
+        if self.status in (0, *_UNANSWERED):
+            return self.status != 0
+        # One that was killed, or died without a word, may have been answered or not.
+        return self.status < 0 or not self.err.strip() or bool(_DOWN.search(self.err))
 
     @property
     def not_now(self) -> bool:
@@ -71,6 +77,7 @@ class Slurm:
 
     def __init__(self) -> None:
         self.calls: dict[str, int] = {}
+        self._running: set[subprocess.Popen[bytes]] = set()
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="slurm-commands")
         self._environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
         # Of our own PATH the nodes need only where Slurm's commands are: there may be anything in it here.
@@ -86,25 +93,32 @@ class Slurm:
     def _run(self, words: list[str], deadline_s: float) -> Answer:
         """In a thread: the event loop's own way copies this whole process, and everybody waits for it."""
         try:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 words,
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 env=self._environment,
                 start_new_session=True,
-                timeout=deadline_s,
-                check=False,
             )
         except OSError as error:
-            return Answer(127, "", f"{words[0]} cannot be run: {error.strerror}, socket timed out")
+            return Answer(_NOT_RUN, "", f"{words[0]} cannot be run: {error.strerror}")
+        self._running.add(process)
+        try:
+            out, err = process.communicate(timeout=deadline_s)
         except subprocess.TimeoutExpired:
-            return Answer(124, "", f"{words[0]}: socket timed out after {deadline_s:.0f} s")
-        return Answer(
-            done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-        )
+            process.kill()
+            process.communicate()
+            return Answer(_TOO_LATE, "", f"{words[0]} did not end within {deadline_s:.0f} s")
+        finally:
+            self._running.discard(process)
+        return Answer(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
 
     def close(self) -> None:
+        """Wait for nobody: what was being asked is asked again by the next server."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        for process in list(self._running):
+            process.kill()
 
     async def jobs(self) -> dict[str, list[SlurmJob]] | None:
         """All of our jobs that Slurm still knows, by gang; None when it does not answer."""

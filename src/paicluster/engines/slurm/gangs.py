@@ -78,7 +78,8 @@ class Gangs:
         members = folder.members(path)
         if uid not in members:
             return None
-        job = folder.read_mark(path, folder.JOB) or None
+        # The allocation says itself that it has begun, should nobody have heard the answer to the submission.
+        job = folder.read_mark(path, folder.JOB) or folder.read_mark(path, folder.OWNER) or None
         live = {member for member in members if not _told(self._home.task(member))} | {uid}
         gang = Gang(leader, path, members, job, time.monotonic() if job else 0.0, live=live)
         self._add(gang)
