@@ -9,25 +9,34 @@ from starlette.requests import ClientDisconnect, Request
 from openpaisdk.errors import InvalidParameters
 from openpaisdk.parcels import hashing
 from paicluster.api.files import Files
-from paicluster.api.transfer.uploads import Upload
+from paicluster.api.transfer.upload import About
+from paicluster.api.transfer.uploads import Uploads
+from paicluster.files import Person
 
 _BLOCK = 1 << 20
 
 
-async def receive_part(request: Request, files: Files, upload: Upload, offset: int) -> None:
+async def receive_part(
+    request: Request, files: Files, uploads: Uploads, who: Person, upload_id: str, offset: int
+) -> None:
+    """The upload is held only while a block of it is written: a slow client keeps no file open."""
     announced = request.headers.get("content-length", "")
     if not announced.isdecimal() or int(announced) < hashing.SIZE:
         raise InvalidParameters("A part is sent with its length, and its hash comes after its bytes.")
     length = int(announced) - hashing.SIZE
-    if length > upload.about.part_bytes:
-        raise InvalidParameters(f"A part has {upload.about.part_bytes} bytes at most.")
+    about = await files.run(_expected, uploads, who, upload_id, offset, length)
     loop = asyncio.get_running_loop()
-    made = hashing.maker(upload.about.hash)()
+    made = hashing.maker(about.hash)()
 
     def take(at: int, pieces: list[bytes]) -> None:
         for piece in pieces:
             made.update(piece)
-        upload.write(at, pieces)
+        with uploads.held(upload_id, who) as upload:
+            upload.write(at, pieces)
+
+    def arrived() -> None:
+        with uploads.held(upload_id, who) as upload:
+            upload.arrived(offset, length, proof)
 
     pieces: list[bytes] = []
     size, at, left = 0, offset, length
@@ -63,9 +72,14 @@ async def receive_part(request: Request, files: Files, upload: Upload, offset: i
             await asyncio.wait([writing])
     if left or proof != made.digest():
         raise InvalidParameters(
-            f"A part of {upload.about.path} was cut or damaged on its way.",
+            f"A part of {about.path} was cut or damaged on its way.",
             code="CutPartError",
             hint="Send it again.",
         )
-    # One line in a file that is open: not worth a thread.
-    upload.arrived(offset, length, proof)
+    await files.run(arrived)
+
+
+def _expected(uploads: Uploads, who: Person, upload_id: str, offset: int, length: int) -> About:
+    with uploads.held(upload_id, who) as upload:
+        upload.about.check_part(offset, length)
+        return upload.about

@@ -20,7 +20,8 @@ from paicluster.api.context import context, identify
 from paicluster.api.files import Files, person_of
 from paicluster.api.transfer import packing, trees
 from paicluster.api.transfer.receiving import receive_part
-from paicluster.api.transfer.uploads import BOOT_ID, About, Upload, Uploads
+from paicluster.api.transfer.upload import BOOT_ID, About
+from paicluster.api.transfer.uploads import Uploads
 from paicluster.api.transfer.window import Window
 from paicluster.files import Person, Storage
 
@@ -216,21 +217,18 @@ async def store(request: Request) -> Response:
 async def begin(request: Request) -> Response:
     files, kept, who = await _asked(request)
     about = _decoded(await body_of(request, 1 << 16), About)
-    upload = await files.run(kept.uploads.begin, about, who)
-    return answer(described(upload))
 
+    def described() -> dict[str, object]:
+        with kept.uploads.begun(about, who) as upload:
+            return upload.described()
 
-def described(upload: Upload) -> dict[str, object]:
-    """What a client is told when it begins: what has arrived already. The kernel's copies have no hash."""
-    have = {str(at): "" if said.startswith("boot-") else said for at, (_, said) in upload.have.items()}
-    return {"id": upload.id, "have": have}
+    return answer(await files.run(described))
 
 
 async def put_part(request: Request) -> Response:
     files, kept, who = await _asked(request)
-    upload = await files.run(kept.uploads.get, request.path_params["upload"], who)
     offset = whole_number(request.query_params.get("offset"), "offset", 0, largest=1 << 60)
-    await receive_part(request, files, upload, offset)
+    await receive_part(request, files, kept.uploads, who, request.path_params["upload"], offset)
     return answer({})
 
 

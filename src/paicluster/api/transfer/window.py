@@ -19,7 +19,8 @@ from typing import Any
 import msgspec
 
 from openpaisdk.errors import InvalidParameters, PaiError, Unauthorized
-from paicluster.api.transfer.uploads import About, Uploads
+from paicluster.api.transfer.upload import About
+from paicluster.api.transfer.uploads import Uploads
 from paicluster.files import Person, Storage
 
 log = logging.getLogger("paicluster.transfer")
@@ -101,12 +102,10 @@ class Window:
             elif what == "begin":
                 self._begin(talk, line, who)
             elif what == "mark":
-                upload = self._uploads.get(str(said["id"]), who)
-                upload.arrived(int(said["offset"]), int(said["length"]), None)
+                with self._uploads.held(str(said["id"]), who) as upload:
+                    upload.arrived(int(said["offset"]), int(said["length"]), None)
                 _send(talk, {})
             elif what == "finish":
-                # Said again here: another server may have been there when it was handed over.
-                self._uploads.get(str(said["id"]), who).is_handed = True
                 self._uploads.finish(str(said["id"]), who, int(said["size"]), int(said["mtime"]), "")
                 _send(talk, {})
             else:
@@ -124,10 +123,13 @@ class Window:
             os.close(opened.fd)
 
     def _begin(self, talk: socket.socket, line: bytes, who: Person) -> None:
-        upload = self._uploads.begin(msgspec.json.decode(line, type=About), who)
-        upload.is_handed = True
-        have = {str(at): "" if said.startswith("boot-") else said for at, (_, said) in upload.have.items()}
-        _send(talk, {"id": upload.id, "have": have}, upload.staged.fd)
+        with self._uploads.begun(msgspec.json.decode(line, type=About), who) as upload:
+            said = upload.described()
+            fd = upload.handed_over()
+        try:
+            _send(talk, said, fd)
+        finally:
+            os.close(fd)
 
 
 def _send(talk: socket.socket, said: dict[str, object], fd: int = -1) -> None:
