@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from test_storing_files import put, read, refused
 
 from paicluster.files import Person, Storage
+from paicluster.files.placing import make_folders
 from paicluster.files.records import SUPERGROUP, SUPERUSER
 
 _PUBLIC = (SUPERUSER, SUPERGROUP, 0o1777)
@@ -39,6 +42,36 @@ def test_an_empty_folder_of_the_root_is_not_replaced_by_whoever_is_called_like_i
     with refused("ForbiddenFileError"):
         storage.move("/user/data/trap", "/data", data, overwrite=True)
     assert storage.status("/data", admin).record.owner == "admin"
+
+
+def test_a_folder_that_somebody_else_made_meanwhile_is_his(
+    storage: Storage, alice: Person, carol: Person
+) -> None:
+    storage.make_dirs("/tmp", carol)
+    with storage.tree.find("/tmp/new/below", alice) as spot:
+        storage.make_dirs("/tmp/new", carol)
+        with refused("ForbiddenFileError"):
+            make_folders(storage.tree, spot, spot.missing, alice, 0o755)
+    assert storage.list("/tmp/new", carol).entries == []
+
+
+def test_a_file_does_not_come_into_a_folder_that_somebody_else_made_meanwhile(
+    storage: Storage, alice: Person, carol: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.make_dirs("/tmp", carol)
+    staged = storage.stage("/tmp/new/file", alice, overwrite=False)
+    staged.write(b"x")
+    mkdir = os.mkdir
+
+    def carol_is_faster(name: str, mode: int, *, dir_fd: int) -> None:
+        monkeypatch.undo()
+        storage.make_dirs("/tmp/new", carol)
+        mkdir(name, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", carol_is_faster)
+    with refused("ForbiddenFileError"):
+        staged.commit()
+    assert storage.list("/tmp/new", carol).entries == []
 
 
 def test_a_sticky_folder_is_not_deleted_with_the_files_of_others(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 from paicluster.files.paths import Names, text_of
 from paicluster.files.people import Need, Person, may_remove
@@ -18,6 +19,8 @@ _PUBLIC = ("tmp", "Output", "openpai-sdk")
 _PUBLIC_RECORD = Record(SUPERUSER, SUPERGROUP, 0o1777)
 # A user who is called like one of these has a home, and no folder of his name in the root.
 _RESERVED = frozenset((HOMES, TEAMS, *_PUBLIC))
+# Whoever finds that somebody else was faster must find the new folder with its record. A few serve all.
+_MAKING = [threading.Lock() for _ in range(64)]
 
 
 def refuse_unless_may_add(tree: Tree, folder: Node, name: str, who: Person) -> None:
@@ -89,21 +92,27 @@ def make_folders(tree: Tree, spot: Spot, names: Names, who: Person, mode: int) -
 
 
 def _make(tree: Tree, folder: Node, name: str, who: Person, mode: int) -> Node:
-    new = True
-    try:
-        os.mkdir(name, 0o700, dir_fd=folder.fd)
-    except FileExistsError:
-        # Somebody else was faster.
-        new = False
-    node = tree.child(folder, name)
     path = text_of((*folder.names, name))
-    if node is None:
-        raise exists(path)
-    if not node.folder:
-        os.close(node.fd)
-        raise not_a_folder(path)
-    if new:
-        tree.set_record(node, _record_of_new(folder, name, who, mode))
+    with _MAKING[folder.status.st_ino % len(_MAKING)]:
+        new = True
+        try:
+            os.mkdir(name, 0o700, dir_fd=folder.fd)
+        except FileExistsError:
+            new = False
+        node = tree.child(folder, name)
+        if node is None:
+            raise exists(path)
+        try:
+            if not node.folder:
+                raise not_a_folder(path)
+            if new:
+                tree.set_record(node, _record_of_new(folder, name, who, mode))
+            else:
+                # Somebody else was faster, and may not want us in it.
+                node.refuse_unless(who, Need.WRITE | Need.EXECUTE)
+        except BaseException:
+            os.close(node.fd)
+            raise
     return node
 
 
