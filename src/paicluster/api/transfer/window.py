@@ -28,6 +28,8 @@ log = logging.getLogger("paicluster.transfer")
 _TICKET_S = 30.0
 # After this long somebody has to ask for a new ticket: by then his token may have been taken back.
 _TALK_S = 600.0
+# Nobody stands in others' way for longer without a ticket.
+_ADMISSION_S = 5.0
 _LONGEST_LINE = 1 << 16
 _MOST_TALKS = 64
 
@@ -62,7 +64,11 @@ class Window:
 
     def _serve(self, listener: socket.socket) -> None:
         while True:
-            talk, _ = listener.accept()
+            try:
+                talk, _ = listener.accept()
+            except OSError:  # no descriptor is free: there will be again
+                time.sleep(0.1)
+                continue
             if not self._talks.acquire(blocking=False):
                 talk.close()
                 continue
@@ -70,10 +76,10 @@ class Window:
 
     def _talk(self, talk: socket.socket) -> None:
         try:
-            talk.settimeout(_TALK_S)
             with contextlib.closing(talk), talk.makefile("rb") as lines:
-                who = self._admitted(json.loads(lines.readline(_LONGEST_LINE) or b"{}"))
+                who = self._admitted(json.loads(_ticket(talk)))
                 ends = time.monotonic() + _TALK_S
+                talk.settimeout(_TALK_S)
                 _send(talk, {})
                 while line := lines.readline(_LONGEST_LINE):
                     if time.monotonic() > ends:
@@ -130,6 +136,19 @@ class Window:
             _send(talk, said, fd)
         finally:
             os.close(fd)
+
+
+def _ticket(talk: socket.socket) -> bytes:
+    """The first line: all of it comes soon, however slowly its bytes come, and nothing comes after it yet."""
+    ends = time.monotonic() + _ADMISSION_S
+    line = b""
+    while not line.endswith(b"\n"):
+        talk.settimeout(max(0.001, ends - time.monotonic()))
+        data = talk.recv(_LONGEST_LINE - len(line))
+        if not data or time.monotonic() > ends:
+            raise Unauthorized("No ticket was shown.")
+        line += data
+    return line
 
 
 def _send(talk: socket.socket, said: dict[str, object], fd: int = -1) -> None:
