@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound
 from openpaisdk.parcels import hashing
+from openpaisdk.parcels.records import FILE, Record, end, head
 from openpaisdk.storage.handover import Conversation
+from paicluster.api.transfer import packing
 from paicluster.api.transfer import upload as one_upload
 from paicluster.api.transfer import window as at_window
 from paicluster.api.transfer.upload import About
@@ -291,3 +295,43 @@ def test_an_upload_is_finished_with_the_rights_of_now(storage: Storage) -> None:
         storage.status("/of-all", admin)
     uploads.finish(ident, admin, 4, 0, "")
     assert content(storage, "/of-all", admin) == b"data"
+
+
+@pytest.mark.parametrize("drips", [False, True], ids=["silent", "slow"])
+def test_whoever_shows_no_ticket_is_soon_sent_away(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, drips: bool
+) -> None:
+    monkeypatch.setattr(at_window, "_ADMISSION_S", 0.3)
+    window = Window(storage, Uploads(storage))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+        stranger.connect("\0" + str(window.ticket_for(ALICE)["socket"]))
+        stranger.settimeout(0.1 if drips else 10)
+        ends = time.monotonic() + 10
+        while time.monotonic() < ends:
+            try:
+                if drips:
+                    stranger.sendall(b" ")
+                assert stranger.recv(10) == b""
+                return
+            except TimeoutError:
+                continue
+            except (BrokenPipeError, ConnectionResetError):
+                return
+    pytest.fail("the stranger still stands there")
+
+
+def test_files_of_a_pack_are_not_cleaned_away_for_being_old(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = packing.rename_new
+
+    def clean_first(*where: Any) -> None:
+        storage.clean()
+        place(*where)
+
+    monkeypatch.setattr(packing, "rename_new", clean_first)
+    data = b"old"
+    old = Record(FILE, "f", data, mtime_ns=10**18, digest=hashing.of_bytes(data, hashing.XXH3))
+    assert packing.store(storage, ALICE, "/user/alice", head(old) + data + end(1)) == []
+    assert content(storage, "/user/alice/f") == data
+    assert storage.area.active == set()

@@ -59,8 +59,11 @@ def _store_one(
     with disk_errors(path):
         folder = folders.get(names[:-1], make=True)
         whose = record_for(folder.record, folders.who, record.mode, is_folder=False)
-        fd = os.open(aside, _NEW, 0o600, dir_fd=staging)
+        # Its time is the original's: whoever cleans must not take it for an old one.
+        active = storage.area.active
+        active.add(aside)
         try:
+            fd = os.open(aside, _NEW, 0o600, dir_fd=staging)
             try:
                 left = memoryview(content)
                 while left:
@@ -80,6 +83,8 @@ def _store_one(
             except FileNotFoundError:
                 pass
             raise
+        finally:
+            active.discard(aside)
 
 
 def _refuse_unless_replaceable(folders: Folders, folder: Node, name: str) -> None:
