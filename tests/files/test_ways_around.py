@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
+from typing import Any
 
 import pytest
 from test_storing_files import put, read, refused
 
-from paicluster.files import Person, Storage
+from paicluster.files import Person, Storage, arriving
 from paicluster.files.placing import make_folders
 from paicluster.files.records import SUPERGROUP, SUPERUSER
+from paicluster.files.tree import Node
 
 _PUBLIC = (SUPERUSER, SUPERGROUP, 0o1777)
 
@@ -61,14 +62,12 @@ def test_a_file_does_not_come_into_a_folder_that_somebody_else_made_meanwhile(
     storage.make_dirs("/tmp", carol)
     staged = storage.stage("/tmp/new/file", alice, overwrite=False)
     staged.write(b"x")
-    mkdir = os.mkdir
 
-    def carol_is_faster(name: str, mode: int, *, dir_fd: int) -> None:
-        monkeypatch.undo()
+    def carol_is_faster(*arguments: Any) -> Node:
         storage.make_dirs("/tmp/new", carol)
-        mkdir(name, mode, dir_fd=dir_fd)
+        return make_folders(*arguments)
 
-    monkeypatch.setattr(os, "mkdir", carol_is_faster)
+    monkeypatch.setattr(arriving, "make_folders", carol_is_faster)
     with refused("ForbiddenFileError"):
         staged.commit()
     assert storage.list("/tmp/new", carol).entries == []

@@ -102,9 +102,10 @@ def _make(tree: Tree, folder: Node, name: str, who: Person, mode: int) -> Node:
         node = tree.child(folder, name)
         if node is None:
             raise exists(path)
+        if not node.folder:
+            os.close(node.fd)
+            raise not_a_folder(path)
         try:
-            if not node.folder:
-                raise not_a_folder(path)
             if new:
                 tree.set_record(node, _record_of_new(folder, name, who, mode))
             else:
