@@ -247,6 +247,7 @@ class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
         self._outgoing: Outgoing | None = None
         self._incoming: Incoming | None = None
         self._sent = 0
+        self._pending = bytearray()
         if mode == "rb":
             with _as_oserror(path):
                 self._outgoing = backend.open(there)
@@ -272,15 +273,16 @@ class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
         incoming = self._incoming
         if incoming is None:
             raise ValueError("The file is not open for writing.")
-        data = memoryview(self.buffer.getbuffer())
+        # All parts but the last are of one size, so that they can be told apart by where they begin.
+        self._pending += self.buffer.getvalue()
         with _as_oserror(self.path):
-            for at in range(0, len(data), PART_BYTES):
-                piece = data[at : at + PART_BYTES]
+            while len(self._pending) >= PART_BYTES or (final and (self._pending or not self._sent)):
+                piece = bytes(self._pending[:PART_BYTES])
                 incoming.put(self._sent, len(piece), lambda piece=piece: iter((piece,)))  # type: ignore[misc]
+                del self._pending[:PART_BYTES]
                 self._sent += len(piece)
-            if final and not self._sent:
-                incoming.put(0, 0, lambda: iter(()))
-        data.release()
+                if not piece:
+                    break
         if final and self.autocommit:
             self.commit()
         return True
