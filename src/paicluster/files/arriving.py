@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from openpaisdk.errors import PaiError
 from paicluster.files import records
@@ -21,12 +22,12 @@ from paicluster.files.placing import (
     refuse_unless_removable,
 )
 from paicluster.files.records import SUPERUSER, Record
-from paicluster.files.refusals import disk_errors, exists, no_file, unsupported
+from paicluster.files.refusals import disk_errors, exists, failed, no_file, unsupported
 from paicluster.files.renaming import rename_new
 from paicluster.files.staging import JOURNAL, Staged, StagingArea
 from paicluster.files.tree import Node, Spot, Tree, open_file, open_folder
 
-# Appends and truncations of one file take turns. A few locks serve all files.
+# Whatever changes a file in place, and putting files together, takes turns. A few locks serve all files.
 _LOCKS = [threading.Lock() for _ in range(64)]
 _PIECE = 1 << 20
 _NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
@@ -59,8 +60,8 @@ class Arrivals:
             _writable(spot, who)
 
         def finish(staged: Staged) -> None:
-            with disk_errors(path), self._tree.find(path, who) as spot:
-                self._append(_writable(spot, who), staged)
+            with disk_errors(path), self._held(path, who) as node:
+                self._append(node, staged)
 
         return self._area.begin(path, finish)
 
@@ -69,44 +70,65 @@ class Arrivals:
         if len({names_of(each) for each in (path, *sources)}) <= len(sources) or not sources:
             raise unsupported("concat: a file is put together with others, at least one, and each once.")
         with self._tree.find(path, who) as spot:
-            record = _writable(spot, who).record
+            seen = {path: _identity(_writable(spot, who).status)}
         for source in sources:
             with self._tree.find(source, who) as spot:
-                self._refuse_unless_may_take(spot, who)
+                seen[source] = _identity(self._takeable(spot, who).status)
 
         def finish(staged: Staged) -> None:
             with disk_errors(path), self._tree.find(path, who) as spot:
-                _writable(spot, who)
+                record = _same(_writable(spot, who), seen[path]).record
                 self._take_place(staged, spot.holder(), spot.name, record, overwrite=True)
 
-        staged = self._area.begin(path, finish)
-        try:
-            seen = [self._copy_in(each, who, staged) for each in (path, *sources)]
-        except BaseException:
-            staged.abandon()
-            raise
-        staged.commit()
-        for source, inode in zip(sources, seen[1:], strict=True):
-            with disk_errors(source), self._tree.find(source, who) as spot:
-                # Only what was copied goes: a new file of that name is another one.
-                if spot.node is not None and spot.node.status.st_ino == inode:
-                    os.unlink(spot.name, dir_fd=spot.holder().fd)
+        with ExitStack() as held:
+            # What is appended to any of them meanwhile would be lost. Always in one order: no two wait for
+            # each other.
+            for number in sorted({inode % len(_LOCKS) for _, inode in seen.values()}):
+                held.enter_context(_LOCKS[number])
+            staged = self._area.begin(path, finish)
+            try:
+                with disk_errors(path), self._tree.find(path, who) as spot:
+                    _copy_to_end(_same(_writable(spot, who), seen[path]), staged)
+                for source in sources:
+                    with disk_errors(source), self._tree.find(source, who) as spot:
+                        _copy_to_end(_same(self._takeable(spot, who), seen[source]), staged)
+            except BaseException:
+                staged.abandon()
+                raise
+            staged.commit()
+            for source in sources:
+                with disk_errors(source), self._tree.find(source, who) as spot:
+                    # Only what was copied goes: a new file of that name is another one.
+                    if spot.node is not None and _identity(spot.node.status) == seen[source]:
+                        self._takeable(spot, who)
+                        os.unlink(spot.name, dir_fd=spot.holder().fd)
 
     def truncate(self, path: str, who: Person, length: int) -> None:
-        with disk_errors(path), self._tree.find(path, who) as spot:
-            node = _writable(spot, who)
-            with _lock_of(node):
-                fd = open_file(node, os.O_WRONLY)
-                try:
-                    size = os.fstat(fd).st_size
-                    if length > size:
-                        raise unsupported(
-                            "Cannot truncate to a larger file size. "
-                            f"Current size: {size}, truncate size: {length}."
-                        )
-                    os.ftruncate(fd, length)
-                finally:
-                    os.close(fd)
+        with disk_errors(path), self._held(path, who) as node:
+            fd = open_file(node, os.O_WRONLY)
+            try:
+                size = os.fstat(fd).st_size
+                if length > size:
+                    raise unsupported(
+                        "Cannot truncate to a larger file size. "
+                        f"Current size: {size}, truncate size: {length}."
+                    )
+                os.ftruncate(fd, length)
+            finally:
+                os.close(fd)
+
+    @contextmanager
+    def _held(self, path: str, who: Person) -> Iterator[Node]:
+        """A file to be changed in place, while nobody else does that."""
+        while True:
+            with self._tree.find(path, who) as spot:
+                node = _writable(spot, who)
+                with _lock_of(node):
+                    now = os.stat(spot.name, dir_fd=spot.holder().fd, follow_symlinks=False)
+                    # Whoever had it before us may have put another in its place: then that one is meant.
+                    if _identity(now) == _identity(node.status):
+                        yield node
+                        return
 
     def _refuse_unless_may_write(self, spot: Spot, who: Person, *, overwrite: bool, parents: bool) -> None:
         if spot.node is not None:
@@ -127,12 +149,14 @@ class Arrivals:
         else:
             refuse_unless_may_add(self._tree, folder, spot.missing[0], who)
 
-    def _refuse_unless_may_take(self, spot: Spot, who: Person) -> None:
+    def _takeable(self, spot: Spot, who: Person) -> Node:
+        """A file whose content may be moved elsewhere."""
         node = spot.file()
         node.refuse_unless(who, Need.READ)
         folder = spot.holder()
         folder.refuse_unless(who, Need.WRITE)
         refuse_unless_removable(who, folder, node)
+        return node
 
     def _put(self, staged: Staged, spot: Spot, who: Person, *, overwrite: bool, mode: int) -> None:
         folder, made = spot.holder(), -1
@@ -167,32 +191,21 @@ class Arrivals:
         size = staged.size
         if not size:
             return
-        with _lock_of(node):
-            fd = open_file(node, os.O_RDWR)
+        fd = open_file(node, os.O_RDWR)
+        try:
+            before = os.fstat(fd).st_size
+            note = self._journal.write(node.path, node.status.st_ino, before)
             try:
-                before = os.fstat(fd).st_size
-                note = self._journal.write(node.path, node.status.st_ino, before)
-                try:
-                    _copy(staged.fd, fd, size, before)
-                    if self._sync:
-                        os.fsync(fd)
-                except BaseException:
-                    os.ftruncate(fd, before)
-                    raise
-                finally:
-                    self._journal.strike(note)
+                _copy(staged.fd, fd, size, before)
+                if self._sync:
+                    os.fsync(fd)
+            except BaseException:
+                os.ftruncate(fd, before)
+                raise
             finally:
-                os.close(fd)
-
-    def _copy_in(self, source: str, who: Person, staged: Staged) -> int:
-        with disk_errors(source), self._tree.find(source, who) as spot:
-            node = spot.file()
-            fd = open_file(node, os.O_RDONLY)
-            try:
-                _copy(fd, staged.fd, os.fstat(fd).st_size, staged.size)
-            finally:
-                os.close(fd)
-            return node.status.st_ino
+                self._journal.strike(note)
+        finally:
+            os.close(fd)
 
     def _undo_interrupted(self) -> None:
         """A server that died in the middle of an append left a part of it: take that off again."""
@@ -215,8 +228,26 @@ def _writable(spot: Spot, who: Person) -> Node:
     return node
 
 
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _same(node: Node, seen: tuple[int, int]) -> Node:
+    if _identity(node.status) != seen:
+        raise failed(f"{node.path} was replaced while files were put together: try again.")
+    return node
+
+
 def _lock_of(node: Node) -> threading.Lock:
     return _LOCKS[node.status.st_ino % len(_LOCKS)]
+
+
+def _copy_to_end(node: Node, staged: Staged) -> None:
+    fd = open_file(node, os.O_RDONLY)
+    try:
+        _copy(fd, staged.fd, os.fstat(fd).st_size, staged.size)
+    finally:
+        os.close(fd)
 
 
 def _copy(source: int, target: int, size: int, at: int) -> None:

@@ -1,0 +1,107 @@
+"""Putting files together takes nothing that one may not read, and loses nothing that was acknowledged."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from test_storing_files import own_files, put, read
+
+from openpaisdk.errors import PaiError
+from paicluster.files import Person, Staged, Storage, arriving
+
+
+def _after_first_copy(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    copy = arriving._copy
+
+    def copy_then_act(source: int, target: int, size: int, at: int) -> None:
+        monkeypatch.undo()
+        copy(source, target, size, at)
+        act()
+
+    monkeypatch.setattr(arriving, "_copy", copy_then_act)
+
+
+@pytest.mark.parametrize("swapped", ["source", "target"])
+def test_a_file_that_took_the_place_of_another_meanwhile_is_not_taken(
+    storage: Storage,
+    alice: Person,
+    bob: Person,
+    admin: Person,
+    monkeypatch: pytest.MonkeyPatch,
+    swapped: str,
+) -> None:
+    put(storage, "/shared/vision/secret", b"bob's secret", bob)
+    storage.set_mode("/shared/vision/secret", bob, 0o620)
+    for name in ("target", "first", "source"):
+        put(storage, f"/user/alice/{name}", b"mine", alice)
+
+    def swap() -> None:
+        storage.delete(f"/user/alice/{swapped}", alice, recursive=False)
+        assert storage.rename("/shared/vision/secret", f"/user/alice/{swapped}", alice)
+
+    if swapped == "source":
+        _after_first_copy(monkeypatch, swap)
+    else:
+        # Before anything is copied, and after the rights were looked at.
+        begin = storage.area.begin
+
+        def swap_then_begin(path: str, finish: Callable[[Staged], None]) -> Staged:
+            swap()
+            return begin(path, finish)
+
+        monkeypatch.setattr(storage.area, "begin", swap_then_begin)
+    with pytest.raises(PaiError):
+        storage.concat("/user/alice/target", ["/user/alice/first", "/user/alice/source"], alice)
+    assert read(storage, f"/user/alice/{swapped}", admin) == b"bob's secret"
+    assert own_files(storage) == []
+
+
+def test_a_file_that_was_closed_meanwhile_is_not_read(
+    storage: Storage, alice: Person, bob: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(storage, "/user/alice/target", b"mine", alice)
+    put(storage, "/shared/vision/secret", b"secret", bob)
+    _after_first_copy(monkeypatch, lambda: storage.set_mode("/shared/vision/secret", bob, 0o600))
+    with pytest.raises(PaiError, match="Permission denied"):
+        storage.concat("/user/alice/target", ["/shared/vision/secret"], alice)
+    assert read(storage, "/user/alice/target", alice) == b"mine"
+
+
+@pytest.mark.parametrize("to", ["target", "source"])
+def test_an_append_during_it_waits_and_is_not_lost(
+    storage: Storage, alice: Person, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    put(storage, "/user/alice/target", b"one ", alice)
+    put(storage, "/user/alice/source", b"two ", alice)
+    refused: list[PaiError] = []
+
+    def append() -> None:
+        try:
+            staged = storage.stage_append(f"/user/alice/{to}", alice)
+            staged.write(b"three")
+            begun.set()
+            staged.commit()
+        except PaiError as error:
+            refused.append(error)
+
+    begun, thread = threading.Event(), threading.Thread(target=append)
+
+    def meanwhile() -> None:
+        thread.start()
+        assert begun.wait(10)
+        # Long enough for an append that does not wait.
+        thread.join(0.2)
+        assert thread.is_alive()
+
+    _after_first_copy(monkeypatch, meanwhile)
+    storage.concat("/user/alice/target", ["/user/alice/source"], alice)
+    thread.join(10)
+    if to == "target":
+        assert read(storage, "/user/alice/target", alice) == b"one two three"
+        assert refused == []
+    else:
+        # The source is gone, and whoever wanted to append to it is told so.
+        assert read(storage, "/user/alice/target", alice) == b"one two "
+        assert [error.code for error in refused] == ["NoFileError"]
