@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.errors import ConfigError, Conflict, PaiError, Unauthorized
-from paicluster.auth.accounts import ensure_admin, login, set_password
+from paicluster.auth.accounts import create, ensure_admin, login, set_password
 from paicluster.auth.tokens import Tokens
-from paicluster.store import Store, users
+from paicluster.store import Store, groups, users
 
 
 @pytest.fixture
@@ -74,6 +74,19 @@ def test_a_new_password_ends_the_sessions_and_keeps_the_applications(store: Stor
     asyncio.run(main())
     assert failure(store, "admin", "secret")[1] == "IncorrectPasswordError"
     assert asyncio.run(login(store, "admin", "changed")).username == "admin"
+
+
+def test_no_user_is_called_like_a_group_and_no_group_like_a_user(store: Store) -> None:
+    store.write_sync(lambda conn: groups.add_group(conn, "vision"))
+    asyncio.run(create(store, "bob", "secret"))
+    for attempt, code in (
+        (lambda: asyncio.run(create(store, "vision", "secret")), "ConflictUserError"),
+        (lambda: asyncio.run(create(store, "default", "secret")), "ConflictUserError"),
+        (lambda: store.write_sync(lambda conn: groups.add_group(conn, "bob")), "ConflictGroupError"),
+    ):
+        with pytest.raises(Conflict) as raised:
+            attempt()
+        assert raised.value.code == code
 
 
 def test_users_are_kept_one_of_each_name(store: Store) -> None:

@@ -85,3 +85,26 @@ def test_a_sticky_folder_is_not_deleted_with_the_files_of_others(
             storage.delete(path, alice, recursive=True)
     assert read(storage, "/shared/vision/drop/bobs", bob) == b"x"
     assert storage.delete("/shared/vision/drop", carol, recursive=True)
+
+
+def test_whoever_is_called_like_a_team_is_not_in_it(storage: Storage, alice: Person) -> None:
+    put(storage, "/shared/vision/file", b"x", alice)
+    vision = Person("vision")
+    storage.welcome(vision)
+    for attempt in (
+        lambda: storage.list("/shared/vision", vision),
+        lambda: storage.open_read("/shared/vision/file", vision),
+        lambda: storage.stage("/shared/vision/new", vision, overwrite=True),
+    ):
+        with refused("ForbiddenFileError"):
+            attempt()
+    put(storage, "/user/vision/file", b"x", vision)
+
+
+def test_whoever_is_called_like_the_group_of_administrators_is_not_in_it(
+    storage: Storage, admin: Person
+) -> None:
+    storage.make_dirs("/data", admin, 0o770)
+    assert storage.status("/data", admin).record.group == SUPERGROUP
+    with refused("ForbiddenFileError"):
+        storage.list("/data", Person(SUPERGROUP))

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from openpaisdk.errors import ConfigError, Forbidden, InvalidParameters, NotFound
+from openpaisdk.errors import ConfigError, Conflict, Forbidden, InvalidParameters, NotFound
 from paicluster.auth.passwords import hash_password, verify_password
 from paicluster.store import Store, groups, users
 from paicluster.store.users import UserRow
@@ -53,6 +53,12 @@ async def create(
         unknown = [name for name in virtual_clusters if name not in groups.existing(conn, virtual_clusters)]
         if unknown:
             raise NotFound(f"No groups for vc: {','.join(unknown)}", code="NoGroupError")
+        if groups.get_group(conn, username) is not None:
+            # He would have the group's rights in the storage, where everybody has a group of his own name.
+            raise Conflict(
+                f"There is a group {username}, and no user may be called like a group.",
+                code="ConflictUserError",
+            )
         users.add_user(
             conn,
             username,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from paicluster.files.records import READ_ONLY, STICKY, Record
+from paicluster.files.records import READ_ONLY, STICKY, SUPERGROUP, TEAM, Record
 
 
 class Need(enum.IntFlag):
@@ -38,8 +38,8 @@ class Person:
     admin: bool = False
 
     def is_in(self, group: str) -> bool:
-        """Everybody also has a group of his own name."""
-        return group == self.name or group in self.groups
+        """Everybody also has a group of his own name, unless that is the name of the storage's own."""
+        return group in self.groups or (group == self.name and group != SUPERGROUP)
 
 
 def allowed(who: Person, record: Record, need: Need) -> bool:
@@ -50,7 +50,8 @@ def allowed(who: Person, record: Record, need: Need) -> bool:
         return False
     if record.owner == who.name:
         has = record.mode >> 6
-    elif who.is_in(record.group):
+    elif record.group in who.groups or (not record.mode & TEAM and who.is_in(record.group)):
+        # A team's folder may be older than a user who is called like the team: he is not in it for that.
         has = record.mode >> 3
     else:
         has = record.mode

@@ -52,6 +52,11 @@ def add_group(
 ) -> None:
     if get_group(conn, groupname) is not None:
         raise Conflict(f"Group name {groupname} already exists.", code="ConflictGroupError")
+    # In the storage everybody has a group of his own name, and nobody else is in it.
+    if conn.execute(select(users.c.username).where(users.c.username == groupname)).first() is not None:
+        raise Conflict(
+            f"There is a user {groupname}, and no group may be called like a user.", code="ConflictGroupError"
+        )
     conn.execute(
         insert(groups).values(
             groupname=groupname,
