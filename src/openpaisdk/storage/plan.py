@@ -109,7 +109,7 @@ def compare(
     hdfs_names: bool,
     deleting: bool = False,
     everything: bool = False,
-    trusted: bool = True,
+    trusted: bool = False,
 ) -> Plan:
     """Go through both trees side by side, in their common order; neither needs to fit into memory.
 
