@@ -10,6 +10,8 @@ from urllib.parse import parse_qs, quote, urlsplit
 import pytest
 from hdfsclient import PASSWORD, StorageCluster, Web, exception
 
+from paicluster.api.webhdfs.hadooptokens import inner_token
+
 
 def test_a_name_alone_is_nobody(nobody: Web) -> None:
     for parameters in ({}, {"user__name": "alice"}, {"user__name": "admin"}, {"doas": "alice"}):
@@ -64,6 +66,17 @@ def test_a_delegation_token_lives_as_hadoop_expects(alice: Web, bob: Web, nobody
     assert exception(nobody.get("GETHOMEDIRECTORY", "/", delegation=token)) == (401, "SecurityException")
     assert exception(alice.put("RENEWDELEGATIONTOKEN", "/", token=token)) == (403, "InvalidToken")
     assert alice.json("GETHOMEDIRECTORY", "/") == {"Path": "/user/alice"}
+
+
+def test_a_delegation_token_cannot_be_had_for_another_one(alice: Web, nobody: Web) -> None:
+    token = alice.json("GETDELEGATIONTOKEN", "/")["Token"]["urlString"]
+    reply = nobody.get("GETDELEGATIONTOKEN", "/", delegation=token)
+    assert exception(reply) == (403, "AccessControlException")
+    # Nor by taking it out of Hadoop's clothes.
+    inner = Web(alice.cluster, inner_token(token))
+    assert inner.json("GETHOMEDIRECTORY", "/") == {"Path": "/user/alice"}
+    assert exception(inner.get("GETDELEGATIONTOKEN", "/")) == (403, "AccessControlException")
+    assert alice.json("GETDELEGATIONTOKEN", "/")
 
 
 def test_an_application_gets_its_own_token_back(alice: Web, cluster: StorageCluster) -> None:

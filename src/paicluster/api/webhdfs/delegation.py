@@ -17,17 +17,25 @@ from paicluster.api.webhdfs.exceptions import Refused
 from paicluster.files.refusals import not_allowed
 
 _INVALID = "org.apache.hadoop.security.token.SecretManager$InvalidToken"
+# By this name they are told from logins.
+_NAME = "delegation"
 _FAR = 253_402_300_799_000
 
 
 async def get_token(call: Call) -> Response:
-    """A new token for a person. An application or a job gets its own back: it may not make others."""
+    """A new token for a person. An application or a job gets its own back: it may not make others.
+
+    Whoever has no more than such a token gets none for it: it would never end.
+    """
     identity = call.asking.identity
     if identity is None:
         raise Unauthorized("Delegation Token can be issued only to somebody who shows a token.")
     token = call.asking.token
     if not identity.application and identity.job_id is None:
-        token = await call.context.tokens.issue(identity.username, "session", name="delegation")
+        shown = await call.context.tokens.find(token)
+        if shown is None or shown.name == _NAME:
+            raise not_allowed("Delegation Token can be issued only to somebody who logged in.")
+        token = await call.context.tokens.issue(identity.username, "session", name=_NAME)
     issued, expires = _times(call, token)
     url = hadooptokens.wrapped(
         token, call.who.name, call.parameters.text("renewer"), issued, expires, call.files.external_url
