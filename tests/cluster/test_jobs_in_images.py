@@ -66,6 +66,26 @@ def test_an_image_that_does_not_exist_fails_the_job_at_once_and_says_so(
         assert {"Pulling", "FailedLaunch"} <= set(reasons(cluster, name))
 
 
+def test_an_image_of_this_machine_that_is_not_there_fails_the_job_at_once(cluster: Cluster) -> None:
+    name = cluster.accept(in_image("not-built", "true", image="localhost/pai-test/never-built:1"))
+    status = cluster.wait_state(name, "SUCCEEDED", "FAILED")
+    assert (status["state"], status["appExitCode"], status["retries"]) == ("FAILED", 254, 0)
+    assert "no image localhost/pai-test/never-built:1 on this machine" in status["appExitDiagnostics"]
+
+
+def test_a_job_whose_registry_cannot_be_reached_waits_and_says_why(cluster: Cluster) -> None:
+    name = cluster.accept(in_image("far", "true", image="127.0.0.1:9/pai-test/far:1"))
+    failed = eventually(
+        lambda: [e for e in cluster.events(name) if e["reason"] == "FailedLaunch"], "word of the failed pull"
+    )
+    assert "127.0.0.1:9/pai-test/far:1 could not be pulled" in failed[0]["message"]
+    status = cluster.status(name)
+    assert (status["state"], status["retries"], status["appExitCode"]) == ("WAITING", 0, None)
+    cluster.stop(name)
+    status = cluster.wait_state(name, "STOPPED", "FAILED")
+    assert status["state"] == "STOPPED" and "could not be pulled" in status["appExitDiagnostics"]
+
+
 def test_a_login_from_the_jobs_secrets_opens_the_registry_and_is_kept_nowhere(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -140,4 +140,7 @@ def test_a_task_that_runs_too_long_is_asked_then_killed(cluster: Cluster, name: 
     cluster.wait_state(name, "RUNNING")
     status = cluster.wait_over(name)
     assert (status["state"], status["appExitCode"]) == ("FAILED", -1004)
+    told = "The task was ended because it ran longer than its time limit of 1 s."
+    assert status["appExitDiagnostics"].endswith(told)
+    assert told in [event["message"] for event in cluster.events(name)]
     assert b"asked" in cluster.log_of(name)

@@ -218,8 +218,20 @@ def test_a_user_without_an_account_is_told_what_is_to_be_done_and_runs_when_it_i
     cluster.accept(job("nobody", "true"))
     message = eventually(lambda: _said_at_launch(cluster, "nobody"), "the word of the missing account")
     assert f"useradd {CAROL}" in message and "accounts" in message
+    # What cannot be launched waits. It has no attempts behind it, and takes nothing from others.
+    cluster.accept(job("nobodys-array", "true", instances=3, extras={"gangAllocation": False}))
+    assert eventually(lambda: _said_at_launch(cluster, "nobodys-array"), "the same word of an array")
+    for name in ("nobody", "nobodys-array"):
+        status = cluster.wait_state(name, "WAITING", "RUNNING", "FAILED")
+        assert (status["state"], status["retries"], status["appExitCode"]) == ("WAITING", 0, None)
+    cluster.accept(job("nobodys-stopped", "true"))
+    assert eventually(lambda: _said_at_launch(cluster, "nobodys-stopped"), "and of one that is stopped")
+    cluster.stop("nobodys-stopped")
+    assert f"useradd {CAROL}" in cluster.wait_over("nobodys-stopped")["appExitDiagnostics"]
     with unix_accounts(CAROL):
-        assert cluster.wait_over("nobody")["state"] == "SUCCEEDED"
+        for name in ("nobody", "nobodys-array"):
+            assert cluster.wait_over(name)["state"] == "SUCCEEDED"
+        assert cluster.wait_over("nobody")["retries"] == 0
 
 
 def test_the_file_names_other_accounts(accounts: dict[str, pwd.struct_passwd]) -> None:

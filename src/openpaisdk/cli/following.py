@@ -6,6 +6,7 @@ import sys
 
 from openpaisdk.client.following import NO_LOG, Frame, Wanted
 from openpaisdk.client.values import text
+from openpaisdk.config.clusters import option_for
 from openpaisdk.config.folders import shown
 from openpaisdk.jobs.following import frames
 from openpaisdk.output import duration, palette, say
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from openpaisdk.client.values import Job, Task
     from openpaisdk.output.levels import Sieve
 
+WAITING = "WAITING"
 STATUSES = {"SUCCEEDED": 0, "FAILED": 3, "STOPPED": 4}
 
 
@@ -58,8 +60,10 @@ def print_log(
             f"\nStopped watching; the job goes on. Come back with: pai logs -f {_shell_name(cluster, wanted)}"
         )
         raise
-    # Only where log and remarks share a terminal: a pipe gets the job's own bytes and no others.
-    if last != b"\n" and out.isatty() and sys.stderr.isatty():
+    # What is said next begins a line of its own, also where both streams end up in one place. It goes to
+    # stderr: stdout gets the job's own bytes and no others.
+    shares = out.isatty() and sys.stderr.isatty()
+    if last != b"\n" and (shares or (wanted.keep and final)):
         say("")
     if not printed and not final and sys.stderr.isatty():
         say(f"{wanted.name} is {known_state or 'UNKNOWN'} and has printed nothing yet.")
@@ -84,6 +88,11 @@ def _remark(frame: Frame, wanted: Wanted, told: set[str]) -> None:
         say("The cluster is back.")
 
 
+def _is_reason(frame: Frame) -> bool:
+    """Whether it says why a job waits."""
+    return text(frame.head, "reason") == "FailedScheduling"
+
+
 def tell_end(cluster: Cluster, wanted: Wanted, state: str) -> int:
     """Say how a job ended and where its files are; the exit status of the command that waited for it."""
     job = cluster.job(wanted.name, wanted.user)
@@ -103,10 +112,15 @@ def tell_end(cluster: Cluster, wanted: Wanted, state: str) -> int:
         say(f"Its files are in {shown(folder)}")
     if state == "SUCCEEDED" and (bad := [t for t in job.tasks if t.state == "FAILED"]):
         # The tasks of an array are each for themselves; who waits for all wants to know of those.
-        few = ", ".join(f"{t.role}[{t.index}]" for t in bad[:5]) + (", ..." if len(bad) > 5 else "")
+        few = ", ".join(map(_failed, bad[:5])) + (", ..." if len(bad) > 5 else "")
         say(f"{len(bad)} of its {len(job.tasks)} tasks failed: {few}")
         return STATUSES["FAILED"]
     return STATUSES.get(state, 1)
+
+
+def _failed(task: Task) -> str:
+    code = task.origin_exit_code
+    return f"{task.role}[{task.index}]" + ("" if code is None else f" (exit code {code})")
 
 
 def files_of(cluster: Cluster, job: Job, tasks: list[Task] | None = None) -> list[str]:
@@ -125,13 +139,18 @@ def files_of(cluster: Cluster, job: Job, tasks: list[Task] | None = None) -> lis
 def reason(job: Job) -> str:
     """Why a job ended as it did, in a few words."""
     if job.state == "FAILED":
-        code = job.origin_exit_code if job.origin_exit_code is not None else job.exit_code
+        code = job.origin_exit_code
+        if code is None or (job.exit_code or 0) < 0:  # what the cluster itself says of the end
+            code = job.exit_code
         words = [] if code is None else [f"exit code {code}"]
-        if job.origin_exit_code is None and job.diagnostics:
-            words.append(job.diagnostics.strip().splitlines()[0])
+        said = (job.diagnostics.strip().splitlines() or [""])[0]
+        _, told, why = said.partition(f"failed with exit code {job.exit_code}: ")
+        if told or (job.origin_exit_code is None and said):
+            words.append(why or said)
         return ", ".join(words)
     if job.state == "STOPPED":
-        return "stopped on request"
+        # It may be that it could not start, and why.
+        return " ".join(["stopped on request", *(f"({line})" for line in job.diagnostics.splitlines()[1:2])])
     return ""
 
 
@@ -166,6 +185,8 @@ def wait_to_end(
 ) -> str:
     """No log, only the end: what ``--wait`` does. The state it ended in. ``command`` brings one back here."""
     state = ""
+    told: set[str] = set()
+    why: Frame | None = None
     wanted = Wanted(name, user, stream=NO_LOG)
     if on_state is None and sys.stderr.isatty():  # who waits at a terminal wants to see that something moves
         on_state = lambda now: say(f"{name} {palette(sys.stderr).state(now)}")  # noqa: E731
@@ -176,6 +197,13 @@ def wait_to_end(
                 if now != state and on_state:
                     on_state(now)
                 state = now
+            elif frame.kind == "event":
+                why = frame if _is_reason(frame) else why
+            else:
+                _remark(frame, wanted, told)
+            # Events may come before the state, and those of a job that runs tell of its past.
+            if why and state == WAITING and not told:
+                _remark(why, wanted, told)
     except KeyboardInterrupt:
         back = f"pai {command} {_shell_name(cluster, wanted)}"
         say(f"\nStopped waiting; the job goes on. Come back with: {back}")
@@ -184,4 +212,6 @@ def wait_to_end(
 
 
 def _shell_name(cluster: Cluster, wanted: Wanted) -> str:
-    return f"{wanted.user}~{wanted.name}" if wanted.user not in ("", cluster.user) else wanted.name
+    """The job as it is written in a command, with its cluster where another one is selected."""
+    name = f"{wanted.user}~{wanted.name}" if wanted.user not in ("", cluster.user) else wanted.name
+    return option_for(cluster.alias) + name

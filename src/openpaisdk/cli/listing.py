@@ -6,8 +6,8 @@ import sys
 
 from openpaisdk.cli.following import files_of, reason
 from openpaisdk.cli.parser import command_parser, whole_number
+from openpaisdk.client.values import check_states
 from openpaisdk.config.folders import shown
-from openpaisdk.errors import UsageError
 from openpaisdk.jobs.target import open_cluster
 from openpaisdk.output import duration, moment, palette, say, show, table
 
@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     import argparse
 
     from openpaisdk.client import Cluster
-    from openpaisdk.client.values import Job, JobSummary, Task
+    from openpaisdk.client.values import Job, JobSummary
 
 EVERYBODY = "__all__"
 PAGE = 50
-STATES = ("WAITING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED", "UNKNOWN")
 
 
 def list_jobs(argv: list[str]) -> int:
@@ -49,7 +48,7 @@ def list_jobs(argv: list[str]) -> int:
         who = [] if args.user in ("", EVERYBODY) else ["--user", args.user]
         return job_status(["-a", args.cluster_alias, "-o", args.output, *who, "--", args.job])
     for state in args.state:
-        _check_state(state)
+        check_states(state)
     since = _since(args.since) if args.since else 0
     cluster = open_cluster(args.cluster_alias, tell=say)
     found, more = _found(cluster, args, since)
@@ -101,19 +100,6 @@ def _since(text: str) -> int:
     from openpaisdk.jobs.amounts import moment_ms
 
     return moment_ms(text)
-
-
-def _check_state(words: str) -> None:
-    for word in words.split(","):
-        if word.strip().upper() in STATES:
-            continue
-        from difflib import get_close_matches
-
-        near = get_close_matches(word.strip().upper(), STATES, 1)
-        raise UsageError(
-            f"There is no state {word!r}." + (f" Did you mean {near[0]}?" if near else ""),
-            hint=f"A job is one of {', '.join(STATES)}.",
-        )
 
 
 def _table(jobs: list[JobSummary], with_user: bool) -> str:
@@ -211,18 +197,12 @@ def _ssh_lines(info: dict[str, object]) -> str:
     return "\n".join([*lines, *([f"The key {key} is at {link}"] if link else [])])
 
 
-def _exit(job: Job, task: Task) -> str:
-    """A task's exit code; of the task that ended the job the cluster also knows what the program said."""
-    code = task.exit_code
-    if job.origin_exit_code is not None and (task.role, task.index) == job.ended_by:
-        code = job.origin_exit_code
-    return "-" if code is None else str(code)
-
-
 def _detail(job: Job, why: str, files: list[str]) -> str:
     colours = palette(sys.stdout)
+    failed = sum(task.state == "FAILED" for task in job.tasks) if job.state == "SUCCEEDED" else 0
+    some = f" ({failed} of {len(job.tasks)} failed)" if failed else ""
     lines = [
-        f"{job.name}  {colours.state(job.state)}" + (f"  {why}" if why else ""),
+        f"{job.name}  {colours.state(job.state)}{some}" + (f"  {why}" if why else ""),
         f"  user       {job.user}",
         f"  vc         {job.virtual_cluster}",
         f"  submitted  {moment(job.submitted_ms)}",
@@ -239,7 +219,7 @@ def _detail(job: Job, why: str, files: list[str]) -> str:
             [
                 f"{task.role}[{task.index}]",
                 task.state,
-                _exit(job, task),
+                "-" if task.own_exit_code is None else str(task.own_exit_code),
                 duration(task.launched_ms, task.completed_ms),
                 task.ip or "-",
                 " ".join(f"{label}={ports}" for label, ports in task.ports.items()) or "-",

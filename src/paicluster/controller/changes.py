@@ -27,6 +27,8 @@ class Changes:
     new_tasks: list[TaskRow] = field(default_factory=list)
     task_columns: dict[str, dict[str, Any]] = field(default_factory=dict)
     attempts: dict[tuple[int, int], AttemptRow] = field(default_factory=dict)
+    # Task attempts that are not to be remembered, by their jobs.
+    forgotten: dict[int, list[str]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     # Tokens of attempts that are over.
     ended_tokens: list[str] = field(default_factory=list)
@@ -42,6 +44,8 @@ class Changes:
             jobs.insert_tasks(conn, self.new_tasks)
         if self.task_columns:
             jobs.update_tasks(conn, list(self.task_columns.values()))
+        for job_id, uids in self.forgotten.items():
+            jobs.forget_tasks(conn, job_id, uids)
         for row in self.attempts.values():
             jobs.upsert_attempt(conn, row)
         for job_id, columns in self.job_columns.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 
 from openpaisdk.protocol.completion import (
@@ -13,6 +14,7 @@ from openpaisdk.protocol.completion import (
 )
 from openpaisdk.protocol.exitcodes import match_exit
 from paicluster.engines.interface import Loss, Observation, Phase
+from pairuntime.supervisor.supervise import NOT_KEPT
 
 LOST = -101
 NOT_STARTABLE = -1204
@@ -23,6 +25,10 @@ NODE_LOST = -1001
 PREEMPTED = -1003
 OUT_OF_TIME = -1004
 NEVER_STARTED = -1100
+
+# What the supervisor says when a task did its work and its results stayed behind.
+_NOT_KEPT_WORDS = re.compile(rb"^The results could not be brought to .*", re.M)
+_NOT_KEPT = "The task did its work, and its results could not be kept: the end of its log says why."
 
 # By what took it away: the code, and what people are told.
 _LOSSES = {
@@ -65,7 +71,9 @@ def needs_log(seen: Observation, *, stop_code: int | None) -> bool:
     )
 
 
-def task_exit(seen: Observation, *, stop_code: int | None, log_tail: bytes = b"") -> TaskExit:
+def task_exit(
+    seen: Observation, *, stop_code: int | None, log_tail: bytes = b"", time_limit_s: int | None = None
+) -> TaskExit:
     """``stop_code`` is why we asked the task to stop, if we did."""
     if seen.refused:
         code = seen.platform_code if seen.platform_code is not None else REFUSED
@@ -84,7 +92,7 @@ def task_exit(seen: Observation, *, stop_code: int | None, log_tail: bytes = b""
         return TaskExit(code, {"exitCode": code, "caughtException": seen.start_error})
     origin = origin_code(seen)
     if seen.timed_out and (origin != 0 or seen.killed_by_us):
-        return _because(OUT_OF_TIME, origin, _OUT_OF_TIME)
+        return _because(OUT_OF_TIME, origin, out_of_time(time_limit_s))
     if seen.stopped and stop_code is not None and (origin != 0 or seen.killed_by_us):
         return TaskExit(
             stop_code,
@@ -100,13 +108,20 @@ def task_exit(seen: Observation, *, stop_code: int | None, log_tail: bytes = b""
     info: dict[str, object] = {"exitCode": match.code, "originUserExitCode": origin}
     if match.matched is not None:
         info["matchedUserLogString"] = match.matched
+    if origin == NOT_KEPT and _NOT_KEPT_WORDS.search(log_tail):
+        info["caughtException"] = _NOT_KEPT
     last_lines = log_tail[-4096:].decode("utf-8", "replace").splitlines()[-15:]
     info["errorLogs"] = {"user": "\n".join(last_lines), "platform": ""}
     return TaskExit(match.code, info)
 
 
-_OUT_OF_TIME = "The task ran longer than its time limit."
 _OVER_MEMORY = "The task used more memory than it asked for, and the machine killed it or a part of it."
+
+
+def out_of_time(time_limit_s: int | None) -> str:
+    """Of tasks that another cluster ran only that one knows the limit."""
+    limit = f" of {time_limit_s} s" if time_limit_s else ""
+    return f"The task was ended because it ran longer than its time limit{limit}."
 
 
 def _because(code: int, origin: int, why: str) -> TaskExit:
@@ -117,7 +132,7 @@ def _lost(seen: Observation) -> TaskExit:
     """It is gone without a word of its own; somebody else may know why."""
     code, why = _LOSSES[seen.loss or Loss.UNKNOWN]
     if seen.timed_out:
-        code, why = OUT_OF_TIME, _OUT_OF_TIME
+        code, why = OUT_OF_TIME, out_of_time(None)
     elif seen.over_memory:
         code, why = OVER_MEMORY, _OVER_MEMORY
     return TaskExit(code, {"exitCode": code, "caughtException": why})

@@ -43,6 +43,9 @@ _NEWCOMERS_S = 0.02
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 _LONGEST_RELAUNCH_S = 5.0
+# How long a job that could not be launched waits for the next try: doubled each time.
+_FIRST_PUT_OFF_S = 1.0
+_LONGEST_PUT_OFF_S = 60.0
 
 
 class Controller:
@@ -135,6 +138,9 @@ class Controller:
     def reconsider(self) -> None:
         """The shares are others now: what could never fit may fit, and what waits may start."""
         for job_id in self._queue.take_aside():
+            if job_id in self._timers:
+                self._timers.pop(job_id).cancel()
+                self._records[job_id].put_off = False
             (self._requests if job_id in self._records else self._submitted).add(job_id)
         self._wake.set()
 
@@ -224,6 +230,8 @@ class Controller:
         await self._start_what_fits(changes, now_ms)
         if changes:
             await self._store.write(lambda conn: changes.write(conn, now_ms))
+        for uids in changes.forgotten.values():
+            await self._engines.remove(uids)
         for job_id in changes.launch:
             self._launch(self._records[job_id])
         if changes.stop:
@@ -301,7 +309,12 @@ class Controller:
         tail = b""
         if exits.needs_log(seen, stop_code=stop_code):
             tail = await self._engines.log_tail(task.uid, _LOG_TAIL)
-        outcome = exits.task_exit(seen, stop_code=stop_code, log_tail=tail)
+        outcome = exits.task_exit(
+            seen, stop_code=stop_code, log_tail=tail, time_limit_s=record.job.additions.time_limit_s
+        )
+        if outcome.code == exits.OUT_OF_TIME:
+            why = str(outcome.info["caughtException"])
+            changes.events.append(Event(record.row.id, "Warning", "TimeLimitExceeded", why))
         lost = seen.phase is Phase.LOST or seen.loss is not None
         steps.task_ended(
             record, task.uid, outcome, seen.started_ms, seen.ended_ms or now_ms, changes, lost=lost
@@ -324,8 +337,17 @@ class Controller:
             elif job_id not in self._timers:
                 loop = asyncio.get_running_loop()
                 self._timers[job_id] = loop.call_later(wait_ms / 1000, self._retry_due, job_id)
-        if state == PENDING or (
-            state in (PREPARING, RUNNING) and not record.job.gang and any(record.unstarted())
+        if record.unlaunched and not record.live:
+            self._forget_tasks(record)
+            steps.put_back(record, changes)
+            state = PENDING
+        if state == PENDING and record.put_off:
+            self._put_off(record)
+        elif state == PENDING or (
+            state in (PREPARING, RUNNING)
+            and not record.job.gang
+            and not record.unlaunched
+            and any(record.unstarted())
         ):
             self._queue.add_started(record.waiting_job())
         else:
@@ -341,12 +363,22 @@ class Controller:
                 self._wake.set()
             del self._records[job_id]
 
+    def _put_off(self, record: Record) -> None:
+        """What keeps it from being launched may pass. Until the next try it holds nothing."""
+        job_id = record.row.id
+        self._queue.set_aside(job_id)
+        if job_id not in self._timers:
+            pause = min(_FIRST_PUT_OFF_S * 2.0 ** min(record.hindered - 1, 10), _LONGEST_PUT_OFF_S)
+            loop = asyncio.get_running_loop()
+            self._timers[job_id] = loop.call_later(pause, self._retry_due, job_id)
+
     def _retry_due(self, job_id: int) -> None:
         self._timers.pop(job_id, None)
         record = self._records.get(job_id)
         if record is not None:
             # The wait was measured by the loop's own clock; the wall clock may have jumped.
             record.row = replace(record.row, retry_at_ms=0)
+            record.put_off = False
             self._requests.add(job_id)
             self._wake.set()
 
@@ -465,11 +497,15 @@ class Controller:
             # From here on the engine hints by itself: at the start, at the end, when a supervisor dies.
             abandoned = False
         except LaunchFailed as error:
-            log.warning("%s could not be launched: %s", record.row.framework, error)
+            if record.hindrance != error.message:
+                log.warning("%s could not be launched: %s", record.row.framework, error)
+            record.hindrance = error.message if error.transient else ""
             await self._abandon(record, uids, error.message)
         except PaiError as error:
+            record.hindrance = ""
             await self._abandon(record, uids, error.message)
         except Exception:
+            record.hindrance = ""
             log.exception("%s could not be launched", record.row.framework)
             await self._abandon(record, uids, "The cluster could not prepare the task; its log says why.")
         finally:

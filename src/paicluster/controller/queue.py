@@ -61,6 +61,7 @@ class Queue:
     def add_started(self, job: WaitingJob) -> None:
         """A job of which a part is still to be started."""
         self.waiting.remove(job.job_id)
+        self._never.discard(job.job_id)
         self.waiting.add(job)
 
     def set_aside(self, job_id: int) -> None:

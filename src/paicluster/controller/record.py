@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from openpaisdk.protocol import Job
 from openpaisdk.protocol.retries import RetryCounts, decide_retry
+from paicluster.controller.exits import NOT_LAUNCHED
 from paicluster.controller.ledger import Holder
 from paicluster.controller.queue import level_of
 from paicluster.scheduler.needs import Request, request_of, to_text
@@ -34,6 +35,11 @@ class Record:
     # What the engine was told to launch, and how often it had to be told again.
     launched: set[str] = field(default_factory=set)
     relaunches: int = 0
+    # Why the engine could launch nothing of it when it last tried, how often that was so, and whether the
+    # next try is still to come. None of it is in the database: a new controller tries at once.
+    hindrance: str = ""
+    hindered: int = 0
+    put_off: bool = False
 
     @property
     def stop_wanted(self) -> bool:
@@ -51,6 +57,17 @@ class Record:
     def leaving(self) -> bool:
         """Whether it was told to give way: its tasks are to stop, and nothing was decided about it."""
         return self.row.exit_code is None and any(task.stop_requested for task in self.live)
+
+    @property
+    def unlaunched(self) -> bool:
+        """Whether the attempt ends because nothing of it could be launched, for a reason that may pass."""
+        ended = [task for task in self.tasks.values() if task.sub_state == COMPLETED]
+        return (
+            bool(self.hindrance and ended)
+            and self.row.sub_state == PREPARING
+            and not self.stop_wanted
+            and all(task.exit_code == NOT_LAUNCHED and not task.stop_requested for task in ended)
+        )
 
     def holder(self) -> Holder:
         return Holder(self.row.vc, self.row.username, self.guest)

@@ -190,6 +190,7 @@ def task_started(record: Record, uid: str, started_ms: int, changes: Changes) ->
     if record.tasks[uid].sub_state == PREPARING:
         set_task(record, changes, uid, sub_state=RUNNING, launched_ms=started_ms)
     if record.row.sub_state == PREPARING:
+        record.hindrance, record.hindered = "", 0
         set_attempt(record, changes, sub_state=RUNNING, launched_ms=started_ms)
         set_job(record, changes, sub_state=RUNNING, launched_ms=started_ms)
 
@@ -238,6 +239,8 @@ def settle(record: Record, changes: Changes, now_ms: int) -> None:
         _finish_attempt(record, _stopped(record), changes, now_ms)
         _finish_job(record, changes, now_ms)
         return
+    if record.unlaunched:
+        return  # put back, as soon as the last of its tasks is known to have ended
     if state in (PREPARING, RUNNING):
         verdict = _verdict(record)
         if verdict is None:
@@ -269,6 +272,8 @@ def _verdict(record: Record) -> Verdict | None:
 def _stopped(record: Record) -> Verdict:
     verdict = decide(record.job.role_policies(), (), stop_requested=True)
     assert verdict is not None
+    if record.hindrance:
+        verdict = replace(verdict, diagnostics=f"{verdict.diagnostics}\n{record.hindrance}")
     return verdict
 
 
@@ -290,10 +295,16 @@ def _finish_attempt(record: Record, verdict: Verdict, changes: Changes, now_ms: 
         trigger_message=verdict.trigger_message,
         trigger_role=verdict.trigger_role,
         trigger_index=verdict.trigger_index,
-        diagnostics=verdict.diagnostics,
+        diagnostics=verdict.diagnostics if trigger is None else _told(verdict, trigger),
         runtime_exit=trigger.exit_info if trigger is not None and verdict.exit_code != 0 else None,
     )
     set_job(record, changes, exit_code=verdict.exit_code)
+
+
+def _told(verdict: Verdict, trigger: TaskRow) -> str:
+    """With what is known of the task that decided, beyond its exit code."""
+    caught = json.loads(trigger.exit_info).get("caughtException") if trigger.exit_info else None
+    return f"{verdict.diagnostics}: {caught}" if caught and verdict.exit_code else verdict.diagnostics
 
 
 def _attempt_over(record: Record, changes: Changes, now_ms: int) -> None:
@@ -334,6 +345,19 @@ def _attempt_over(record: Record, changes: Changes, now_ms: int) -> None:
         retry_delay_s=decision.delay_s,
         retry_at_ms=now_ms + int(decision.delay_s * 1000),
     )
+
+
+def put_back(record: Record, changes: Changes) -> None:
+    """Nothing could be launched: the same attempt waits again, and its tasks never were."""
+    changes.forgotten.setdefault(record.row.id, []).extend(record.tasks)
+    for uid in record.tasks:
+        changes.task_columns.pop(uid, None)
+    record.tasks = {}
+    record.launched.clear()
+    record.hindered += 1
+    record.put_off = True
+    set_attempt(record, changes, sub_state=PENDING)
+    set_job(record, changes, sub_state=PENDING)
 
 
 def begin_next_attempt(record: Record, changes: Changes) -> None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 from paicluster.store.bulk import insert_rows
 from paicluster.store.prepared import Prepared, execute
@@ -47,6 +47,13 @@ def update_tasks(conn: Connection, changes: Sequence[Mapping[str, Any]]) -> None
     for columns, rows in groups.items():
         _task_update(columns).run_many(conn, rows)
     touch_all(conn, (change["job_id"] for change in changes))
+
+
+def forget_tasks(conn: Connection, job_id: int, uids: Sequence[str]) -> None:
+    """Take task attempts out that never came to anything."""
+    for start in range(0, len(uids), 500):
+        conn.execute(delete(tasks).where(tasks.c.uid.in_(uids[start : start + 500])))
+    touch(conn, job_id)
 
 
 @lru_cache(maxsize=64)

@@ -72,6 +72,10 @@ class Images:
         if known is not None:
             self._note_use(known)
             return known
+        if names.registry_of(image) == "localhost":
+            raise ImageRefused(
+                f"There is no image {image} on this machine, and those of `localhost` come from nowhere else."
+            )
         pull = self._pulls.get((image, login))
         if pull is None:
             pull = _Pull(asyncio.create_task(self._pull(image, login)), [])
