@@ -19,6 +19,8 @@ class PaiError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint:
+            self.add_note(hint)  # so that it is seen where nobody catches the error
         if code is not None:
             self.code = code
         if status is not None:
