@@ -6,7 +6,8 @@ import sys
 
 from openpaisdk.cli.parser import command_parser
 from openpaisdk.config.clusters import EMBEDDED_ALIAS, ClusterBook, ClusterEntry
-from openpaisdk.config.defaults import Change, change_defaults
+from openpaisdk.config.defaults import Change, change_defaults, defaults_file
+from openpaisdk.config.folders import shown
 from openpaisdk.output import say, show, table
 
 
@@ -15,12 +16,12 @@ def list_clusters(argv: list[str]) -> int:
     parser = command_parser("list-clusters", "pai list-clusters", cluster=False)
     args = parser.parse(argv)
     book = ClusterBook.load()
-    shown = [_without_secrets(entry) for entry in book.entries]
+    entries = [_without_secrets(entry) for entry in book.entries]
     selected = book.selected or (book.entries[0].alias if len(book.entries) == 1 else "")
 
     def people() -> str:
         rows = []
-        for raw in shown:
+        for raw in entries:
             vcs = raw.get("virtual_clusters")
             names = ", ".join(map(str, vcs)) if isinstance(vcs, list) else ""
             mark = "*" if raw["cluster_alias"] == selected else ""
@@ -35,8 +36,8 @@ def list_clusters(argv: list[str]) -> int:
             )
         return table(["", "ALIAS", "ADDRESS", "USER", "VIRTUAL CLUSTERS"], rows) if rows else ""
 
-    show(shown, args.output, people)
-    if not shown and args.output == "table":
+    show(entries, args.output, people)
+    if not entries and args.output == "table":
         say("No clusters yet. The first command that needs one starts one here.")
     return 0
 
@@ -85,6 +86,8 @@ def delete_cluster(argv: list[str]) -> int:
     book.delete(args.alias)
     say(f"Forgot {args.alias}. Its jobs are untouched.")
     if book.selected == args.alias:
-        say("It was the selected one; choose another with pai select-cluster.")
+        path = book.defaults.set_in("cluster-alias")
+        everywhere = "-g " if path == defaults_file(is_global=True) else ""
+        say(f"{shown(path)} still selects it. Choose another one: pai select-cluster {everywhere}local")
     sys.stdout.flush()
     return 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from openpaisdk.config.defaults import Defaults
+from openpaisdk.config.defaults import Defaults, defaults_file
 from openpaisdk.config.files import Lock, read_yaml, write_yaml
 from openpaisdk.config.folders import folder_here, shown, user_folder
-from openpaisdk.errors import ConfigError, UsageError
+from openpaisdk.errors import ConfigError, PaiError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class ClusterBook:
                 return entry
             if wanted == EMBEDDED_ALIAS:
                 return ClusterEntry.embedded()
-            raise self.unknown(wanted)
+            raise self.unknown(wanted) if alias else self._selected_is_gone()
         usable = [e for e in self.entries if not e.is_storage]
         if not usable:
             return ClusterEntry.embedded()
@@ -99,6 +99,14 @@ class ClusterBook:
                 hint=f"Add -a {first} to the command, or choose one for good: pai select-cluster -g {first}",
             )
         return usable[0]
+
+    def _selected_is_gone(self) -> UsageError:
+        path = self.defaults.set_in("cluster-alias")
+        everywhere = "-g " if path == defaults_file(is_global=True) else ""
+        return UsageError(
+            f"There is no cluster called {self.selected!r}, but {shown(path)} selects it.",
+            hint=f"Choose another one: pai select-cluster {everywhere}{EMBEDDED_ALIAS}",
+        )
 
     def unknown(self, alias: str) -> UsageError:
         from difflib import get_close_matches
@@ -135,6 +143,15 @@ class ClusterBook:
             change(entries)
             write_yaml(self.path, [e.raw for e in entries])
             self.entries = entries
+
+
+def option_for(alias: str) -> str:
+    """``-a ALIAS `` for a command a person may copy; empty where that cluster is meant anyway."""
+    try:
+        meant = ClusterBook.load().choose().alias
+    except PaiError:  # none is selected, or the files cannot be read
+        meant = ""
+    return "" if meant == alias else f"-a {alias} "
 
 
 def check_clusters(value: object, path: str) -> list[ClusterEntry]:

@@ -46,12 +46,7 @@ class Defaults:
 
     @classmethod
     def load(cls) -> Defaults:
-        home = defaults_file(is_global=True)
-        try:
-            here = defaults_file(is_global=False)
-        except FileNotFoundError:  # the folder was deleted under us: it has nothing to say
-            here = home
-        return cls([_layer(path) for path in ([here, home] if here != home else [home])])
+        return cls([_layer(path) for path in _files()])
 
     def get(self, key: str) -> object:
         if key in LISTS:
@@ -62,6 +57,10 @@ class Defaults:
         """One value as text; empty when nothing is set."""
         value = next((layer[key] for layer in self.layers if key in layer), None)
         return "" if value is None else str(value)
+
+    def set_in(self, key: str) -> str:
+        """The file whose value counts; empty where nothing is set."""
+        return next((path for path in _files() if key in _layer(path)), "")
 
     def number(self, key: str) -> int | None:
         value = self.text(key)
@@ -157,6 +156,16 @@ def change_defaults(changes: list[Change], remove: list[str], *, is_global: bool
 
 def defaults_file(*, is_global: bool) -> str:
     return os.path.join(user_folder() if is_global else folder_here(), FILE)
+
+
+def _files() -> list[str]:
+    """The files of the layers, the nearest first."""
+    home = defaults_file(is_global=True)
+    try:
+        here = defaults_file(is_global=False)
+    except FileNotFoundError:  # the folder was deleted under us: it has nothing to say
+        here = home
+    return [here, home] if here != home else [home]
 
 
 def _apply(layer: dict[str, object], change: Change) -> None:
