@@ -20,6 +20,10 @@ PAGE = 1000
 """How many jobs are asked for at a time when all are wanted."""
 
 
+SEARCHED = 200
+"""Among how many of the newest jobs a name is looked for that somebody may have meant."""
+
+
 class Cluster:
     """Ask a cluster, as one user. Not for several threads at once: each takes its own."""
 
@@ -249,6 +253,23 @@ class Cluster:
                 hint="Put them into the image, or leave --sources out.",
             ) from None
 
+    def no_job(self, name: str) -> NotFound:
+        """The error for a job that is not there, with the name that was meant where one of yours is near."""
+        from difflib import get_close_matches
+
+        bare = name.rpartition("~")[2]
+        try:
+            known = {job.name for job in self.jobs(user=self.user, limit=SEARCHED)} - {bare}
+        except PaiError:
+            known = set()
+        near = get_close_matches(bare, known, 1, 0.75)
+        where = "" if self.is_embedded else f" -a {self.alias}"
+        return NotFound(
+            f"There is no job {name!r} on the cluster {self.alias}."
+            + (f" Did you mean {near[0]}?" if near else ""),
+            hint=f"pai list-jobs{where} shows yours.",
+        )
+
     def whole_name(self, name: str, user: str = "") -> str:
         """``user~name``, which tells a job from everybody else's."""
         return name if "~" in name else f"{user or self.user}~{name}"
@@ -285,9 +306,7 @@ class Cluster:
         except NotFound as e:
             if not missing or e.code != NotFound.code:
                 raise
-            raise NotFound(
-                f"There is no job {missing!r} on the cluster {self.alias}.", hint="pai list-jobs shows yours."
-            ) from None
+            raise self.no_job(missing) from None
 
     def _json(self, method: str, path: str, *, body: bytes, missing: str = "") -> object:
         return parsed(self._answer_json(method, path, body, missing).read(), self)

@@ -26,7 +26,4 @@ def frames(cluster: Cluster, wanted: Wanted) -> Iterator[Frame]:
             return
         if e.code != NotFound.code:
             raise
-        raise NotFound(
-            f"There is no job {wanted.name!r} on the cluster {cluster.alias}.",
-            hint="pai list-jobs shows yours.",
-        ) from None
+        raise cluster.no_job(wanted.name) from None

@@ -45,6 +45,8 @@ def hand_in(
                 job["name"] = rename()
                 continue
             raise _taken(cluster, str(job["name"]), e) from None
+        except NotFound as e:
+            raise _missing(cluster, job, e) from None
         break
     return str(job["name"])
 
@@ -76,6 +78,18 @@ def _converted(
         for warning in conversion.warnings:
             tell(str(warning))
     return conversion.data
+
+
+def _missing(cluster: Cluster, job: dict[str, object], why: NotFound) -> NotFound:
+    """Of a job that comes after others, one of those may be unknown: it is told as everywhere."""
+    extras = job.get("extras")
+    ours = extras.get("openpaisdk") if isinstance(extras, dict) else None
+    after = ours.get("after") if isinstance(ours, dict) else None
+    for item in after if isinstance(after, list) else ():
+        name = str(item.get("job")) if isinstance(item, dict) else ""
+        if name and why.code == NotFound.code and f"{cluster.whole_name(name)} " in why.message:
+            return cluster.no_job(name)
+    return why
 
 
 def _taken(cluster: Cluster, name: str, why: Conflict) -> Conflict:
