@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import traceback
 
 import pytest
 
@@ -126,3 +127,19 @@ def test_files_of_scripts(here) -> None:
     (here / "bad.yaml").write_text("- [")
     with pytest.raises(ConfigError, match="not valid YAML"):
         from_file("bad.yaml", default=[])
+
+
+def test_a_state_that_never_was_is_refused(here) -> None:
+    with pytest.raises(UsageError, match="There is no state 'runing'. Did you mean RUNNING"):
+        Cluster().jobs(state="runing")
+    assert isinstance(Cluster().jobs(state="running,failed"), list)
+
+
+def test_an_error_nobody_caught_shows_what_to_do() -> None:
+    error = UsageError("It is wrong.", hint="Do it right.")
+    assert str(error) == "It is wrong."
+    assert "".join(traceback.format_exception(error)).endswith("UsageError: It is wrong.\nDo it right.\n")
+
+
+def test_the_cluster_of_this_machine_has_a_place_in_the_list(here) -> None:
+    assert "on this machine" in repr(ClusterList([{"cluster_alias": "local", "type": "embedded"}]))

@@ -98,3 +98,16 @@ def test_results_come_back_with_the_job_also_when_it_fails(person: Person) -> No
     assert done.returncode == 3
     assert (person.folder / "back" / "half.txt").read_text() == "half\n"
     assert "Brought 1 file to back: half.txt" in done.stderr
+
+
+def test_what_lies_here_is_not_overwritten(person: Person) -> None:
+    keeps = 'echo {} > "$PAI_OUTPUT_DIR/x"; echo 2 > "$PAI_OUTPUT_DIR/y"'
+    assert person.pai("sub", "--no-sources", "--fetch", "-j", "first", keeps.format(1)).returncode == 0
+    assert (person.folder / "first_output" / "x").read_text() == "1\n"
+    (person.folder / "first_output" / "y").unlink()
+    done = person.pai("sub", "--no-sources", "--fetch=first_output", "-j", "second", keeps.format(3))
+    assert done.returncode == 1 and "left as it is: x." in done.stderr, done.stderr
+    assert (person.folder / "first_output" / "x").read_text() == "1\n"
+    assert (person.folder / "first_output" / "y").read_text() == "2\n", "the others came"
+    assert person.pai("job-outputs", "first", "get").returncode == 0, "what is the same is no trouble"
+    assert person.pai("job-outputs", "second", "get", "--to", "first_output").returncode == 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from openpaisdk.binding.awaiting import Awaited, in_thread, in_thread_each
 from openpaisdk.binding.lists import Jobs
 from openpaisdk.client.following import NO_LOG, Wanted
-from openpaisdk.client.values import CORES, GPUS, MEMORY, VirtualCluster
+from openpaisdk.client.values import CORES, GPUS, MEMORY, VirtualCluster, check_states
 from openpaisdk.client.values import Job as JobStatus
 from openpaisdk.config.clusters import ClusterBook, ClusterEntry
 from openpaisdk.errors import UsageError
@@ -185,9 +185,11 @@ class Cluster:
         """Your jobs, newest first (``user=""``: everybody's); or, with a name, the status of one."""
         if name:
             return self.status(name, user or "")
+        if state:
+            check_states(state)
         found = self.wire.all_jobs(
             user=self.user if user is None else user,
-            state=state,
+            state=state.upper(),
             keyword=keyword,
             virtual_cluster=virtual_cluster,
             tags=tags,

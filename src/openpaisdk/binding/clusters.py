@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from openpaisdk.binding.cluster import Cluster
 from openpaisdk.client.asking import Question, ask_all
-from openpaisdk.config.clusters import ClusterBook, ClusterEntry, check_alias, check_clusters
+from openpaisdk.config.clusters import EMBEDDED, ClusterBook, ClusterEntry, check_alias, check_clusters
 from openpaisdk.config.defaults import Defaults
 from openpaisdk.config.files import Lock, read_yaml, write_yaml
 from openpaisdk.errors import UsageError
@@ -118,8 +118,7 @@ class ClusterList:
         from openpaisdk.output import table
 
         rows = [
-            [str(raw.get(key) or "-") for key in ("cluster_alias", "pai_uri", "user")]
-            for raw in self.clusters
+            [str(raw["cluster_alias"]), _place(raw), str(raw.get("user") or "-")] for raw in self.clusters
         ]
         return table(["ALIAS", "ADDRESS", "USER"], rows)
 
@@ -148,6 +147,11 @@ class ClusterList:
             if q.error is not None:
                 warnings.warn(q.error.message, stacklevel=3)
         return {q.alias: q.answer for q in questions if q.error is None}
+
+
+def _place(raw: Mapping[str, Any]) -> str:
+    """Its address; the cluster of this machine has another one each time it starts."""
+    return "on this machine" if raw.get("type") == EMBEDDED else str(raw.get("pai_uri") or "-")
 
 
 def _joined(alias: str, raw: dict[str, Any]) -> dict[str, Any]:

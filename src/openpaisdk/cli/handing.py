@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from openpaisdk.cli.parser import Parser
+from openpaisdk.config.clusters import option_for
 from openpaisdk.jobs.submission import hand_in, without_secrets
 from openpaisdk.output import say, show
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from openpaisdk.client import Cluster
+    from openpaisdk.errors import PaiError
 
 
 def job_options(parser: Parser, *, vc: bool = True) -> None:
@@ -23,10 +25,10 @@ def job_options(parser: Parser, *, vc: bool = True) -> None:
     parser.add_argument(
         "--fetch",
         nargs="?",
-        const=".",
-        default="",
+        const="",
         metavar="FOLDER",
-        help="wait until it is over, then bring the files it kept here, or to FOLDER (as --fetch=FOLDER)",
+        help="wait until it is over, then bring the files it kept to NAME_output, or to FOLDER (as "
+        "--fetch=FOLDER); files that lie there are not overwritten",
     )
     if vc:
         parser.add_argument(
@@ -67,7 +69,7 @@ def hand_in_and_watch(
     result: dict[str, object] = {"jobName": name, "cluster": cluster.alias, "user": cluster.user}
     for_programs = args.output != "table"
     status = 0
-    if args.follow or args.wait or args.fetch:
+    if args.follow or args.wait or args.fetch is not None:
         from openpaisdk.cli.following import STATUSES, follow_to_end, say_which, tell_end, wait_to_end
         from openpaisdk.client.following import Wanted
 
@@ -82,29 +84,39 @@ def hand_in_and_watch(
             status = follow_to_end(cluster, wanted, log=sys.stderr.buffer if for_programs else None)
         else:
             status = tell_end(cluster, wanted, wait_to_end(cluster, name))
-        if args.fetch:
-            result["fetched"] = _fetch(cluster, name, args.fetch)
         result["state"] = next((state for state, code in STATUSES.items() if code == status), "UNKNOWN")
+        left = None
+        if args.fetch is not None:
+            result["fetched"], left = _fetch(cluster, name, args.fetch or f"{name}_output")
         # A followed job's log has stdout for itself; for whoever only waits, the name is the result.
         if for_programs or not args.follow:
             show(result, args.output, lambda: name)
+        if left is not None and not status:
+            raise left
+        if left is not None:  # that the job failed counts more
+            say(f"pai: {left.message}\n     {left.hint}")
         return status
     show(result, args.output, lambda: name)
     if not for_programs:
-        say(f"Submitted to {cluster.alias}. Follow it with: pai logs -f {name}")
+        where = option_for(cluster.alias)
+        say(f"Submitted to {cluster.alias}. Follow it with: pai logs {where}-f {name}")
     return status
 
 
-def _fetch(cluster: Cluster, name: str, target: str) -> list[str]:
-    """Also of a job that failed: what it kept until then may say why."""
+def _fetch(cluster: Cluster, name: str, target: str) -> tuple[list[str], PaiError | None]:
+    """Also of a job that failed: what it kept until then may say why. The error names what stayed there."""
     from openpaisdk.jobs.results import Results
 
-    brought = Results(cluster, name).fetch(target)
+    results = Results(cluster, name)
+    brought, differing = results.fetch(target)
+    left = results.left(target, differing) if differing else None
     where = "here" if target == "." else f"to {target}"
     say(
         f"Brought {len(brought)} file{'' if len(brought) == 1 else 's'} {where}: {', '.join(brought[:5])}"
         + (", ..." if len(brought) > 5 else "")
         if brought
         else f"{name} has kept no files."
+        if left is None
+        else "Brought no file."
     )
-    return brought
+    return brought, left

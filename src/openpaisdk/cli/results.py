@@ -30,7 +30,10 @@ def job_outputs(argv: list[str]) -> int:
     parser.add_argument("files", nargs="*", metavar="file", help="only these")
     args = parser.parse(argv)
     if args.what == "peek" and not args.files:
-        raise UsageError("Say which file to look into.", hint=f"pai job-outputs {args.job} lists them.")
+        where = f"-a {args.cluster_alias} " if args.cluster_alias else ""
+        raise UsageError(
+            "Say which file to look into.", hint=f"pai job-outputs {where}{args.job} lists them."
+        )
     cluster = open_cluster(args.cluster_alias, tell=say)
     results = Results(cluster, args.job, args.user)
     if args.what == "peek":
@@ -47,8 +50,10 @@ def job_outputs(argv: list[str]) -> int:
 
 
 def _get(results: Results, names: list[str], target: str, form: str) -> int:
-    brought = results.fetch(target, names)
+    brought, differing = results.fetch(target, names)
     show({"folder": target, "files": brought}, form, lambda: "\n".join(f"{target}/{n}" for n in brought))
+    if differing:
+        raise results.left(target, differing)
     if not brought and form == "table":
         say(f"{results.job_name} has kept no files.")
     return 0

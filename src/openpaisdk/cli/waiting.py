@@ -7,6 +7,7 @@ from openpaisdk.errors import PaiError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from openpaisdk.client import Cluster
+    from openpaisdk.jobs.build import Resources
 
 # What the cluster calls the events that keep a job waiting; others tell of its past.
 _REASONS = frozenset({"FailedScheduling", "Retrying", "Preempted", "FailedLaunch"})
@@ -20,6 +21,30 @@ def why_waiting(cluster: Cluster, name: str, user: str = "") -> str:
     except PaiError:  # a cluster of a generation that keeps no events
         return ""
     return next((e.message for e in events if e.reason in _REASONS and e.message), IN_LINE)
+
+
+def too_large(cluster: Cluster, wanted: Resources, count: int) -> str:
+    """What the cluster has too little of for so many tasks at once, even when it is empty; or nothing."""
+    from openpaisdk.client.values import CORES, GPUS, MEMORY
+
+    try:
+        shares = cluster.virtual_clusters()
+    except PaiError:  # the job is in; what it waits for is told by others
+        return ""
+    kinds = (
+        ("GPUs", GPUS, wanted.gpu),
+        ("cores", CORES, wanted.cpu),
+        ("MB of memory", MEMORY, wanted.memory_mb),
+    )
+    for kind, keys, each in kinds:
+        totals = [share.total(*keys) for share in shares]
+        known = [total for total in totals if total is not None]
+        if known and len(known) == len(totals) and each * count > sum(known):
+            return (
+                f"The cluster {cluster.alias} has {sum(known)} {kind} in all, and the job asks for "
+                f"{each * count}: it waits until that changes."
+            )
+    return ""
 
 
 class Line:

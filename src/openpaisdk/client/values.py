@@ -5,11 +5,28 @@ Plain classes: dataclasses and typing together take longer to import than most c
 
 from __future__ import annotations
 
+from openpaisdk.errors import UsageError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FINAL_STATES = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
+STATES = ("WAITING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED", "UNKNOWN")
+
+
+def check_states(words: str) -> None:
+    """Refuse what is no state; several have commas between."""
+    for word in words.split(","):
+        if word.strip().upper() in STATES:
+            continue
+        from difflib import get_close_matches
+
+        near = get_close_matches(word.strip().upper(), STATES, 1)
+        raise UsageError(
+            f"There is no state {word!r}." + (f" Did you mean {near[0]}?" if near else ""),
+            hint=f"A job is one of {', '.join(STATES)}.",
+        )
 
 
 def text(raw: Mapping[str, object], key: str) -> str:
@@ -96,6 +113,7 @@ class Task:
         "ip",
         "launched_ms",
         "log",
+        "origin_exit_code",
         "ports",
         "raw",
         "role",
@@ -108,6 +126,7 @@ class Task:
         self.index = number(raw, "taskIndex") or 0
         self.state = text(raw, "taskState") or "UNKNOWN"
         self.exit_code = number(raw, "containerExitCode")
+        self.origin_exit_code = number(raw, "originUserExitCode")
         self.ip = text(raw, "containerIp")
         self.ports = {str(k): str(v) for k, v in inner(raw, "containerPorts").items()}
         self.launched_ms = number(raw, "launchedTime")
@@ -115,6 +134,11 @@ class Task:
         self.attempt = number(raw, "attemptId") or 0
         self.log = text(raw, "containerLog")
         self.container_id = text(raw, "containerId")
+
+    @property
+    def own_exit_code(self) -> int | None:
+        """What the program itself said, where the cluster tells it; else what the cluster made of it."""
+        return self.exit_code if self.origin_exit_code is None else self.origin_exit_code
 
     def __repr__(self) -> str:
         return f"<task {self.role}[{self.index}]: {self.state}>"
@@ -172,6 +196,9 @@ class Job:
             for task in statuses if isinstance(statuses, list) else []:
                 if isinstance(task, dict):
                     self.tasks.append(Task(role, task))
+        for one in self.tasks:  # of the task that ended the job, the job itself may know it
+            if one.origin_exit_code is None and (one.role, one.index) == self.ended_by:
+                one.origin_exit_code = self.origin_exit_code
 
     @property
     def is_over(self) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 
-from openpaisdk.errors import NotFound
+from openpaisdk.config.clusters import option_for
+from openpaisdk.errors import NotFound, PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ class Results:
         from openpaisdk.storage import Storage
 
         self.job_name = name
+        self._alias = cluster.alias
         self.storage: Storage = Storage.of(cluster)
         job = read_job(cluster.job_config(name, user), stored=True)
         self.folder = output_folder(job, user or cluster.user)
@@ -40,22 +43,52 @@ class Results:
             else:
                 found[path[len(self.folder) + 1 :]] = entry.size
 
-    def fetch(self, target: str, names: list[str] | None = None) -> list[str]:
-        """Bring them, or those named, into a folder of this machine; what was brought."""
-        import os
+    def fetch(self, target: str, names: list[str] | None = None) -> tuple[list[str], list[str]]:
+        """Bring them, or those named, into a folder of this machine.
 
-        wanted = names or list(self.files())
-        for name in wanted:
+        What is there now, and what was left as it is because another file of that name lies there.
+        """
+        brought: list[str] = []
+        differing: list[str] = []
+        for name in names or list(self.files()):
             path = os.path.join(target, *name.split("/"))
+            if os.path.lexists(path):
+                (brought if self._is_same(name, path) else differing).append(name)
+                continue
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             self.storage.download(self.path(name), path)
-        return wanted
+            brought.append(name)
+        return brought, differing
+
+    def _is_same(self, name: str, path: str) -> bool:
+        file = self.storage.backend.open(self.path(name))
+        try:
+            if not os.path.isfile(path) or os.path.getsize(path) != file.size:
+                return False
+            with open(path, "rb") as here:
+                return all(here.read(len(chunk)) == bytes(chunk) for chunk in file.chunks(0, file.size))
+        finally:
+            file.close()
+
+    def left(self, target: str, differing: list[str]) -> PaiError:
+        """The error for files that were not overwritten."""
+        few = ", ".join(differing[:5]) + (", ..." if len(differing) > 5 else "")
+        to = "here" if target == "." else f"in {target}"
+        return PaiError(
+            f"What lies {to} differs from what {self.job_name} kept, and was left as it is: {few}.",
+            hint=f"Bring it elsewhere: pai job-outputs {self._option}{self.job_name} get --to FOLDER",
+        )
+
+    @property
+    def _option(self) -> str:
+        return option_for(self._alias)
 
     def path(self, name: str) -> str:
         path = f"{self.folder}/{name}"
         if not self.storage.exists(path):
             raise NotFound(
-                f"{self.job_name} kept no file {name}.", hint=f"pai job-outputs {self.job_name} lists them."
+                f"{self.job_name} kept no file {name}.",
+                hint=f"pai job-outputs {self._option}{self.job_name} lists them.",
             )
         return path
 
@@ -76,7 +109,10 @@ def figures(cluster: Cluster, name: str, user: str = "", role: str = "", index: 
     from urllib.parse import urlencode
 
     query = urlencode({key: value for key, value in (("role", role), ("index", index)) if value})
-    answer = cluster.transport.ask("GET", f"{cluster.job_path(name, user)}/metrics?{query}")
+    try:
+        answer = cluster.transport.ask("GET", f"{cluster.job_path(name, user)}/metrics?{query}")
+    except NotFound as e:
+        raise cluster.no_job(name) if e.code == NotFound.code else e from None
     found: dict[str, Figure] = {}
     for line in answer.read().splitlines():
         try:
