@@ -148,7 +148,11 @@ def _credentials(args: argparse.Namespace, user: str, alias: str) -> Credentials
             raise UsageError("--password or --token is missing, and there is no terminal to ask at.")
         from getpass import getpass
 
-        password = getpass(f"Password of {user} on {alias}: ")
+        try:
+            password = getpass(f"Password of {user} on {alias}: ")
+        except EOFError:  # Ctrl-D
+            say("")
+            password = ""
         if not password:
             raise UsageError("No password was given, so nothing was changed.")
         return password

@@ -37,6 +37,9 @@ def run(argv: list[str], translate: Callable[[list[str]], list[str]] | None = No
         from openpaisdk.output.pipes import silence_broken_pipe
 
         return silence_broken_pipe()
+    except EOFError:
+        _show_where()
+        return _tell("The input ended before the question was answered, so nothing was done.", "", 1)
     except OSError as e:
         _show_where()
         if isinstance(e, FileNotFoundError) and not e.filename and _nowhere():
@@ -97,9 +100,27 @@ def command_named(word: str) -> Callable[[list[str]], int]:
 def _unknown(word: str) -> UsageError:
     if word.startswith("-"):
         return UsageError(f"pai has no option {word}.", hint="pai --help lists the commands.")
-    near = _near(word)
+    near = _MEANT.get(word) or _near(word)
     meant = f" Did you mean {' or '.join(f'pai {name}' for name in near)}?" if near else ""
     return UsageError(f"There is no command {word!r}.{meant}", hint="pai --help lists the commands.")
+
+
+# What these are called in other programs.
+_MEANT = {
+    "rm": ["remove", "delete-job"],
+    "run": ["sub"],
+    "ps": ["list-jobs"],
+    "kill": ["stop-job"],
+    "cancel": ["stop-job"],
+    "cat": ["logs", "copy"],
+    "cp": ["copy"],
+    "upload": ["copy"],
+    "download": ["copy"],
+    "ls": ["listdir", "list-jobs"],
+    "mkdir": ["makedir"],
+    "login": ["add-cluster", "update-token"],
+    "status": ["job-status", "cluster-status"],
+}
 
 
 def _near(word: str) -> list[str]:

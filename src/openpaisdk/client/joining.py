@@ -46,7 +46,19 @@ def join(
 
     A password is exchanged for a token and left out, unless the credentials say to keep it.
     """
-    ca = os.path.abspath(authority_file) if authority_file else ""
+    try:
+        return _join(alias, uri, who, verify, os.path.abspath(authority_file) if authority_file else "")
+    except PaiError as e:
+        # It is in no list yet that could be looked at.
+        hint = "Check the address." if "pai list-clusters" in e.hint else e.hint
+        if "othing was changed" not in e.message + hint:
+            hint = f"{hint} Nothing was changed.".lstrip()
+        e.hint = hint
+        e.__notes__ = [hint]
+        raise
+
+
+def _join(alias: str, uri: str, who: Credentials, verify: bool, ca: str) -> dict[str, object]:
     cluster, info = meet(alias, uri, who.user, verify, ca)
     endpoint = cluster.transport.endpoint
     raw: dict[str, object] = {"cluster_alias": alias, "pai_uri": str(endpoint.address), "user": who.user}
