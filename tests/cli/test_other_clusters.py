@@ -165,3 +165,85 @@ def test_defaults_are_used_and_the_command_line_wins(newcomer, team) -> None:
     assert json.loads(newcomer.pai("set", "-o", "json").out) == {"image": "here", "mem": "1g", "cpu": 3}
     assert newcomer.pai("unset", "image").status == 0
     assert "everywhere" in newcomer.pai("set").out
+
+
+def test_the_folder_travels_to_a_team_and_hints_name_the_cluster(newcomer, team) -> None:
+    add(newcomer, team)
+    newcomer.pai("select-cluster", "-g", "local")
+    newcomer.write(a="content")
+    small = ["-a", "team", "--cpu", "1", "--mem", "64m"]
+    done = newcomer.pai("sub", *small, "-f", "ls")
+    assert (done.status, done.out) == (0, "a\n"), done
+    done = newcomer.pai("sub", *small, "-j", "counting", "true")
+    assert done.err.endswith("Follow it with: pai logs -a team -f counting\n"), done
+    done = newcomer.pai("job-status", "-a", "team", "countin")
+    assert "There is no job 'countin' on the cluster team. Did you mean counting?" in done.err, done
+    assert "pai list-jobs -a team shows yours" in done.err, done
+    done = newcomer.pai("job-outputs", "-a", "team", "counting", "get", "nothing")
+    assert "pai job-outputs -a team counting lists them" in done.err, done
+    newcomer.pai("select-cluster", "-g", "team")
+    done = newcomer.pai("sub", "--cpu", "1", "--mem", "64m", "true")
+    assert "Follow it with: pai logs -f true_" in done.err, done
+    assert not (newcomer.home / ".openpai/local").exists(), "nobody asked for a cluster here"
+
+
+def test_what_can_never_start_is_told_at_once_and_why_while_one_waits(newcomer, team) -> None:
+    add(newcomer, team)
+    done = newcomer.pai("sub", "--cpu", "100000", "-j", "huge", "true")
+    assert done.status == 0 and "and the job asks for 100000: it waits until that changes." in done.err, done
+    try:
+        done = newcomer.pai("wait", "--timeout", "2", "huge")
+        assert done.status == 5 and done.err.count("Insufficient cpu") == 1, done
+    finally:
+        newcomer.pai("stop-job", "huge")
+
+
+def test_no_files_travel_to_other_clusters_and_that_is_said(newcomer) -> None:
+    entry = {"cluster_alias": "far", "pai_uri": "http://127.0.0.1:9", "user": "x", "token": "y"}
+    (newcomer.home / ".openpai").mkdir()
+    (newcomer.home / ".openpai/clusters.yaml").write_text(yaml.safe_dump([entry]))
+    done = newcomer.pai("sub", "-i", "img", "--preview", "true")
+    assert done.status == 0 and "No files travel to far; use --sources ." in done.err, done
+    assert "No files" not in newcomer.pai("sub", "-i", "img", "--no-sources", "--preview", "true").err
+
+
+def test_a_selected_cluster_that_is_gone_names_the_file_that_selects_it(newcomer, team) -> None:
+    add(newcomer, team, "one")
+    newcomer.pai("select-cluster", "one")
+    done = newcomer.pai("delete-cluster", "one")
+    assert "pai select-cluster local" in done.err, done
+    done = newcomer.pai("list-jobs")
+    assert done.status == 2 and "project/.openpai/defaults.yaml selects it" in done.err, done
+    assert "pai select-cluster local" in done.err, done
+    newcomer.pai("unset", "cluster-alias")
+    newcomer.pai("set", "-g", "cluster-alias=one")
+    done = newcomer.pai("list-jobs")
+    assert "~/.openpai/defaults.yaml selects it" in done.err and "select-cluster -g local" in done.err, done
+
+
+def test_a_failed_login_says_that_nothing_was_changed(newcomer, team) -> None:
+    done = add(newcomer, team, "team", "--password", "wrong-password")
+    assert "Nothing was changed." in done.err, done
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+    done = add(newcomer, f"http://127.0.0.1:{port}")
+    assert "Nothing was changed." in done.err and "list-clusters" not in done.err, done
+
+
+def test_ctrl_d_at_the_password_is_one_sentence(newcomer, team) -> None:
+    words = f"add-cluster -a team --pai-uri {team} --user admin"
+    script = (
+        "import os, pty, sys\n"
+        "pid, fd = pty.fork()\n"
+        f"if pid == 0: os.execvp('pai', ['pai', *{words.split()!r}])\n"
+        "said = b''\n"
+        "while b'Password of' not in said: said += os.read(fd, 999)\n"
+        "os.write(fd, b'\\x04')\n"
+        "try:\n"
+        "    while more := os.read(fd, 999): said += more\n"
+        "except OSError: pass\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said.decode())\n"
+    )
+    done = newcomer.run([str(BIN / "python"), "-c", script])
+    assert done.out.startswith("2 ") and "No password was given, so nothing was changed." in done.out, done
+    assert "EOFError" not in done.out, done

@@ -3,6 +3,11 @@
 import json
 import re
 
+import pytest
+
+from openpaisdk.cli.main import run
+from openpaisdk.jobs.names import made_up
+
 
 def test_a_job_that_is_waited_for_still_gives_its_name(person) -> None:
     done = person.pai("sub", "--wait", "--", "true")
@@ -77,3 +82,64 @@ def test_a_folder_that_is_gone_is_told_where_it_is_needed(person) -> None:
     for line in ("pai set cpu=1", "pai sub -- true", "pai select-cluster local"):
         done = person.sh(f"{gone} {line}")
         assert done.status == 1 and "The folder you are in no longer exists" in done.err, done
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("rm", "remove"),
+        ("run", "sub"),
+        ("ps", "list-jobs"),
+        ("kill", "stop-job"),
+        ("cat", "copy"),
+        ("upload", "copy"),
+        ("download", "copy"),
+        ("ls", "listdir"),
+        ("login", "add-cluster"),
+        ("status", "job-status"),
+    ],
+)
+def test_words_of_other_programs_are_understood(capsys, word: str, meant: str) -> None:
+    assert run([word, "x"]) == 2
+    assert f"pai {meant}" in capsys.readouterr().err
+
+
+def test_memory_is_not_taken_for_another_option(person) -> None:
+    done = person.pai("sub", "--memory", "4g", "true")
+    assert done.status == 2 and "--mem 4g" in done.err and done.out == "", done
+
+
+def test_a_job_nobody_knows_is_told_in_the_same_words_everywhere(person) -> None:
+    says = "There is no job 'nosuchjob' on the cluster local."
+    for words in (["job-metrics", "nosuchjob"], ["sub", "--after", "nosuchjob", "true"]):
+        done = person.pai(*words)
+        assert done.status == 1 and says in done.err and done.out == "", done
+
+
+def test_an_option_behind_the_command_is_told(person) -> None:
+    done = person.pai("sub", "--preview", "echo", "--follow")
+    assert "--follow after the command belongs to it" in done.err, done
+    assert "belongs" not in person.pai("sub", "--preview", "--", "echo", "--follow").err
+
+
+def test_a_log_without_an_end_of_line_is_not_glued_to_what_is_said(person) -> None:
+    done = person.sh("pai sub -f -- printf abc 2>&1")
+    assert re.search(r"^abc$", done.out, re.M), done
+    assert person.pai("sub", "-f", "--", "printf", "abc").out == "abc"
+
+
+def test_an_array_with_failures_shows_them_at_its_head(person) -> None:
+    line = "exit $((PAI_TASK_INDEX == 1))"
+    job = person.pai("sub", "--array", "3", "--mem", "64m", "--wait", line).out.strip()
+    assert "SUCCEEDED (1 of 3 failed)" in person.pai("job-status", job).out.splitlines()[0]
+    assert person.state(job) == "SUCCEEDED"
+
+
+def test_a_folder_that_holds_the_home_is_called_that(person) -> None:
+    done = person.pai("sub", "--preview", "true", cwd=person.home.parent)
+    assert "Your home folder lies in this one: none of it travels" in done.err, done
+
+
+def test_code_gives_no_name() -> None:
+    assert re.fullmatch(r"python_c_\w{6}", made_up("python3 -u -c 'import os; print(os.name)'"))
+    assert re.fullmatch(r"make_\w{6}", made_up("bash -c 'make all'"))

@@ -44,14 +44,20 @@ def sub(argv: list[str]) -> int:
         "pai sub -j nightly_$ --gpu 1 'make data && python train.py'\n"
         "pai sub --array 100%8 -- sh -c 'python try.py --seed $PAI_TASK_INDEX'",
         "A job is made from the command, and handed in. The command begins at the first word that is no\n"
-        "option, with or without --; all that follows belongs to it. On the cluster of this machine the\n"
-        "files of the current folder travel along (.paiignore, or else .gitignore, says what stays\n"
-        "behind), and the job finds your Python and your virtual environment.",
+        "option, with or without --; all that follows belongs to it. The files of the current folder\n"
+        "travel along (.paiignore, or else .gitignore, says what stays behind); to clusters of OpenPAI's\n"
+        "own server only what --sources names does. On the cluster of this machine the job finds your\n"
+        "Python and your virtual environment.",
     )
     parser.usage = "pai sub [options] [--] command ..."
     _options(parser)
     options, words = parser.split_command(argv)
+    for word in options:
+        if word.partition("=")[0] == "--memory":
+            raise UsageError("pai sub has no option --memory.", hint="Write --mem 4g, or --memoryMB 4096.")
     args = parser.parse(options)
+    if len(options) + len(words) == len(argv):  # no -- says where the command begins
+        _tell_strays(parser, words)
 
     line = shell_line(words)
     book = ClusterBook.load()
@@ -102,7 +108,23 @@ def sub(argv: list[str]) -> int:
         job.update(build(again))  # the name is also part of where its files go
         return again
 
-    return hand_in_and_watch(cluster, job, args, None if args.job_name else rename)
+    status = hand_in_and_watch(cluster, job, args, None if args.job_name else rename)
+    watched = args.follow or args.wait or args.fetch is not None
+    named = args.gpu or args.cpu or args.mem or args.memoryMB
+    if named and entry.is_ours and not watched:
+        from openpaisdk.cli.waiting import too_large
+
+        if why := too_large(cluster, resources, 1 if wishes.is_array else wishes.instances):
+            say(why)
+    return status
+
+
+def _tell_strays(parser: Parser, words: Sequence[str]) -> None:
+    """An option of ours behind the command goes to the command, which is seldom what was meant."""
+    ours = parser.options.keys() - {"--help", "--output"}  # which many a script has, too
+    stray = next((w for w in words[1:] if w.startswith("--") and w.partition("=")[0] in ours), "")
+    if stray:
+        say(f"{stray} after the command belongs to it; put it before the command to give it to pai.")
 
 
 def _options(parser: Parser) -> None:
@@ -264,7 +286,8 @@ def _sources(
             raise UsageError("--sources and --no-sources contradict each other.")
         return None
     only = [*args.sources, *(s for s in defaults.many("sources") if s not in args.sources)]
-    if not only and not entry.is_embedded:
+    if not only and not entry.is_ours:
+        say(f"No files travel to {entry.alias}; use --sources . to send those of this folder.")
         return None
     from openpaisdk.jobs.sources import collect
 
@@ -278,7 +301,9 @@ def _sources(
         # Nobody means to send all they have; what the command names they do mean.
         only = _named_here(words)
         what = f"only {', '.join(only)} travels, which the command names" if only else "none of it travels"
-        say(f"This is your home folder: {what}. --sources names others; --sources . sends all of it.")
+        is_home = os.path.realpath(here) == os.path.realpath(os.path.expanduser("~"))
+        place = "This is your home folder" if is_home else "Your home folder lies in this one"
+        say(f"{place}: {what}. --sources names others; --sources . sends all of it.")
         if not only:
             return None
     return collect(here, only)

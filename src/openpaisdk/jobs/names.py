@@ -54,7 +54,10 @@ def filled_in(name: str) -> str:
 
 def _word(command: str) -> str:
     """The word a person would call the command by: ``train`` for ``python -u src/train.py --lr 1``."""
+    python = False
     for piece in command.replace("'", " ").replace('"', " ").split():
+        if python and piece == "-c":
+            return "python_c"  # what follows is code, and no word of it is a name
         if piece.startswith("-") or "=" in piece:
             continue
         stem, _, kind = os.path.basename(piece).partition(".")
@@ -62,4 +65,5 @@ def _word(command: str) -> str:
         wraps = kept.rstrip("0123456789") in WRAPPERS and not kind.isalpha()  # python3.11, but not run.sh
         if kept and not wraps:
             return kept
+        python = kept.rstrip("0123456789") == "python"
     return "job"
