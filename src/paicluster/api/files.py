@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 # Disks are waited for here and nowhere else, so that a slow one delays nothing but files.
 _THREADS = 16
+# Checksums read whole files, for hours if need be: they wait for each other, and nothing else for them.
+_CHECKSUMS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Files:
     # Whether `user.name` alone, without a token, says who somebody is.
     trust_user_name: bool = False
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "files"))
+    checksums: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_CHECKSUMS, "checksums"))
 
     async def run(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Something that blocks on the disk."""
@@ -37,6 +40,7 @@ class Files:
         return await asyncio.get_running_loop().run_in_executor(self.threads, call, *arguments)
 
     def close(self) -> None:
+        self.checksums.shutdown(cancel_futures=True)
         self.threads.shutdown(cancel_futures=True)
         self.storage.close()
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+from collections.abc import Callable
 
 from crc32c import crc32c
+
+from paicluster.files.refusals import failed
 
 BLOCK_SIZE = 128 << 20
 CHUNK = 512
@@ -14,9 +17,12 @@ _READ = 1 << 20
 _SMALLEST_BUFFER = 32
 
 
-def file_checksum(fd: int, size: int) -> tuple[str, bytes]:
-    """The algorithm's name and the checksum, as Hadoop writes them, of ``size`` bytes of an open file."""
-    blocks = [_block(fd, at, min(at + BLOCK_SIZE, size)) for at in range(0, size, BLOCK_SIZE)]
+def file_checksum(fd: int, size: int, stop: Callable[[], bool] = lambda: False) -> tuple[str, bytes]:
+    """The algorithm's name and the checksum, as Hadoop writes them, of ``size`` bytes of an open file.
+
+    ``stop`` is asked again and again whether nobody wants it any more.
+    """
+    blocks = [_block(fd, at, min(at + BLOCK_SIZE, size), stop) for at in range(0, size, BLOCK_SIZE)]
     # Hadoop takes the MD5 of the whole buffer it gathered these in, which doubles from 32 bytes.
     gathered = b"".join(blocks)
     room = _SMALLEST_BUFFER
@@ -30,9 +36,11 @@ def file_checksum(fd: int, size: int) -> tuple[str, bytes]:
     return f"MD5-of-{per_block}MD5-of-{CHUNK}CRC32C", struct.pack(">iq", CHUNK, per_block) + digest
 
 
-def _block(fd: int, at: int, end: int) -> bytes:
+def _block(fd: int, at: int, end: int, stop: Callable[[], bool]) -> bytes:
     block = hashlib.md5(usedforsecurity=False)
     while at < end:
+        if stop():
+            raise failed("The checksum was given up: nobody waits for it any more.")
         data = memoryview(os.pread(fd, min(_READ, end - at), at))
         if not data:
             break

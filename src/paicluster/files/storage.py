@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from paicluster.files import changing, looking, placing
@@ -84,12 +84,12 @@ class Storage:
         """The file, open; it can be given away as it is. The caller closes it."""
         return looking.open_read(self._tree, path, who)
 
-    def checksum(self, path: str, who: Person) -> tuple[str, bytes]:
-        """Hadoop's name for the algorithm, and the checksum."""
+    def checksum(self, path: str, who: Person, stop: Callable[[], bool] = lambda: False) -> tuple[str, bytes]:
+        """Hadoop's name for the algorithm, and the checksum. It reads all of the file, until told to stop."""
         opened = self.open_read(path, who)
         try:
             with disk_errors(path):
-                return file_checksum(opened.fd, opened.entry.size)
+                return file_checksum(opened.fd, opened.entry.size, stop)
         finally:
             os.close(opened.fd)
 

@@ -36,10 +36,6 @@ def quota_usage(call: Call) -> Any:
     return shapes.quota_usage(call.storage.summary(call.path, call.who))
 
 
-def file_checksum(call: Call) -> Any:
-    return shapes.file_checksum(*call.storage.checksum(call.path, call.who))
-
-
 def home_directory(call: Call) -> Any:
     return {"Path": call.storage.home_of(call.who)}
 

@@ -110,7 +110,7 @@ class FileAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         file = self._file
-        gone = asyncio.ensure_future(_disconnected(receive))
+        gone = asyncio.ensure_future(disconnected(receive))
         try:
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
@@ -142,6 +142,7 @@ class FileAnswer(Response):
         return loop.run_in_executor(self._files.threads, os.pread, fd, min(_PIECE, end - at), at)
 
 
-async def _disconnected(receive: Receive) -> None:
+async def disconnected(receive: Receive) -> None:
+    """Returns once the client is gone."""
     while (await receive())["type"] != "http.disconnect":
         pass

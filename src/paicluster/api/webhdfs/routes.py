@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from openpaisdk.errors import InvalidParameters, PaiError, Unavailable
 from paicluster.api.answers import answer
-from paicluster.api.webhdfs import changing, delegation, looking, reading, writing
+from paicluster.api.webhdfs import changing, delegation, looking, reading, summing, writing
 from paicluster.api.webhdfs.call import PREFIXES, Call, read_call
 from paicluster.api.webhdfs.exceptions import Unsupported, remote_exception
 from paicluster.files.refusals import NOT_A_FOLDER, no_file
@@ -29,7 +29,6 @@ _BLOCKING: dict[tuple[str, str], Callable[[Call], Any]] = {
     ("GET", "LISTSTATUS_BATCH"): looking.list_status_batch,
     ("GET", "GETCONTENTSUMMARY"): looking.content_summary,
     ("GET", "GETQUOTAUSAGE"): looking.quota_usage,
-    ("GET", "GETFILECHECKSUM"): looking.file_checksum,
     ("GET", "GETHOMEDIRECTORY"): looking.home_directory,
     ("GET", "GETTRASHROOT"): looking.trash_root,
     ("GET", "GETSERVERDEFAULTS"): looking.server_defaults,
@@ -51,6 +50,7 @@ _BLOCKING: dict[tuple[str, str], Callable[[Call], Any]] = {
 }
 _STREAMING: dict[tuple[str, str], Callable[[Call], Awaitable[Response]]] = {
     ("GET", "OPEN"): reading.open_file,
+    ("GET", "GETFILECHECKSUM"): summing.file_checksum,
     ("PUT", "CREATE"): writing.create,
     ("POST", "APPEND"): writing.append,
     ("GET", "GETDELEGATIONTOKEN"): delegation.get_token,
