@@ -256,3 +256,42 @@ def test_nonsense_at_the_window_is_refused_in_words(team: TeamCluster) -> None:
             handed._ask(question)
     with pytest.raises(NotFound):
         handed.mark("0" * 40, 0, 1)
+
+
+def test_slow_clients_keep_nobody_else_out(team: TeamCluster, folder: str) -> None:
+    """Each has sent half of a part and waits: more of them than there are threads for it."""
+    content = os.urandom(3 << 20)
+    waiting = []
+    for i in range(12):
+        begun = team.ask("POST", f"{BASE}/uploads", about(f"{folder}/slow{i}", len(content))).json()
+        slow = socket.create_connection(team.address)
+        slow.sendall(
+            f"PUT {BASE}/uploads/{begun['id']}?offset=0 HTTP/1.1\r\nHost: x\r\n"
+            f"Authorization: Bearer {team.token}\r\nContent-Length: {len(content) + 16}\r\n\r\n".encode()
+            + content[: 1 << 20]
+        )
+        waiting.append(slow)
+    quick = fast(team, "alice").begin(f"{folder}/quick", (len(content), 1, 0o644), "k")
+    assert isinstance(quick, Upload)
+    put(quick, 0, content)
+    quick.finish(len(content))
+    for slow in waiting:
+        slow.sendall(content[1 << 20 :] + hashing.of_bytes(content, hashing.XXH3))
+        assert slow.recv(100).startswith(b"HTTP/1.1 200")
+        slow.close()
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_part_harms_nobody(team: TeamCluster, folder: str) -> None:
+    for _ in range(20):
+        begun = team.ask("POST", f"{BASE}/uploads", about(f"{folder}/f", 3 << 20)).json()
+        with socket.create_connection(team.address) as leaves:
+            leaves.sendall(
+                f"PUT {BASE}/uploads/{begun['id']}?offset=0 HTTP/1.1\r\nHost: x\r\n"
+                f"Authorization: Bearer {team.token}\r\nContent-Length: {(3 << 20) + 16}\r\n\r\n".encode()
+                + b"x" * 100_000
+            )
+    upload = fast(team, "alice").begin(f"{folder}/f", (5, 1, 0o644), "k")
+    assert isinstance(upload, Upload)
+    put(upload, 0, b"12345")
+    upload.finish(5)
+    assert b"".join(fast(team, "alice").read(f"{folder}/f")) == b"12345"

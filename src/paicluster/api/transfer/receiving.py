@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from starlette.requests import ClientDisconnect, Request
 
 from openpaisdk.errors import InvalidParameters
 from openpaisdk.parcels import hashing
 from paicluster.api.files import Files
+from paicluster.api.transfer.direct import take_body
 from paicluster.api.transfer.upload import About
 from paicluster.api.transfer.uploads import Uploads
 from paicluster.files import Person
@@ -28,7 +30,7 @@ async def receive_part(
     loop = asyncio.get_running_loop()
     made = hashing.maker(about.hash)()
 
-    def take(at: int, pieces: list[bytes]) -> None:
+    def take(at: int, pieces: Sequence[bytes | memoryview]) -> None:
         for piece in pieces:
             made.update(piece)
         with uploads.held(upload_id, who) as upload:
@@ -41,6 +43,22 @@ async def receive_part(
     pieces: list[bytes] = []
     size, at, left = 0, offset, length
     proof = b""
+
+    def sink(data: memoryview) -> None:
+        nonlocal at, left, proof
+        if len(data) > left:
+            proof += bytes(data[left:])
+            data = data[:left]
+        if data:
+            take(at, [data])
+            at += len(data)
+            left -= len(data)
+
+    if await take_body(request, length + hashing.SIZE, sink):
+        if left or proof != made.digest():
+            raise _damaged(about)
+        await files.run(arrived)
+        return
     writing: asyncio.Future[None] | None = None
     receive = request.receive
     try:
@@ -71,12 +89,14 @@ async def receive_part(
         if writing is not None:
             await asyncio.wait([writing])
     if left or proof != made.digest():
-        raise InvalidParameters(
-            f"A part of {about.path} was cut or damaged on its way.",
-            code="CutPartError",
-            hint="Send it again.",
-        )
+        raise _damaged(about)
     await files.run(arrived)
+
+
+def _damaged(about: About) -> InvalidParameters:
+    return InvalidParameters(
+        f"A part of {about.path} was cut or damaged on its way.", code="CutPartError", hint="Send it again."
+    )
 
 
 def _expected(uploads: Uploads, who: Person, upload_id: str, offset: int, length: int) -> About:

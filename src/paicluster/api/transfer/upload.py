@@ -12,6 +12,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -94,7 +95,7 @@ class Upload:
         with self._lock:
             return {"id": self.id, "have": {str(at): said for at, (_, said) in self._have.items()}}
 
-    def write(self, offset: int, pieces: list[bytes]) -> None:
+    def write(self, offset: int, pieces: Sequence[bytes | memoryview]) -> None:
         """Put bytes where they belong."""
         with disk_errors(self.about.path):
             wrote = os.pwritev(self.staged.fd, pieces, offset)
