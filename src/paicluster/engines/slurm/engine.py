@@ -99,13 +99,13 @@ class SlurmEngine:
         self._files.shutdown()
 
     async def _forever(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        try:
-            await work()
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            log.exception("A part of the Slurm engine failed.")
-            raise
+        while True:
+            try:
+                await work()
+            except Exception:
+                # Without it nothing would be noticed any more: it goes on, and the log says what was wrong.
+                log.exception("A part of the Slurm engine failed; it is started again.")
+                await asyncio.sleep(_LATEST_S)
 
     # -- reading -------------------------------------------------------------------------------
 
