@@ -53,6 +53,25 @@ def test_the_file_that_init_writes_is_the_usual_cluster(tmp_path: Path) -> None:
     )
 
 
+def test_init_lets_jobs_have_their_images_where_something_runs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bin = tmp_path / "bin"
+    bin.mkdir()
+    monkeypatch.setenv("PATH", str(bin))
+    assert main(["init", "--home", str(tmp_path / "plain")]) == 0
+    assert "image" not in capsys.readouterr().out
+    (bin / "podman").write_text("#!/bin/sh\n")
+    (bin / "podman").chmod(0o755)
+    assert main(["init", "--home", str(tmp_path / "boxed")]) == 0
+    assert "jobs will run in the image they name" in capsys.readouterr().out
+    kinds = {
+        name: settings_of(load(tmp_path / name / "cluster.yaml")).engines[0] for name in ("plain", "boxed")
+    }
+    assert kinds["plain"].kind == "process"
+    assert kinds["boxed"].kind == "container" and kinds["boxed"].options["images"] == "ignore"
+
+
 def test_what_init_shows_as_defaults_are_the_defaults(tmp_path: Path) -> None:
     text = cluster_file(tmp_path / "cluster.yaml")
     shown = yaml.safe_load(text)

@@ -97,8 +97,8 @@ def test_a_password_that_is_none_changes_nothing(say: Say, typed: str, why: str)
 
 
 def test_names_that_are_none_are_refused(say: Say) -> None:
-    assert "username" in say("user", "add", "no such name", typed="long enough\n", status=1)
-    assert "groupname" in say("group", "add", "no-such", status=1)
+    assert "name of a user" in say("user", "add", "no such name", typed="long enough\n", status=2)
+    assert "name of a group" in say("group", "add", "no-such", status=2)
     say("vc", "add", "no-such", "--capacity", "1", status=1)
     assert "default" in say("vc", "remove", "default", status=1)
 

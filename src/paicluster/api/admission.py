@@ -82,9 +82,11 @@ async def admit(
 
 def _check_cluster(ctx: Context, identity: Identity, vc: str) -> None:
     if vc not in ctx.shares or not identity.access.may_use(vc):
+        usable = ", ".join(name for name in ctx.shares if identity.access.may_use(name)) or "none"
+        missing = f"There is no virtual cluster {vc}. " if vc not in ctx.shares else ""
         raise Forbidden(
             f"User {identity.username} is not allowed to do operation in {vc}.",
-            hint=f"There is {', '.join(name for name in ctx.shares if identity.access.may_use(name))}.",
+            hint=f"{missing}Yours to use: {usable}.",
         )
     if vc in ctx.virtual_clusters.stopped:
         raise Forbidden(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from openpaisdk._version import __version__
 from openpaisdk.errors import PaiError
+from paicluster.cli.parsing import Parser
 
 # By command: the module that has it, its functions for options and for running, and what it does.
 _COMMANDS = {
@@ -30,7 +31,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         from paicluster.cli import leaving
 
         leaving.listen()
-    parser = argparse.ArgumentParser(
+    try:
+        return _parse_and_run(words)
+    except PaiError as error:
+        print(f"paicluster: {error.message.removeprefix('paicluster: ')}", file=sys.stderr)
+        if error.hint:
+            print(error.hint, file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parse_and_run(words: list[str]) -> int:
+    parser = Parser(
         prog="paicluster",
         description="Run and manage a cluster that speaks OpenPAI's REST API.",
         epilog="example:\n  paicluster serve --home /var/lib/paicluster --host 127.0.0.1 --port 9186",
@@ -47,15 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command is None:
         parser.print_help()
         return 0
-    try:
-        return _run(arguments)
-    except PaiError as error:
-        print(f"paicluster: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(error.hint, file=sys.stderr)
-        return error.exit_status
-    except KeyboardInterrupt:
-        return 130
+    return _run(arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from openpaisdk.errors import Conflict, NotFound, UsageError
@@ -35,6 +36,15 @@ def _capacity(parser: argparse.ArgumentParser, *, required: bool) -> None:
         "--capacity", type=float, required=required, metavar="PERCENT", help="its part of the cluster"
     )
     parser.add_argument("--most", type=float, metavar="PERCENT", help="what it may grow to")
+    parser.set_defaults(check=_check_capacity)
+
+
+def _check_capacity(arguments: argparse.Namespace) -> None:
+    capacity, most = arguments.capacity, arguments.most
+    if capacity is not None and not 0 <= capacity <= 100:
+        raise UsageError(f"--capacity is a part of the cluster in percent, from 0 to 100, not {capacity:g}.")
+    if most is not None and not (capacity or 0) <= most <= 100:
+        raise UsageError(f"--most is a percentage from that of --capacity to 100, not {most:g}.")
 
 
 @family.command("add", "make a virtual cluster")
@@ -51,6 +61,7 @@ def add(office: Office, arguments: argparse.Namespace) -> None:
         )
     _put(office, arguments)
     print(f"Made virtual cluster {arguments.name}.")
+    _warn_of_nothing(office, arguments.name)
 
 
 def _put(office: Office, arguments: argparse.Namespace) -> None:
@@ -58,6 +69,20 @@ def _put(office: Office, arguments: argparse.Namespace) -> None:
     if arguments.most is not None:
         body["vcMaxCapacity"] = arguments.most
     office.ask("PUT", path("virtual-clusters", arguments.name), body)
+
+
+def _warn_of_nothing(office: Office, name: str) -> None:
+    """A small part of a small cluster may be no whole core, and then nothing ever runs there."""
+    found: dict[str, dict[str, Any]] = office.ask("GET", path("virtual-clusters"))
+    for what, word in (("cpu", "core"), ("gpu", "GPU")):
+        whole = round(sum(cluster["resourcesTotal"][what] for cluster in found.values()))
+        if whole and not found[name]["resourcesTotal"][what]:
+            so = f"no job can run in {name}" if what == "cpu" else f"no job with a GPU can run in {name}"
+            print(
+                f"Warning: this is less than one {word}, so that {so}. Of the cluster's {whole} {word}s "
+                f"one is {100 / whole:.3g} %.",
+                file=sys.stderr,
+            )
 
 
 @family.command("list", "show the virtual clusters")
@@ -97,6 +122,7 @@ def change(office: Office, arguments: argparse.Namespace) -> None:
         )
     if arguments.capacity is not None:
         _put(office, arguments)
+        _warn_of_nothing(office, arguments.name)
     if arguments.status is not None:
         body = {"vcStatus": arguments.status}
         office.ask("PUT", path("virtual-clusters", arguments.name, "status"), body)

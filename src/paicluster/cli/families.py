@@ -62,6 +62,8 @@ class Family:
                 f"Say what to do: paicluster {self._name} {'|'.join(self._commands)}.",
                 hint=f"`paicluster {self._name} --help` explains them.",
             )
+        if (check := getattr(arguments, "check", None)) is not None:
+            check(arguments)
         if getattr(arguments, "wants_password", False):
             # Before the cluster is opened: a person at a terminal takes his time.
             arguments.password = new_password(arguments.name)

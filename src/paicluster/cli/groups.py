@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 from openpaisdk.errors import UsageError
@@ -18,6 +19,8 @@ _COLUMNS = {
     "DESCRIPTION": "description",
 }
 _LISTS = {"vc": "virtualClusters", "storage": "storageConfigs"}
+
+_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 family = Family(
     "group",
@@ -46,9 +49,17 @@ def _rights(parser: argparse.ArgumentParser, *, taking: bool) -> None:
 @family.command("add", "make a group")
 def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="GROUP", help="letters, digits and '_'")
+    parser.set_defaults(check=_check_name)
     parser.add_argument("--description", default="", metavar="TEXT")
     parser.add_argument("--admin", action="store_true", help="its members may do everything")
     _rights(parser, taking=False)
+
+
+def _check_name(arguments: argparse.Namespace) -> None:
+    if not _NAME.fullmatch(arguments.name):
+        raise UsageError(
+            f"{arguments.name!r} cannot be the name of a group: it has letters, digits and '_' only."
+        )
 
 
 @family.does("add")

@@ -9,7 +9,7 @@ import pwd
 import sys
 from pathlib import Path
 
-from openpaisdk.errors import ConfigError
+from openpaisdk.errors import ConfigError, UsageError
 from paicluster.config import file as cluster_file
 from paicluster.config import template
 
@@ -29,7 +29,8 @@ def init_options(parser: argparse.ArgumentParser) -> None:
 def init(arguments: argparse.Namespace) -> int:
     home = Path(arguments.home).expanduser().absolute()
     file = home / cluster_file.NAME
-    text = template.cluster_file(file, *(slurm_sections() if arguments.slurm else ()))
+    sections = slurm_sections() if arguments.slurm else (_engine_section(),)
+    text = template.cluster_file(file, *sections)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if arguments.force else os.O_EXCL)
@@ -39,8 +40,16 @@ def init(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"There is a file {file} already.", hint="Replace it with --force.") from None
     except OSError as error:
         raise ConfigError(f"The file {file} cannot be written: {error.strerror}.") from error
+    if template.CONTAINER in sections:
+        print("podman or docker is here: jobs will run in the image they name.")
     print(f"Wrote {file}.\nNext: look it through, then: paicluster serve --home {arguments.home}")
     return 0
+
+
+def _engine_section() -> str:
+    from paicluster.engines.container import presence
+
+    return template.CONTAINER if presence.there() else template.PROCESS
 
 
 def slurm_sections() -> tuple[str, str]:
@@ -53,11 +62,16 @@ def slurm_sections() -> tuple[str, str]:
 def check_options(parser: argparse.ArgumentParser) -> None:
     parser.description = "Say everything that is wrong with a cluster's file, by line and column."
     parser.epilog = "example:\n  paicluster check-config ./cluster/cluster.yaml"
-    parser.add_argument("file", metavar="FILE", help="the file, or the home it is in")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="the file, or the home it is in")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how to print it")
 
 
 def check(arguments: argparse.Namespace) -> int:
+    if arguments.file is None:
+        raise UsageError(
+            "Say which file to check, or the home it is in.",
+            hint="example: paicluster check-config ./cluster/cluster.yaml",
+        )
     file = Path(arguments.file).expanduser()
     file = file / cluster_file.NAME if file.is_dir() else file
     as_json = arguments.output == "json"

@@ -38,6 +38,8 @@ class Office(Protocol):
 
     # Whose machine this is, where the cluster is one person's.
     person: str
+    # As the cluster's file and the options of this command have them.
+    settings: Settings
 
     def ask(self, method: str, path: str, body: Any = None, *, of: str = ADMIN) -> Any: ...
 
@@ -63,7 +65,7 @@ def office(arguments: argparse.Namespace) -> Iterator[Office]:
     try:
         lock = lock_home(home)
     except HomeInUse:
-        yield _Network(_handshake(home), home / "keys")
+        yield _Network(_handshake(home), settings)
         return
     with lock:
         here = _Here(settings)
@@ -100,11 +102,12 @@ def _result(status: int, data: bytes) -> Any:
 
 
 class _Network:
-    def __init__(self, said: dict[str, Any], keys: Path):
+    def __init__(self, said: dict[str, Any], settings: Settings):
+        self.settings = settings
         self.person = str(said.get("user") or "")
         self._url = urlsplit(said["url"])
         self._certificate = said.get("certificate")
-        self._keys = keys
+        self._keys = settings.home / "keys"
 
     def ask(self, method: str, path: str, body: Any = None, *, of: str = ADMIN) -> Any:
         token = keyholder_token(self._keys, of)
@@ -139,14 +142,14 @@ class _Here:
     person = ""
 
     def __init__(self, settings: Settings):
-        self._settings = settings
+        self.settings = settings
         self._runner = asyncio.Runner()
         self._door: asyncio.Future[Any] | None = None
         self._done = asyncio.Event()
         self._open: asyncio.Task[None] | None = None
 
     def ask(self, method: str, path: str, body: Any = None, *, of: str = ADMIN) -> Any:
-        token = keyholder_token(self._settings.home / "keys", of)
+        token = keyholder_token(self.settings.home / "keys", of)
         return _result(*self._runner.run(self._ask(token, method, path, body)))
 
     def close(self) -> None:
@@ -165,7 +168,7 @@ class _Here:
                 door.set_result(opened)
                 await self._done.wait()
 
-            self._open = asyncio.create_task(serve.open_office(self._settings, keep_open))
+            self._open = asyncio.create_task(serve.open_office(self.settings, keep_open))
             await asyncio.wait((self._open, door), return_when=asyncio.FIRST_COMPLETED)
             if not door.done():
                 opening, self._open = self._open, None

@@ -142,6 +142,8 @@ class _Server:
         engines = engines_of(settings, node, lambda: store.glance(users.count_users))
         given = placed_shares(settings, engines)
         shares(whole(engines.placed_nodes()), given)
+        if office is None and not settings.embedded and not settings.database_file.exists():
+            print(f"This is a new cluster, in {home}.", flush=True)
         store = Store.open(settings.database_file)
         keys = home / "keys"
         tokens = HomeTokens.open(store, keys, settings.authentication.session_s)
@@ -149,6 +151,7 @@ class _Server:
         user, token = self._first_user(store, tokens)
         if office is None:
             unix.check(settings, store.read_sync(users.count_users))
+            unix.warn_of_hindered(settings, [one.username for one in store.read_sync(users.list_users)])
         growth = Growth()
         sources = home / "sources"
         launching = LaunchSettings(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from openpaisdk.errors import ConfigError
 from paicluster.config.settings import Settings
+from paicluster.engines.interface import LaunchFailed
 from paicluster.engines.process.accounts import Accounts, closed_way, one_account_only
 
 log = logging.getLogger("paicluster")
@@ -18,6 +19,27 @@ def of_settings(settings: Settings, users: Callable[[], int]) -> Accounts | None
     if settings.embedded or settings.allow_shared_account:
         return None
     return Accounts(settings.accounts, users)
+
+
+def hindrance_of(settings: Settings, user: str, users: int) -> str:
+    """That the jobs of this user cannot be launched, and what is to be done; empty when they can be."""
+    found = of_settings(settings, lambda: users)
+    try:
+        if found is not None:
+            found.of(user)
+    except LaunchFailed as failed:
+        # A container has users of its own.
+        boxed = all(engine.kind == "container" for engine in settings.engines)
+        which = f"Jobs of {user} without an image" if boxed else f"The jobs of {user}"
+        return f"{which} will wait. {failed.message}"
+    return ""
+
+
+def warn_of_hindered(settings: Settings, names: Sequence[str]) -> None:
+    """Tell the log of users whose jobs will wait. Of `admin`, who need not run any, nothing is said."""
+    for name in names:
+        if name != "admin" and (hindrance := hindrance_of(settings, name, len(names))):
+            log.warning("%s", hindrance)
 
 
 def check(settings: Settings, users: int) -> None:

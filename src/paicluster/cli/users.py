@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 from typing import Any
 
-from openpaisdk.errors import ConfigError, UsageError
+from openpaisdk.errors import ConfigError, NotFound, UsageError
+from paicluster.cli import unix
 from paicluster.cli.families import Family
 from paicluster.cli.office import Office, path
 from paicluster.cli.printing import output_option, show
@@ -17,6 +20,8 @@ _COLUMNS = {
     "VIRTUAL CLUSTERS": "virtualCluster",
     "EMAIL": "email",
 }
+
+_NAME = re.compile(r"[\w.-]+", re.ASCII)
 
 family = Family(
     "user",
@@ -31,12 +36,19 @@ family = Family(
 @family.command("add", "make a user; the password is asked for, or read from the standard input")
 def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="USER", help="letters, digits, '.', '-' and '_'")
-    parser.set_defaults(wants_password=True)
+    parser.set_defaults(wants_password=True, check=_check_name)
     parser.add_argument("--email", default="", metavar="ADDRESS")
     parser.add_argument("--admin", action="store_true", help="who may do everything")
     parser.add_argument(
         "--vc", action="append", default=[], metavar="VC", help="may use this virtual cluster"
     )
+
+
+def _check_name(arguments: argparse.Namespace) -> None:
+    if not _NAME.fullmatch(arguments.name):
+        raise UsageError(
+            f"{arguments.name!r} cannot be the name of a user: it has letters, digits, '.', '-' and '_' only."
+        )
 
 
 @family.does("add")
@@ -46,6 +58,7 @@ def add(office: Office, arguments: argparse.Namespace) -> None:
             f"This cluster is the one that `pai` runs for {office.person} alone.",
             hint="`paicluster init` and `paicluster serve` run one for several people.",
         )
+    _must_be_clusters(office, arguments.vc)
     body = {
         "username": arguments.name,
         "password": arguments.password,
@@ -56,6 +69,9 @@ def add(office: Office, arguments: argparse.Namespace) -> None:
         body["email"] = arguments.email
     office.ask("POST", path("users"), body)
     print(f"Made user {arguments.name}.")
+    everybody = len(office.ask("GET", path("users")))
+    if hindrance := unix.hindrance_of(office.settings, arguments.name, everybody):
+        print(f"Warning: {hindrance}", file=sys.stderr)
 
 
 @family.command("list", "show who there is")
@@ -118,6 +134,7 @@ def grant(office: Office, arguments: argparse.Namespace) -> None:
             "Say what to change.", hint="--admin, --vc, --group, or one of these with --no- before."
         )
     _must_exist(office, name)
+    _must_be_clusters(office, arguments.vc)
     # Who may use a virtual cluster is in the group of its name.
     for group in (*arguments.vc, *arguments.group):
         office.ask("PUT", path("users", name, "group"), {"groupname": group})
@@ -127,6 +144,16 @@ def grant(office: Office, arguments: argparse.Namespace) -> None:
         office.ask("PUT", path("users", name, "admin"), {"admin": arguments.admin})
     now = office.ask("GET", path("users", name))
     show([now], _COLUMNS, "table")
+
+
+def _must_be_clusters(office: Office, names: list[str]) -> None:
+    there = office.ask("GET", path("virtual-clusters")) if names else ()
+    for name in names:
+        if name not in there:
+            raise NotFound(
+                f"There is no virtual cluster {name}; nothing was changed.",
+                hint=f"There is {', '.join(there)}. `paicluster vc add` makes another.",
+            )
 
 
 def _must_exist(office: Office, name: str) -> None:

@@ -65,16 +65,27 @@ retention:
 # allow-shared-account: false             # true: everybody's jobs run as one account and can read each other
 """
 
-PROCESS = """\
-# Where tasks run: as processes of this machine. With `type: container`, each in the image its job names.
-engine:
-  type: process
+_OF_THIS_MACHINE = """\
   # cpus: null                            # cores to hand out; null: what the machine has
   # memory-mb: null
   # gpus: null
   grace: 10                             # seconds between asking a task to stop and killing it
   limits: enforce                       # hold tasks to what they asked for; or off
 """
+
+PROCESS = f"""\
+# Where tasks run: as processes of this machine. With `type: container`, each in the image its job names.
+engine:
+  type: process
+{_OF_THIS_MACHINE}"""
+
+CONTAINER = f"""\
+# Where tasks run: on this machine, each in a container of the image that its job names, by podman or docker.
+# Tasks without an image are processes. With `type: process` all are, and images are not used.
+engine:
+  type: container
+  images: ignore                        # a job whose image cannot be run here runs without; refuse: it fails
+{_OF_THIS_MACHINE}"""
 
 
 def cluster_file(file: Path, engines: str = PROCESS, clusters: str = "") -> str:

@@ -45,4 +45,7 @@ def may_see(identity: Identity, row: JobRow) -> None:
 
 def owner_or_admin(identity: Identity, row: JobRow, verb: str) -> None:
     if identity.username != row.username and not identity.admin:
-        raise Forbidden(f"User {identity.username} is not allowed to {verb} job {row.framework}.")
+        raise Forbidden(
+            f"User {identity.username} is not allowed to {verb} job {row.framework}.",
+            hint=f"Only {row.username} and administrators are.",
+        )

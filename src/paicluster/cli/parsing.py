@@ -1,0 +1,26 @@
+"""argparse with our manners: a mistake is a sentence, with a suggestion where a word is nearly right."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NoReturn
+
+from openpaisdk.errors import UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}.", hint=f"`{self.prog} --help` shows how it is used.")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.metavar not in ("COMMAND", "VERB") or action.choices is None or value in action.choices:
+            super()._check_value(action, value)
+            return
+        from difflib import get_close_matches
+
+        known = list(action.choices)
+        near = get_close_matches(str(value), known, 1)
+        raise UsageError(
+            f"There is no command `{self.prog} {value}`." + (f" Did you mean {near[0]}?" if near else ""),
+            hint=f"There is {', '.join(known)}.",
+        )
