@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from bad_wire import BadWire
 from desk import Desk
 
 from cli.at_a_terminal import Person
@@ -35,3 +36,18 @@ def desk(shared_desk: Desk, tmp_path: object) -> Desk:
     """The shared person, in an empty folder, with an empty folder on the storage."""
     shared_desk.begin(tmp_path, next(_numbers))
     return shared_desk
+
+
+@pytest.fixture
+def wire(desk: Desk) -> Iterator[BadWire]:
+    """The same cluster, called `far`, over a bad wire."""
+    wire = BadWire(desk.url)
+    book = desk.person.home / ".openpai/clusters.yaml"
+    before = book.read_text()
+    entry = {"cluster_alias": "far", "pai_uri": wire.url, "user": desk.user, "token": desk.token}
+    book.write_text(before.rstrip() + "\n" if before.startswith("-") else "- " + before.strip("[] \n") + "\n")
+    with book.open("a") as f:
+        f.write("- " + json.dumps(entry) + "\n")
+    yield wire
+    wire.close()
+    book.write_text(before)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,21 +13,6 @@ from desk import Desk
 from cli.at_a_terminal import Done, until
 
 LARGE = os.urandom(1 << 20) * 40
-
-
-@pytest.fixture
-def wire(desk: Desk) -> Iterator[BadWire]:
-    """The same cluster, called `far`, over a bad wire."""
-    wire = BadWire(desk.url)
-    book = desk.person.home / ".openpai/clusters.yaml"
-    before = book.read_text()
-    entry = {"cluster_alias": "far", "pai_uri": wire.url, "user": desk.user, "token": desk.token}
-    book.write_text(before.rstrip() + "\n" if before.startswith("-") else "- " + before.strip("[] \n") + "\n")
-    with book.open("a") as f:
-        f.write("- " + json.dumps(entry) + "\n")
-    yield wire
-    wire.close()
-    book.write_text(before)
 
 
 def far(desk: Desk) -> str:

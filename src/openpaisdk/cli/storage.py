@@ -122,6 +122,7 @@ def makedir(argv: list[str]) -> int:
     args = parser.parse(argv)
     from openpaisdk.storage.address import problem_of_name
     from openpaisdk.storage.storages import Opener
+    from openpaisdk.storage.unfinished import forget
 
     opener = Opener(say)
     places = [read_place(text) for text in args.paths]
@@ -133,6 +134,8 @@ def makedir(argv: list[str]) -> int:
         found = backend.status(path)
         if found is not None and not found.is_folder:
             raise UsageError(f"{place.text} is there already, and it is a file.")
+        if found is None:
+            forget(backend, path)
         backend.make_folder(path)
     return 0
 
@@ -150,6 +153,7 @@ def remove(argv: list[str]) -> int:
     parser.add_argument("paths", nargs="+", metavar="path", help=PATH)
     args = parser.parse(argv)
     from openpaisdk.storage.storages import Opener
+    from openpaisdk.storage.unfinished import forget
 
     opener = Opener(say)
     going = []
@@ -172,6 +176,7 @@ def remove(argv: list[str]) -> int:
             say("Nothing was removed.")
             return 1
     for _, backend, path, _ in going:
+        forget(backend, path)
         try:
             backend.delete(path)
         except NotFound:

@@ -112,7 +112,7 @@ def _move(copies: list[Copy], args: argparse.Namespace) -> None:
     done = []
     for each in copies:
         if args.output == "table":
-            say(str(each.plan))
+            say(f"Continuing a copy that was interrupted: {each.plan}" if each.continues else str(each.plan))
         bar = Bar() if sys.stderr.isatty() and args.output == "table" else None
         try:
             each.run(bar.draw if bar else None)

@@ -10,6 +10,7 @@ from openpaisdk.storage.backend import PART_BYTES, key_of, no_such
 from openpaisdk.storage.engine import Engine, Progress
 from openpaisdk.storage.entries import Folder
 from openpaisdk.storage.plan import Plan, compare
+from openpaisdk.storage.unfinished import Unfinished
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +49,14 @@ class Copy:
         if synchronising and not found.is_folder:
             raise UsageError(f"{source.text} is a file; pai sync is for folders.", hint="Use pai copy.")
         self.is_folder = found.is_folder
-        there = _landing(self.target, there, target, here, found, synchronising, several)
+        self.synchronising = synchronising
+        self._mark = Unfinished(self.source, here, self.target, there)
+        begun = found.is_folder and not synchronising and self._mark.is_there()
+        asked = there
+        there, self.continues = _landing(
+            self.target, there, target, here, found, synchronising, several, begun
+        )
+        self._becomes = found.is_folder and not synchronising and there == asked
         self._refuse_loops(here, there, source, target)
         self.plan = Plan(here, there)
         heeding = (
@@ -59,6 +67,8 @@ class Copy:
     def run(self, watch: Callable[[Progress], None] | None = None) -> Progress:
         """Carry it out; what only the target had goes last, when everything else has arrived."""
         self.plan.check(self.target)
+        if self._becomes:
+            self._mark.begin()
         self._remove_clashes()
         if self.is_folder and not self.plan.new.count and not self.plan.folders:
             self.target.make_folder(self.plan.target) if self.target.status(
@@ -73,6 +83,8 @@ class Copy:
             except PaiError as e:
                 if e.status != 404:
                     raise
+        if self._becomes or self.synchronising:
+            self._mark.end()
         return engine.progress
 
     def _remove_clashes(self) -> None:
@@ -139,28 +151,33 @@ class Copy:
 
 
 def _landing(
-    backend: Backend, path: str, target: Place, here: str, found: Entry, synchronising: bool, several: bool
-) -> str:
-    """Where a copy ends up: an existing folder, or a target that ends in a slash, receives it."""
+    backend: Backend,
+    path: str,
+    target: Place,
+    here: str,
+    found: Entry,
+    synchronising: bool,
+    several: bool,
+    begun: bool,
+) -> tuple[str, bool]:
+    """Where a copy ends up, and whether it was ``begun`` there: then an existing folder does not receive it.
+
+    Any other existing folder does, and so does a target that ends in a slash.
+    """
     there = backend.status(path)
     if synchronising:
         if there is not None and not there.is_folder:
             raise UsageError(f"{target.text} is a file; pai sync needs a folder.")
-        return path
+        return path, False
+    into = target.is_folder or several
+    continues = False
     if there is not None and there.is_folder:
-        into = True
-    elif there is not None:
-        if target.is_folder or found.is_folder or several:
-            raise UsageError(f"{target.text} is a file, and a folder is needed there.")
-        into = False
-    else:
-        into = target.is_folder or several
-    name = os.path.basename(here.rstrip("/"))
-    if not into:
-        return path
-    if not name:  # the root of a storage has no name of its own
-        return path
-    return f"{path.rstrip('/')}/{name}"
+        continues = begun and not into
+        into = not continues
+    elif there is not None and (into or found.is_folder):
+        raise UsageError(f"{target.text} is a file, and a folder is needed there.")
+    name = os.path.basename(here.rstrip("/"))  # the root of a storage has no name of its own
+    return (f"{path.rstrip('/')}/{name}" if into and name else path), continues
 
 
 def _walk_if_there(backend: Backend, path: str) -> Iterator[Folder]:
