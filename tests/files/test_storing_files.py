@@ -281,3 +281,23 @@ def test_times_are_set_to_the_millisecond(storage: Storage, alice: Person) -> No
     storage.set_times("/user/alice/file", alice, accessed_ms=1)
     entry = storage.status("/user/alice/file", alice)
     assert (entry.modified_ms, entry.accessed_ms) == (1_500_000_000_123, 1)
+
+
+@pytest.mark.parametrize("place", ["/user", "/shared"])
+def test_what_holds_everybodys_folders_stays(storage: Storage, admin: Person, place: str) -> None:
+    storage.welcome(Person("alice", frozenset({"team"})))
+    for take in (
+        lambda: storage.delete(place, admin, recursive=True),
+        lambda: storage.rename(place, "/elsewhere", admin),
+        lambda: storage.move(place, "/elsewhere", admin, overwrite=False),
+    ):
+        with refused("ForbiddenFileError"):
+            take()
+    assert len(storage.list(place, admin).entries) >= 1
+
+
+def test_a_home_that_was_removed_is_made_again(storage: Storage, admin: Person) -> None:
+    storage.welcome(admin)
+    assert storage.delete(storage.home_of(admin), admin, recursive=True)
+    storage.welcome(admin)
+    assert storage.status(storage.home_of(admin), admin).record.owner == admin.name

@@ -46,6 +46,12 @@ def _is_his_own(tree: Tree, name: str, who: Person) -> bool:
 
 
 def refuse_unless_removable(who: Person, folder: Node, node: Node) -> None:
+    if node.names in ((HOMES,), (TEAMS,)):
+        # Not even by an administrator, who on his own machine is everybody: results would have nowhere to go.
+        raise not_allowed(
+            f"{text_of(node.names)} is where the storage keeps everybody's folders: it stays. "
+            "What is in it can be removed."
+        )
     refuse_unless_may_remove(who, folder, node.names[-1], node.record)
 
 

@@ -10,6 +10,7 @@ from paicluster.files import changing, looking, placing
 from paicluster.files.arriving import Arrivals
 from paicluster.files.checksum import file_checksum
 from paicluster.files.looking import Listing, OpenFile, Summary
+from paicluster.files.paths import names_of
 from paicluster.files.people import Need, Person
 from paicluster.files.records import HOMES
 from paicluster.files.refusals import disk_errors
@@ -98,14 +99,24 @@ class Storage:
 
     def rename(self, source: str, target: str, who: Person) -> bool:
         """As HDFS does it: into a folder that is there, never over a file; False when it cannot be done."""
-        return changing.rename(self._tree, source, target, who)
+        renamed = changing.rename(self._tree, source, target, who)
+        self._forget_welcomes(source)
+        return renamed
 
     def move(self, source: str, target: str, who: Person, *, overwrite: bool) -> None:
         """Rename to exactly ``target``; a refusal says why it cannot be done."""
         changing.move(self._tree, source, target, who, overwrite=overwrite)
+        self._forget_welcomes(source)
 
     def delete(self, path: str, who: Person, *, recursive: bool) -> bool:
-        return changing.delete(self._tree, self._area, path, who, recursive=recursive)
+        deleted = changing.delete(self._tree, self._area, path, who, recursive=recursive)
+        self._forget_welcomes(path)
+        return deleted
+
+    def _forget_welcomes(self, path: str) -> None:
+        """A home that was taken away is made again when its owner comes back."""
+        if len(names_of(path)) <= 2:
+            self._welcomed.clear()
 
     def stage(
         self,

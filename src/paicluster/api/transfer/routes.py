@@ -39,7 +39,6 @@ class Transfers:
     """What is kept of the transfers of one storage."""
 
     def __init__(self, storage: Storage):
-        self.welcomed: set[Person] = set()
         self.uploads = Uploads(storage)
         self.window = Window(storage, self.uploads)
 
@@ -55,9 +54,8 @@ async def _asked(request: Request) -> tuple[Files, Transfers, Person]:
     kept = _kept.get(storage)
     if kept is None:
         kept = _kept[storage] = Transfers(storage)
-    if who not in kept.welcomed:  # a thread for nothing costs more than a small file does
+    if not storage.knows(who):  # a thread for nothing costs more than a small file does
         await files.run(storage.welcome, who)
-        kept.welcomed.add(who)
     return files, kept, who
 
 
