@@ -130,7 +130,7 @@ def test_files_of_scripts(here) -> None:
 
 
 def test_a_state_that_never_was_is_refused(here) -> None:
-    with pytest.raises(UsageError, match="There is no state 'runing'. Did you mean RUNNING"):
+    with pytest.raises(UsageError, match="Did you mean RUNNING"):
         Cluster().jobs(state="runing")
     assert isinstance(Cluster().jobs(state="running,failed"), list)
 
