@@ -249,8 +249,8 @@ async def test_a_task_runs_in_the_image_it_names_by_podman(slurm: RealSlurm, tmp
             await driven.said(long.uid, b"up")
             await driven.engine.stop([long.uid], 1)
             assert (await driven.ended(long.uid)).stopped
-        left = await asyncio.to_thread(_podman, client, "ps", "-aq", "--filter", f"name=pai-{long.uid}")
-        assert left == ""
+        look = ("ps", "-aq", "--filter", f"name=pai-{long.uid}")
+        await appears(lambda: not _podman(client, *look), "the end of the container")
     finally:
         await asyncio.to_thread(_podman, client, "rmi", "-f", image)
         rig.close()

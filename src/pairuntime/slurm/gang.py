@@ -63,7 +63,13 @@ def _supervise(folder: "str") -> "int":
     # Neither Slurm's files nor its pipes are for the task.
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    return supervise.supervise(folder, tree.Cgroup(tree.PROC, ""))
+    status = supervise.supervise(folder, tree.Cgroup(tree.PROC, ""))
+    with open(os.path.join(folder, supervise.SPEC)) as f:
+        spec = json.loads(f.read())
+    if spec.get("cleanup"):
+        # A container whose program was killed has nobody left to remove it.
+        os.spawnvpe(os.P_WAIT, spec["cleanup"][0], spec["cleanup"], spec["env"])
+    return status
 
 
 def _offer(gang: "dict[str, object]", task: "dict[str, object]") -> "dict[str, object]":

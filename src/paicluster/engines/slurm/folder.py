@@ -168,6 +168,7 @@ def _prepare_task(
         "gang": gang[0].uid,
         "slurm": True,
         "argv": images.program(task, options, path / _SCRIPT, work, folders),
+        "cleanup": images.cleanup(task, options),
         "cwd": str(work),
         "env": environment,
         "mask": list(task.secrets),

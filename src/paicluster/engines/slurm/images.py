@@ -26,6 +26,14 @@ def program(
     return [*build(task, options, work, folders), "sh", "-c", _SHELL, str(script)]
 
 
+def cleanup(task: TaskLaunch, options: SlurmOptions) -> list[str]:
+    """What removes whatever is left of a task in an image; nothing where nothing can be."""
+    if not task.image or options.container != "podman":
+        return []
+    command = options.container_command or ("podman",)
+    return [*command, "rm", "--force", "--ignore", "--time=0", f"pai-{task.uid}"]
+
+
 def _podman(task: TaskLaunch, options: SlurmOptions, work: Path, folders: Sequence[Path]) -> list[str]:
     words = [
         *(options.container_command or ("podman",)),
