@@ -76,6 +76,17 @@ def test_folders_and_files_can_be_handled(desk: Desk, fs: PaiFileSystem) -> None
         fs.rm("pai://team/0/", recursive=True)
 
 
+def test_what_is_not_there_is_said_by_its_address(desk: Desk, fs: PaiFileSystem) -> None:
+    path = f"{desk.there}/none"
+    for ask in (fs.open, fs.info, fs.ls, fs.cat_file, fs.rm):
+        with pytest.raises(FileNotFoundError, match=f"^{path}: there is no such file or folder"):
+            ask(path)
+    with pytest.raises(FileNotFoundError, match="There is no cluster called 'nobody'"):
+        fs.open("pai://nobody/0/f")
+    with pytest.raises(FileNotFoundError, match="has no storage called 'nothing'"):
+        fs.ls("pai://team/nothing/f")
+
+
 def test_files_go_up_and_down(desk: Desk, fs: PaiFileSystem) -> None:
     desk.write("d/big", CONTENT)
     desk.write("d/sub/small", b"s")

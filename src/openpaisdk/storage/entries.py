@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     Facts = tuple[int, int, int]
@@ -59,6 +61,11 @@ class Folder:
 def order(path: str) -> str:
     """Walks come in this order: a folder, then what is in it, then its neighbours."""
     return path.replace("/", "\0")
+
+
+def is_name(name: str) -> bool:
+    """Whether it names something in a folder. What a storage lists may lead anywhere else."""
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name and os.sep not in name
 
 
 def join(folder: str, name: str) -> str:

@@ -10,8 +10,9 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore
 
 from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError, UsageError
 from openpaisdk.storage.address import read_place
-from openpaisdk.storage.backend import PART_BYTES, Backend, Incoming, Outgoing, key_of
+from openpaisdk.storage.backend import PART_BYTES, Backend, Incoming, Outgoing, key_of, no_such
 from openpaisdk.storage.storages import Opener
+from openpaisdk.storage.webhdfs import NO_FILE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +45,10 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _at(self, path: str) -> tuple[Backend, str]:
         with _as_oserror(path):
-            return self._opener.open(read_place(FRONT + self._strip_protocol(path)))
+            try:
+                return self._opener.open(read_place(FRONT + self._strip_protocol(path)))
+            except UsageError as e:  # no such cluster, no such storage: nothing is at that address
+                raise FileNotFoundError(e.message) from e
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -63,10 +67,22 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         with _as_oserror(path):
             found = backend.status(there)
             if found is None:
-                raise FileNotFoundError(path)
+                raise _no_file(path)
             if not found.is_folder:
                 return [_info(path, found)]
             return [_info(f"{path}/{entry.name}", entry) for entry in backend.listing(there)]
+
+    def walk(
+        self,
+        path: str,
+        maxdepth: int | None = None,
+        topdown: bool = True,
+        on_error: Any = None,
+        **options: Any,
+    ) -> Any:
+        # fsspec passes over folders that cannot be listed: a lost connection would look like a small tree.
+        told = _unless_hidden if on_error is None else on_error
+        return super().walk(path, maxdepth=maxdepth, topdown=topdown, on_error=told, **options)
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
@@ -78,7 +94,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         with _as_oserror(path):
             found = backend.status(there)
         if found is None:
-            raise FileNotFoundError(path)
+            raise _no_file(path)
         return _info(path, found)
 
     def modified(self, path: str) -> Any:
@@ -131,7 +147,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             if there == "/":
                 raise UsageError("The root of a storage is never removed.")
             if backend.status(there) is None:
-                raise FileNotFoundError(path)
+                raise _no_file(path)
             backend.delete(there)
         self.invalidate_cache(path)
 
@@ -165,7 +181,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return
         from openpaisdk.storage.mounted import LocalOutgoing
 
-        with _as_oserror(lpath):
+        with _as_oserror(rpath):
             outgoing = LocalOutgoing(os.path.abspath(lpath), lpath)
             try:
                 self._carry(outgoing, rpath, callback)
@@ -379,6 +395,16 @@ def _info(path: str, entry: Entry) -> dict[str, Any]:
     }
 
 
+def _unless_hidden(error: OSError) -> None:
+    """What is not there, or not for us, is passed over as everywhere in fsspec; other trouble is not."""
+    if not isinstance(error, (FileNotFoundError, PermissionError)):
+        raise error
+
+
+def _no_file(path: str) -> FileNotFoundError:
+    return FileNotFoundError(no_such(FRONT + PaiFileSystem._strip_protocol(path)).message)
+
+
 class _as_oserror:  # noqa: N801 - read as a word: with _as_oserror(path)
     """fsspec's callers look for the exceptions of the operating system."""
 
@@ -391,6 +417,8 @@ class _as_oserror:  # noqa: N801 - read as a word: with _as_oserror(path)
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
+        if isinstance(error, PaiError) and error.code == NO_FILE:
+            raise _no_file(self.path) from error  # a storage knows paths, and people addresses
         if isinstance(error, NotFound) or (isinstance(error, PaiError) and error.status == 404):
             raise FileNotFoundError(error.message) from error
         if isinstance(error, Forbidden):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.storage.address import problem_of_name
 from openpaisdk.storage.backend import FULL, MARK
-from openpaisdk.storage.entries import amount, is_same, join, largest, order
+from openpaisdk.storage.entries import amount, is_name, is_same, join, largest, order
 from openpaisdk.storage.spool import Spool
 from openpaisdk.storage.tree import Skipped
 
@@ -155,7 +153,7 @@ def _refuse_ways_out(folder: Folder) -> None:
     """A storage gives names, not paths: none of them may lead out of the target."""
     steps = folder.path.split("/") if folder.path else []
     for name in (*steps, *folder.folders, *folder.files):
-        if name in ("", ".", "..") or "/" in name or "\0" in name or (os.sep != "/" and os.sep in name):
+        if not is_name(name):
             raise PaiError(f"The storage lists {name!r}, which is not a name; nothing was copied.")
 
 

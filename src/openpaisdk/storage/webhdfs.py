@@ -27,7 +27,7 @@ from openpaisdk.storage.backend import (
     changed,
     key_of,
 )
-from openpaisdk.storage.entries import Entry
+from openpaisdk.storage.entries import Entry, is_name
 from openpaisdk.storage.lines import Lines, body_of, persistent, whole
 
 TYPE_CHECKING = False
@@ -103,8 +103,13 @@ class WebHdfs(Backend):
         items = found.get("FileStatus") if isinstance(found, dict) else None
         if not isinstance(items, list):
             raise self._strange()
-        name = path.rstrip("/").rpartition("/")[2]
+        # A file is listed as itself, without a name; in a folder all have one.
+        alone = len(items) == 1 and isinstance(items[0], dict) and items[0].get("type") == "FILE"
+        name = path.rstrip("/").rpartition("/")[2] if alone else ""
         entries = [_entry(item, name) for item in items if isinstance(item, dict)]
+        for entry in entries:
+            if not is_name(entry.name):
+                raise PaiError(f"The storage {self.where} lists {entry.name!r}, which is not a name.")
         entries.sort(key=lambda entry: entry.name)
         return [entry for entry in entries if not entry.name.endswith(MARK)]
 
@@ -373,7 +378,7 @@ def _entry(status: dict[str, object], name: str) -> Entry:
         status.get("type") == "DIRECTORY",
         number("length"),
         number("modificationTime") * 1_000_000,
-        int(permission, 8) if permission.isdecimal() else 0,
+        int(permission, 8) if permission and not permission.strip("01234567") else 0,
         str(status.get("owner") or ""),
         str(status.get("group") or ""),
     )

@@ -1,0 +1,104 @@
+"""A storage somebody added could be anybody's: what it lists must not lead out of where it is written."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from openpaisdk.client import Endpoint
+from openpaisdk.errors import PaiError
+from openpaisdk.storage.filesystem import PaiFileSystem
+from openpaisdk.storage.lines import Lines
+from openpaisdk.storage.webhdfs import WebHdfs
+
+WAYS_OUT = ["../out", "..", ".", "/etc/out", "a/b", "", "nul\0byte"]
+
+
+class Liar(ThreadingHTTPServer):
+    """Every folder holds what it is told to say; every file says `bad`."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.listed: list[dict[str, object]] = []
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Answers(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Liar
+
+    def do_GET(self) -> None:
+        folder = self.path.partition("?")[0] in ("/webhdfs/v1/d", "/webhdfs/v1/")
+        if "op=LISTSTATUS" in self.path:
+            body = json.dumps({"FileStatuses": {"FileStatus": self.server.listed}}).encode()
+        elif "op=GETFILESTATUS" in self.path:
+            said = {"type": "DIRECTORY" if folder else "FILE", "length": 3, "permission": "999"}
+            body = json.dumps({"FileStatus": said}).encode()
+        else:
+            body = b"bad"
+        self.send_response(200)
+        kind = "application/octet-stream" if "op=OPEN" in self.path else "application/json"
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def liar() -> Iterator[Liar]:
+    made = Liar()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def test_names_that_lead_out_are_refused_by_the_listing_itself(liar: Liar) -> None:
+    storage = WebHdfs(Lines("liar", Endpoint(liar.url, "me", "")), where="pai://liar/hdfs", user="me")
+    good = {"pathSuffix": "good", "type": "FILE", "length": 3}
+    for name in WAYS_OUT:
+        for kind in ("FILE", "DIRECTORY"):
+            liar.listed = [good, {"pathSuffix": name, "type": kind, "length": 3}]
+            with pytest.raises(PaiError, match="is not a name"):
+                storage.listing("/d")
+    liar.listed = [good]
+    assert [entry.name for entry in storage.listing("/d")] == ["good"]
+    liar.listed = [{"pathSuffix": "", "type": "FILE", "length": 3}]  # how HDFS lists a file
+    assert [entry.name for entry in storage.listing("/d/f")] == ["f"]
+    storage.close()
+
+
+def test_fsspec_writes_nothing_outside_the_target(
+    liar: Liar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    book = tmp_path / "home/.openpai/clusters.yaml"
+    book.parent.mkdir(parents=True)
+    storage = {"name": "hdfs", "type": "hdfs", "webhdfs": liar.url, "path": "/"}
+    book.write_text(
+        json.dumps([{"cluster_alias": "liar", "type": "storage-hdfs", "user": "me", "storages": [storage]}])
+    )
+    fs = PaiFileSystem(skip_instance_cache=True)
+    good = {"pathSuffix": "good", "type": "FILE", "length": 3}
+    for name in WAYS_OUT:
+        liar.listed = [good, {"pathSuffix": name, "type": "FILE", "length": 3}]
+        fs.invalidate_cache()
+        with pytest.raises(OSError, match="is not a name"):
+            fs.get("pai://liar/hdfs/d", str(tmp_path / "in/here"), recursive=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home"]
+    liar.listed = [good]
+    fs.invalidate_cache()
+    fs.get("pai://liar/hdfs/d", str(tmp_path / "in"), recursive=True)
+    assert fs.find("pai://liar/hdfs/d") == ["liar/hdfs/d/good"]
+    assert (tmp_path / "in/good").read_bytes() == b"bad"
