@@ -159,12 +159,23 @@ def test_listing_and_looking(desk: Desk) -> None:
     assert desk.json("getinfo", f"{desk.there}/d/a")["type"] == "file"
     used = desk.json("disk-usage", f"{desk.there}/d")
     assert (used["files"], used["bytes"], used["parts"][0]["name"]) == (2, 2001, "sub")
+    assert desk.ok("disk-usage", "-H", f"{desk.there}/d").splitlines()[-1].split()[:2] == ["2.0", "kB"]
+
+
+def test_an_address_without_a_storage_lists_the_storages(desk: Desk) -> None:
+    names = [each["name"] for each in desk.json("list-storages", "team")]
+    for address in ("pai://team", "pai://team/"):
+        assert desk.ok("listdir", address) == "".join(f"{name}/\n" for name in names)
+    assert [each["path"] for each in desk.json("listdir", "pai://team")] == [f"pai://team/{n}" for n in names]
+    assert desk.pai("listdir", "pai://nobody").status == 2
+    assert desk.pai("listdir", "pai://").status == 2
 
 
 def test_folders_are_made_and_removed(desk: Desk) -> None:
     desk.ok("makedirs", f"{desk.there}/a/b/c", f"{desk.there}/x")
     desk.ok("makedir", f"{desk.there}/a/b/c")
     assert desk.ok("listdir", desk.there) == "a/\nx/\n"
+    # What lies in it goes with it; only at a terminal there is somebody to ask.
     desk.ok("delete", f"{desk.there}/a", f"{desk.there}/x")
     assert desk.ok("listdir", desk.there) == ""
 

@@ -7,7 +7,7 @@ import sys
 from openpaisdk.cli.parser import Parser, command_parser, on_terminal
 from openpaisdk.errors import NotFound, UsageError
 from openpaisdk.output import moment, say, show, table
-from openpaisdk.storage.address import read_place
+from openpaisdk.storage.address import PAI, read_place
 from openpaisdk.storage.backend import no_such
 from openpaisdk.storage.entries import amount, join
 
@@ -29,6 +29,8 @@ def listdir(argv: list[str]) -> int:
     parser.add_argument("-R", "--recursive", action="store_true", help="with all that is below")
     parser.add_argument("-H", "--human", action="store_true", help="sizes as people read them: 1.2 GB")
     args = parser.parse(argv)
+    if alias := _cluster_alone(args.path):
+        return _list_storages(alias, args.output)
     place = read_place(args.path)
     backend, path = _opened(place)
     found = backend.status(path)
@@ -44,6 +46,21 @@ def listdir(argv: list[str]) -> int:
     base = path if found.is_folder else path.rpartition("/")[0]
     shown = [entry.as_mapping(f"{base.rstrip('/')}/{name}") for name, entry in rows]
     show(shown, args.output, lambda: _lines(rows, args.long, args.human))
+    return 0
+
+
+def _cluster_alone(text: str) -> str:
+    """The alias in ``pai://<cluster>``, which names no storage yet."""
+    scheme, _, rest = text.partition("://")
+    return rest.rstrip("/") if scheme.lower() == PAI and "/" not in rest.rstrip("/") else ""
+
+
+def _list_storages(alias: str, output: str) -> int:
+    from openpaisdk.storage.storages import Opener
+
+    names = [entry.name for entry in Opener(say).entries(alias)]
+    shown = [{"name": name, "path": f"{PAI}://{alias}/{name}", "type": "directory"} for name in names]
+    show(shown, output, lambda: "\n".join(f"{name}/" for name in names))
     return 0
 
 
@@ -145,7 +162,8 @@ def remove(argv: list[str]) -> int:
     parser = command_parser(
         "remove",
         "pai remove pai://team/0/alice/old.bin\npai delete -y pai://team/0/alice/results",
-        "A folder goes with all that is in it. At a terminal you are asked before, unless it is empty.",
+        "A folder goes with all that is in it. At a terminal you are asked before, unless it is empty; in a\n"
+        "script you are not.",
         output=False,
         cluster=False,
     )
@@ -187,6 +205,9 @@ def remove(argv: list[str]) -> int:
 def disk_usage(argv: list[str]) -> int:
     """``pai disk-usage path``"""
     parser = _parser("disk-usage", "pai disk-usage pai://team/0/alice")
+    parser.add_argument(
+        "-H", "--human", action="store_true", help="sizes as people read them, as they are anyway"
+    )
     args = parser.parse(argv)
     place = read_place(args.path)
     backend, path = _opened(place)
