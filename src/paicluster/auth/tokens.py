@@ -39,6 +39,10 @@ INVALID = "Your token is invalid."
 _LARGEST_CACHE = 20_000
 
 
+# The name of tokens that stand in for a login towards the storage.
+DELEGATION = "delegation"
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Who speaks. ``job_id`` is set for the token of a job, which acts for its user while the job lives."""

@@ -10,11 +10,11 @@ from starlette.responses import PlainTextResponse, Response
 
 from openpaisdk.errors import Forbidden, InvalidParameters
 from paicluster.api.answers import answer, form_or_json
-from paicluster.api.context import context, identify, identify_person, token_of
+from paicluster.api.context import APPLICATIONS_REFUSED, context, identify, identify_person, token_of
 from paicluster.api.v2.fields import Fields, fields_of
 from paicluster.api.v2.tasklogs import ANY_LOG
 from paicluster.auth import accounts
-from paicluster.auth.tokens import SESSION_SECONDS
+from paicluster.auth.tokens import DELEGATION, SESSION_SECONDS
 from paicluster.store.rows import TokenRow, UserRow
 
 _LONGEST_NAME = 255
@@ -98,6 +98,10 @@ def _details(row: TokenRow) -> dict[str, Any]:
 async def application_token(request: Request) -> Response:
     """A token for a program; ours: with a ``name`` by which to know it later."""
     identity = await identify_person(request)
+    shown = await context(request).tokens.find(token_of(request)[0])
+    if shown is not None and shown.name == DELEGATION:
+        # It would never end, and one that was delegated must.
+        raise Forbidden(APPLICATIONS_REFUSED)
     given = await fields_of(request)
     name = given.text("name", "")[:_LONGEST_NAME]
     token = await context(request).tokens.issue(identity.username, "application", name=name)

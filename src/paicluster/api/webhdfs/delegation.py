@@ -14,11 +14,10 @@ from paicluster.api.answers import answer
 from paicluster.api.webhdfs import hadooptokens
 from paicluster.api.webhdfs.call import Call
 from paicluster.api.webhdfs.exceptions import Refused
+from paicluster.auth.tokens import DELEGATION
 from paicluster.files.refusals import not_allowed
 
 _INVALID = "org.apache.hadoop.security.token.SecretManager$InvalidToken"
-# By this name they are told from logins.
-_NAME = "delegation"
 _FAR = 253_402_300_799_000
 
 
@@ -33,9 +32,9 @@ async def get_token(call: Call) -> Response:
     token = call.asking.token
     if not identity.application and identity.job_id is None:
         shown = await call.context.tokens.find(token)
-        if shown is None or shown.name == _NAME:
+        if shown is None or shown.name == DELEGATION:
             raise not_allowed("Delegation Token can be issued only to somebody who logged in.")
-        token = await call.context.tokens.issue(identity.username, "session", name=_NAME)
+        token = await call.context.tokens.issue(identity.username, "session", name=DELEGATION)
     issued, expires = _times(call, token)
     url = hadooptokens.wrapped(
         token, call.who.name, call.parameters.text("renewer"), issued, expires, call.files.external_url
