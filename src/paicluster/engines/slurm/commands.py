@@ -34,7 +34,8 @@ _RESERVED = (
     "export",
     "export-file",
 )
-_RESERVED_SHORT = "aoeiWMD"
+# What would put one's own job before everybody else's, where sbatch is called by root.
+_PRIVILEGED = ("nice", "priority", "reservation", "hold", "nodefile", "bbf", "licenses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +66,15 @@ def sbatch(
     """The words that submit this gang; the script is `batch_script`. ``account``: whose job it is to be."""
     first = gang[0]
     extras = [str(word) for word in first.options.get("slurm", ())]
-    check_extras(extras)
+    check_extras(extras, for_others=account is not None)
     words = ["sbatch", "--parsable"]
     for number, component in enumerate(components(gang)):
         if number:
             words.append(":")
         words += _resources(component, options, alone=len(gang) == 1)
-        words += _share(first, options)
+        # Of two options that say the same the later holds: the cluster's own.
         words += extras
+        words += _share(first, options)
         words += [
             f"--job-name={_job_name(first)}",
             f"--comment={_COMMENT}{first.uid}",
@@ -88,7 +90,7 @@ def sbatch(
     return words
 
 
-def check_extras(words: Sequence[str]) -> None:
+def check_extras(words: Sequence[str], *, for_others: bool = False) -> None:
     """Any option is passed on, but none that would make the job another's, or several."""
     for word in words:
         if not word.startswith("-") or word in ("-", "--"):
@@ -96,10 +98,15 @@ def check_extras(words: Sequence[str]) -> None:
                 f"{word!r} is no option of sbatch in one word, such as --constraint=a100.", transient=False
             )
         long = re.match(r"--([a-z-]+)", word)
+        if long is None:
+            # Several can stand in one word, so that it is hard to say what it asks for.
+            raise LaunchFailed(
+                f"The option {word} of sbatch must be given by its long name, such as --constraint=a100.",
+                transient=False,
+            )
+        reserved = _RESERVED + (_PRIVILEGED if for_others else ())
         # sbatch takes any beginning of a name that is the only one of its kind.
-        if (long and any(name.startswith(long[1]) for name in _RESERVED)) or (
-            not long and word[1] in _RESERVED_SHORT
-        ):
+        if any(name.startswith(long[1]) for name in reserved):
             raise LaunchFailed(f"The option {word} of sbatch is the cluster's own.", transient=False)
 
 

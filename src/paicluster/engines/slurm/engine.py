@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -339,7 +340,9 @@ class SlurmEngine:
                 continue
             for name in names:
                 self._last_change = time.monotonic()
-                (self._home.notes / name).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    # Anybody may put something there, also what cannot be removed like a file.
+                    (self._home.notes / name).unlink(missing_ok=True)
                 self._hint(name.partition(".")[0])
 
     # -- nodes ---------------------------------------------------------------------------------
