@@ -49,7 +49,7 @@ def test_a_source_that_is_not_there(desk: Desk) -> None:
     refused(desk.pai("remove", f"{desk.there}/nothing"), "there is no such file or folder")
     refused(desk.pai("listdir", "pai://team/nope/x"), "no storage called 'nope'")
     refused(desk.pai("listdir", "pai://nobody/0/x"), "no cluster called 'nobody'")
-    refused(desk.pai("listdir", "pai://team"), "must name a cluster and a storage")
+    refused(desk.pai("getinfo", "pai://team"), "must name a cluster and a storage")
     refused(desk.pai("listdir", "s3://bucket/x"), "s3://")
     refused(desk.pai("listdir", "hdfs://elsewhere:9000/x"), "No storage you know claims")
 
