@@ -111,3 +111,12 @@ def test_a_waiting_job_can_be_stopped_wherever_it_stands(
     (tmp_path / "open").touch()
     states = [cluster.wait_over(name)["state"] for name in names]
     assert states.count("SUCCEEDED") == 22
+
+
+def test_nothing_is_said_of_tasks_that_wait_only_for_others_of_their_own(
+    own_cluster: Callable[..., Cluster],
+) -> None:
+    cluster = own_cluster("--cpus", "1", "--memory-mb", "1000", "--gpus", "0")
+    cluster.accept(job("array", "true", instances=3, extras={"gangAllocation": False}))
+    assert cluster.wait_over("array")["state"] == "SUCCEEDED"
+    assert "FailedScheduling" not in [event["reason"] for event in cluster.events("array")]

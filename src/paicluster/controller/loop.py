@@ -43,6 +43,8 @@ _NEWCOMERS_S = 0.02
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 _LONGEST_RELAUNCH_S = 5.0
+# So long a job waits before it is said why: what starts in a moment need not worry anybody.
+_SILENCE_S = 1.0
 # How long a job that could not be launched waits for the next try: doubled each time.
 _FIRST_PUT_OFF_S = 1.0
 _LONGEST_PUT_OFF_S = 60.0
@@ -67,6 +69,9 @@ class Controller:
         self._queue = Queue()
         # What was last said about why a job waits.
         self._reasons: dict[int, str] = {}
+        # Since when jobs wait of which nothing was said yet.
+        self._silent: dict[int, float] = {}
+        self._speak: asyncio.TimerHandle | None = None
         # Jobs that were submitted, and jobs whose conditions may have changed.
         self._submitted: set[int] = set()
         self._recheck: set[int] = set()
@@ -102,7 +107,7 @@ class Controller:
         """Let go. Tasks run on; the next controller takes them up."""
         self._unsubscribe()
         self._leaving.set()
-        for timer in (*self._timers.values(), *filter(None, (self._sweep, self._later))):
+        for timer in (*self._timers.values(), *filter(None, (self._sweep, self._later, self._speak))):
             timer.cancel()
         if self._task is not None:
             self._task.cancel()
@@ -358,6 +363,7 @@ class Controller:
             if timer is not None:
                 timer.cancel()
             self._reasons.pop(job_id, None)
+            self._silent.pop(job_id, None)
             self._recheck.update(self._queue.waiting_for(record.row.framework))
             if self._recheck:
                 self._wake.set()
@@ -396,7 +402,8 @@ class Controller:
             elif isinstance(decision, Preempt):
                 steps.give_way(self._records[decision.job_id], decision.for_job, changes)
             else:
-                self._say_waiting(decision.job_id, decision.reason, changes)
+                if decision.never or self._is_time_to_say(decision.job_id):
+                    self._say_waiting(decision.job_id, decision.reason, changes)
                 if decision.never:
                     self._queue.set_aside(decision.job_id)
 
@@ -433,7 +440,7 @@ class Controller:
             return  # gone meanwhile
         steps.settle(record, changes, now_ms)
         if record.row.sub_state in (PENDING, PREPARING, RUNNING):
-            if record.row.sub_state == PENDING and record.row.attempt == 0:
+            if record.row.sub_state == PENDING and record.row.attempt == 0 and not record.hindered:
                 self._remark_at_start(record, changes)
             placed = steps.place(
                 record, decision.seats, self._nodes, self._ledger, self._engines.ports_free, changes, now_ms
@@ -441,6 +448,7 @@ class Controller:
             for task in placed:
                 self._job_of[task.uid] = decision.job_id
             self._reasons.pop(decision.job_id, None)
+            self._silent.pop(decision.job_id, None)
         self._file(record, changes, now_ms)
 
     def _remark_at_start(self, record: Record, changes: Changes) -> None:
@@ -460,9 +468,29 @@ class Controller:
         if on_the_host and record.row.generation == "v1" and record.job.prerequisite("script", "default"):
             changes.events.append(Event(record.row.id, "Normal", "CodeBesideWork", CODE_BESIDE_WORK))
 
+    def _is_time_to_say(self, job_id: int) -> bool:
+        """Whether people should be told why it waits: not at once, nor while a part of it runs."""
+        record = self._records.get(job_id)
+        if record is not None and record.live:
+            return False
+        if job_id in self._reasons:
+            return True
+        loop = asyncio.get_running_loop()
+        left = self._silent.setdefault(job_id, loop.time()) + _SILENCE_S - loop.time()
+        if left <= 0:
+            return True
+        if self._speak is None:
+            self._speak = loop.call_later(left, self._speak_now)
+        return False
+
+    def _speak_now(self) -> None:
+        self._speak = None
+        self._wake.set()
+
     def _say_waiting(self, job_id: int, reason: str, changes: Changes) -> None:
         if self._reasons.get(job_id) != reason:
             self._reasons[job_id] = reason
+            self._silent.pop(job_id, None)
             changes.events.append(Event(job_id, "Warning", "FailedScheduling", reason, "default-scheduler"))
 
     def _forget_tasks(self, record: Record) -> None:
@@ -557,6 +585,7 @@ class Controller:
         self._stop_sent.clear()
         self._queue.clear()
         self._reasons.clear()
+        self._silent.clear()
         self._submitted.clear()
         self._recheck.clear()
         self._ledger.clear()
