@@ -14,7 +14,6 @@ from openpaisdk.protocol.completion import (
 )
 from openpaisdk.protocol.exitcodes import match_exit
 from paicluster.engines.interface import Loss, Observation, Phase
-from pairuntime.supervisor.supervise import NOT_KEPT
 
 LOST = -101
 NOT_STARTABLE = -1204
@@ -26,7 +25,8 @@ PREEMPTED = -1003
 OUT_OF_TIME = -1004
 NEVER_STARTED = -1100
 
-# What the supervisor says when a task did its work and its results stayed behind.
+# How the supervisor ends a task that did its work and whose results stayed behind, and what it then says.
+_LEFT_BEHIND = 74
 _NOT_KEPT_WORDS = re.compile(rb"^The results could not be brought to .*", re.M)
 _NOT_KEPT = "The task did its work, and its results could not be kept: the end of its log says why."
 
@@ -108,7 +108,7 @@ def task_exit(
     info: dict[str, object] = {"exitCode": match.code, "originUserExitCode": origin}
     if match.matched is not None:
         info["matchedUserLogString"] = match.matched
-    if origin == NOT_KEPT and _NOT_KEPT_WORDS.search(log_tail):
+    if origin == _LEFT_BEHIND and _NOT_KEPT_WORDS.search(log_tail):
         info["caughtException"] = _NOT_KEPT
     last_lines = log_tail[-4096:].decode("utf-8", "replace").splitlines()[-15:]
     info["errorLogs"] = {"user": "\n".join(last_lines), "platform": ""}
