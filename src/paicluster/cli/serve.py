@@ -142,13 +142,14 @@ class _Server:
         engines = engines_of(settings, node, lambda: store.glance(users.count_users))
         given = placed_shares(settings, engines)
         shares(whole(engines.placed_nodes()), given)
-        if office is None and not settings.embedded and not settings.database_file.exists():
-            print(f"This is a new cluster, in {home}.", flush=True)
         store = Store.open(settings.database_file)
         keys = home / "keys"
         tokens = HomeTokens.open(store, keys, settings.authentication.session_s)
         sealer = Sealer.open_keys(keys)
+        new = not store.read_sync(users.count_users)
         user, token = self._first_user(store, tokens)
+        if new and office is None and not settings.embedded:
+            print(f"This is a new cluster, in {home}.", flush=True)
         if office is None:
             unix.check(settings, store.read_sync(users.count_users))
             unix.warn_of_hindered(settings, [one.username for one in store.read_sync(users.list_users)])
