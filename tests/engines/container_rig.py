@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from driving import running_with, task
-from small_images import NO_SHELL, PLAIN, WITH_BASH, bring
 
 from outside import debian
 from paicluster.engines.container import finding
@@ -25,6 +24,7 @@ from paicluster.engines.interface import Mount, Node, TaskLaunch
 from paicluster.engines.process import cgroups
 from paicluster.engines.process.folder import path_of
 from pairuntime.supervisor import claim
+from small_images import NO_SHELL, PLAIN, WITH_BASH, bring
 
 PODMAN = ["podman", "runc", "netavark", "slirp4netns", "uidmap", "busybox-static"]
 NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from container_rig import ContainerRig
 from contract import EngineContract
+
 from daemons import dockerd
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
