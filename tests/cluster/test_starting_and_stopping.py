@@ -119,6 +119,8 @@ def test_a_password_that_is_too_short_is_refused(new_cluster: MakeCluster) -> No
 
 def test_a_second_server_on_one_home_refuses(new_cluster: MakeCluster) -> None:
     first = new_cluster().start()
+    # Both write to one log: the first says its last word a moment after it can be reached.
+    eventually(lambda: "ready at" in first.log.read_text(), "its word that it is ready")
     second = Cluster(first.home)
     assert "Another server is running" in refusal(second)
     assert first.get("/healthz").status == 200
