@@ -285,3 +285,9 @@ def test_a_failure_after_a_long_log_does_not_hold_up_others(cluster: Cluster, na
         slowest = max(slowest, time.monotonic() - began)
     assert cluster.wait_over(name)["state"] == "FAILED"
     assert slowest < 1.0
+
+
+def test_a_retry_tells_the_programs_own_exit_code(cluster: Cluster, name: str) -> None:
+    assert cluster.run(job(name, "exit 7", jobRetryCount=1))["state"] == "FAILED"
+    said = [event["message"] for event in cluster.events(name) if event["reason"] == "Retrying"]
+    assert said and all("ended with exit code 7:" in message for message in said)

@@ -307,6 +307,13 @@ def _told(verdict: Verdict, trigger: TaskRow) -> str:
     return f"{verdict.diagnostics}: {caught}" if caught and verdict.exit_code else verdict.diagnostics
 
 
+def _own_code(record: Record, code: int) -> int:
+    """That of the program that decided, where it had one: it is what its author knows."""
+    told = record.attempt.runtime_exit if record.attempt is not None else None
+    own = json.loads(told).get("originUserExitCode") if told else None
+    return own if isinstance(own, int) and own and code > 0 else code
+
+
 def _attempt_over(record: Record, changes: Changes, now_ms: int) -> None:
     changes.ended_tokens.append(job_token_id(record.row.id, record.row.attempt))
     completed_ms = max((task.completed_ms or now_ms for task in record.tasks.values()), default=now_ms)
@@ -331,7 +338,7 @@ def _attempt_over(record: Record, changes: Changes, now_ms: int) -> None:
             record.row.id,
             "Warning",
             "Retrying",
-            f"Attempt {record.row.attempt} ended with exit code {code}: {decision.reason}.",
+            f"Attempt {record.row.attempt} ended with exit code {_own_code(record, code)}: {decision.reason}.",
         )
     )
     set_job(
