@@ -333,14 +333,8 @@ def _attempt_over(record: Record, changes: Changes, now_ms: int) -> None:
         _finish_job(record, changes, completed_ms)
         return
     after = decision.counts
-    changes.events.append(
-        Event(
-            record.row.id,
-            "Warning",
-            "Retrying",
-            f"Attempt {record.row.attempt} ended with exit code {_own_code(record, code)}: {decision.reason}.",
-        )
-    )
+    ended = f"Attempt {record.row.attempt} ended with exit code {_own_code(record, code)}"
+    changes.events.append(Event(record.row.id, "Warning", "Retrying", f"{ended}: {decision.reason}."))
     set_job(
         record,
         changes,
