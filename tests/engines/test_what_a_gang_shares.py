@@ -1,0 +1,45 @@
+"""What a large gang has in common is written once, and each task still sees what is its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from paicluster.engines.interface import TaskLaunch
+from paicluster.engines.process.folder import SCRIPT, path_of, prepare, write_exports
+from pairuntime.supervisor import supervise
+
+HOSTS = [f"10.0.{number // 250}.{number % 250}:15000" for number in range(500)]
+
+
+def test_the_list_of_peers_is_written_once_and_ends_as_each_task_needs_it(tmp_path: Path) -> None:
+    def config(index: int) -> str:
+        cluster = json.dumps({"worker": HOSTS}, separators=(",", ":"))
+        return f'{{"cluster":{cluster},"task":{{"type":"worker","index":{index}}}}}'
+
+    gang = [
+        TaskLaunch(
+            f"0{index}-uid",
+            "here",
+            'printf "%s" "$TF_CONFIG"',
+            {
+                "TF_CONFIG": config(index),
+                "PAI_CURRENT_TASK_ROLE_NAME": "worker",
+                "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": str(index),
+            },
+            {"PATH": "/usr/bin:/bin", "QUOTED": 'it\'s "so" $HOME'},
+        )
+        for index in range(2)
+    ]
+    shared = tmp_path / "shared"
+    write_exports(shared, gang[0])
+    for index, task in enumerate(gang):
+        folder = path_of(tmp_path, task.uid)
+        prepare(folder, task, {}, shared, runtime=tmp_path / "pairuntime.pyz")
+        spec = json.loads((folder / supervise.SPEC).read_text())
+        assert len(json.dumps(spec)) < 4096
+        said = subprocess.run(
+            ["bash", str(folder / SCRIPT)], env=spec["env"], capture_output=True, text=True, check=True
+        )
+        assert json.loads(said.stdout) == json.loads(config(index))
