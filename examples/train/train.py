@@ -11,8 +11,8 @@ app = Runtime()
 
 def measurements(count):
     """Points around y = 3x + 2."""
-    random.seed(1)
-    return [(x, 3 * x + 2 + random.gauss(0, 0.1)) for x in (random.uniform(-1, 1) for _ in range(count))]
+    dice = random.Random(1)
+    return [(x, 3 * x + 2 + dice.gauss(0, 0.1)) for x in (dice.uniform(-1, 1) for _ in range(count))]
 
 
 @app.on("start")

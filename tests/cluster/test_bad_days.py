@@ -125,9 +125,9 @@ def count_everything(cluster: Cluster, load: Load) -> None:
 
 @pytest.mark.slow
 def test_the_server_is_killed_dozens_of_times_under_load(new_cluster: MakeCluster, tmp_path: Path) -> None:
-    seed = random.randrange(10**6)
-    print("seed", seed)
-    dice = random.Random(seed)
+    throw = random.randrange(10**6)
+    print("throw", throw)
+    dice = random.Random(throw)
     cluster = new_cluster().start()
     load = Load(cluster, tmp_path / "ran")
     for thread in load.threads:

@@ -352,18 +352,18 @@ def _check_gangs_and_arrays(conn: Connection) -> None:
             assert len(live) <= job.additions.array_limit
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("throw", range(8))
 def test_the_books_balance_whatever_happens(
-    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, throw: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Time passes when the dice say so, and not in the middle of a look at the books.
     monkeypatch.setattr(loop, "_FIRST_PUT_OFF_S", 60.0)
-    asyncio.run(_drive(tmp_path, seed))
+    asyncio.run(_drive(tmp_path, throw))
     assert "starts over" not in caplog.text
 
 
-async def _drive(tmp_path: Path, seed: int) -> None:
-    dice = random.Random(seed)
+async def _drive(tmp_path: Path, throw: int) -> None:
+    dice = random.Random(throw)
     cluster = Cluster(tmp_path, dice)
     await cluster.controller.start()
     try:

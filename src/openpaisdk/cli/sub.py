@@ -42,7 +42,7 @@ def sub(argv: list[str]) -> int:
         "sub",
         "pai sub --follow -- python train.py --epochs 3\n"
         "pai sub -j nightly_$ --gpu 1 'make data && python train.py'\n"
-        "pai sub --array 100%8 -- sh -c 'python try.py --seed $PAI_TASK_INDEX'",
+        "pai sub --array 100%8 -- sh -c 'python try.py --number $PAI_TASK_INDEX'",
         "A job is made from the command, and handed in. The command begins at the first word that is no\n"
         "option, with or without --; all that follows belongs to it. The files of the current folder\n"
         "travel along (.paiignore, or else .gitignore, says what stays behind); to clusters of OpenPAI's\n"
