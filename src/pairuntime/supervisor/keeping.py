@@ -20,8 +20,7 @@ def wanted(keep: "dict[str, object] | None") -> "bool":
     if keep.get("named"):
         return True
     try:
-        with os.scandir(str(keep["folder"])) as entries:
-            return any(True for _ in entries)
+        return bool(os.listdir(str(keep["folder"])))
     except OSError:
         return False
 

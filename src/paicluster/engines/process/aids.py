@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,7 +21,8 @@ def make_folders(work: Path) -> tuple[Path, ...]:
     """The folders a task may use; whoever gives the work to an account gives these too."""
     made = (work / HIDDEN, work / RESULTS)
     for folder in made:
-        folder.mkdir(exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)  # noqa: PTH102 - on the way of every job
     return made
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import hashlib
 import logging
 import os
@@ -40,6 +42,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # While a dead supervisor's tree is being killed, look again this soon.
+_HINTS_ROOM = 1 << 20
+_MANY = 50
+_PATIENCE_WITH_MANY_S = 0.5
 _RECHECK_S = 0.05
 _START_PATIENCE_S = 0.01
 _LEAVING_S = 0.2
@@ -76,6 +81,8 @@ class ProcessEngine:
         self._hint: Hint = lambda uid: None
         self._events_fd = -1
         self._events_pending = b""
+        self._started: list[str] = []
+        self._start_patience_s = _START_PATIENCE_S
         self._boot_id = claim.boot_id()
         self._runtime = self._runtimes
         self._zygote: Zygote | None = None
@@ -95,6 +102,10 @@ class ProcessEngine:
             os.mkfifo(events, 0o600)
         # Opened for reading and writing, so that it never reads as closed when no task runs.
         self._events_fd = os.open(events, os.O_RDWR | os.O_NONBLOCK)
+        with contextlib.suppress(OSError):  # where an account has used up its pipes
+            # Thousands may have something to say while we are busy launching them: what found no room
+            # would be noticed only by the slow sweep.
+            fcntl.fcntl(self._events_fd, fcntl.F_SETPIPE_SZ, _HINTS_ROOM)
         asyncio.get_running_loop().add_reader(self._events_fd, self._read_events)
         self._runtime = runtime.install(self._runtimes)
         self._zygote = Zygote(self._runtime)
@@ -341,9 +352,18 @@ class ProcessEngine:
             uid = name.decode("ascii", "replace")
             if what == b"started":
                 # Most tasks that end at once say so within this time: one look then tells both.
-                loop.call_later(_START_PATIENCE_S, self._hint, uid)
+                self._started.append(uid)
+                if len(self._started) == 1:
+                    loop.call_later(self._start_patience_s, self._tell_started)
             else:
                 self._hint(uid)
+
+    def _tell_started(self) -> None:
+        """All that have started meanwhile at once: for a large gang each look costs by its size."""
+        started, self._started = self._started, []
+        self._start_patience_s = _START_PATIENCE_S if len(started) < _MANY else _PATIENCE_WITH_MANY_S
+        for uid in started:
+            self._hint(uid)
 
     def _watch(self, uid: str, pid: int | None = None) -> None:
         """Be told when the supervisor dies. A wrong or missing pidfd costs a hint, never the truth."""
