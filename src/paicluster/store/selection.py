@@ -34,6 +34,20 @@ class JobQuery:
     limit: int = 5000
     with_total: bool = False
 
+    def is_first_page(self, most: int) -> bool:
+        """Whether these are the newest of all jobs, and not more than so many: the end of one index."""
+        unfiltered = not (
+            self.username
+            or self.vc
+            or self.state
+            or self.keyword
+            or self.tags_contain
+            or self.tags_not_contain
+            or self.priorities
+        )
+        newest = self.order in ("", "submissionTime,DESC")
+        return unfiltered and newest and not self.offset and self.limit <= most and not self.with_total
+
 
 class Sql(NamedTuple):
     """A piece of SQL and the values it marks."""
