@@ -358,6 +358,7 @@ def test_the_books_balance_whatever_happens(
 ) -> None:
     # Time passes when the dice say so, and not in the middle of a look at the books.
     monkeypatch.setattr(loop, "_FIRST_PUT_OFF_S", 60.0)
+    monkeypatch.setattr(loop, "_SILENCE_S", 60.0)
     asyncio.run(_drive(tmp_path, throw))
     assert "starts over" not in caplog.text
 
