@@ -257,7 +257,14 @@ class Cluster:
             await asyncio.sleep(0 if calm else 0.0005)
 
     async def check(self) -> None:
-        active = await self.store.read(jobs.active_jobs)
+        while True:
+            # A timer may wake the controller while we read: then the books are of another moment.
+            await self.quiet()
+            commits = self.store.commits
+            active = await self.store.read(jobs.active_jobs)
+            controller = self.controller
+            if self.store.commits == commits and not controller._wake.is_set() and not controller._pass_began:
+                break
         live = {
             task.uid: (one, task) for one in active for task in one.tasks if task.sub_state != "Completed"
         }
