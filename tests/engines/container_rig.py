@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from driving import running_with, task
+from driving import Elsewhere, block, holder_of, running_with, task
 
 from outside import debian
 from paicluster.engines.container import finding
@@ -43,7 +41,7 @@ class ContainerRig:
         self.kind = kind
         self._before = {name: os.environ.get(name) for name in environment or {}}
         os.environ.update(environment or {})
-        self._elsewhere: list[subprocess.Popen[str]] = []
+        self._elsewhere = Elsewhere()
         if kind == "podman" and os.geteuid() != 0:
             finding.prefer_overlay()  # before the images come: it chooses once
         for image in (PLAIN, WITH_BASH, NO_SHELL):
@@ -74,32 +72,16 @@ class ContainerRig:
 
     def launch_elsewhere(self, gang: Sequence[TaskLaunch]) -> int:
         told = {"home": str(self.home), "kind": self.kind, "gang": [as_words(task) for task in gang]}
-        server = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("container_engine_elsewhere.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._elsewhere.append(server)
-        assert server.stdin is not None and server.stdout is not None
-        server.stdin.write(json.dumps(told) + "\n")
-        server.stdin.flush()
-        assert server.stdout.readline() == "launched\n"
-        return server.pid
+        return self._elsewhere.launch(Path(__file__).with_name("container_engine_elsewhere.py"), told)
 
     def make_unlaunchable(self, uid: str) -> None:
-        self.attempt(uid).parent.mkdir(parents=True, exist_ok=True)
-        self.attempt(uid).touch()
+        block(self.attempt(uid))
 
     def unstartable(self, task: TaskLaunch) -> TaskLaunch:
         return dataclasses.replace(task, image=NO_SHELL)
 
     def supervisor(self, uid: str) -> int:
-        owner = claim.read(str(self.attempt(uid)))
-        assert owner is not None
-        pid = owner["pid"]
-        assert isinstance(pid, int)
-        return pid
+        return holder_of(self.attempt(uid))
 
     def kill_holder(self, uid: str) -> None:
         os.kill(self.supervisor(uid), signal.SIGKILL)
@@ -122,12 +104,7 @@ class ContainerRig:
         found = self.home / "containers" / f"{self.kind}.json"
         if found.exists() and not self._found.exists():
             shutil.copy(found, self._found)
-        for server in self._elsewhere:
-            server.kill()
-            server.wait()
-            for pipe in (server.stdin, server.stdout):
-                if pipe is not None:
-                    pipe.close()
+        self._elsewhere.close()
         for path in (self.home / "tasks").glob("*/*/claim"):
             owner = claim.read(str(path.parent)) or {}
             pid = owner.get("pid")

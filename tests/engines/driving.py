@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterable, Sequence
@@ -14,6 +17,7 @@ import pytest
 
 from paicluster.engines.interface import Engine, LogSource, Observation, Phase, Remark, TaskLaunch
 from paicluster.logs.reader import LogReader
+from pairuntime.supervisor import claim
 
 DEADLINE_S = 30.0
 # A hint may get lost; then the controller's sweep looks. Ours comes sooner.
@@ -180,3 +184,49 @@ async def nothing_left(rig: Rig, word: str) -> None:
 
 def lines_of(path: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
+
+
+class Elsewhere:
+    """Servers in processes of their own, so that they can be killed: each launches a gang and stays."""
+
+    def __init__(self) -> None:
+        self._servers: list[subprocess.Popen[str]] = []
+
+    def launch(self, program: Path, told: dict[str, Any], environment: dict[str, str] | None = None) -> int:
+        """Start the program, tell it what to launch, and wait until it has. Gives its process id."""
+        server = subprocess.Popen(
+            [sys.executable, str(program)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self._servers.append(server)
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write(json.dumps(told) + "\n")
+        server.stdin.flush()
+        assert server.stdout.readline() == "launched\n"
+        return server.pid
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.kill()
+            server.wait()
+            for pipe in (server.stdin, server.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+
+def holder_of(folder: Path) -> int:
+    """The process that has claimed the attempt in this folder."""
+    owner = claim.read(str(folder))
+    assert owner is not None
+    pid = owner["pid"]
+    assert isinstance(pid, int)
+    return pid
+
+
+def block(folder: Path) -> None:
+    """A file stands where the attempt's folder should be: not even root can make it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.touch()

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from driving import missing, running_with
+from driving import Elsewhere, block, holder_of, missing, running_with
 
 from paicluster.engines.interface import Node, TaskLaunch
 from paicluster.engines.process import cgroups, limits
@@ -34,7 +31,7 @@ class ProcessRig:
         self.hold = cgroups.choose(f"pai-test-{os.getpid()}-{time.monotonic_ns()}", (mode,))
         if self.hold.mode != mode:
             missing(f"a writable cgroup {mode} hierarchy")
-        self._elsewhere: list[subprocess.Popen[str]] = []
+        self._elsewhere = Elsewhere()
 
     def dress(self, task: TaskLaunch) -> TaskLaunch:
         return task
@@ -63,34 +60,17 @@ class ProcessRig:
             "root": str(self.hold.root) if self.hold.root else None,
             "gang": [dataclasses.asdict(task) for task in gang],
         }
-        server = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("engine_elsewhere.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._elsewhere.append(server)
-        assert server.stdin is not None and server.stdout is not None
-        server.stdin.write(json.dumps(told) + "\n")
-        server.stdin.flush()
-        assert server.stdout.readline() == "launched\n"
-        return server.pid
+        return self._elsewhere.launch(Path(__file__).with_name("engine_elsewhere.py"), told)
 
     def make_unlaunchable(self, uid: str) -> None:
-        # A file stands where the folder should be: not even root can make it.
-        self.folder(uid).parent.mkdir(parents=True, exist_ok=True)
-        self.folder(uid).touch()
+        block(self.folder(uid))
 
     def unstartable(self, task: TaskLaunch) -> TaskLaunch:
         # The kernel takes no single word this long.
         return dataclasses.replace(task, environment={**task.environment, "HUGE": "x" * 200_000})
 
     def supervisor(self, uid: str) -> int:
-        owner = claim.read(str(self.folder(uid)))
-        assert owner is not None
-        pid = owner["pid"]
-        assert isinstance(pid, int)
-        return pid
+        return holder_of(self.folder(uid))
 
     def kill_holder(self, uid: str) -> None:
         os.kill(self.supervisor(uid), signal.SIGKILL)
@@ -102,12 +82,7 @@ class ProcessRig:
         return [path.name for path in self.hold.root.iterdir() if path.is_dir()] if self.hold.root else []
 
     def close(self) -> None:
-        for server in self._elsewhere:
-            server.kill()
-            server.wait()
-            for pipe in (server.stdin, server.stdout):
-                if pipe is not None:
-                    pipe.close()
+        self._elsewhere.close()
         # What a failed test left must not disturb the next one.
         for path in (self.home / "tasks").glob("*/*/claim"):
             owner = claim.read(str(path.parent)) or {}

@@ -6,6 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
+from paicluster.engines.exports import beside_exports, exports
 from paicluster.engines.interface import TaskLaunch
 from paicluster.engines.process.folder import SCRIPT, path_of, prepare, write_exports
 from pairuntime.supervisor import supervise
@@ -43,3 +44,11 @@ def test_the_list_of_peers_is_written_once_and_ends_as_each_task_needs_it(tmp_pa
             ["bash", str(folder / SCRIPT)], env=spec["env"], capture_output=True, text=True, check=True
         )
         assert json.loads(said.stdout) == json.loads(config(index))
+
+
+def test_what_is_shared_can_be_read_by_a_shell() -> None:
+    variables = {"X": "it's\n$HOME", "OWN": "not this", "odd-name": "y", "PATH": "/bin"}
+    script = exports(variables, but={"OWN"}) + 'printf "%s" "$X|${OWN:-unset}"'
+    done = subprocess.run(["bash", "-euc", script], env={}, capture_output=True, text=True, check=True)
+    assert done.stdout == "it's\n$HOME|unset"
+    assert dict(beside_exports(variables)) == {"odd-name": "y", "PATH": "/bin"}

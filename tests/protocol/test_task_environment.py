@@ -215,14 +215,6 @@ def test_an_alias_never_covers_a_real_role():
     assert env["PAI_RESOURCE_worker_1"] == "0,1,1024,0"
 
 
-def test_the_common_part_can_be_sourced_by_a_shell():
-    gang_job = job()
-    gang = GangEnvironment(gang_job, user="a", places=places(gang_job), extra={"X": "it's\n$HOME"})
-    script = gang.common_script + 'printf "%s" "$X|$PAI_TASK_ROLE_LIST"'
-    done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "it's\n$HOME|ps_server,worker"
-
-
 def test_a_task_that_has_no_place_is_an_error():
     gang_job = job()
     with pytest.raises(KeyError):

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from driving import running_with
+from driving import Elsewhere, block, holder_of, running_with
 from real_slurm import RealSlurm
 
 from paicluster.engines.interface import TaskLaunch
 from paicluster.engines.slurm.engine import SlurmEngine
 from paicluster.engines.slurm.options import Share, SlurmOptions
-from pairuntime.supervisor import claim
 
 
 def options(folder: Path, **more: Any) -> SlurmOptions:
@@ -34,7 +30,7 @@ class SlurmRig:
     def __init__(self, slurm: RealSlurm, home: Path):
         self.slurm = slurm
         self.home = home
-        self._elsewhere: list[subprocess.Popen[str]] = []
+        self._elsewhere = Elsewhere()
 
     def engine(self, **limits: Any) -> SlurmEngine:
         # Slurm holds tasks to what they asked for, told or not.
@@ -49,34 +45,19 @@ class SlurmRig:
 
     def launch_elsewhere(self, gang: Sequence[TaskLaunch]) -> int:
         told = {"home": str(self.home), "gang": [dataclasses.asdict(task) for task in gang]}
-        server = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("slurm_elsewhere.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=self.slurm.environment,
+        return self._elsewhere.launch(
+            Path(__file__).with_name("slurm_elsewhere.py"), told, self.slurm.environment
         )
-        self._elsewhere.append(server)
-        assert server.stdin is not None and server.stdout is not None
-        server.stdin.write(json.dumps(told) + "\n")
-        server.stdin.flush()
-        assert server.stdout.readline() == "launched\n"
-        return server.pid
 
     def make_unlaunchable(self, uid: str) -> None:
-        self.folder(uid).parent.mkdir(parents=True, exist_ok=True)
-        self.folder(uid).touch()
+        block(self.folder(uid))
 
     def unstartable(self, task: TaskLaunch) -> TaskLaunch:
         # The kernel takes no single word this long.
         return dataclasses.replace(task, environment={**task.environment, "HUGE": "x" * 200_000})
 
     def kill_holder(self, uid: str) -> None:
-        owner = claim.read(str(self.folder(uid)))
-        assert owner is not None
-        pid = owner["pid"]
-        assert isinstance(pid, int)
-        os.kill(pid, signal.SIGKILL)
+        os.kill(holder_of(self.folder(uid)), signal.SIGKILL)
 
     def leftovers(self, mark: str) -> list[str]:
         return running_with(mark)
@@ -92,11 +73,6 @@ class SlurmRig:
         return None
 
     def close(self) -> None:
-        for server in self._elsewhere:
-            server.kill()
-            server.wait()
-            for pipe in (server.stdin, server.stdout):
-                if pipe is not None:
-                    pipe.close()
+        self._elsewhere.close()
         if self.slurm.jobs():
             self.slurm.ask("scancel", "-u", "root")

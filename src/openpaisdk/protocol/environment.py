@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import md5
-from shlex import quote
 from types import MappingProxyType
 
 from openpaisdk.protocol.model import Job, TaskRole
@@ -93,13 +92,6 @@ class GangEnvironment:
                 gpus = self._roles[place.role][1].resources.gpu
                 slots[place.ip] = slots.get(place.ip, 0) + max(1, gpus)
         return "".join(f"{ip} slots={count}\n" for ip, count in slots.items())
-
-    @property
-    def common_script(self) -> str:
-        """``common`` as shell, to be written once and sourced by every task."""
-        return "".join(
-            f"export {name}={quote(value)}\n" for name, value in self.common.items() if name.isidentifier()
-        )
 
     def for_task(self, role: str, index: int) -> dict[str, str]:
         """The variables of one task alone; KeyError for a task that has no place."""

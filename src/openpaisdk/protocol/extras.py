@@ -182,3 +182,34 @@ def additions(extras: Mapping[str, Any]) -> Additions:
         slurm=tuple(ours.get("slurm", ())),
         outputs=tuple(ours.get("outputs", ())),
     )
+
+
+def plugin_named(extras: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """The first runtime plugin of that name; None without it."""
+    plugins = extras.get(RUNTIME_PLUGIN)
+    for plugin in plugins if isinstance(plugins, list) else ():
+        if isinstance(plugin, Mapping) and plugin.get("plugin") == name:
+            return plugin
+    return None
+
+
+def storages_named(extras: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:
+    """Each storage that a job names, and where it is to be mounted (empty: anywhere).
+
+    Named by the job itself, or in the plugin that did it before. Nothing means the usual ones, as OpenPAI has
+    it; None, that the job does not speak of storages.
+    """
+    listed = extras.get("storages")
+    if listed is None:
+        plugin = plugin_named(extras, "teamwise_storage")
+        if plugin is None:
+            return None
+        parameters = plugin.get("parameters")
+        names = parameters.get("storageConfigNames") if isinstance(parameters, Mapping) else None
+        return tuple((name, "") for name in names or () if isinstance(name, str))
+    items = [item for item in listed if isinstance(item, Mapping)] if isinstance(listed, list) else []
+    return tuple(
+        (item["name"], where if isinstance(where := item.get("mountPath"), str) else "")
+        for item in items
+        if isinstance(item.get("name"), str)
+    )

@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator
-from typing import Any
 
 from starlette.requests import Request
 
 from openpaisdk.errors import Forbidden, InvalidParameters, NotFound
 from openpaisdk.protocol import Job, mask_secrets
+from openpaisdk.protocol.extras import storages_named
 from openpaisdk.protocol.states import framework_name
 from paicluster.api.audit import note
 from paicluster.api.context import Context, context
@@ -107,30 +106,15 @@ def _check_sources(ctx: Context, job: Job) -> None:
 
 def _check_storages(ctx: Context, identity: Identity, job: Job) -> None:
     """A job that names a storage must find it there, and its user must be allowed to use it."""
-    extras = job.raw.get("extras")
-    if not isinstance(extras, dict):
+    named = storages_named(job.extras)
+    if not named:
         return
     known = {storage.name: storage for storage in ctx.storages()}
-    for name in _storages_of(extras):
+    for name, _ in named:
         if name not in known:
             raise NotFound(f"Storage {name} is not found.", code="NoStorageError")
         if not known[name].open_to(identity.access):
             raise Forbidden(f"User {identity.username} is not allowed to access {name}.")
-
-
-def _storages_of(extras: dict[str, Any]) -> Iterator[str]:
-    """The storages a job names: by itself, or in the plugin that did it before."""
-    items = extras.get("storages")
-    if items is None:
-        for plugin in extras.get("com.microsoft.pai.runtimeplugin") or ():
-            if isinstance(plugin, dict) and plugin.get("plugin") == "teamwise_storage":
-                parameters = plugin.get("parameters")
-                names = parameters.get("storageConfigNames") if isinstance(parameters, dict) else None
-                yield from (name for name in names or () if isinstance(name, str))
-        return
-    for item in items if isinstance(items, list) else ():
-        if isinstance(item, dict) and isinstance(item.get("name"), str):
-            yield item["name"]
 
 
 async def _check_conditions(ctx: Context, wanted: Wanted) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from openpaisdk.protocol import Job
+from openpaisdk.protocol.extras import storages_named
 from paicluster.engines.interface import Mount
-
-_PLUGINS = "com.microsoft.pai.runtimeplugin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +39,7 @@ def mounts_of(job: Job, user: str, folders: Sequence[Folder]) -> tuple[Mount, ..
 
 
 def _wanted(extras: Mapping[str, Any], folders: Sequence[Folder]) -> Iterator[tuple[str, str]]:
-    """Names and where they are wanted. An empty list, as OpenPAI has it, means the usual ones."""
-    listed = extras.get("storages")
-    if listed is None:
-        named = _of_plugin(extras)
-        if named is None:
-            return
-        listed = [{"name": name} for name in named]
-    if listed == []:
+    named = storages_named(extras)
+    if named == ():
         yield from ((folder.name, "") for folder in folders if folder.usual)
-    for item in listed if isinstance(listed, list) else ():
-        if isinstance(item, Mapping) and isinstance(item.get("name"), str):
-            target = item.get("mountPath")
-            yield item["name"], target if isinstance(target, str) else ""
-
-
-def _of_plugin(extras: Mapping[str, Any]) -> Sequence[str] | None:
-    """The plugin that did it before; None without it."""
-    plugins = extras.get(_PLUGINS)
-    for plugin in plugins if isinstance(plugins, list) else ():
-        if isinstance(plugin, Mapping) and plugin.get("plugin") == "teamwise_storage":
-            parameters = plugin.get("parameters")
-            names = parameters.get("storageConfigNames") if isinstance(parameters, Mapping) else None
-            return [name for name in names or () if isinstance(name, str)]
-    return None
+    yield from named or ()

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from openpaisdk.errors import NotFound, Unauthorized
 from openpaisdk.protocol import read_job
+from openpaisdk.protocol.extras import plugin_named
 from paicluster.api.answers import answer
 from paicluster.api.context import Context, context, identify, own_url
 from paicluster.api.v1.jobs import row_of
@@ -22,7 +23,6 @@ from paicluster.auth.tokens import INVALID
 from paicluster.store import jobs, users
 from paicluster.store.rows import JobRow
 
-_PLUGINS = "com.microsoft.pai.runtimeplugin"
 _LIFETIME_S = 3600
 
 
@@ -84,8 +84,7 @@ async def key_pair(ctx: Context, username: str) -> dict[str, str]:
 
 async def _wants_ssh(ctx: Context, row: JobRow) -> bool:
     spec = await spec_of(ctx, row)
-    plugins = read_job(spec.job, stored=True).raw.get("extras", {}).get(_PLUGINS, ())
-    return any(isinstance(plugin, dict) and plugin.get("plugin") == "ssh" for plugin in plugins)
+    return plugin_named(read_job(spec.job, stored=True).extras, "ssh") is not None
 
 
 def _what(row: JobRow) -> str:

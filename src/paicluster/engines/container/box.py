@@ -15,11 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from paicluster.engines import aids
 from paicluster.engines.container.client import ATTEMPT_LABEL, CLUSTER_LABEL, Client, mount_words
 from paicluster.engines.container.gpus import DRIVER_FOLDER, gpu_words
 from paicluster.engines.container.marks import BOX, write
+from paicluster.engines.exports import can_be_exported, exports
 from paicluster.engines.interface import LaunchFailed, Mount, TaskLaunch
-from paicluster.engines.process import aids
 from paicluster.engines.process.folder import marker
 from pairuntime.supervisor import contained, supervise
 
@@ -150,18 +151,17 @@ def prepare(
             raise LaunchFailed(f"What is to be mounted at {mount.target} is not there: {mount.source}.")
     devices, by_hand = gpu_words(client, task.gpus)
     environment = _environment(task)
-    odd = {name: value for name, value in environment.items() if not _for_a_shell(name)}
-    plain = {name: value for name, value in environment.items() if name not in odd}
-    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in plain.items())
+    odd = {name: value for name, value in environment.items() if not can_be_exported(name)}
+    told_variables = exports(environment)
     if by_hand:
-        exports += f"export LD_LIBRARY_PATH={DRIVER_FOLDER}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\n"
+        told_variables += f"export LD_LIBRARY_PATH={DRIVER_FOLDER}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\n"
     limited = ways.enforce_limits and client.limits_memory and task.memory_mb > 0
     # A shell drops names it cannot have itself; this hands them past it.
     past = "env " + " ".join(shlex.quote(f"{key}={value}") for key, value in odd.items()) if odd else ""
     texts = {
         "init.sh": _FIRST.replace("@counters@", _COUNTERS if limited else ""),
         "main.sh": _MAIN.replace("@unpack@", _UNPACK if task.sources else "").replace("@odd@", past),
-        "env.sh": exports,
+        "env.sh": told_variables,
         "task.sh": task.script + "\n",
     }
     for file, text in texts.items():
@@ -253,7 +253,3 @@ def _inside(client: Client, uid: str, terminal: bool) -> list[str]:
     shell = ["sh", "-c", f'. {HOME}/{TOLD}/env.sh; exec "$@"', "sh"]
     passed = [f"{name}={value}" for name, value in client.environment.items()]
     return ["/usr/bin/env", "-i", *passed, *client.words("exec", *options, name_of(uid), *shell)]
-
-
-def _for_a_shell(name: str) -> bool:
-    return name.isascii() and name.isidentifier()

@@ -8,25 +8,24 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from paicluster.engines import aids
+from paicluster.engines.exports import (
+    TF_CONFIG,
+    beside_exports,
+    exports,
+    has_long_peers,
+    peers_for_all,
+)
 from paicluster.engines.interface import ABSENT, Observation, Phase, TaskLaunch
-from paicluster.engines.process import aids
 from paicluster.engines.process.accounts import Account
 from pairuntime.supervisor import claim, record, supervise, tree, zygote
 
 SCRIPT = "task.sh"
 WORK = "work"
 EXPORTS = "env.sh"
-
-TF_CONFIG = "TF_CONFIG"
-_TASK = '"task":'
-_LONG = 4096
-
-# A shell needs these before it can read anything.
-_START_VARIABLES = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH")
 
 _BASH_HEADER = "set -o errexit -o nounset -o pipefail\n"
 _SH_HEADER = "set -o errexit -o nounset\n"
@@ -121,11 +120,10 @@ def prepare(
                 raise
             _write(common, shared_file.read_text())
         source = f". {shlex.quote(str(common))}\n"
-        if _is_long(environment):
+        if has_long_peers(environment):
             del environment[TF_CONFIG]
-        for name, value in task.shared_environment.items():
-            if name in _START_VARIABLES or not _for_a_shell(name):
-                environment.setdefault(name, value)
+        for name, value in beside_exports(task.shared_environment):
+            environment.setdefault(name, value)
     _write(folder / SCRIPT, source + unpack + header + task.script + "\n")
     if account is not None:
         environment.setdefault("HOME", str(work))
@@ -161,29 +159,12 @@ def _give(path: Path, account: Account, mode: int) -> None:
     path.chmod(mode)
 
 
-def _for_a_shell(name: str) -> bool:
-    return name.isascii() and name.isidentifier()
-
-
 def write_exports(path: Path, task: TaskLaunch) -> None:
     """What this task's gang has in common, but for what each has of its own, in words of the shell."""
-    text = "".join(
-        f"export {name}={shlex.quote(value)}\n"
-        for name, value in task.shared_environment.items()
-        if _for_a_shell(name) and name not in task.environment
-    )
-    if _is_long(task.environment):
-        # It names every peer, and differs between the tasks only in its last words: their shells add those.
-        peers = task.environment[TF_CONFIG].rpartition(_TASK)[0] + _TASK
-        role, index = "$PAI_CURRENT_TASK_ROLE_NAME", "$PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX"
-        who = f'{{\\"type\\":\\"{role}\\",\\"index\\":{index}}}}}'
-        text += f'export {TF_CONFIG}={shlex.quote(peers)}"{who}"\n'
+    text = exports(task.shared_environment, but=task.environment.keys())
+    if has_long_peers(task.environment):
+        text += peers_for_all(task.environment)
     _write(path, text)
-
-
-def _is_long(environment: Mapping[str, str]) -> bool:
-    config = environment.get(TF_CONFIG, "")
-    return len(config) > _LONG and _TASK in config
 
 
 def request_stop(folder: Path, uid: str, grace_s: float) -> bool:

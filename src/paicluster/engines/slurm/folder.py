@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paicluster.engines import aids
+from paicluster.engines.exports import beside_exports, exports
 from paicluster.engines.interface import LaunchFailed, Place, TaskLaunch
-from paicluster.engines.process import aids
 from paicluster.engines.process.accounts import Account
 from paicluster.engines.process.folder import marker, path_of
 from paicluster.engines.slurm import commands, images
@@ -30,8 +31,6 @@ OUTPUT = f"{inside.RUN}/slurm.out"
 _WORK = "work"
 _SCRIPT = "task.sh"
 _HEADER = 'set -o errexit -o nounset\nif [ -n "${BASH_VERSION:-}" ]; then set -o pipefail; fi\n'
-# A shell needs these before it can read anything.
-_START_VARIABLES = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,8 @@ def prepare(
         _write(folder / "batch.sh", commands.batch_script(options, runtime, folder, alone=len(gang) == 1))
         _write(folder / COMMAND, json.dumps(list(command)))
         if len(gang) > 1:
-            _write(folder / inside.COMMON_BLANK, _exports(gang))
+            own = {name for task in gang for name in task.environment}
+            _write(folder / inside.COMMON_BLANK, exports(gang[0].shared_environment, but=own))
         if account is not None:
             for path in made[1:]:
                 _give(path, account)
@@ -152,9 +152,8 @@ def _prepare_task(
         common = home.gang(gang[0].uid) / inside.RUN / inside.COMMON
         usual = {**usual, "common": str(common)}
         text = f". {shlex.quote(str(common))}\n"
-        for name in task.shared_environment:
-            if name in _START_VARIABLES or not _for_a_shell(name):
-                environment.setdefault(name, task.shared_environment[name])
+        for name, value in beside_exports(task.shared_environment):
+            environment.setdefault(name, value)
     folders = [path, home.gang(gang[0].uid), runtime.parent]
     if task.sources is not None:
         bundle = _bring(task.sources, home.sources)
@@ -176,20 +175,6 @@ def _prepare_task(
         "keep": aids.keeping(task, work, runtime.parent, options.python),
     }
     _write(path / supervise.SPEC, json.dumps(spec))
-
-
-def _exports(gang: Sequence[TaskLaunch]) -> str:
-    """What all have in common, but for what any has of its own."""
-    own = {name for task in gang for name in task.environment}
-    return "".join(
-        f"export {name}={shlex.quote(value)}\n"
-        for name, value in gang[0].shared_environment.items()
-        if _for_a_shell(name) and name not in own
-    )
-
-
-def _for_a_shell(name: str) -> bool:
-    return name.isascii() and name.isidentifier()
 
 
 def _bring(sources: Path, shared: Path) -> Path:
