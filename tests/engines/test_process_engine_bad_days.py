@@ -119,8 +119,9 @@ class _few_processes:  # noqa: N801 (reads as a verb where it stands)
 
     def __enter__(self) -> None:
         if not _ROOT:
-            # Limits count all processes of the account: what it has now, and these.
-            threads = sum(_threads_of_ours(name) for name in os.listdir("/proc") if name.isdigit())
+            # Limits count all processes of the account: the test's, the zygote, and these. Whatever an earlier
+            # test left is not counted: it may go at any moment, and would leave its room to the gang.
+            threads = sum(len(os.listdir(f"/proc/{pid}/task")) for pid in (os.getpid(), self._pid))
             self._before = resource.prlimit(self._pid, resource.RLIMIT_NPROC)
             resource.prlimit(self._pid, resource.RLIMIT_NPROC, (threads + self._more, self._before[1]))
             return
@@ -146,15 +147,6 @@ class _few_processes:  # noqa: N801 (reads as a verb where it stands)
                 time.sleep(0.01)
             else:
                 return
-
-
-def _threads_of_ours(name: str) -> int:
-    try:
-        if Path(f"/proc/{name}").stat().st_uid != os.geteuid():
-            return 0
-        return len(os.listdir(f"/proc/{name}/task"))
-    except OSError:
-        return 0
 
 
 # -- who owns an attempt --------------------------------------------------------------------------

@@ -18,8 +18,11 @@ _CLOEXEC = os.O_CLOEXEC
 _EVENT = struct.Struct("iIII")
 
 # Where inotify cannot see (a full watch table, a network file system), look this often.
-_SLOW_LOOK_S = 0.25
+SLOW_LOOK_S = 0.25
 
+# What all followers together may have under way: those who are slow would otherwise fill our memory.
+_UNDER_WAY = 16 << 20
+_LEAST, _MOST = 16 << 10, 256 << 10
 
 # Here others write, on machines whose doings this kernel does not see, though it takes the watch.
 _SHARED = (
@@ -68,6 +71,12 @@ class Growth:
         self._waiters: dict[int, set[asyncio.Event]] = {}
         self._folders: dict[Path, int] = {}
         self._started = False
+        self._open: set[Watch] = set()
+
+    @property
+    def portion(self) -> int:
+        """How many bytes one follower may take at once; the more there are, the fewer."""
+        return max(_LEAST, min(_MOST, _UNDER_WAY // max(1, len(self._open))))
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -88,13 +97,16 @@ class Growth:
             wd = self._libc.inotify_add_watch(self._fd, os.fsencode(folder), mask)
         if wd >= 0:
             self._waiters.setdefault(wd, set()).add(event)
-        return Watch(self, wd, event)
+        watch = Watch(self, wd, event)
+        self._open.add(watch)
+        return watch
 
-    def forget(self, wd: int, event: asyncio.Event) -> None:
+    def forget(self, watch: Watch, wd: int) -> None:
+        self._open.discard(watch)
         waiters = self._waiters.get(wd)
         if waiters is None:
             return
-        waiters.discard(event)
+        waiters.discard(watch.event)
         if not waiters:
             del self._waiters[wd]
             self._libc.inotify_rm_watch(self._fd, wd)
@@ -127,7 +139,4 @@ class Watch:
         return self._wd >= 0
 
     def close(self) -> None:
-        self._growth.forget(self._wd, self.event)
-
-
-SLOW_LOOK_S = _SLOW_LOOK_S
+        self._growth.forget(self, self._wd)

@@ -25,7 +25,6 @@ from paicluster.store import jobs
 from paicluster.store.rows import EventRow, JobRow, TaskRow
 
 MEDIA_TYPE = "application/vnd.openpai.follow"
-CHUNK = 256 << 10
 PING_S = 15.0
 NO_LOG = "none"
 """States and events only, for those who wait for the end."""
@@ -180,7 +179,7 @@ class _Follower:
         if self.tail is not None:
             self.offset, self.tail = log.tail(self.tail), None
         frames = []
-        chunk = log.read(self.offset, CHUNK)
+        chunk = log.read(self.offset, self._ctx.growth.portion)
         if chunk.data:
             head = _frame(
                 kind="log",

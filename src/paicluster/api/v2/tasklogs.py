@@ -26,7 +26,7 @@ from paicluster.store.rows import TaskRow
 TAIL = 16384
 # What a log manager's own token stands for.
 ANY_LOG = "every log"
-CHUNK = 256 << 10
+CHUNK = 64 << 10
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 
 
@@ -166,7 +166,7 @@ async def _follow(ctx: Context, task: TaskRow, log: LogReader, start: int) -> As
             over = await _is_over(ctx, task.uid)
             while True:
                 watch.event.clear()
-                chunk = log.read(start, CHUNK)
+                chunk = log.read(start, ctx.growth.portion)
                 if chunk.data:
                     if chunk.offset > start:
                         yield dropped(chunk.offset - start)
