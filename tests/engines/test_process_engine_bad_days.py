@@ -119,7 +119,7 @@ class _few_processes:  # noqa: N801 (reads as a verb where it stands)
 
     def __enter__(self) -> None:
         if not _ROOT:
-            # Limits count all processes of the account: the test's, the zygote, and these. Whatever an earlier
+            # Limits count all processes of the account: the test's, the zygote, and these. What an earlier
             # test left is not counted: it may go at any moment, and would leave its room to the gang.
             threads = sum(len(os.listdir(f"/proc/{pid}/task")) for pid in (os.getpid(), self._pid))
             self._before = resource.prlimit(self._pid, resource.RLIMIT_NPROC)
