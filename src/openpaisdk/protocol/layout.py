@@ -18,6 +18,11 @@ def job_folder(job: Job, user: str) -> str:
     return folder if folder.startswith("/") else f"{home}/{folder}"
 
 
+def source_folder(job: Job, user: str) -> str:
+    """Where the files lie that travelled with it."""
+    return f"{job_folder(job, user)}/{SOURCE}"
+
+
 def output_folder(job: Job, user: str, role: str = "", index: int = 0) -> str:
     """Where results are kept; of a job with several tasks each has a folder of its own there."""
     folder = f"{job_folder(job, user)}/{OUTPUT}"

@@ -14,6 +14,7 @@ from openpaisdk.protocol.extras import storages_named
 from openpaisdk.protocol.states import framework_name
 from paicluster.api.audit import note
 from paicluster.api.context import Context, context
+from paicluster.api.files import person_of
 from paicluster.auth.tokens import Identity
 from paicluster.scheduler.needs import Request as Wanted
 from paicluster.scheduler.needs import request_of, to_text
@@ -57,26 +58,36 @@ async def admit(
     key = request.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= _KEY_LENGTH:
         raise InvalidParameters(f"An Idempotency-Key has 1 to {_KEY_LENGTH} characters.")
-    await ctx.store.write_batched(
-        INSERT_JOB,
-        NewJob(
-            username=identity.username,
-            name=job.name,
-            vc=job.virtual_cluster,
-            config=config if v1 is None else v1,
-            job=text,
-            submission_ms=int(time.time() * 1000),
-            total_gpus=job.total_gpus,
-            total_tasks=job.total_tasks,
-            total_roles=len(job.task_roles),
-            priority=job.priority,
-            generation="v2" if v1 is None else "v1",
-            need=to_text(wanted),
-            sealed=sealed,
-            idempotency_key=key,
-            body_sha256=hashlib.sha256(body).hexdigest() if key is not None else "",
-        ),
+    new = NewJob(
+        username=identity.username,
+        name=job.name,
+        vc=job.virtual_cluster,
+        config=config if v1 is None else v1,
+        job=text,
+        submission_ms=int(time.time() * 1000),
+        total_gpus=job.total_gpus,
+        total_tasks=job.total_tasks,
+        total_roles=len(job.task_roles),
+        priority=job.priority,
+        generation="v2" if v1 is None else "v1",
+        need=to_text(wanted),
+        sealed=sealed,
+        idempotency_key=key,
+        body_sha256=hashlib.sha256(body).hexdigest() if key is not None else "",
     )
+    laying = ctx.layings.begin(job, person_of(identity))
+    if laying is None:
+        await ctx.store.write_batched(INSERT_JOB, new)
+        return
+    try:
+        inserted = await ctx.store.write_batched(INSERT_JOB, new)
+    except BaseException:
+        ctx.layings.drop(laying)
+        raise
+    if inserted.repeated:
+        ctx.layings.drop(laying)
+    else:
+        await ctx.layings.finish(laying, inserted.id)
 
 
 def _check_cluster(ctx: Context, identity: Identity, vc: str) -> None:
@@ -112,7 +123,11 @@ def _check_storages(ctx: Context, identity: Identity, job: Job) -> None:
     known = {storage.name: storage for storage in ctx.storages()}
     for name, _ in named:
         if name not in known:
-            raise NotFound(f"Storage {name} is not found.", code="NoStorageError")
+            raise NotFound(
+                f"Storage {name} is not found.",
+                code="NoStorageError",
+                hint=f"A job can have {', '.join(known) or 'none'}.",
+            )
         if not known[name].open_to(identity.access):
             raise Forbidden(f"User {identity.username} is not allowed to access {name}.")
 

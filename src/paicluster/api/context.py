@@ -17,6 +17,7 @@ from paicluster.api.answers import KEY
 from paicluster.api.audit import WHO
 from paicluster.api.edge import RATE, Edge
 from paicluster.api.files import Files
+from paicluster.api.laying import Layings
 from paicluster.api.sharing import VirtualClusters
 from paicluster.api.v2.remembered import Remembered
 from paicluster.auth.sealing import Sealer
@@ -62,10 +63,12 @@ class Context:
     anonymous_v1_reads: bool = False
     edge: Edge = field(default_factory=Edge)
     remembered: Remembered = field(default_factory=Remembered)
+    layings: Layings = field(init=False)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.store.changes.subscribe(self.remembered.forget)
+        object.__setattr__(self, "layings", Layings(self.files, self.store, self.sources))
 
     @property
     def shares(self) -> Mapping[str, Amount]:

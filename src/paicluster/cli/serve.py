@@ -192,7 +192,14 @@ class _Server:
             edge=Edge.open(settings),
         )
         keep = Keep(settings.keep_days, settings.keep_jobs, settings.keep_mb)
-        housekeeping = Housekeeping(store, engines, keep, sources, first_after_s=settings.clean_after_s)
+        housekeeping = Housekeeping(
+            store,
+            engines,
+            keep,
+            sources,
+            first_after_s=settings.clean_after_s,
+            on_remove=context.layings.forget,
+        )
         if office is not None:
             try:
                 await office(build(context))
@@ -210,6 +217,7 @@ class _Server:
         finally:
             handshake.unlink(missing_ok=True)
             await housekeeping.close()
+            await context.layings.close()
             await controller.close()
             context.edge.close()
             files.close()

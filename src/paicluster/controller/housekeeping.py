@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,7 +55,10 @@ class Housekeeping:
         sources: Path,
         *,
         first_after_s: float = 60.0,
+        on_remove: Callable[[Sequence[int]], Awaitable[None]] | None = None,
     ):
+        """``on_remove`` takes away what jobs have elsewhere, while they can still be looked at."""
+        self._on_remove = on_remove
         self._first_after_s = first_after_s
         self._store = store
         self._engines = Engines.of(engine)
@@ -136,6 +139,8 @@ class Housekeeping:
         uids = await self._store.read(lambda conn: removal.uids_of(conn, job_ids))
         every = [uid for of_job in uids.values() for uid in of_job]
         await self._engines.remove(every)
+        if self._on_remove is not None:
+            await self._on_remove(job_ids)
         removed.folders += len(every)
         removed.jobs += await self._store.write(lambda conn: removal.delete_jobs(conn, job_ids))
 

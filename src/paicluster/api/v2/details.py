@@ -153,7 +153,6 @@ def _attempt(
     completed: int | str, exit_code: int | None, exit_info: str | None,
 ) -> str:  # fmt: skip
     """The fields that a task and an attempt of it have in common."""
-    caught = _encode(_decode(exit_info).get("caughtException")).decode() if exit_info else "null"
     each = ",".join(
         [f'{_text(label)}:"{",".join(map(str, many))}"' for label, many in _ports(ports or "{}").items()]
     )
@@ -162,7 +161,7 @@ def _attempt(
         f'"containerPorts":{{{each}}},"containerGpus":null,'
         f'"containerLog":"{_log_prefix(framework, attempt, role)}{index}/attempts/{task_attempt}/logs",'
         f'"containerExitCode":{_number(exit_code)},"containerExitSpec":{_exit_spec(exit_code)},'
-        f'"containerExitDiagnostics":{caught},"attemptId":{task_attempt},'
+        f'{_said_at_exit(exit_info)},"attemptId":{task_attempt},'
         f'"attemptState":"{state}","currentAttemptCreatedTime":{created},'
         f'"currentAttemptLaunchedTime":{launched},"currentAttemptCompletedTime":{completed}'
     )
@@ -180,6 +179,14 @@ def _text(value: str | None) -> str:
 @lru_cache(maxsize=4096)
 def _log_prefix(framework: str, attempt: int, role: str) -> str:
     return _text(f"/api/v2/jobs/{framework}/attempts/{attempt}/taskRoles/{role}/taskIndex/")[1:-1]
+
+
+@lru_cache(maxsize=128)
+def _said_at_exit(exit_info: str | None) -> str:
+    """Why it ended, and the program's own exit code: what is reported may come from the table of codes."""
+    info = _decode(exit_info) if exit_info else {}
+    why, own = info.get("caughtException"), info.get("originUserExitCode")
+    return f'"containerExitDiagnostics":{_encode(why).decode()},"originUserExitCode":{_number(own)}'
 
 
 @lru_cache(maxsize=512)
