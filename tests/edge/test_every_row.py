@@ -204,3 +204,13 @@ def what_there_is(walk: Walk) -> None:
         walk("GET", path)
     walk("POST", "/api/v2/storage/configs", {"names": [name]})
     walk("POST", "/api/v2/storage/servers", {"names": [name]})
+    for where, body in (
+        ("/api/v2/storage/server", {"spn": "nas", "type": "nfs", "data": {"address": "x", "rootPath": "/"}}),
+        ("/api/v2/storage/config", {"name": "team", "servers": ["nas"]}),
+    ):
+        key = next(iter(body))
+        walk("POST", where, body)
+        walk("PUT", where, body)
+        walk("DELETE", where, {key: body[key]})
+        walk("POST", where, body)
+        walk("DELETE", f"{where}/{body[key]}")

@@ -112,7 +112,7 @@ def test_people_of_a_database_without_groups_are_put_into_them(tmp_path: Path) -
     store.close()
     old = sqlite3.connect(path)
     with old:
-        for table in ("group_members", "user_groups", "virtual_clusters"):
+        for table in ("group_members", "user_groups", "virtual_clusters", "storage_records"):
             old.execute(f"DROP TABLE {table}")
         old.execute("UPDATE alembic_version SET version_num = '0001'")
     old.close()

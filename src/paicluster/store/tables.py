@@ -79,6 +79,19 @@ virtual_clusters = Table(
     Column("status", Text, nullable=False),
 )
 
+# Storages and their servers that were written down through the older calls, for clients to read.
+storage_records = Table(
+    "storage_records",
+    metadata,
+    Column("kind", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    # Whose it is; nothing: everybody's.
+    Column("groupname", Text),
+    # The record as JSON. There are passwords and keys in it.
+    Column("sealed", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("kind", "name"),
+)
+
 jobs = Table(
     "jobs",
     metadata,

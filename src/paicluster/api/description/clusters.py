@@ -14,12 +14,15 @@ from paicluster.api.description.operation import (
     Either,
     Operation,
     Query,
+    Said,
     SaidWithStatus,
     Wire,
     json_or_form,
 )
 
 Percent = Annotated[float, Meta(ge=0, le=100)]
+ConfigName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_]+$", max_length=255)]
+ServerName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]+$", max_length=255)]
 _VC = "virtual cluster"
 _STORAGE = "storage"
 
@@ -96,6 +99,37 @@ class StorageConfig(Wire):
     default: bool
     servers: list[str]
     mount_infos: list[MountInfo]
+    gpn: str | UnsetType = UNSET
+
+
+class NewMountInfo(Wire):
+    mount_point: Annotated[str, Meta(min_length=1)]
+    server: ServerName
+    path: str | UnsetType = UNSET
+    permission: Literal["rw", "ro"] | UnsetType = UNSET
+
+
+class NewStorageConfig(Wire):
+    name: ConfigName
+    default: bool | UnsetType = UNSET
+    servers: list[ServerName] | UnsetType = UNSET
+    mount_infos: list[NewMountInfo] | UnsetType = UNSET
+    gpn: ConfigName | UnsetType = UNSET
+
+
+class NewStorageServer(Wire):
+    spn: ServerName
+    type: Literal["nfs", "samba", "azurefile", "azureblob", "hdfs"]
+    data: dict[str, Any]
+    extension: dict[str, Any] | UnsetType = UNSET
+
+
+class NamedConfig(msgspec.Struct):
+    name: ConfigName
+
+
+class NamedServer(msgspec.Struct):
+    spn: ServerName
 
 
 class StorageServer(Wire):
@@ -141,6 +175,22 @@ class KubernetesList(Wire):
 _NAMES = (Query("names", list[str]),)
 _NAMED = Body({JSON: Names}, required=False)
 
+
+def _of_older_storages(kind: str, whole: Any, named: Any) -> dict[str, Operation]:
+    def operation(verb: str, errors: tuple[int, ...], body: Body) -> Operation:
+        return Operation(
+            f"{verb} a storage's {kind}, for clients to read", _STORAGE, {201: Said}, errors, body=body
+        )
+
+    return {
+        f"v2.older_storages.create_{kind}": operation("Write down", (403, 409), Body({JSON: whole})),
+        f"v2.older_storages.update_{kind}": operation("Change", (403, 404), Body({JSON: whole})),
+        f"v2.older_storages.delete_{kind}": operation(
+            "Forget", (403, 404), Body({JSON: named}, required=False)
+        ),
+    }
+
+
 OPERATIONS: dict[str, Operation] = {
     "v2.clusters.list_clusters": Operation(
         "All virtual clusters, or with `nodes` the GPUs of each node",
@@ -173,14 +223,18 @@ OPERATIONS: dict[str, Operation] = {
         "The storages one may use", _STORAGE, {200: Storages}, query=(Query("default", bool),)
     ),
     "v2.storages.one_storage": Operation("A storage", _STORAGE, {200: StorageDetail}, (403,)),
-    "v2.storages.list_configs": Operation(
+    "v2.older_storages.list_configs": Operation(
         "Storages, older form", _STORAGE, {200: list[StorageConfig]}, query=_NAMES, body=_NAMED
     ),
-    "v2.storages.one_config": Operation("A storage, older form", _STORAGE, {200: StorageConfig}),
-    "v2.storages.list_servers": Operation(
+    "v2.older_storages.one_config": Operation("A storage, older form", _STORAGE, {200: StorageConfig}),
+    "v2.older_storages.list_servers": Operation(
         "Servers of storages, older form", _STORAGE, {200: list[StorageServer]}, query=_NAMES, body=_NAMED
     ),
-    "v2.storages.one_server": Operation("A server of a storage, older form", _STORAGE, {200: StorageServer}),
+    "v2.older_storages.one_server": Operation(
+        "A server of a storage, older form", _STORAGE, {200: StorageServer}
+    ),
+    **_of_older_storages("config", NewStorageConfig, NamedConfig),
+    **_of_older_storages("server", NewStorageServer, NamedServer),
     "v2.alerts.alerts": Operation("What should be looked at", "alert", {200: list[Alert]}),
     "v2.alerts.as_alertmanager": Operation("As Alertmanager tells it", "alert", {200: Alerts}),
     "v2.kubernetes.nodes": Operation("The nodes", "kubernetes", {200: KubernetesList}, (403,)),

@@ -122,7 +122,7 @@ class JobStatus(Wire):
     virtual_cluster: str
 
 
-class TaskAttempt(Wire):
+class TaskAttempt(Wire, kw_only=True):
     container_id: str
     container_ip: str | None
     container_node_name: str | None
@@ -132,6 +132,8 @@ class TaskAttempt(Wire):
     container_exit_code: int | None
     container_exit_spec: ExitSpec | None
     container_exit_diagnostics: str | None
+    # Ours: what the program itself ended with, where that was translated.
+    origin_user_exit_code: int | UnsetType | None = UNSET
     attempt_id: Count
     attempt_state: str
     current_attempt_created_time: Milliseconds | None

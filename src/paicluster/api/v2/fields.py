@@ -108,6 +108,22 @@ class Fields:
         """The fields of an object that is a field."""
         return Fields(self.mapping(name), f"{self._where}{name}.")
 
+    def each(self, name: str, default: Any = _MISSING) -> list[Fields]:
+        """The fields of each object of a list."""
+        value = self._take(name, default)
+        if not isinstance(value, list):
+            raise self._bad(name, "must be an array")
+        for place, item in enumerate(value):
+            if not isinstance(item, dict):
+                raise self._bad(f"{name}[{place}]", "must be an object")
+        return [Fields(item, f"{self._where}{name}[{place}].") for place, item in enumerate(value)]
+
+    def choice(self, name: str, *choices: str) -> str:
+        value = self.text(name)
+        if value not in choices:
+            raise self._bad(name, f"must be one of [{', '.join(choices)}]")
+        return value
+
     def any(self, name: str) -> Any:
         return self._take(name, _MISSING)
 

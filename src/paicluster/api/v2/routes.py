@@ -16,6 +16,7 @@ from paicluster.api.v2 import (
     groups,
     jobs,
     kubernetes,
+    older_storages,
     pages,
     storages,
     tasklogs,
@@ -27,6 +28,7 @@ Row = tuple[str, list[str], Handler]
 
 _JOB = "/api/v2/jobs/{framework}"
 _VC = "/api/v2/virtual-clusters/{vc}"
+_OLDER = "/api/v2/storage/"
 _LOGS = "/log-manager/{node}/api/v1"
 
 
@@ -85,12 +87,20 @@ ROUTES: list[Row] = [
     ("/api/v2/cluster/sku-types", ["GET"], clusters.sku_types),
     ("/api/v2/storages", ["GET"], storages.list_storages),
     ("/api/v2/storages/{storage}", ["GET"], storages.one_storage),
-    ("/api/v2/storage/config", ["GET"], storages.list_configs),
-    ("/api/v2/storage/configs", ["GET", "POST"], storages.list_configs),
-    ("/api/v2/storage/config/{storage}", ["GET"], storages.one_config),
-    ("/api/v2/storage/server", ["GET"], storages.list_servers),
-    ("/api/v2/storage/servers", ["GET", "POST"], storages.list_servers),
-    ("/api/v2/storage/server/{storage}", ["GET"], storages.one_server),
+    (_OLDER + "config", ["GET"], older_storages.list_configs),
+    (_OLDER + "configs", ["GET", "POST"], older_storages.list_configs),
+    (_OLDER + "config", ["POST"], older_storages.create_config),
+    (_OLDER + "config", ["PUT"], older_storages.update_config),
+    (_OLDER + "config", ["DELETE"], older_storages.delete_config),
+    (_OLDER + "config/{storage}", ["GET"], older_storages.one_config),
+    (_OLDER + "config/{storage}", ["DELETE"], older_storages.delete_config),
+    (_OLDER + "server", ["GET"], older_storages.list_servers),
+    (_OLDER + "servers", ["GET", "POST"], older_storages.list_servers),
+    (_OLDER + "server", ["POST"], older_storages.create_server),
+    (_OLDER + "server", ["PUT"], older_storages.update_server),
+    (_OLDER + "server", ["DELETE"], older_storages.delete_server),
+    (_OLDER + "server/{storage}", ["GET"], older_storages.one_server),
+    (_OLDER + "server/{storage}", ["DELETE"], older_storages.delete_server),
     ("/api/v2/alerts", ["GET"], alerts.alerts),
     ("/alert-manager/api/v1/alerts", ["GET"], alerts.as_alertmanager),
     ("/api/v2/kubernetes/nodes", ["GET"], kubernetes.nodes),

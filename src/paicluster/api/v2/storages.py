@@ -1,17 +1,16 @@
-"""Storages: which there are for whom, in the shapes of both of the original's generations."""
+"""Storages: which there are for whom."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import Forbidden, NotFound, PaiError
-from paicluster.api.answers import answer, body_of, mapping_of
+from openpaisdk.errors import Forbidden, NotFound
+from paicluster.api.answers import answer
 from paicluster.api.context import Context, context, identify
 from paicluster.auth.tokens import Identity
 from paicluster.config.sections import StorageSettings
@@ -114,74 +113,3 @@ def _summary(storage: Storage, access: Access) -> dict[str, Any]:
         "volumeName": storage.name,
         "default": is_default(storage, access),
     }
-
-
-# -- the older calls -------------------------------------------------------------------------------
-
-
-async def list_configs(request: Request) -> Response:
-    identity = await identify(request)
-    wanted = await _wanted(request)
-    found = [one for one in usable(context(request), identity.access) if not wanted or one.name in wanted]
-    return answer([_config(storage, identity.access) for storage in found])
-
-
-async def one_config(request: Request) -> Response:
-    identity = await identify(request)
-    for storage in usable(context(request), identity.access):
-        if storage.name == request.path_params["storage"]:
-            return answer(_config(storage, identity.access))
-    raise PaiError("Config not found.")
-
-
-async def list_servers(request: Request) -> Response:
-    identity = await identify(request)
-    wanted = await _wanted(request)
-    found = [one for one in usable(context(request), identity.access) if not wanted or one.name in wanted]
-    return answer([_server(storage) for storage in found])
-
-
-async def one_server(request: Request) -> Response:
-    identity = await identify(request)
-    for storage in usable(context(request), identity.access):
-        if storage.name == request.path_params["storage"]:
-            return answer(_server(storage))
-    raise PaiError("Server not found.")
-
-
-async def _wanted(request: Request) -> Sequence[str]:
-    """The names asked for: in the address, or in the body of the first clients' POST. None means all."""
-    if request.method == "POST":
-        body = await body_of(request, 1 << 20)
-        names = mapping_of(request, body).get("names") if body.strip() else None
-        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else ()
-    return request.query_params.getlist("names")
-
-
-def _config(storage: Storage, access: Access) -> dict[str, Any]:
-    mount = {
-        "mountPoint": f"/mnt/{storage.name}",
-        "path": "" if storage.share else "${PAI_USER_NAME}",
-        "server": storage.name,
-        "permission": "ro" if storage.read_only else "rw",
-    }
-    return {
-        "name": storage.name,
-        "default": is_default(storage, access),
-        "servers": [storage.name],
-        "mountInfos": [mount],
-    }
-
-
-def _server(storage: Storage) -> dict[str, Any]:
-    if storage.url is not None:
-        where = urlsplit(storage.url)
-        port = where.port or (443 if where.scheme == "https" else 80)
-        data: dict[str, Any] = {"namenode": where.hostname, "port": port, "webhdfs": storage.url}
-        # Each generation of clients looks elsewhere for the same thing.
-        data["address"] = where.hostname
-        return {"spn": storage.name, "type": "hdfs", "data": data, "extension": {"webhdfs": port}}
-    data = dict(storage.data)
-    if storage.type == "nfs":
-        data = {"address": data.get("server", ""), "rootPath": data.get("path", "")}
-    return {"spn": storage.name, "type": storage.type.lower(), "data": data, "extension": {}}

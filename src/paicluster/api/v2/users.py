@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from openpaisdk.errors import Forbidden, InvalidParameters, NotFound, PaiError
 from paicluster.api.answers import answer, encode, whole_number
 from paicluster.api.audit import note
 from paicluster.api.context import Context, context, identify, identify_person
-from paicluster.api.v2 import storages
+from paicluster.api.v2 import older_storages, storages
 from paicluster.api.v2.fields import GROUPNAME, USERNAME, fields_of
 from paicluster.api.v2.rights import NOT_SELF, identify_admin, identify_self_or_admin
 from paicluster.auth import accounts, extensions
@@ -24,7 +24,7 @@ from paicluster.auth.accounts import SHORTEST_PASSWORD, no_user
 from paicluster.auth.jobssh import make_key_pair
 from paicluster.auth.passwords import hash_password
 from paicluster.auth.tokens import Identity
-from paicluster.store import groups, users
+from paicluster.store import groups, storage_records, users
 from paicluster.store.rows import Access, UserRow
 
 WRONG_PASSWORD = "Pls input the correct password."
@@ -42,12 +42,11 @@ async def list_users(request: Request) -> Response:
     def read(conn: Connection) -> bytes:
         rows = users.list_users(conn, offset=offset, limit=limit)
         known = {row.groupname: row for row in groups.list_groups(conn)}
+        written = storage_records.names_and_groups(conn, older_storages.CONFIG)
         in_groups = groups.groups_by_user(conn, rows[0].username, rows[-1].username) if rows else {}
+        accesses = (groups.combine([known[g] for g in in_groups.get(row.username, ())]) for row in rows)
         return encode(
-            [
-                _info(ctx, identity, row, groups.combine([known[g] for g in in_groups.get(row.username, ())]))
-                for row in rows
-            ]
+            [_info(ctx, identity, row, access, written) for row, access in zip(rows, accesses, strict=True)]
         )
 
     return Response(await ctx.store.read(read), media_type="application/json")
@@ -62,9 +61,10 @@ async def one_user(request: Request) -> Response:
         row = users.get_user(conn, username)
         if row is None and username == "me":
             row = users.get_user(conn, identity.username)
-        return (
-            None if row is None else encode(_info(ctx, identity, row, groups.access_of(conn, row.username)))
-        )
+        if row is None:
+            return None
+        written = storage_records.names_and_groups(conn, older_storages.CONFIG)
+        return encode(_info(ctx, identity, row, groups.access_of(conn, row.username), written))
 
     body = await ctx.store.read(read)
     if body is None:
@@ -73,8 +73,12 @@ async def one_user(request: Request) -> Response:
     return Response(body, media_type="application/json")
 
 
-def _info(ctx: Context, identity: Identity, row: UserRow, access: Access) -> dict[str, Any]:
+def _info(
+    ctx: Context, identity: Identity, row: UserRow, access: Access, written: Sequence[tuple[str, str | None]]
+) -> dict[str, Any]:
     clusters = [name for name in ctx.shares if access.may_use(name)]
+    usable = [storage.name for storage in storages.usable(ctx, access)]
+    usable += [name for name, group in written if older_storages.may_use(access, name, group)]
     return {
         "username": row.username,
         "grouplist": list(access.groups),
@@ -82,7 +86,7 @@ def _info(ctx: Context, identity: Identity, row: UserRow, access: Access) -> dic
         "extension": _extension(ctx, identity, row),
         "admin": access.admin,
         "virtualCluster": clusters,
-        "storageConfig": [storage.name for storage in storages.usable(ctx, access)],
+        "storageConfig": usable,
     }
 
 

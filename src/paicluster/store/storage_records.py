@@ -1,0 +1,51 @@
+"""Storages that were written down for clients to read. Plain functions over a connection."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Select, delete, insert, select, update
+
+from paicluster.store.tables import storage_records as records
+
+
+class StorageRecord(NamedTuple):
+    """``kind`` is `config` or `server`; ``groupname`` says whose it is, if not everybody's."""
+
+    kind: str
+    name: str
+    groupname: str | None
+    sealed: bytes
+
+
+def list_records(conn: Connection, kind: str) -> list[StorageRecord]:
+    query = select(records).where(records.c.kind == kind).order_by(records.c.name)
+    return [StorageRecord(*row) for row in conn.execute(query)]
+
+
+def add_record(conn: Connection, record: StorageRecord) -> bool:
+    """Write a new one down; False when there is one of that name."""
+    if conn.execute(_names(record.kind).where(records.c.name == record.name)).first() is not None:
+        return False
+    conn.execute(insert(records).values(record._asdict()))
+    return True
+
+
+def update_record(conn: Connection, record: StorageRecord) -> bool:
+    """Write one anew; False when there is none of that name."""
+    change = update(records).where(records.c.kind == record.kind, records.c.name == record.name)
+    return conn.execute(change.values(groupname=record.groupname, sealed=record.sealed)).rowcount > 0
+
+
+def delete_record(conn: Connection, kind: str, name: str) -> bool:
+    wanted = delete(records).where(records.c.kind == kind, records.c.name == name)
+    return conn.execute(wanted).rowcount > 0
+
+
+def names_and_groups(conn: Connection, kind: str) -> list[tuple[str, str | None]]:
+    """What there is and whose it is, without opening anything."""
+    return [(row.name, row.groupname) for row in conn.execute(_names(kind).order_by(records.c.name))]
+
+
+def _names(kind: str) -> Select[Any]:
+    return select(records.c.name, records.c.groupname).where(records.c.kind == kind)
