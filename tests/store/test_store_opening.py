@@ -94,7 +94,7 @@ def test_damage_found_while_reading_is_told_in_one_sentence(tmp_path: Path) -> N
     add_users(store, 2000)
     store.close()
     content = bytearray(path.read_bytes())
-    for page in range(40, len(content) // 4096):
+    for page in range(60, len(content) // 4096):
         content[page * 4096 : (page + 1) * 4096] = os.urandom(4096)
     path.write_bytes(bytes(content))
     store = Store.open(path)
