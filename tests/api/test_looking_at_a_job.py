@@ -21,6 +21,7 @@ TASK = {
     "containerGpus", "containerLog", "containerExitCode", "containerExitSpec", "containerExitDiagnostics",
     "retries", "accountableRetries", "createdTime", "launchedTime", "completedTime", "attemptId",
     "attemptState", "currentAttemptCreatedTime", "currentAttemptLaunchedTime", "currentAttemptCompletedTime",
+    "originUserExitCode",
 }  # fmt: skip
 
 

@@ -121,6 +121,12 @@ def test_a_job_is_handed_in_again_changed(person) -> None:
     assert job["defaults"]["virtualCluster"] == "default"
 
 
+def test_a_copy_keeps_its_results_in_a_folder_of_its_own(person) -> None:
+    one = done_job(person, "kept_$", "-w", "/tmp/space", "echo 1 > $PAI_OUTPUT_DIR/r")
+    job = yaml.safe_load(person.pai("clone-job", one, "-j", "next", "--preview").out)
+    assert job["parameters"] == {"work_directory": "/tmp/space/jobs/next"}
+
+
 def test_a_copy_needs_its_secrets_again(person) -> None:
     one = done_job(person, "hidden_$", "--secret", "KEY=hush", "--env", "A=1", "test $KEY = hush")
     done = person.pai("clone-job", one)

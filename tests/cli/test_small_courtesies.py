@@ -31,6 +31,9 @@ def test_the_programs_own_exit_code_is_in_the_table(person) -> None:
     job = person.pai("sub", "--wait", "exit 9").out.strip()
     line = next(x for x in person.pai("job-status", job).out.splitlines() if x.startswith("main[0]"))
     assert line.split()[:3] == ["main[0]", "FAILED", "9"], line
+    several = person.pai("sub", "--wait", "--array", "3", "exit $PAI_TASK_INDEX").out.strip()
+    lines = person.pai("job-status", several).out.splitlines()
+    assert [x.split()[2] for x in lines if x.startswith("main[")] == ["0", "1", "2"], lines
 
 
 FAILS = """\

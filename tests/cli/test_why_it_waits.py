@@ -15,6 +15,7 @@ def test_job_status_and_cluster_resources_say_why_a_job_waits(person) -> None:
     calm = json.loads(person.pai("cluster-resources", "-o", "json").out)
     assert calm[0]["waitingJobs"] == 0 and "reason" not in calm[0]
     assert "wait" not in person.pai("cluster-resources").out
+    assert "BECAUSE" not in person.pai("list-jobs").out
     first, second = (person.pai("sub", "--cpu", HUGE, "true").out.strip() for _ in range(2))
     try:
         until(lambda: events_of(person, first))
@@ -24,6 +25,11 @@ def test_job_status_and_cluster_resources_say_why_a_job_waits(person) -> None:
         assert told["reason"] == "0/1 nodes are available: 1 Insufficient cpu."
         rows = json.loads(person.pai("cluster-resources", "-o", "json").out)
         assert rows[0]["waitingJobs"] == 2 and rows[0]["reason"] == told["reason"]
+        table = person.pai("list-jobs").out.splitlines()
+        assert table[0].endswith("WAITS BECAUSE")
+        assert next(x for x in table if x.startswith(first)).endswith("1 Insufficient cpu.")
+        listed = json.loads(person.pai("list-jobs", "--all", "--state", "WAITING", "-o", "json").out)
+        assert told["reason"] in [one["reason"] for one in listed]
         last = person.pai("cluster-resources").out.splitlines()[-1]
         assert "default: 2 jobs wait; the first is " in last
         assert first in last and last.endswith("1 Insufficient cpu.")

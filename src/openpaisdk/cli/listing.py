@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 EVERYBODY = "__all__"
 PAGE = 50
+LONGEST_REASON = 60
+IN_LINE = "others came first"
 
 
 def list_jobs(argv: list[str]) -> int:
@@ -82,11 +84,18 @@ def _found(cluster: Cluster, args: argparse.Namespace, since: int) -> tuple[list
             tags=tags,
             limit=limit,
             offset=args.offset or None,
+            reasons=True,
         )
         return jobs, len(jobs) == limit
     found: list[JobSummary] = []
     for job in cluster.all_jobs(
-        user=user, state=state, keyword=args.keyword, virtual_cluster=vc, tags=tags, offset=args.offset
+        user=user,
+        state=state,
+        keyword=args.keyword,
+        virtual_cluster=vc,
+        tags=tags,
+        offset=args.offset,
+        reasons=True,
     ):
         if (job.submitted_ms or 0) < since:  # the newest come first, so all that follow are older
             break
@@ -115,6 +124,9 @@ def _table(jobs: list[JobSummary], with_user: bool) -> str:
         "TASKS",
         "VC",
     ]
+    # Only where one waits, and on clusters that tell why.
+    if told := any("reason" in job.raw for job in jobs):
+        headers.append("WAITS BECAUSE")
     colours = palette(sys.stdout)
     state_at = 2 if with_user else 1
     rows = [
@@ -127,6 +139,7 @@ def _table(jobs: list[JobSummary], with_user: bool) -> str:
             str(job.gpus),
             str(job.tasks),
             job.virtual_cluster,
+            *([_why(job)] if told else []),
         ]
         for job in jobs
     ]
@@ -136,6 +149,14 @@ def _table(jobs: list[JobSummary], with_user: bool) -> str:
         right=frozenset(range(state_at + 2, state_at + 5)),
         paint=lambda i, cell: colours.state(cell) if i == state_at else cell,
     )
+
+
+def _why(job: JobSummary) -> str:
+    """Short enough for a line; job-status tells all of it."""
+    if "reason" not in job.raw:
+        return ""
+    why = job.reason or IN_LINE
+    return why if len(why) <= LONGEST_REASON else why[: LONGEST_REASON - 3].rstrip() + "..."
 
 
 def job_status(argv: list[str]) -> int:

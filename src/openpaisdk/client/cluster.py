@@ -74,8 +74,12 @@ class Cluster:
         limit: int | None = None,
         offset: int | None = None,
         order: str = "",
+        reasons: bool = False,
     ) -> list[JobSummary]:
-        """A page of jobs, newest first unless ``order`` says otherwise."""
+        """A page of jobs, newest first unless ``order`` says otherwise.
+
+        With ``reasons`` jobs that wait say why, on clusters that tell it in the same answer.
+        """
         found = self._get(
             "/api/v2/jobs",
             {
@@ -87,6 +91,7 @@ class Cluster:
                 "limit": limit,
                 "offset": offset,
                 "order": order,
+                "reasons": "true" if reasons else "",
             },
         )
         if isinstance(found, dict):  # with a total count
@@ -104,6 +109,7 @@ class Cluster:
         virtual_cluster: str = "",
         tags: str = "",
         offset: int = 0,
+        reasons: bool = False,
     ) -> Iterator[JobSummary]:
         """Every job, newest first, asked for page by page as they are taken."""
         seen: set[str] = set()  # a job that comes in meanwhile moves all others by one place
@@ -116,6 +122,7 @@ class Cluster:
                 tags=tags,
                 limit=PAGE,
                 offset=offset,
+                reasons=reasons,
             )
             for job in page:
                 if job.whole_name not in seen:

@@ -56,6 +56,7 @@ class OlderCluster(Cluster):
         limit: int | None = None,
         offset: int | None = None,
         order: str = "",
+        reasons: bool = False,
     ) -> list[JobSummary]:
         found = list(
             self.all_jobs(
@@ -80,6 +81,7 @@ class OlderCluster(Cluster):
         virtual_cluster: str = "",
         tags: str = "",
         offset: int = 0,
+        reasons: bool = False,
     ) -> Iterator[JobSummary]:
         raw = self._get(f"/api/v1/user/{quote(user)}/jobs" if user else "/api/v1/jobs")
         if not isinstance(raw, list):

@@ -62,6 +62,7 @@ class JobSummary:
         "launched_ms",
         "name",
         "raw",
+        "reason",
         "retries",
         "state",
         "submitted_ms",
@@ -85,6 +86,7 @@ class JobSummary:
         self.retries = number(raw, "retries") or 0
         self.tasks = number(raw, "totalTaskNumber") or 0
         self.gpus = number(raw, "totalGpuNumber") or 0
+        self.reason = text(raw, "reason")
 
     @property
     def whole_name(self) -> str:

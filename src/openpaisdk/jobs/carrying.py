@@ -24,6 +24,13 @@ _FETCH = (
 )
 
 
+def with_results_in(line: object, old: str, new: str) -> object:
+    """A command of :meth:`Carrier.lines`, for another job with the same files; any other as it is."""
+    if not isinstance(line, str) or "export PAI_KEEP=" not in line:
+        return line
+    return line.replace(f"/jobs/{old}/output", f"/jobs/{new}/output", 1)
+
+
 class Carrier:
     """Brings files to ``<workspace>/jobs/<job>/source`` and says how a job fetches them."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from openpaisdk.errors import UsageError
+from openpaisdk.jobs.carrying import with_results_in
 from openpaisdk.jobs.jobfile import changed_job
 from openpaisdk.jobs.names import filled_in, random_letters
 from openpaisdk.jobs.submission import MASK
@@ -37,11 +38,32 @@ def cloned(
     if not isinstance(data, dict):
         raise UsageError("The cluster's record of this job is not a job, so it cannot be copied.")
     key = "name" if "protocolVersion" in data else "jobName"
-    data[key] = filled_in(name) if name else _next(str(data.get(key) or "job"))
+    old = str(data.get(key) or "job")
+    data[key] = filled_in(name) if name else _next(old)
+    _move_folder(data, old, str(data[key]))
     _put_secrets(data, dict(secrets or {}), config)
     if deployment:
         _choose(data, deployment)
     return changed_job(data, updates or [], virtual_cluster=virtual_cluster, tell=tell)
+
+
+def _move_folder(data: dict[str, object], old: str, new: str) -> None:
+    """The next job keeps its results in a folder of its own. What it fetches still lies where it was put."""
+    parameters = data.get("parameters")
+    folder = parameters.get("work_directory") if isinstance(parameters, dict) else None
+    if (
+        isinstance(parameters, dict)
+        and isinstance(folder, str)
+        and folder.rstrip("/").endswith(f"/jobs/{old}")
+    ):
+        data["parameters"] = {**parameters, "work_directory": folder.rstrip("/")[: -len(old)] + new}
+    deployments = data.get("deployments")
+    for one in deployments if isinstance(deployments, list) else []:
+        roles = one.get("taskRoles") if isinstance(one, dict) else None
+        for role in roles.values() if isinstance(roles, dict) else []:
+            lines = role.get("preCommands") if isinstance(role, dict) else None
+            if isinstance(lines, list):
+                role["preCommands"] = [with_results_in(line, old, new) for line in lines]
 
 
 def _next(name: str) -> str:

@@ -66,8 +66,7 @@ class Unpacked:
                 os.close(root)
 
     def _take(self, root: int, bundle: int, archive: tarfile.TarFile) -> None:
-        # Nobody else writes where this is unpacked and no link is made there, so a path below it leads nowhere
-        # else.
+        # Nobody else writes where this is unpacked, and no link is made there: a path below it stays there.
         made: set[Names] = {()}
         for member in archive:
             names = self._names_in(member.name)

@@ -56,6 +56,7 @@ class JobSummary(Wire):
     total_task_number: Count
     total_task_role_number: Count
     job_priority: str | None
+    reason: str | UnsetType | None = UNSET
 
 
 class JobPage(Wire):
@@ -291,6 +292,7 @@ WHICH = (
     Query("offset", Count),
     Query("limit", Annotated[int, Meta(ge=0, le=50000)]),
     Query("withTotalCount", bool, about="Answer with the number of all."),
+    Query("reasons", bool, about="Ours: of jobs that wait, also why."),
 )
 OF_A_LOG = (
     Query("pod-uid", required=True),

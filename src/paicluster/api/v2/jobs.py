@@ -18,7 +18,8 @@ from paicluster.api.v2.fields import fields_of
 from paicluster.api.v2.rights import may_see, owner_or_admin
 from paicluster.auth.tokens import Identity
 from paicluster.store import jobs
-from paicluster.store.listing import DEFAULT_LIMIT, LARGEST_LIMIT
+from paicluster.store.listing import DEFAULT_LIMIT, LARGEST_LIMIT, ListPage
+from paicluster.store.reasons import with_reasons
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow
 
 _LONGEST_TAG = 255
@@ -40,12 +41,15 @@ async def submit(request: Request) -> Response:
 async def list_jobs(request: Request) -> Response:
     await identify(request)
     query = query_of(request)
+    told = request.query_params.get("reasons", "").lower() == "true"
     store = context(request).store
-    if query.is_first_page(_SHORT_PAGE):
-        # What clients ask for again and again: read sooner than it could be handed to a thread.
-        page = store.glance(lambda conn: jobs.list_jobs(conn, query))
-    else:
-        page = await store.read(lambda conn: jobs.list_jobs(conn, query))
+
+    def look(conn: Connection) -> ListPage:
+        page = jobs.list_jobs(conn, query)
+        return with_reasons(conn, page) if told else page
+
+    # What clients ask for again and again is read sooner than it could be handed to a thread.
+    page = store.glance(look) if query.is_first_page(_SHORT_PAGE) else await store.read(look)
     return Response(page.body(), media_type="application/json")
 
 

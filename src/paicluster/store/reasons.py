@@ -1,0 +1,46 @@
+"""Why jobs wait, beside a page of the list of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection
+
+from paicluster.store.listing import ListPage
+from paicluster.store.prepared import execute
+
+# The events that keep a job waiting; others tell of its past.
+_KEEPING = ("FailedScheduling", "Retrying", "Preempted", "FailedLaunch")
+_AT_ONCE = 500
+_decode = msgspec.json.Decoder(list[dict[str, Any]]).decode
+_encode = msgspec.json.encode
+
+
+def with_reasons(conn: Connection, page: ListPage) -> ListPage:
+    """The same page; of each job that waits it also tells why, or None where the cluster never said it."""
+    if b'"WAITING"' not in page.json:
+        return page
+    found = _decode(b"[%b]" % page.json)
+    waiting = {f"{one['username']}~{one['name']}": one for one in found if one["state"] == "WAITING"}
+    names = list(waiting)
+    reasons: dict[str, str] = {}
+    for start in range(0, len(names), _AT_ONCE):
+        reasons.update(_reasons(conn, names[start : start + _AT_ONCE]))
+    for name, one in waiting.items():
+        one["reason"] = reasons.get(name)
+    return ListPage(_encode(found)[1:-1], page.total)
+
+
+def _reasons(conn: Connection, names: Sequence[str]) -> dict[str, str]:
+    text = (
+        "SELECT jobs.framework, events.message FROM jobs JOIN events ON events.job_id = jobs.id"
+        f" WHERE jobs.framework IN ({_marks(names)}) AND events.reason IN ({_marks(_KEEPING)})"
+        " ORDER BY events.last_ms, events.id"
+    )
+    return dict(execute(conn, text, (*names, *_KEEPING)).fetchall())
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ", ".join("?" * len(values))
