@@ -128,6 +128,27 @@ def test_a_job_that_did_not_fit_starts_when_its_share_grows(
     eventually(lambda: cluster.get(where).json()["jobStatus"]["state"] == "SUCCEEDED", "its end")
 
 
+def test_more_than_the_share_is_had_while_others_leave_it_idle(
+    cluster: TeamCluster, lab: str, name: str
+) -> None:
+    token = cluster.tokens["admin"]
+    assert cluster.submit(job_in(name, lab, "sleep 600", gpu=3), token=token).status == 202
+    where = f"/api/v2/jobs/admin~{name}"
+
+    def reasons() -> list[str]:
+        return [event["message"] for event in cluster.get(f"{where}/events").json()["data"]]
+
+    eventually(
+        lambda: f"The job asks for more than the virtual cluster {lab} has." in reasons(), "the reason"
+    )
+    assert admin(cluster, "PUT", f"{V2}/{lab}", {"vcCapacity": 50, "vcMaxCapacity": 75}).status == 201
+    eventually(lambda: cluster.get(where).json()["jobStatus"]["state"] == "RUNNING", "its start")
+    now = cluster.get(f"{V2}/{lab}").json()
+    assert (now["capacity"], now["maxCapacity"], now["usedCapacity"]) == (50, 75, 75)
+    admin(cluster, "PUT", f"{where}/executionType", {"value": "STOP"})
+    eventually(lambda: cluster.get(where).json()["jobStatus"]["state"] == "STOPPED", "its end")
+
+
 @pytest.mark.parametrize(
     ("method", "rest", "body", "status", "code"),
     [

@@ -18,7 +18,7 @@ DEFAULT = groups.DEFAULT
 
 
 class VirtualClusters:
-    """``shares`` is always the same object: whoever holds it sees the changes, and hears of them."""
+    """``shares`` and ``limits`` stay the same objects: who holds one sees the changes, and hears of it."""
 
     def __init__(self, store: Store, whole: Callable[[], Amount], given: Mapping[str, Amount]):
         self._store = store
@@ -28,6 +28,8 @@ class VirtualClusters:
         self._changed: dict[str, ClusterRow] = {}
         self._listeners: list[Callable[[], None]] = []
         self.shares: dict[str, Amount] = {}
+        # Of those that may have more than their share when others leave it idle, how much.
+        self.limits: dict[str, Amount] = {}
         # Those that take no new jobs.
         self.stopped: frozenset[str] = frozenset()
         rows = store.read_sync(clusters.list_clusters)
@@ -68,7 +70,7 @@ class VirtualClusters:
             raise _fixed(name)
         created = name not in self.shares
         whole = self._whole()
-        share = Amount(*(int(amount * capacity / 100) for amount in whole))
+        share = _part(whole, capacity)
 
         def write(conn: Connection) -> list[ClusterRow]:
             groups.ensure_group_of_cluster(conn, name, description, external_name)
@@ -126,6 +128,12 @@ class VirtualClusters:
         self.shares.clear()
         self.shares.update({DEFAULT: Amount(*(max(0, amount) for amount in rest)), **merged})
         self.shares.update(self._elsewhere)
+        self.limits.clear()
+        self.limits.update(
+            (row.name, _part(self._whole(), row.max_capacity))
+            for row in rows
+            if row.max_capacity is not None and row.name in merged and row.name not in self._elsewhere
+        )
         self.stopped = frozenset(
             row.name for row in rows if row.status == "stopped" and row.name in self.shares
         )
@@ -163,6 +171,10 @@ def _rest(whole: Amount, shares: Iterable[Amount]) -> Amount:
     for share in shares:
         whole = whole.minus(share)
     return whole
+
+
+def _part(whole: Amount, percent: float) -> Amount:
+    return Amount(*(int(amount * percent / 100) for amount in whole))
 
 
 def _percent(share: Amount, whole: Amount) -> float:

@@ -14,6 +14,7 @@ from paicluster.cli.printing import output_option, show
 _COLUMNS = {
     "VC": "name",
     "PERCENT": "capacity",
+    "AT MOST": "maxCapacity",
     "GPUS": "gpus",
     "CORES": "cpus",
     "MEMORY MB": "memory",
@@ -35,7 +36,9 @@ def _capacity(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument(
         "--capacity", type=float, required=required, metavar="PERCENT", help="its part of the cluster"
     )
-    parser.add_argument("--most", type=float, metavar="PERCENT", help="what it may grow to")
+    parser.add_argument(
+        "--most", type=float, metavar="PERCENT", help="what it may have while others leave theirs idle"
+    )
     parser.set_defaults(check=_check_capacity)
 
 
@@ -114,13 +117,17 @@ def _set(parser: argparse.ArgumentParser) -> None:
 
 @family.does("set")
 def change(office: Office, arguments: argparse.Namespace) -> None:
-    if arguments.capacity is None and arguments.status is None:
-        raise UsageError("Say what to change: --capacity, --stop or --start.")
-    if arguments.name not in office.ask("GET", path("virtual-clusters")):
+    if arguments.capacity is None and arguments.most is None and arguments.status is None:
+        raise UsageError("Say what to change: --capacity, --most, --stop or --start.")
+    found = office.ask("GET", path("virtual-clusters"))
+    if arguments.name not in found:
         raise NotFound(
             f"There is no virtual cluster {arguments.name}.", hint="`paicluster vc list` shows them."
         )
-    if arguments.capacity is not None:
+    if arguments.capacity is not None or arguments.most is not None:
+        if arguments.capacity is None:
+            arguments.capacity = found[arguments.name]["capacity"]
+            _check_capacity(arguments)
         _put(office, arguments)
         _warn_of_nothing(office, arguments.name)
     if arguments.status is not None:

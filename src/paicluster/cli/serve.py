@@ -166,7 +166,14 @@ class _Server:
             folders=_folders(settings),
         )
         clusters = VirtualClusters(store, lambda: whole(engines.placed_nodes()), given)
-        controller = Controller(store, engines, launching, shares=clusters.shares, grace_s=settings.grace_s)
+        controller = Controller(
+            store,
+            engines,
+            launching,
+            shares=clusters.shares,
+            limits=clusters.limits,
+            grace_s=settings.grace_s,
+        )
         clusters.on_change(controller.reconsider)
         files = open_files(settings, self._external_url)
         listed = storages.of_settings(settings.storages, self._external_url)

@@ -58,6 +58,7 @@ class Controller:
         settings: LaunchSettings,
         *,
         shares: Mapping[str, Amount] | None = None,
+        limits: Mapping[str, Amount] | None = None,
         grace_s: float = 10.0,
     ):
         self._store = store
@@ -80,6 +81,7 @@ class Controller:
         self._ledger = Ledger()
         self._nodes = {node.name: node for node in self._engines.placed_nodes()}
         self._shares = shares if shares is not None else {"default": whole(self._engines.placed_nodes())}
+        self._limits = limits if limits is not None else {}
         self._requests: set[int] = set()
         self._hints: set[str] = set()
         # What engines said about attempts, not yet written down.
@@ -424,6 +426,7 @@ class Controller:
             rooms=self._ledger.rooms(list(self._nodes.values())),
             shares=self._shares,
             used=self._ledger.by_vc,
+            limits=self._limits,
             held_by=self._ledger.by_user,
             guests=[Guest(r.row.id, tuple(held.get(r.row.id, ())), r.leaving) for r in guests],
             partial=partial,

@@ -2,14 +2,15 @@
 
 Each virtual cluster has a share of the whole. Within it, higher priorities come first; within a priority,
 whoever of the users holds least; for one user, the oldest job. The first job that must wait holds its place:
-others pass it only where they take nothing that it lacks. Opportunistic jobs come last, use whatever is idle,
-and give way to those who have a right to it.
+others pass it only where they take nothing that it lacks. What then is left idle is lent to virtual clusters
+that may have more than their share; it comes back when their jobs are over. Opportunistic jobs come last, use
+whatever is idle, and give way to those who have a right to it.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paicluster.scheduler.needs import Amount, Need
@@ -36,6 +37,8 @@ class Snapshot:
     # What each virtual cluster is entitled to, and what its jobs (but for opportunistic ones) hold now.
     shares: Mapping[str, Amount]
     used: Mapping[str, Amount]
+    # What a virtual cluster may hold when others leave it idle, where that is more than its share.
+    limits: Mapping[str, Amount] = field(default_factory=dict)
     # What each user holds now, all jobs together.
     held_by: Mapping[str, Amount] = field(default_factory=dict)
     # Latest started first: they have least to lose.
@@ -70,6 +73,8 @@ class Preempt:
 
 
 Decision = Start | Wait | Preempt
+# Deals with one job of a virtual cluster and a user: its number and what it needs.
+_Deal = Callable[[str, str, int, Need], bool]
 
 
 def plan(snapshot: Snapshot, waiting: Waiting) -> list[Decision]:
@@ -88,17 +93,48 @@ class _Pass:
         self._used = dict(snapshot.used)
         self._held_by = dict(snapshot.held_by)
         self._guests = [guest for guest in snapshot.guests if not guest.leaving]
-        # The first job of each virtual cluster that must wait, and what it lacks.
+        # The first job of each virtual cluster that must wait, and what it lacks; and the first that may
+        # have what others leave idle, and waits for that.
         self._blocked: dict[str, Need] = {}
+        self._would_borrow: dict[str, Need] = {}
+        self._lent_to: set[int] = set()
+        self._said_to_wait: set[int] = set()
         self._decisions: list[Decision] = []
 
     def run(self) -> list[Decision]:
         for level in LEVELS:
+            if level == OPPORTUNISTIC:
+                self._lend()
             for vc in self._waiting.clusters(level):
-                self._serve(vc, level)
-        return self._decisions
+                self._serve(vc, level, self._guest if level == OPPORTUNISTIC else self._own)
+        if not self._lent_to:
+            return self._decisions
+        return [
+            one for one in self._decisions if not isinstance(one, Wait) or one.job_id not in self._lent_to
+        ]
 
-    def _serve(self, vc: str, level: str) -> None:
+    def _lend(self) -> None:
+        """Give what is idle to virtual clusters whose limit is above their share."""
+        if not self._snapshot.limits:
+            return
+        self._said_to_wait = {one.job_id for one in self._decisions if isinstance(one, Wait)}
+        for level in LEVELS:
+            if level == OPPORTUNISTIC:
+                continue
+            for vc in self._waiting.clusters(level):
+                if not self._limit(vc).fits(self._entitled(vc)) and vc not in self._snapshot.self_scheduling:
+                    self._serve(vc, level, self._borrowed)
+
+    def _entitled(self, vc: str) -> Amount:
+        return self._snapshot.shares.get(vc, Amount())
+
+    def _limit(self, vc: str) -> Amount:
+        return self._snapshot.limits.get(vc, self._entitled(vc))
+
+    def _left(self, vc: str, most: Amount) -> Amount:
+        return most.minus(self._used.get(vc, Amount()))
+
+    def _serve(self, vc: str, level: str, deal_with: _Deal) -> None:
         """Start what can be started of one queue. A shape that failed is not tried again."""
         failed: set[Need] = set()
         queue: list[tuple[float, int, str, Need]] = []
@@ -119,7 +155,7 @@ class _Pass:
             need = needs[number]
             if need in failed:
                 continue
-            if not self._try(vc, level, user, job_id, need):
+            if not deal_with(vc, user, job_id, need):
                 failed.add(need)
                 continue
             following = self._waiting.after(vc, level, user, need, job_id)
@@ -129,31 +165,65 @@ class _Pass:
     def _share(self, user: str) -> float:
         return self._held_by.get(user, Amount()).share_of(self._whole)
 
-    def _try(self, vc: str, level: str, user: str, job_id: int, need: Need) -> bool:
-        """Deal with one job. False: nothing of this shape can start in this pass."""
+    # Each of these deals with one job. False: nothing of this shape can start in this pass.
+
+    def _own(self, vc: str, user: str, job_id: int, need: Need) -> bool:
+        """On the share of its virtual cluster."""
         if vc in self._snapshot.self_scheduling:
             self._hand_over(job_id, need)
             return True
-        guest = level == OPPORTUNISTIC
-        share = self._whole if guest else self._snapshot.shares.get(vc, Amount())
-        never = self._never(vc, share, need)
-        if never:
-            self._decisions.append(Wait(job_id, never, never=True))
-            return True  # it stands aside; the next of its shape says so too
-        if self._snapshot.partial.get(job_id, ((), 1))[1] <= 0:
-            return True  # as many of its tasks run as it allows itself
-        used = Amount() if guest else self._used.get(vc, Amount())
-        seats = self._seats(job_id, need, share.minus(used), vc, guest=guest)
-        if seats:
-            self._start(vc, user, job_id, need, seats, guest=guest)
+        if self._is_settled(vc, job_id, need, self._limit(vc)):
             return True
-        reason = self._reason(vc, need, share.minus(used), guest=guest)
-        self._decisions.append(Wait(job_id, reason))
-        if not guest:
+        share = self._entitled(vc)
+        left = self._left(vc, share)
+        seats = self._seats(job_id, need, left, lambda amount: self._delays_own(amount, vc))
+        if seats:
+            self._start(vc, user, job_id, need, seats, guest=False)
+            return True
+        self._decisions.append(Wait(job_id, self._reason(vc, need, left, guest=False)))
+        # One that needs more than the share waits for what others leave, and keeps nobody from the share.
+        if need.smallest.fits(share):
             self._blocked.setdefault(vc, need)
-            if need.smallest.fits(share.minus(used)):
+            if need.smallest.fits(left):
                 self._make_room(job_id, need)
         return False
+
+    def _borrowed(self, vc: str, user: str, job_id: int, need: Need) -> bool:
+        """On what others leave idle."""
+        if self._snapshot.partial.get(job_id, ((), 1))[1] <= 0:
+            return True
+        left = self._left(vc, self._limit(vc))
+        seats = self._seats(job_id, need, left, lambda amount: self._delays_owners(amount, vc))
+        if not seats:
+            self._would_borrow.setdefault(vc, need)
+            if job_id not in self._said_to_wait:  # the one before it was, and then got something
+                self._decisions.append(Wait(job_id, self._reason(vc, need, left, guest=False)))
+            return False
+        self._lent_to.add(job_id)
+        self._start(vc, user, job_id, need, seats, guest=False)
+        return True
+
+    def _guest(self, vc: str, user: str, job_id: int, need: Need) -> bool:
+        """On whatever is idle, until somebody with a right to it comes."""
+        if vc in self._snapshot.self_scheduling:
+            self._hand_over(job_id, need)
+            return True
+        if self._is_settled(vc, job_id, need, self._whole):
+            return True
+        seats = self._seats(job_id, need, self._whole, self._delays_anybody)
+        if seats:
+            self._start(vc, user, job_id, need, seats, guest=True)
+            return True
+        self._decisions.append(Wait(job_id, self._reason(vc, need, self._whole, guest=True)))
+        return False
+
+    def _is_settled(self, vc: str, job_id: int, need: Need, most: Amount) -> bool:
+        """Whether there is nothing to be tried: it stands aside, and the next of its shape has its turn."""
+        never = self._never(vc, most, need)
+        if never:
+            self._decisions.append(Wait(job_id, never, never=True))
+        # Else: as many of its tasks run as it allows itself.
+        return bool(never) or self._snapshot.partial.get(job_id, ((), 1))[1] <= 0
 
     def _hand_over(self, job_id: int, need: Need) -> None:
         indexes, most = self._partial(job_id, need)
@@ -170,23 +240,23 @@ class _Pass:
         every = tuple(range(role.instances) for role in need.roles)
         return self._snapshot.partial.get(job_id, (every, need.limit or 1 << 30))
 
-    def _never(self, vc: str, share: Amount, need: Need) -> str:
+    def _never(self, vc: str, most: Amount, need: Need) -> str:
         """Why it could not start even on the empty cluster; nothing when it could."""
         seats = seat([room.copy() for room in self._empty], need)
         if len(seats) < (need.tasks if need.gang else 1):
             return why_not(self._empty, need)
-        return (
-            "" if need.smallest.fits(share) else f"The job asks for more than the virtual cluster {vc} has."
-        )
+        return "" if need.smallest.fits(most) else f"The job asks for more than the virtual cluster {vc} has."
 
-    def _seats(self, job_id: int, need: Need, quota: Amount, vc: str, *, guest: bool) -> tuple[TaskSeat, ...]:
+    def _seats(
+        self, job_id: int, need: Need, quota: Amount, delays: Callable[[Amount], bool]
+    ) -> tuple[TaskSeat, ...]:
         """Where it could start now, within its quota and without delaying whoever waits longer."""
         left = [room.copy() for room in self._rooms]
         if need.gang:
             if not need.total.fits(quota):
                 return ()
             seats = seat(left, need)
-            if len(seats) < need.tasks or self._delays(need.total, vc, guest):
+            if len(seats) < need.tasks or delays(need.total):
                 return ()
             self._rooms = left
             return tuple(seats)
@@ -195,7 +265,7 @@ class _Pass:
         for role, wanted in zip(need.roles, indexes, strict=True):
             one = Need((role._replace(instances=1),), gang=False)
             for index in wanted:
-                if len(taken) >= most or not role.each.fits(quota) or self._delays(role.each, vc, guest):
+                if len(taken) >= most or not role.each.fits(quota) or delays(role.each):
                     break
                 seats = seat(left, one, [[index]])
                 if not seats:
@@ -206,25 +276,36 @@ class _Pass:
             self._rooms = left
         return tuple(taken)
 
-    def _delays(self, amount: Amount, vc: str, guest: bool) -> bool:
-        """Whether taking this would keep a job longer that waits in front.
+    # Whether taking this would keep a job longer that waits in front: it waits for what it lacks, so whoever
+    # passes it must take nothing of that, and leave what it has.
 
-        A job waits for what it lacks: whoever passes it must take nothing of that, and leave what it has.
-        A guest must not delay anybody; others only those of their own virtual cluster.
-        """
+    def _delays_own(self, amount: Amount, vc: str) -> bool:
+        """Of the same virtual cluster, whose share is all that counts."""
+        if vc not in self._blocked:
+            return False
+        has = _less(self._free(), self._left(vc, self._entitled(vc)))
+        return _delays(self._blocked[vc], has, amount)
+
+    def _delays_owners(self, amount: Amount, vc: str) -> bool:
+        """Anybody who lacks room and not share; or one in the same place who came first."""
+        free = self._free()
+        for other, front in self._blocked.items():
+            if front.smallest.fits(self._left(other, self._entitled(other))) and _delays(front, free, amount):
+                return True
+        if vc not in self._would_borrow:
+            return False
+        return _delays(self._would_borrow[vc], _less(free, self._left(vc, self._limit(vc))), amount)
+
+    def _delays_anybody(self, amount: Amount) -> bool:
+        free = self._free()
+        fronts = (*self._blocked.values(), *self._would_borrow.values())
+        return any(_delays(front, free, amount) for front in fronts)
+
+    def _free(self) -> Amount:
         free = Amount()
         for room in self._rooms:
             free = free.plus(room.free)
-        fronts = list(self._blocked.values())
-        if not guest:
-            fronts = [self._blocked[vc]] if vc in self._blocked else []
-            left = self._snapshot.shares.get(vc, Amount()).minus(self._used.get(vc, Amount()))
-            free = Amount(*(min(has, may) for has, may in zip(free, left, strict=True)))
-        for front in fronts:
-            for wanted, has, taken in zip(front.smallest, free, amount, strict=True):
-                if taken and has - taken < wanted:
-                    return True
-        return False
+        return free
 
     def _start(
         self, vc: str, user: str, job_id: int, need: Need, seats: tuple[TaskSeat, ...], *, guest: bool
@@ -262,6 +343,18 @@ class _Pass:
         shortage = why_not(self._rooms, need)
         if shortage:
             return shortage
+        if not guest and not need.smallest.fits(self._entitled(vc)):
+            return f"The job asks for more than the share of {vc}: it starts when others leave enough idle."
         if not guest and not need.smallest.fits(quota):
             return f"The virtual cluster {vc} has all of its share in use."
         return "Another job that waits longer needs the same resources."
+
+
+def _less(one: Amount, other: Amount) -> Amount:
+    return Amount(*map(min, one, other))
+
+
+def _delays(front: Need, has: Amount, taken: Amount) -> bool:
+    return any(
+        take and there - take < wanted for wanted, there, take in zip(front.smallest, has, taken, strict=True)
+    )
