@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from served import Reply
+from served import Reply, eventually, job
 from team import PASSWORD, TeamCluster
 
 USER_INFO = {"username", "grouplist", "email", "extension", "admin", "virtualCluster", "storageConfig"}
@@ -311,6 +311,21 @@ def test_a_user_is_removed_with_his_tokens_but_never_an_administrator(
     assert cluster.get("/api/v2/tokens/check", token=token).status == 401
     again = admin(cluster, "DELETE", f"/api/v2/users/{someone}")
     assert (again.status, again.json()["code"]) == (404, "NoUserError")
+
+
+def test_the_jobs_of_a_user_who_is_removed_are_stopped(cluster: TeamCluster, someone: str, name: str) -> None:
+    token = cluster.log_in(someone)
+    assert cluster.submit(job(name, "sleep 600"), token=token).status == 202
+    waits = cluster.submit(job(f"{name}-waits", "true", cpu=4096), token=token)
+    assert waits.status == 202
+
+    def states() -> set[str]:
+        found = cluster.get(f"/api/v2/jobs?username={someone}").json()
+        return {one["state"] for one in found}
+
+    eventually(lambda: states() == {"RUNNING", "WAITING"}, "one that runs and one that waits")
+    assert admin(cluster, "DELETE", f"/api/v2/users/{someone}").status == 200
+    eventually(lambda: states() == {"STOPPED"}, "jobs that are stopped", 60)
 
 
 def test_the_last_administrator_stays_one(cluster: TeamCluster) -> None:

@@ -83,6 +83,28 @@ def test_failed_logins_are_counted_by_account_and_by_address(new_team: NewTeam) 
     assert cluster.get("/api/v2/jobs?limit=1").status == 200
 
 
+def test_the_old_password_is_not_guessed_with_a_token_either(new_team: NewTeam) -> None:
+    cluster = new_team("authentication: {failed-logins-per-account: 3}\n")
+    me = {"username": "alice", "newPassword": "another password", "oldPassword": "wrong one"}
+    wrong = {"oldPassword": "wrong one", "newPassword": "another password"}
+    for path, body in (
+        ("/api/v2/users/alice/password", wrong),
+        ("/api/v2/users/me", {"patch": True, "data": me}),
+        ("/api/v2/user/alice/password", {"newPassword": "another password"}),
+    ):
+        refused = cluster.ask("PUT", path, body)
+        assert (refused.status, refused.json()["message"]) == (403, "Pls input the correct password.")
+    right = {"oldPassword": PASSWORD, "newPassword": "another password"}
+    refused = cluster.ask("PUT", "/api/v2/users/alice/password", right)
+    assert (refused.status, int(refused.headers["retry-after"]) >= 1) == (429, True)
+    assert cluster.ask("POST", LOGIN, {"username": "alice", "password": PASSWORD}, token=None).status == 429
+    # Somebody else is not kept from it, nor is an administrator, who needs no old one.
+    bob = cluster.tokens["bob"]
+    assert cluster.ask("PUT", "/api/v2/users/bob/password", right, token=bob).status == 201
+    by_admin = cluster.ask("PUT", "/api/v2/users/alice/password", right, token=cluster.tokens["admin"])
+    assert by_admin.status == 201
+
+
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(new_team: NewTeam) -> None:
     cluster = new_team("limits: {body-mb: 1}\n")
     large = "x" * (2 << 20)

@@ -90,6 +90,23 @@ def test_users_are_made_listed_changed_and_removed(say: Say) -> None:
         assert "ada" in say("user", *words, typed="long enough\n", status=1)
 
 
+def test_a_user_with_jobs_is_removed_when_they_may_be_stopped(
+    running: CrewCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--home", str(running.home))
+    made = {"username": "leo", "password": PASSWORD}
+    assert running.ask("POST", "/api/v2/users", made, token=running.admin_token()).status == 201
+    running.as_user("leo").accept(job("lasting", "sleep 600"))
+    running.as_user("admin")
+    assert main(["user", "remove", "leo", *where]) == 1
+    said = capsys.readouterr().err
+    assert "leo has 1 job that is not over; nothing was changed" in said
+    assert "--stop-jobs" in said
+    assert running.get("/api/v2/jobs/leo~lasting").json()["jobStatus"]["executionType"] == "START"
+    assert main(["user", "remove", "leo", "--stop-jobs", *where]) == 0
+    assert capsys.readouterr().out == "Removed user leo. Stopping 1 job.\n"
+
+
 @pytest.mark.parametrize(("typed", "why"), [("", "at least 6"), ("short\n", "at least 6")])
 def test_a_password_that_is_none_changes_nothing(say: Say, typed: str, why: str) -> None:
     assert why in say("user", "add", "eve", typed=typed, status=2)
@@ -140,6 +157,10 @@ def test_virtual_clusters_take_from_the_rest(say: Say) -> None:
     say("vc", "set", "lab", "--capacity", "50")
     assert {one["name"]: one["capacity"] for one in listed(say, "vc")}["lab"] == 50
     say("vc", "set", "lab", "--capacity", "50", "--most", "60")
+    say("vc", "set", "lab", "--most", "70")
+    [lab] = [one for one in listed(say, "vc") if one["name"] == "lab"]
+    assert (lab["capacity"], lab["maxCapacity"]) == (50, 70)
+    assert "from that of --capacity" in say("vc", "set", "lab", "--most", "40", status=2)
     assert "quota" in say("vc", "add", "more", "--capacity", "60", status=1)
     say("vc", "set", "lab", "--stop")
     say("vc", "set", "lab", "--start")

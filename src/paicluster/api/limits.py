@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -14,6 +15,7 @@ from starlette.types import Message, Receive
 from openpaisdk.errors import PaiError, TooManyRequests
 from paicluster.api.answers import body_of, mapping_of
 from paicluster.api.audit import note
+from paicluster.auth.accounts import WrongPassword
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -81,24 +83,34 @@ class Logins:
         async def route(request: Request) -> Response:
             body = await body_of(request, 1 << 20)
             account = mapping_of(request, body).get("username")
-            counted = [(self._addresses, request.client.host if request.client is not None else "")]
             if isinstance(account, str):
-                counted.append((self._accounts, account))
                 note(request, account)
-            _refuse_if_full(counted)
-            async with self._checking:
-                # Those that were checked while this one waited its turn count as well.
-                _refuse_if_full(counted)
-                try:
-                    return await login(Request(request.scope, replayed(request.receive, body)))
-                except PaiError as error:
-                    if error.code in ("NoUserError", "IncorrectPasswordError"):
-                        for failures, key in counted:
-                            if failures is not None and not failures.full(key):
-                                failures.take(key)
-                    raise
+            async with self.trying(request, account if isinstance(account, str) else None):
+                return await login(Request(request.scope, replayed(request.receive, body)))
 
         return route
+
+    @contextlib.asynccontextmanager
+    async def trying(self, request: Request, account: str | None) -> AsyncIterator[None]:
+        """Around the check of a password: a wrong one counts, and after too many none is checked."""
+        counted = [(self._addresses, request.client.host if request.client is not None else "")]
+        if account is not None:
+            counted.append((self._accounts, account))
+        _refuse_if_full(counted)
+        async with self._checking:
+            # Those that were checked while this one waited its turn count as well.
+            _refuse_if_full(counted)
+            try:
+                yield
+            except PaiError as error:
+                if isinstance(error, WrongPassword) or error.code in (
+                    "NoUserError",
+                    "IncorrectPasswordError",
+                ):
+                    for failures, key in counted:
+                        if failures is not None and not failures.full(key):
+                            failures.take(key)
+                raise
 
 
 def _refuse_if_full(counted: list[tuple[Window | None, str]]) -> None:

@@ -13,11 +13,18 @@ from sqlalchemy import Connection
 
 from openpaisdk.errors import ConfigError, Conflict, Forbidden, InvalidParameters, NotFound
 from paicluster.auth.passwords import hash_password, verify_password
-from paicluster.store import Store, groups, users
+from paicluster.store import Store, groups, jobs, users
 from paicluster.store.users import UserRow
 
 ADMIN = "admin"
 SHORTEST_PASSWORD = 6
+
+
+class WrongPassword(Forbidden):
+    """Somebody who is logged in gave another password than his own, as the original tells him."""
+
+    def __init__(self) -> None:
+        super().__init__("Pls input the correct password.")
 
 
 async def login(store: Store, username: str, password: str) -> UserRow:
@@ -31,8 +38,10 @@ async def login(store: Store, username: str, password: str) -> UserRow:
     return user
 
 
-async def is_password(user: UserRow, password: str) -> bool:
-    return await asyncio.to_thread(verify_password, password, user.password_hash)
+async def check_password(user: UserRow, password: str) -> None:
+    """For somebody who is logged in: it is his own, or WrongPassword."""
+    if not await asyncio.to_thread(verify_password, password, user.password_hash):
+        raise WrongPassword
 
 
 async def create(
@@ -98,12 +107,17 @@ def merge_extension(conn: Connection, user: UserRow, more: Mapping[str, Any]) ->
 
 
 def remove(conn: Connection, username: str) -> None:
-    """Remove a user with his tokens. An administrator must be made an ordinary user first."""
+    """Remove a user with his tokens, and stop his jobs, which nobody could any more.
+
+    An administrator must be made an ordinary user first.
+    """
     user = users.get_user(conn, username)
     if user is None:
         raise no_user(username)
     if user.admin:
         raise Forbidden(f"Admin {username} is not allowed to remove.", code="RemoveAdminError")
+    for job_id in users.unstopped_jobs(conn, username):
+        jobs.set_execution_type(conn, job_id, "STOP")
     users.delete_user(conn, username)
 
 

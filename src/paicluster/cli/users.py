@@ -6,8 +6,9 @@ import argparse
 import re
 import sys
 from typing import Any
+from urllib.parse import quote
 
-from openpaisdk.errors import ConfigError, NotFound, UsageError
+from openpaisdk.errors import ConfigError, Conflict, NotFound, UsageError
 from paicluster.cli import unix
 from paicluster.cli.families import Family
 from paicluster.cli.office import Office, path
@@ -22,6 +23,7 @@ _COLUMNS = {
 }
 
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
+_UNFINISHED = "WAITING,RUNNING,STOPPING"
 
 family = Family(
     "user",
@@ -100,15 +102,28 @@ def passwd(office: Office, arguments: argparse.Namespace) -> None:
     print(f"User {arguments.name} has a new password.")
 
 
-@family.command("remove", "remove a user; what he ran stays")
+@family.command("remove", "remove a user; the jobs he ran, and his files, stay")
 def _remove(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="USER")
+    parser.add_argument("--stop-jobs", action="store_true", help="also when jobs of his are not over")
 
 
 @family.does("remove")
 def remove(office: Office, arguments: argparse.Namespace) -> None:
-    office.ask("DELETE", path("users", arguments.name))
-    print(f"Removed user {arguments.name}.")
+    name = arguments.name
+    _must_exist(office, name)
+    unfinished = "&".join(
+        (f"username={quote(name)}", f"state={_UNFINISHED}", "limit=0", "withTotalCount=true")
+    )
+    count = office.ask("GET", f"{path('jobs')}?{unfinished}")["totalCount"]
+    many = f"{count} job{'s' if count > 1 else ''}"
+    if count and not arguments.stop_jobs:
+        raise Conflict(
+            f"User {name} has {many} that {'are' if count > 1 else 'is'} not over; nothing was changed.",
+            hint="With --stop-jobs they are stopped and he is removed.",
+        )
+    office.ask("DELETE", path("users", name))
+    print(f"Removed user {name}." + (f" Stopping {many}." if count else ""))
 
 
 @family.command("grant", "change what a user may do")

@@ -27,7 +27,6 @@ from paicluster.auth.tokens import Identity
 from paicluster.store import groups, storage_records, users
 from paicluster.store.rows import Access, UserRow
 
-WRONG_PASSWORD = "Pls input the correct password."
 LARGEST_PAGE = 50_000
 
 
@@ -180,8 +179,8 @@ async def update_me(request: Request) -> Response:
     change.extension = data.mapping("extension") if not patch or "extension" in data else None
     data.end()
     ctx = context(request)
-    if old is not None and not await accounts.is_password(await _user(ctx, identity.username), old):
-        raise Forbidden(WRONG_PASSWORD)
+    if old is not None:
+        await _check_password(request, identity.username, old)
     await change.apply(ctx, identity.username)
     return answer({"message": f"Update user {identity.username} successfully"}, 201)
 
@@ -273,10 +272,10 @@ async def update_password(request: Request) -> Response:
     new = given.text("newPassword", least=SHORTEST_PASSWORD)
     given.end()
     ctx = context(request)
-    user = await _user(ctx, username)
-    if not identity.admin and not await accounts.is_password(user, old):
-        raise Forbidden(WRONG_PASSWORD)
-    await accounts.set_password(ctx.store, username, new)
+    if not identity.admin:
+        await _check_password(request, username, old)
+    if not await accounts.set_password(ctx.store, username, new):
+        raise no_user(username)
     return answer({"message": "update user password successfully."}, 201)
 
 
@@ -357,11 +356,14 @@ async def _groupname(request: Request) -> str:
     return groupname
 
 
-async def _user(ctx: Context, username: str) -> UserRow:
-    row = await ctx.store.read(lambda conn: users.get_user(conn, username))
-    if row is None:
+async def _check_password(request: Request, username: str, password: str) -> None:
+    """One who has somebody's token may not guess his password with it, either."""
+    ctx = context(request)
+    user = await ctx.store.read(lambda conn: users.get_user(conn, username))
+    if user is None:
         raise no_user(username)
-    return row
+    async with ctx.edge.logins.trying(request, username):
+        await accounts.check_password(user, password)
 
 
 def _must_exist(conn: Connection, username: str) -> None:
