@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import subprocess
@@ -14,7 +15,9 @@ import pytest
 from served import Cluster, eventually, job
 
 from daemons import registry
+from openpaisdk.protocol import read_job
 from outside import debian
+from paicluster.controller.mounting import Folder, mounts_of, not_mounted
 from small_images import PLAIN, make
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("image-jobs")]
@@ -185,6 +188,33 @@ def test_storages_are_mounted_where_the_job_wants_them(
     host = cluster.accept(job("on-the-host", "true", extras=wanted))
     assert cluster.wait_state(host, "SUCCEEDED", "FAILED")["state"] == "SUCCEEDED"
     assert reasons(cluster, host) == ["StorageNotMounted"] * 2
+
+
+def test_the_clusters_own_storage_is_mounted_too(new_cluster: Callable[..., Cluster]) -> None:
+    cluster = new_cluster().start()
+    mine = f"user/{cluster.user}"
+    for number, storages in enumerate(([], [{"name": "home", "mountPath": "/data"}])):
+        where = "/data" if storages else "/mnt/home"
+        script = f"mkdir -p {where}/{mine}; echo {number} > {where}/{mine}/from-{number}"
+        name = cluster.accept(in_image(f"own-{number}", script, extras={"storages": storages}))
+        assert cluster.wait_state(name, "SUCCEEDED", "FAILED")["state"] == "SUCCEEDED"
+        listed = cluster.get(f"/webhdfs/v1/{mine}/from-{number}?op=GETFILESTATUS").json()["FileStatus"]
+        assert (listed["owner"], listed["length"]) == (cluster.user, 2)
+    host = cluster.accept(job("own-on-the-host", "true", extras={"storages": []}))
+    assert cluster.wait_state(host, "SUCCEEDED", "FAILED")["state"] == "SUCCEEDED"
+    (event,) = cluster.events(host)
+    assert event["message"] == f"Nothing is mounted at /mnt/home here: it is {cluster.home / 'storage'}."
+
+
+def test_of_the_storage_of_several_people_each_finds_his_home(tmp_path: Path) -> None:
+    wanted = read_job(json.dumps(in_image("mine", "true", extras={"storages": [{"name": "home"}]})))
+    own = Folder("home", tmp_path, own=True, homes="user", usual=True)
+    (mount,) = mounts_of(wanted, "alice", [own])
+    assert (mount.source, mount.target) == (tmp_path / "user/alice", "/mnt/home/user/alice")
+    assert mounts_of(wanted, "alice", [own], elsewhere=True) == ()
+    told = not_mounted(wanted, "alice", [own], on_the_host=False, elsewhere=True)
+    assert "hdfs dfs -get" in told["/mnt/home/user/alice"]
+    assert not_mounted(wanted, "alice", [own], on_the_host=False, elsewhere=False) == {}
 
 
 def test_without_a_container_program_images_can_be_refused(

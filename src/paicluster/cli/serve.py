@@ -44,6 +44,7 @@ from paicluster.controller.launching import LaunchSettings
 from paicluster.controller.loop import Controller, whole
 from paicluster.controller.mounting import Folder
 from paicluster.engines.process.machine import process_identity, this_machine
+from paicluster.files.records import HOMES
 from paicluster.logs.growth import Growth
 from paicluster.store import Store, users
 
@@ -336,10 +337,24 @@ async def _leave_when_idle(server: _Uvicorn, door: Door, controller: Controller,
 
 def _folders(settings: Settings) -> tuple[Folder, ...]:
     """The storages that can be mounted. The first is for whoever names none, if it is everybody's."""
+    # Of the cluster's own storage everybody sees what the storage would show him anyway: all of it on a
+    # person's own machine, else his home.
+    homes = "" if settings.embedded else HOMES
+    own = settings.home / "storage"
+    if not settings.storages:
+        return (Folder(storages.OWN, own, usual=True, own=True, homes=homes),)
     return tuple(
-        Folder(one.name, one.path, one.share, one.read_only, usual=place == 0 and not one.groups)
+        Folder(
+            one.name,
+            own if one.path is None else one.path,
+            one.share,
+            one.read_only,
+            usual=place == 0 and not one.groups,
+            own=one.kind == "own",
+            homes=homes if one.kind == "own" else "",
+        )
         for place, one in enumerate(settings.storages)
-        if one.kind == "mount" and one.path is not None
+        if one.kind == "own" or (one.kind == "mount" and one.path is not None)
     )
 
 

@@ -92,7 +92,7 @@ def gang_of(record: Record, settings: LaunchSettings, uids: Sequence[str]) -> li
     sources = job.additions.sources
     bundle = None if sources is None else settings.sources / f"{sources.sha256}.tar"
     logins = {role.name: _login(role, job, secrets) for role in job.task_roles}
-    mounts = mounts_of(job, record.row.username, settings.folders)
+    mounts = mounts_of(job, record.row.username, settings.folders, elsewhere=bool(blanks))
     return [
         TaskLaunch(
             uid=task.uid,

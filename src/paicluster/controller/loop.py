@@ -22,7 +22,7 @@ from paicluster.controller.launching import (
     wants_image,
 )
 from paicluster.controller.ledger import Ledger
-from paicluster.controller.mounting import mounts_of
+from paicluster.controller.mounting import not_mounted
 from paicluster.controller.queue import Queue, judge
 from paicluster.controller.record import ATTEMPT_COMPLETED, COMPLETED, PENDING, PREPARING, RUNNING, Record
 from paicluster.engines.interface import Engine, LaunchFailed, Node, Observation, Phase, Remark, RunsImages
@@ -463,10 +463,15 @@ class Controller:
             on_the_host = True
             for message in remarks_on(record):
                 changes.events.append(Event(record.row.id, "Warning", "ImageNotUsed", message))
-        for mount in (
-            mounts_of(record.job, record.row.username, self._settings.folders) if on_the_host else ()
-        ):
-            message = f"Nothing is mounted at {mount.target} without a container: it is {mount.source}."
+        unmounted = not_mounted(
+            record.job,
+            record.row.username,
+            self._settings.folders,
+            on_the_host=on_the_host,
+            elsewhere=self._is_handed_over(record),
+        )
+        for target, instead in unmounted.items():
+            message = f"Nothing is mounted at {target} here: {instead}."
             changes.events.append(Event(record.row.id, "Warning", "StorageNotMounted", message))
         if on_the_host and record.row.generation == "v1" and record.job.prerequisite("script", "default"):
             changes.events.append(Event(record.row.id, "Normal", "CodeBesideWork", CODE_BESIDE_WORK))

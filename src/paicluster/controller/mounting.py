@@ -22,24 +22,55 @@ class Folder:
     share: bool = True
     read_only: bool = False
     usual: bool = False
+    # The cluster's own storage: a folder of the server's machine, closed to all accounts but its own.
+    own: bool = False
+    # Where in it the users' homes are, if each is to see his own and nothing else. A home then lies where the
+    # storage itself has it, so that paths are the same.
+    homes: str = ""
+
+    def mount(self, user: str, target: str) -> Mount:
+        where = "/" + (target or f"mnt/{self.name}").strip("/")
+        if self.homes:
+            home = f"{self.homes}/{user}"
+            return Mount(self.path / home, f"{where}/{home}", self.read_only, make=True)
+        source = self.path if self.share else self.path / user
+        return Mount(source, where, self.read_only, make=not self.share)
 
 
-def mounts_of(job: Job, user: str, folders: Sequence[Folder]) -> tuple[Mount, ...]:
-    """What the job asks for and what there is of it; that its user may have it was seen to at the door."""
+def mounts_of(
+    job: Job, user: str, folders: Sequence[Folder], *, elsewhere: bool = False
+) -> tuple[Mount, ...]:
+    """What the job asks for and what there is of it; that its user may have it was seen to at the door.
+
+    ``elsewhere``: its tasks run on machines, and under accounts, that another scheduler chooses.
+    """
+    asked = _asked_for(job.extras, folders)
+    found = [folder.mount(user, target) for folder, target in asked if not (folder.own and elsewhere)]
+    return tuple({mount.target: mount for mount in found}.values())
+
+
+def not_mounted(
+    job: Job, user: str, folders: Sequence[Folder], *, on_the_host: bool, elsewhere: bool
+) -> dict[str, str]:
+    """Where nothing is mounted though the job asks for it, and what its tasks can do instead."""
+    told = {}
+    for folder, target in _asked_for(job.extras, folders):
+        if not on_the_host and not (folder.own and elsewhere):
+            continue
+        mount = folder.mount(user, target)
+        if not folder.own or not (folder.homes or elsewhere):
+            told[mount.target] = f"it is {mount.source}"
+        else:
+            told[mount.target] = "hdfs dfs -get and -put, or pai copy, bring files from there and back"
+    return told
+
+
+def _asked_for(extras: Mapping[str, Any], folders: Sequence[Folder]) -> Iterator[tuple[Folder, str]]:
     known = {folder.name: folder for folder in folders}
-    found: dict[str, Mount] = {}
-    for name, target in _wanted(job.extras, folders):
-        folder = known.get(name)
-        if folder is None:
-            continue  # one that is reached by its address
-        source = folder.path if folder.share else folder.path / user
-        where = "/" + (target or f"mnt/{name}").strip("/")
-        found[where] = Mount(source, where, folder.read_only, make=not folder.share)
-    return tuple(found.values())
-
-
-def _wanted(extras: Mapping[str, Any], folders: Sequence[Folder]) -> Iterator[tuple[str, str]]:
     named = storages_named(extras)
     if named == ():
-        yield from ((folder.name, "") for folder in folders if folder.usual)
-    yield from named or ()
+        yield from ((folder, "") for folder in folders if folder.usual)
+    for name, target in named or ():
+        folder = known.get(name)
+        if folder is not None:  # else it is one that is reached by its address
+            yield folder, target

@@ -146,7 +146,7 @@ def prepare(
         (shared / pipe).chmod(0o666)
     for mount in task.mounts:
         if mount.make:
-            mount.source.mkdir(exist_ok=True)
+            mount.source.mkdir(parents=True, exist_ok=True)
         elif not mount.source.exists():
             raise LaunchFailed(f"What is to be mounted at {mount.target} is not there: {mount.source}.")
     devices, by_hand = gpu_words(client, task.gpus)
