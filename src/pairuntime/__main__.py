@@ -12,11 +12,7 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.supervisor import supervise, tree
 
         return supervise.supervise(argv[1], tree.Cgroup(tree.PROC, ""))
-    if len(argv) == 2 and argv[0] in ("slurm-alone", "slurm", "slurm-task"):
-        if argv[0] == "slurm-alone":
-            from pairuntime.slurm import light
-
-            light.install()
+    if len(argv) == 2 and argv[0] in ("slurm", "slurm-task"):
         from pairuntime.slurm import gang
 
         return gang.run_task(argv[1]) if argv[0] == "slurm-task" else gang.run(argv[1])

@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # a task alone does without them, and starts sooner
     import socket
     import subprocess
+    from typing import Any
 
 GANG = "gang.json"
 # In the gang's folder, what the tasks' account writes; the rest of it is the server's.
@@ -54,18 +55,17 @@ def run(folder: "str") -> "int":
         return _pilot(folder, gang, tasks)
     offers = [_offer(gang, tasks[0])]
     places = place.deal(offers, tasks)
-    place.settle(str(tasks[0]["folder"]), places[0], place.values(tasks, places))
+    own = str(tasks[0]["folder"])
+    spec = place.settle(own, places[0], place.values(tasks, places))
     # Everything is told and on disk: to take the interpreter apart would only take time.
-    os._exit(_supervise(str(tasks[0]["folder"])))
+    os._exit(_supervise(own, spec))
 
 
-def _supervise(folder: "str") -> "int":
+def _supervise(folder: "str", spec: "dict[str, Any]") -> "int":
     # Neither Slurm's files nor its pipes are for the task.
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     status = supervise.supervise(folder, tree.Cgroup(tree.PROC, ""))
-    with open(os.path.join(folder, supervise.SPEC)) as f:
-        spec = json.loads(f.read())
     if spec.get("cleanup"):
         # A container whose program was killed has nobody left to remove it.
         os.spawnvpe(os.P_WAIT, spec["cleanup"][0], spec["cleanup"], spec["env"])
@@ -202,5 +202,4 @@ def run_task(folder: "str") -> "int":
     with open(os.path.join(folder, RUN, place.PLACES)) as f:
         places = json.loads(f.read())
     own = str(tasks[number]["folder"])
-    place.settle(own, places[number], place.values(tasks, places))
-    return _supervise(own)
+    return _supervise(own, place.settle(own, places[number], place.values(tasks, places)))

@@ -4,6 +4,10 @@ import json
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes time
+    from typing import Any
+
 PLACE = "place.json"
 PLACES = "places.json"
 _BASH = "/bin/bash"
@@ -128,11 +132,11 @@ def write(path: "str", text: "str") -> "None":
     os.rename(aside, path)
 
 
-def settle(folder: "str", place: "dict[str, object]", known: "dict[str, str]") -> "None":
-    """Complete the task's spec, and tell where it is."""
+def settle(folder: "str", place: "dict[str, object]", known: "dict[str, str]") -> "dict[str, Any]":
+    """Complete the task's spec, tell where it is, and give the spec."""
     path = os.path.join(folder, "spec.json")
     with open(path) as f:
-        spec = json.loads(f.read())
+        spec = json.loads(f.read())  # type: dict[str, Any]
     if spec.get("keep"):
         # By the Python that runs us: the server cannot know where it is here.
         spec["keep"]["argv"][0] = sys.executable
@@ -149,3 +153,4 @@ def settle(folder: "str", place: "dict[str, object]", known: "dict[str, str]") -
     part = os.environ.get("PAI_SLURM_COMPONENT", "") if "SLURM_HET_SIZE" in os.environ else ""
     told = dict(place, gpus=numbers, job=os.environ.get("SLURM_JOB_ID", ""), part=part)
     write(os.path.join(folder, PLACE), json.dumps(told))
+    return spec

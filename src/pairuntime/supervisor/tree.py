@@ -48,19 +48,38 @@ def _clone3_call() -> "Callable[[int], int]":
     return clone3
 
 
-def _libc() -> "object":
-    import ctypes
-
-    return ctypes.CDLL(None, use_errno=True)
+_clone3_known = []  # type: list[Callable[[int], int] | None]
 
 
-# Loaded once in the zygote and shared by all supervisors.
-try:
-    _prctl = getattr(_libc(), "prctl", None)
-    _clone3 = _clone3_call()
-except (ImportError, OSError):  # a Python without ctypes: the tree is then found through /proc alone
-    _prctl = None
-    _clone3 = None  # type: ignore[assignment]
+def _clone3() -> "Callable[[int], int] | None":
+    """Looked for when first wanted: in the zygote, whose copies then share it."""
+    if not _clone3_known:
+        try:
+            _clone3_known.append(_clone3_call())
+        except (ImportError, OSError):  # a Python without ctypes: the child joins by itself
+            _clone3_known.append(None)
+    return _clone3_known[0]
+
+
+def _find_prctl() -> "Callable[..., int] | None":
+    """By the inner half of ctypes: the outer one takes thrice as long to load."""
+    try:
+        import _ctypes
+
+        address = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
+        call = _ctypes.call_function
+        return lambda *words: int(call(address, words))
+    except (ImportError, AttributeError, OSError):
+        pass
+    try:
+        import ctypes
+
+        return getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
+    except (ImportError, OSError):  # the tree is then found through /proc alone
+        return None
+
+
+_prctl = _find_prctl()
 
 
 def become_subreaper() -> "bool":
@@ -212,9 +231,10 @@ class Cgroup:
 
     def fork(self) -> "int":
         """A fork whose child is born in the group where that can be; else it must still `join`."""
-        if self.mode == V2 and self.path and _clone3 is not None:
+        clone3 = _clone3() if self.mode == V2 and self.path else None
+        if clone3 is not None:
             fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-            pid = _clone3(fd)
+            pid = clone3(fd)
             if pid == 0:
                 self._joined = True
             else:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from paicluster.engines.interface import LaunchFailed, TaskLaunch
 from paicluster.engines.slurm.options import SlurmOptions
+from paicluster.engines.slurm.runtime import loader
 
 # Between the end of a task's own limit and Slurm's: Slurm's is only for when ours fails.
 _TIME_MARGIN_S = 120
@@ -160,10 +161,6 @@ def step_options(component: Component) -> list[str]:
     return words
 
 
-def batch_script(options: SlurmOptions, runtime: Path, folder: Path, *, alone: bool) -> str:
-    python, pyz, gang = (shlex.quote(str(word)) for word in (options.python, runtime, folder))
-    verb = "slurm-alone" if alone else "slurm"
-    # Not by the archive's name alone: what Python loads in order to run one takes as long as our own part.
-    load = "import sys; sys.path.insert(0, sys.argv[1]); from pairuntime.__main__ import main; "
-    run = shlex.quote(load + "sys.exit(main(sys.argv[2:]))")
-    return f"#!/bin/sh\nexec {python} -I -S -c {run} {pyz} {verb} {gang}\n"
+def batch_script(options: SlurmOptions, archive: Path, folder: Path, *, alone: bool) -> str:
+    words = loader(archive, folder) if alone else ["-I", "-S", str(archive), "slurm", str(folder)]
+    return f"#!/bin/sh\nexec {shlex.join([options.python, *words])}\n"

@@ -8,10 +8,31 @@ import marshal
 import os
 import zipfile
 from pathlib import Path
+from types import CodeType
 
 from paicluster.engines.process import runtime
 
 _NAME = "compiled.pyz"
+# Beside it, for a task alone: the modules it needs as code that lies ready, in this order.
+READY = "ready"
+_LIGHT = "pairuntime.slurm.light"
+ALONE = (
+    "pairuntime",
+    "pairuntime.slurm",
+    "pairuntime.slurm.place",
+    "pairuntime.supervisor",
+    "pairuntime.supervisor.claim",
+    "pairuntime.supervisor.keeping",
+    "pairuntime.supervisor.record",
+    "pairuntime.supervisor.tree",
+    "pairuntime.supervisor.limits",
+    "pairuntime.supervisor.masking",
+    "pairuntime.supervisor.segments",
+    "pairuntime.supervisor.merging",
+    "pairuntime.supervisor.supervise",
+    "pairuntime.slurm.attempt",
+    "pairuntime.slurm.gang",
+)
 _NEEDED = ("__main__", "pairuntime/__", "pairuntime/supervisor/", "pairuntime/slurm/")
 # A hash instead of a time, and nobody need check it: what is in an archive never changes.
 _UNCHECKED = (1).to_bytes(4, "little")
@@ -24,12 +45,50 @@ def install(runtimes: Path) -> Path:
     if not target.exists():
         for path in (runtimes, target.parent):
             path.chmod(0o755)
-        aside = target.with_suffix(f".{os.getpid()}")
-        aside.write_bytes(_with_byte_code(plain.read_bytes()))
-        for path in (aside, plain):
-            path.chmod(0o644)
-        aside.rename(target)
+        data = plain.read_bytes()
+        plain.chmod(0o644)
+        # The archive comes last: with it everything is there.
+        for path, content in ((target.with_name(READY), _ready(data)), (target, _with_byte_code(data))):
+            aside = path.with_suffix(f".{os.getpid()}")
+            aside.write_bytes(content)
+            aside.chmod(0o644)
+            aside.rename(path)
     return target
+
+
+def loader(archive: Path, folder: Path) -> list[str]:
+    """Words for Python that run a gang of one task, by the code that lies ready if it is this Python's."""
+    program = (
+        "import sys, marshal\n"
+        "a, b, g = sys.argv[1:]\n"
+        "sys.path.append(a)\n"
+        "try:\n"
+        "    with open(b, 'rb') as f: d = f.read()\n"
+        "    m = sys.modules['_frozen_importlib_external'].MAGIC_NUMBER\n"
+        "    l, r = marshal.loads(memoryview(d)[4:]) if d[:4] == m else (None, None)\n"
+        "except Exception: l = None\n"
+        "if l:\n"
+        "    n = {'__name__': 'light'}\n"
+        "    exec(l, n)\n"
+        "    n['install']()\n"
+        "    n['take'](r, a)\n"
+        "from pairuntime.slurm import gang\n"
+        "sys.exit(gang.run(g))"
+    )
+    return ["-I", "-S", "-c", program, str(archive), str(archive.with_name(READY)), str(folder)]
+
+
+def _ready(data: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        names = set(archive.namelist())
+
+        def code(module: str) -> CodeType:
+            path = module.replace(".", "/")
+            path = f"{path}/__init__.py" if f"{path}/__init__.py" in names else f"{path}.py"
+            return compile(archive.read(path), path, "exec", dont_inherit=True, optimize=2)
+
+        ready = (code(_LIGHT), {module: code(module) for module in ALONE})
+    return importlib.util.MAGIC_NUMBER + marshal.dumps(ready)
 
 
 def _with_byte_code(data: bytes) -> bytes:

@@ -1,0 +1,85 @@
+"""What the batch script of a single task does on a node, under any Python that nodes may have."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paicluster.engines.interface import TaskLaunch
+from paicluster.engines.slurm import folder, runtime
+from paicluster.engines.slurm.options import SlurmOptions
+from pairuntime.supervisor import record
+
+_OTHERS = sorted(
+    path
+    for version in ("3.6", "3.8", "3.13")
+    for path in map(str, Path.home().glob(f".pyenv/versions/{version}*/bin/python3"))
+) or [found for name in ("python3.9", "python3.13") if (found := shutil.which(name))]
+
+
+def _run(home: Path, python: str, *, spoil: str = "") -> tuple[int, Path, str]:
+    """Exit status of the script, the attempt's folder, and what Slurm would have kept of its words."""
+    options = SlurmOptions(folder=home, python=python)
+    archive = runtime.install(home / "runtime")
+    if spoil:
+        archive.with_name(spoil).write_bytes(b"nothing of use")
+    (home / "notes").mkdir()
+    task = TaskLaunch(uid="ab12", node="", script="echo out; echo err >&2; exit 7", environment={"A": "b"})
+    usual: dict[str, object] = {"events": str(home / "notes")}
+    folder.prepare(folder.Home(home), [task], options, archive, usual, ["sbatch"], None)
+    done = subprocess.run(
+        ["/bin/sh", str(folder.Home(home).gang("ab12") / "batch.sh")],
+        env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "5", "SLURMD_NODENAME": "n1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, folder.Home(home).task("ab12"), done.stderr
+
+
+def _ran(path: Path) -> None:
+    assert json.loads((path / record.NAME).read_text())["exit_code"] == 7
+    assert (path / "stdout.0").read_text() == "out\n"
+    assert (path / "stderr.0").read_text() == "err\n"
+    assert sorted(name.name for name in (path.parents[2] / "notes").iterdir()) == [
+        "ab12.ended",
+        "ab12.started",
+    ]
+    assert json.loads((path / "place.json").read_text())["node"] == "n1"
+
+
+def test_this_python_needs_only_the_code_that_lies_ready(tmp_path: Path) -> None:
+    status, path, said = _run(tmp_path, sys.executable, spoil=runtime.install(tmp_path / "runtime").name)
+    assert (status, said) == (0, "")
+    _ran(path)
+
+
+def test_without_that_code_the_archive_serves(tmp_path: Path) -> None:
+    status, path, said = _run(tmp_path, sys.executable, spoil=runtime.READY)
+    assert (status, said) == (0, "")
+    _ran(path)
+
+
+@pytest.mark.skipif(not _OTHERS, reason="no other Python here")
+@pytest.mark.parametrize("python", _OTHERS)
+def test_any_other_python_takes_the_archive(tmp_path: Path, python: str) -> None:
+    status, path, said = _run(tmp_path, python)
+    assert (status, said) == (0, "")
+    _ran(path)
+
+
+def test_what_lies_ready_is_all_that_a_task_alone_loads() -> None:
+    """A module that is missing in the list would be looked for in the archive, for each task."""
+    program = (
+        "import sys; from pairuntime.slurm import gang, attempt;"
+        "print(*sorted(name for name in sys.modules if name.startswith('pairuntime')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == sorted(runtime.ALONE)
