@@ -18,6 +18,7 @@ from paicluster.api.context import Context, context
 from paicluster.api.door import Doorkeeper
 from paicluster.api.guard import guard
 from paicluster.api.limits import Window
+from paicluster.api.pages import job as job_page
 from paicluster.api.transfer import routes as transfer
 from paicluster.api.v1 import jobs as v1_jobs
 from paicluster.api.v1 import routes as v1
@@ -61,6 +62,8 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/api/v1/token", ["POST"], authn.login),
     *v2.ROUTES,
     *v1.ROUTES,
+    ("/job-detail.html", ["GET"], job_page.job_detail),
+    ("/job-detail.html", ["POST"], job_page.sign),
     ("/healthz", ["GET"], own.health),
     ("/metrics", ["GET"], own.metrics),
     ("/openapi.json", ["GET"], own.description),

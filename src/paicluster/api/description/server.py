@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from paicluster.api.description.operation import Body, Operation, Query, Said, Text
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from paicluster.api.description.jobs import Count
+from paicluster.api.description.operation import FORM, Body, Operation, Query, Said, Text
 
 _TAG = "server"
+_PAGE = Text("text/html")
+_OF_JOB = (Query("username"), Query("jobName"), Query("attempt", Count))
+
+
+class SignIn(msgspec.Struct):
+    username: str | UnsetType = UNSET
+    password: str | UnsetType = UNSET
+    token: str | UnsetType = UNSET
+    leave: str | UnsetType = UNSET
+
 
 OPERATIONS: dict[str, Operation] = {
     "own.health": Operation("Whether work moves", _TAG, {200: Text(), 503: Text()}, token=False),
@@ -26,11 +40,19 @@ OPERATIONS: dict[str, Operation] = {
             }
         ),
     ),
-    "v2.pages.job_detail": Operation(
+    "pages.job.job_detail": Operation(
         "Where a person can see a job",
         _TAG,
-        {200: Text("text/html"), 400: Text("text/html")},
-        query=(Query("username"), Query("jobName")),
+        dict.fromkeys((200, 400, 401, 403, 404), _PAGE),
+        query=_OF_JOB,
+        token=False,
+    ),
+    "pages.job.sign": Operation(
+        "Sign in at that page, or out",
+        _TAG,
+        {303: None, **dict.fromkeys((400, 401, 413, 429), _PAGE)},
+        query=_OF_JOB,
+        body=Body({FORM: SignIn}),
         token=False,
     ),
 }

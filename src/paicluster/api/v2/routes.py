@@ -17,7 +17,6 @@ from paicluster.api.v2 import (
     jobs,
     kubernetes,
     older_storages,
-    pages,
     storages,
     tasklogs,
     users,
@@ -107,5 +106,4 @@ ROUTES: list[Row] = [
     ("/api/v2/kubernetes/pods", ["GET"], kubernetes.pods),
     (_LOGS + "/tokens", ["POST"], authn.log_token),
     (_LOGS + "/logs", ["GET"], tasklogs.list_logs),
-    ("/job-detail.html", ["GET"], pages.job_detail),
 ]

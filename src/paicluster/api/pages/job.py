@@ -1,0 +1,228 @@
+"""The page of a job: how it is, its tasks with their logs, what happened, what was submitted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from openpaisdk.errors import PaiError
+from openpaisdk.protocol import dump_yaml
+from openpaisdk.protocol.states import attempt_state
+from paicluster.api.admission import no_job
+from paicluster.api.answers import refusal, whole_number
+from paicluster.api.context import context
+from paicluster.api.pages.markup import Html, element, join, page
+from paicluster.api.pages.signing import reader_of, sign_in_page, sign_out_form, take_form
+from paicluster.api.v1.tasklogs import log_address
+from paicluster.api.v2.details import job_status, port_lists
+from paicluster.api.v2.fields import USERNAME
+from paicluster.api.v2.jobs import config_as_json, job_and_attempt
+from paicluster.api.v2.rights import may_see
+from paicluster.auth.tokens import Identity
+from paicluster.store import jobs
+from paicluster.store.rows import AttemptRow, EventRow, JobRow, JobSpecRow, TaskRow
+
+_AGAIN_AFTER_S = 10
+_MOST_TASKS = 500
+_MOST_EVENTS = 50
+# What a browser gets of a log at once.
+_TAIL = 200_000
+_STREAMS = ("all", "stdout", "stderr")
+
+
+async def job_detail(request: Request) -> Response:
+    """Where a person can see a job, once he has signed in."""
+    try:
+        framework = _framework(request)
+        identity = await reader_of(request)
+        if identity is None:
+            return sign_in_page(_title(framework), _at_the_command_line(framework))
+        return await _job_page(request, identity, framework)
+    except PaiError as error:
+        return _refused(error)
+
+
+async def sign(request: Request) -> Response:
+    """Sign in at that page, or out."""
+    try:
+        framework = _framework(request)
+    except PaiError as error:
+        return _refused(error)
+    try:
+        return await take_form(request)
+    except PaiError as error:
+        shown = sign_in_page(_title(framework), _at_the_command_line(framework), error=error)
+        shown.headers.update({k: v for k, v in refusal(error).headers.items() if k in _OF_REFUSALS})
+        return shown
+
+
+_OF_REFUSALS = frozenset({"retry-after"})
+
+
+def _framework(request: Request) -> str:
+    get = request.query_params.get
+    user, name = get("username", ""), get("jobName", "")
+    if "~" in name and not user:
+        user, _, name = name.partition("~")
+    if not (USERNAME.fullmatch(user) and USERNAME.fullmatch(name)):
+        raise PaiError("The address names no job: it needs a username and a jobName.", status=400)
+    return f"{user}~{name}"
+
+
+def _title(framework: str) -> str:
+    user, _, name = framework.partition("~")
+    return f"Job {name} of {user}"
+
+
+def _refused(error: PaiError) -> Response:
+    return page("Job", element("h1", "Job"), element("p", error.message), status=error.status)
+
+
+def _at_the_command_line(framework: str) -> Html:
+    return join(
+        element("h2", "From a shell"), element("pre", f"pai job-status {framework}\npai logs {framework}")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    row: JobRow
+    attempt: AttemptRow | None
+    number: int
+    tasks: Sequence[TaskRow]
+    events: Sequence[EventRow]
+    spec: JobSpecRow | None
+
+
+async def _job_page(request: Request, identity: Identity, framework: str) -> Response:
+    get = request.query_params.get
+    wanted = whole_number(get("attempt"), "attempt", largest=10**9) if get("attempt") else None
+
+    def read(conn: Connection) -> _Seen | None:
+        found = job_and_attempt(conn, framework, wanted)
+        if found is None:
+            return None
+        row, attempt, number = found
+        may_see(identity, row)
+        _, events = jobs.page_of_events(conn, row.id, None, 0, _MOST_EVENTS)
+        tasks = jobs.tasks_of(conn, row.id, number)
+        return _Seen(row, attempt, number, tasks, events, jobs.job_spec(conn, row.id))
+
+    seen = await context(request).store.read(read)
+    if seen is None:
+        raise no_job(framework)
+    over = seen.row.sub_state == "Completed"
+    return page(
+        f"{seen.row.state} {framework}",
+        element("div", element("h1", _title(framework)), sign_out_form(identity), class_="top"),
+        _status(seen),
+        _attempts(seen),
+        _tasks(seen, log_address(request)),
+        _events(seen.events),
+        _config(seen),
+        _at_the_command_line(framework),
+        again_after_s=None if over else _AGAIN_AFTER_S,
+    )
+
+
+def _status(seen: _Seen) -> Html:
+    status: dict[str, Any] = job_status(seen.row, seen.attempt)
+    spec = status["appExitSpec"] or {}
+    waits = next((one.message for one in seen.events if one.reason == "FailedScheduling"), None)
+    facts = {
+        "Virtual cluster": status["virtualCluster"],
+        "Priority": seen.row.priority,
+        "Submitted": _time(status["submissionTime"]),
+        "Started": _time(status["launchedTime"]),
+        "Ended": _time(status["completedTime"]),
+        "Retries": status["retries"] or None,
+        "Tags": ", ".join(json.loads(seen.row.tags)) or None,
+        "Waits because": waits if seen.row.state == "WAITING" else None,
+        "Exit code": status["appExitCode"],
+        "Reason": spec.get("reason") if status["appExitCode"] else None,
+        "What to do": " ".join(spec.get("solution") or ()) or None if status["appExitCode"] else None,
+        "Said": status["appExitDiagnostics"],
+    }
+    rows = [
+        element("tr", element("th", key), element("td", value))
+        for key, value in facts.items()
+        if value is not None
+    ]
+    return join(element("p", _badge(seen.row.state)), element("table", *rows))
+
+
+def _badge(state: str) -> Html:
+    return element("span", state, class_=f"state {state}")
+
+
+def _attempts(seen: _Seen) -> Html | None:
+    """Links to the attempts before, where there are any."""
+    if not seen.row.attempt:
+        return None
+    links = []
+    for number in range(seen.row.attempt + 1):
+        query = urlencode({"username": seen.row.username, "jobName": seen.row.name, "attempt": number})
+        shown = element("strong", number) if number == seen.number else element("a", number, href=f"?{query}")
+        links.append(join(" ", shown))
+    return element("p", "Attempt", *links)
+
+
+def _tasks(seen: _Seen, log: Callable[[TaskRow], str]) -> Html:
+    names = ("Task", "State", "Node", "Ports", "Exit code", "Logs")
+    heads = element("tr", *(element("th", name) for name in names))
+    rows = [_task(task, log(task)) for task in seen.tasks[:_MOST_TASKS]]
+    rest = len(seen.tasks) - len(rows)
+    return join(
+        element("h2", "Tasks"),
+        element("table", heads, *rows) if rows else element("p", "None yet.", class_="quiet"),
+        element("p", f"and {rest} more", class_="quiet") if rest else None,
+    )
+
+
+def _task(task: TaskRow, log: str) -> Html:
+    ports = ", ".join(f"{label} {numbers}" for label, numbers in port_lists(task.ports).items())
+    links = [join(element("a", name, href=f"{log}user.pai.{name}/?start=-{_TAIL}"), " ") for name in _STREAMS]
+    return element(
+        "tr",
+        element("td", f"{task.role}[{task.task_index}]"),
+        element("td", _badge(attempt_state(task.sub_state, task.exit_code))),
+        element("td", task.node, " ", task.ip),
+        element("td", ports),
+        element("td", task.exit_code),
+        element("td", *links),
+    )
+
+
+def _events(events: Sequence[EventRow]) -> Html | None:
+    if not events:
+        return None
+    rows = [
+        element(
+            "tr",
+            element("td", _time(event.last_ms)),
+            element("td", event.type),
+            element("td", event.reason),
+            element("td", event.message, f" ({event.count} times)" if event.count > 1 else None),
+        )
+        for event in events
+    ]
+    return element("details", element("summary", "What happened"), element("table", *rows))
+
+
+def _config(seen: _Seen) -> Html | None:
+    if seen.spec is None:
+        return None
+    text = dump_yaml(json.loads(config_as_json(seen.row, seen.spec)))
+    return element("details", element("summary", "What was submitted"), element("pre", text))
+
+
+def _time(ms: int | None) -> str | None:
+    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

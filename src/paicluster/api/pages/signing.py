@@ -1,0 +1,104 @@
+"""Who looks at a page: a cookie that only pages read says it, so that no other site can act with it."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from openpaisdk.errors import InvalidParameters, PaiError, Unauthorized
+from paicluster.api.answers import body_of, mapping_of
+from paicluster.api.audit import note
+from paicluster.api.context import context, identify, own_url
+from paicluster.api.pages.markup import Html, element, page
+from paicluster.auth import accounts
+from paicluster.auth.tokens import Identity
+
+COOKIE = "paicluster"
+_NAME = "a browser"
+
+
+async def reader_of(request: Request) -> Identity | None:
+    """Whoever looks at a page; nobody when he has not signed in, or that is over."""
+    if "authorization" in request.headers:
+        return await identify(request)
+    token = request.cookies.get(COOKIE)
+    if not token:
+        return None
+    try:
+        return await context(request).tokens.verify(token)
+    except Unauthorized:
+        return None
+
+
+async def take_form(request: Request) -> Response:
+    """Sign somebody in with his password or a token, or out; then back to the page."""
+    given = mapping_of(request, await body_of(request, 1 << 16))
+    ctx = context(request)
+    if given.get("leave"):
+        await ctx.tokens.revoke(request.cookies.get(COOKIE, ""))
+        return _back(request, "")
+    token, username, password = (str(given.get(key) or "") for key in ("token", "username", "password"))
+    if token:
+        await ctx.tokens.verify(token.strip())
+        return _back(request, token.strip())
+    if not username or not password:
+        raise InvalidParameters("Give a user name and a password, or a token.")
+    note(request, username)
+    async with ctx.edge.logins.trying(request, username):
+        user = await accounts.login(ctx.store, username, password)
+    return _back(request, await ctx.tokens.issue(user.username, "session", name=_NAME))
+
+
+def _back(request: Request, token: str) -> Response:
+    where = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    response = RedirectResponse(where, 303)
+    own = urlsplit(own_url(request))
+    response.set_cookie(
+        COOKIE,
+        token,
+        max_age=None if token else 0,
+        path=f"{own.path.rstrip('/')}{request.url.path}",
+        secure=own.scheme == "https",
+        httponly=True,
+        samesite="lax",
+    )
+    return response
+
+
+def sign_in_page(title: str, *more: object, error: PaiError | None = None) -> Response:
+    """Asks who is there. It says nothing of what there is to see."""
+    complaint = None if error is None else element("p", element("strong", error.message))
+
+    def field(label: str, name: str, kind: str, complete: str) -> Html:
+        return element(
+            "label", label, element("br"), element("input", name=name, type=kind, autocomplete=complete)
+        )
+
+    return page(
+        title,
+        element("h1", title),
+        complaint,
+        element("p", "Sign in to see it."),
+        element(
+            "form",
+            field("User", "username", "text", "username"),
+            field("Password", "password", "password", "current-password"),
+            element("p", "or, instead of both,", class_="quiet"),
+            field("Token", "token", "password", "off"),
+            element("button", "Sign in"),
+            method="post",
+        ),
+        *more,
+        status=200 if error is None else error.status,
+    )
+
+
+def sign_out_form(identity: Identity) -> Html:
+    return element(
+        "form",
+        element("span", identity.username, " ", class_="quiet"),
+        element("button", "Sign out", name="leave", value="yes"),
+        method="post",
+    )
