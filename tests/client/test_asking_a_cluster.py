@@ -90,6 +90,13 @@ def test_an_error_of_the_cluster_is_the_same_error_here(peer, status: int, code:
     assert caught.value.code == code and type(caught.value) is kind
 
 
+def test_what_the_cluster_advises_reaches_the_person(peer) -> None:
+    p = peer(lambda r: reply({"code": "ForbiddenUserError", "message": "No.", "hint": "Ask again."}, 403))
+    with pytest.raises(Forbidden) as caught:
+        cluster(p.uri).jobs()
+    assert caught.value.hint == "Ask again."
+
+
 def test_an_unknown_job_is_named(peer) -> None:
     p = peer(lambda r: reply({"code": "NoJobError", "message": "Job me~x is not found."}, 404))
     with pytest.raises(NotFound, match="There is no job 'x' on the cluster test"):

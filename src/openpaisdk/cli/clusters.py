@@ -74,6 +74,8 @@ def select_cluster(argv: list[str]) -> int:
         raise book.unknown(args.alias)
     change_defaults([Change("cluster-alias", "=", args.alias)], [], is_global=args.is_global)
     say(f"Commands {'everywhere' if args.is_global else 'in this folder'} now use {args.alias}.")
+    if args.is_global and (here := ClusterBook.load().selected) != args.alias:
+        say(f"Not in this folder: {shown(defaults_file(is_global=False))} says {here}.")
     return 0
 
 

@@ -39,11 +39,13 @@ SELECTED = "0"
 
 def translated(argv: list[str]) -> list[str]:
     """The same command line for ``pai``; what is not of the older form stays as it is."""
-    if len(argv) < 2 or argv[0] not in ACTIONS:
+    if not argv or argv[0] not in ACTIONS:
         return argv
-    scene, action, *rest = argv
+    scene, action, *rest = argv if len(argv) > 1 else (argv[0], "")
     if action in ("-h", "--help"):
         return ["--help"]
+    if not action:
+        raise UsageError(f"opai {scene} needs an action.", hint=f"It has {', '.join(ACTIONS[scene])}.")
     command = ACTIONS[scene].get(action)
     if command is None:
         raise UsageError(

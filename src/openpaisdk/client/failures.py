@@ -39,16 +39,16 @@ def error_of(status: int, body: bytes, where: str) -> PaiError:
     """The error in an answer with a bad status."""
     import json
 
-    code = message = ""
+    code = message = hint = ""
     try:
         value = json.loads(body)
         code, message = str(value.get("code") or ""), str(value.get("message") or "")
+        hint = str(value.get("hint") or "")  # clusters of ours know what to do about it
     except (ValueError, AttributeError):
         if status == 404:
             return NotFound(f"{where} does not know what was asked of it (HTTP 404).", code=NO_API)
         text = body[:200].decode("utf-8", "replace").strip()
         message = f"{where} answered HTTP {status}" + (f": {text}" if text and "<" not in text else ".")
-    hint = ""
     if code == ProtocolError.code:
         return ProtocolError(message, hint=hint)
     kind = _BY_STATUS.get(status, PaiError)

@@ -82,6 +82,12 @@ def _converted(
 
 def _missing(cluster: Cluster, job: dict[str, object], why: NotFound) -> NotFound:
     """Of a job that comes after others, one of those may be unknown: it is told as everywhere."""
+    if why.code == "NoSourcesError":
+        return NotFound(
+            f"The files that {job['name']} names are not on the cluster {cluster.alias}: a preview sends none.",
+            code=why.code,
+            hint="Hand it in with pai sub, or make the job file with pai sub --preview --no-sources.",
+        )
     extras = job.get("extras")
     ours = extras.get("openpaisdk") if isinstance(extras, dict) else None
     after = ours.get("after") if isinstance(ours, dict) else None
