@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 from edge_team import MACHINE
@@ -23,6 +23,7 @@ ADMIN_PASSWORD = "canary-of-the-admin-7GQx"
 PASSWORD = "canary-of-carol-pK29"
 NEW_PASSWORD = "canary-of-carol-again-w8Lm"
 WRONG_PASSWORD = "canary-mistyped-Vt3z"
+SERVER_PASSWORD = "canary-of-a-server-Wq8e"
 SECRET = "canary-secret-of-a-job-Yq5R"
 REGISTRY_PASSWORD = "canary-of-a-registry-Jd0s"
 GITHUB_TOKEN = "canary-of-github-Hn6c"
@@ -69,7 +70,7 @@ def with_secrets(name: str) -> dict[str, Any]:
         'echo "token: $PAI_USER_TOKEN" | tee token.txt',
         # A command line that has the secret in it is the user's own doing; a script that has it is ours.
         'test "<% $secrets.key %>" = "$(cat key.txt 2>/dev/null || echo "<% $secrets.key %>")"',
-        "sleep 60",
+        "sleep 600",
     )
     image = described["prerequisites"][0]
     image["auth"] = {"username": "u", "password": "<% $secrets.registry %>", "registryuri": "r.example.com"}
@@ -118,6 +119,24 @@ def test_canaries_are_found_nowhere(cluster: Watched, tmp_path: Path) -> None:
     tokens = [mine, first, session, application, gone, job_token]
     assert all(token.count(".") == 2 for token in tokens)
     canaries += tokens
+    # -- a storage, the page of a job, a password that is guessed at
+    server = {"spn": "nas", "type": "samba", "data": {"address": "nas", "password": SERVER_PASSWORD}}
+    assert cluster.listen("POST", "/api/v2/storage/server", server, token=mine).status == 201
+    assert cluster.listen("POST", "/api/v2/storage/server", server, token=mine).status == 409
+    closed = {"name": "nas", "servers": ["nas"], "gpn": "others"}
+    assert cluster.listen("POST", "/api/v2/storage/config", closed, token=mine).status == 201
+    canaries.append(SERVER_PASSWORD)
+    page = "/job-detail.html?username=carol&jobName=bird"
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    mistyped = urlencode({"username": "carol", "password": WRONG_PASSWORD}).encode()
+    assert cluster.listen("POST", page, mistyped, headers=form, token=None).status == 400
+    right = urlencode({"username": "carol", "password": NEW_PASSWORD}).encode()
+    signed = cluster.ask("POST", page, right, form, token=None)
+    cookie = signed.headers["set-cookie"].partition(";")[0]
+    canaries.append(cookie.partition("=")[2])
+    assert cluster.listen("GET", page, headers={"Cookie": cookie}, token=None).status == 200
+    guess = {"oldPassword": WRONG_PASSWORD, "newPassword": NEW_PASSWORD}
+    assert cluster.listen("PUT", "/api/v2/users/carol/password", guess, token=session).status == 403
     # -- looking
     assert _in_command_lines(canaries) == []
     cluster.token = log_in(cluster, "bob", PASSWORD)
@@ -125,6 +144,7 @@ def test_canaries_are_found_nowhere(cluster: Watched, tmp_path: Path) -> None:
     for token in (cluster.token, mine):
         for path in _places("carol~bird"):
             cluster.listen("GET", path, token=token)
+    cluster.listen("GET", "/api/v2/storage/server")
     cluster.listen("GET", "/metrics", token=mine)
     cluster.heard.append(("preview", _preview(tmp_path)))
     cluster.token = mine
@@ -188,6 +208,7 @@ def _places(framework: str) -> list[str]:
         "/api/v2/groups",
         "/api/v2/virtual-clusters",
         "/api/v2/storages",
+        "/api/v2/storage/config",
         "/api/v2/kubernetes/pods",
         "/api/v2/alerts",
         "/api/v1/jobs",

@@ -86,7 +86,7 @@ def jobs(walk: Walk) -> None:
     digest = hashlib.sha256(sources).hexdigest()
     walk("PUT", f"/api/v2/sources/{digest}", sources, who="alice")
     walk("HEAD", f"/api/v2/sources/{digest}", who="alice")
-    walk("POST", "/api/v2/jobs", job("seen", "echo seen", "sleep 60", extras=SSH), who="alice")
+    walk("POST", "/api/v2/jobs", job("seen", "echo seen", "sleep 600", extras=SSH), who="alice")
     walk.cluster.wait_state("seen", "RUNNING")
     walk("GET", "/api/v2/jobs")
     of_job = "/api/v2/jobs/alice~seen"
@@ -131,7 +131,7 @@ def jobs_of_version_one(walk: Walk) -> None:
     for base in ("/api/v1/jobs", "/api/v1/user/alice/jobs"):
         posted, put = f"posted_{len(base)}", f"put_{len(base)}"
         walk("POST", base, v1_job(posted), who="alice")
-        walk("PUT", f"{base}/{put}", v1_job(put, "sleep 60"), who="alice")
+        walk("PUT", f"{base}/{put}", v1_job(put, "sleep 600"), who="alice")
         walk("GET", base, who="alice")
         walk("GET", f"{base}/{put}", who="alice")
         walk("GET", f"{base}/{put}/config", who="alice")
