@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from paicluster.store import ChangeFeed, Store
-from paicluster.store.jobs import INSERT_JOB, NewJob, add_event, set_execution_type, update_job
+from paicluster.store.feed import Requests
+from paicluster.store.jobs import INSERT_JOB, NewJob, add_event, pending_jobs, set_execution_type, update_job
 
 
 def job(name: str) -> NewJob:
@@ -26,15 +27,17 @@ def test_a_subscriber_hears_of_a_new_job_before_its_submitter_goes_on(store: Sto
 
 
 def test_only_requests_of_somebody_reach_those_who_act_on_them(store: Store) -> None:
-    requests: list[dict[int, bool]] = []
+    requests: list[Requests] = []
     store.changes.subscribe_requests(requests.append)
 
     async def main() -> None:
         inserted = await store.write_batched(INSERT_JOB, job("a"))
+        # As it would be read from the database, which nobody has to do then.
+        (newcomer,) = await store.read(lambda conn: pending_jobs(conn, [inserted.id]))
         await store.write(lambda conn: update_job(conn, inserted.id, sub_state="AttemptRunning"))
-        assert requests == [{inserted.id: False}]
+        assert requests == [{inserted.id: newcomer}]
         await store.write(lambda conn: set_execution_type(conn, inserted.id, "STOP"))
-        assert requests == [{inserted.id: False}, {inserted.id: True}]
+        assert requests == [{inserted.id: newcomer}, {inserted.id: None}]
 
     asyncio.run(main())
 

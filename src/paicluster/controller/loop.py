@@ -30,6 +30,7 @@ from paicluster.engines.several import Engines
 from paicluster.scheduler.needs import Amount
 from paicluster.scheduler.plan import Guest, Preempt, Snapshot, Start, plan
 from paicluster.store import Store, jobs
+from paicluster.store.feed import Requests
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow, TaskRow
 
 log = logging.getLogger("paicluster.controller")
@@ -74,7 +75,8 @@ class Controller:
         self._silent: dict[int, float] = {}
         self._speak: asyncio.TimerHandle | None = None
         # Jobs that were submitted, and jobs whose conditions may have changed.
-        self._submitted: set[int] = set()
+        # Newcomers; what is not known of one is read when it is taken in.
+        self._submitted: Requests = {}
         self._recheck: set[int] = set()
         # Tasks this controller has told the engine to stop; a new controller tells it again.
         self._stop_sent: set[str] = set()
@@ -131,11 +133,14 @@ class Controller:
 
     # -- waking --------------------------------------------------------------------------------
 
-    def _request(self, requests: dict[int, bool]) -> None:
+    def _request(self, requests: Requests) -> None:
         hurry = not len(self._queue.waiting)
-        for job_id, again in requests.items():
-            (self._requests if again else self._submitted).add(job_id)
-            hurry = hurry or again
+        for job_id, newcomer in requests.items():
+            if newcomer is None:
+                self._requests.add(job_id)
+                hurry = True
+            else:
+                self._submitted[job_id] = newcomer
         if hurry:
             self._wake.set()
         elif self._later is None:
@@ -148,7 +153,10 @@ class Controller:
             if job_id in self._timers:
                 self._timers.pop(job_id).cancel()
                 self._records[job_id].put_off = False
-            (self._requests if job_id in self._records else self._submitted).add(job_id)
+            if job_id in self._records:
+                self._requests.add(job_id)
+            else:
+                self._submitted[job_id] = None
         self._wake.set()
 
     def _take_in_now(self) -> None:
@@ -250,15 +258,19 @@ class Controller:
 
     async def _take_in(self) -> None:
         """New jobs: to the queue, as what the scheduler compares."""
-        submitted, self._submitted = sorted(self._submitted), set()
+        submitted, self._submitted = self._submitted, {}
         if len(submitted) <= _FEW and not len(self._queue.waiting):
             # They will start at once, most likely: read them whole now instead of twice.
-            for record in await self._refresh(submitted):
+            for record in await self._refresh(sorted(submitted)):
                 if self._queue.add(record.pending_job()):
                     self._recheck.add(record.row.id)
             return
-        for start in range(0, len(submitted), _READ_AT_ONCE):
-            part = submitted[start : start + _READ_AT_ONCE]
+        for job in submitted.values():
+            if job is not None and self._queue.add(job):
+                self._recheck.add(job.id)
+        unknown = sorted(job_id for job_id, job in submitted.items() if job is None)
+        for start in range(0, len(unknown), _READ_AT_ONCE):
+            part = unknown[start : start + _READ_AT_ONCE]
             for job in await self._store.read(lambda conn, part=part: jobs.pending_jobs(conn, part)):  # type: ignore[misc]
                 if self._queue.add(job):
                     self._recheck.add(job.id)
@@ -600,7 +612,7 @@ class Controller:
         waiting, loaded = await self._store.read(_read_active)
         for row, tasks, spec, attempt in loaded:
             self._adopt(row, tasks, spec, attempt)
-        self._submitted.update(waiting)
+        self._submitted.update(dict.fromkeys(waiting))
         self._requests.update(self._records)
         self._hints.update(self._job_of)
         self._wake.set()

@@ -11,24 +11,28 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TypeVar
 
+from paicluster.store.rows import PendingJob
+
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+Requests = dict[int, PendingJob | None]
 
 
 class Notes:
     """What a transaction changed, to be told once it is on disk: jobs, and tokens that no longer hold.
 
-    ``requests`` are the jobs of which somebody wants something: False, that it be run; True, that it be
-    looked at again, for it is to be stopped. The controller acts on these, and does not wake itself by its
-    own writing.
+    ``requests`` are the jobs of which somebody wants something: one that comes with its description is to be
+    run, any other is to be looked at again, for it is to be stopped. The controller acts on these, and does
+    not wake itself by its own writing.
     """
 
     __slots__ = ("jobs", "requests", "tokens")
 
     def __init__(self) -> None:
         self.jobs: dict[int, None] = {}
-        self.requests: dict[int, bool] = {}
+        self.requests: Requests = {}
         self.tokens: dict[str, None] = {}
 
     def add(self, other: Notes) -> None:
@@ -83,7 +87,7 @@ class ChangeFeed:
 
     def __init__(self) -> None:
         self._callbacks: dict[object, Callable[[int], None]] = {}
-        self._request_callbacks: dict[object, Callable[[dict[int, bool]], None]] = {}
+        self._request_callbacks: dict[object, Callable[[Requests], None]] = {}
         self._token_callbacks: dict[object, Callable[[str], None]] = {}
         self._watches: dict[int, set[Watch]] = {}
 
@@ -106,7 +110,7 @@ class ChangeFeed:
         """Call ``callback(job_id)`` for every changed job; the returned function ends it."""
         return _register(self._callbacks, callback)
 
-    def subscribe_requests(self, callback: Callable[[dict[int, bool]], None]) -> Callable[[], None]:
+    def subscribe_requests(self, callback: Callable[[Requests], None]) -> Callable[[], None]:
         """Call ``callback(requests)`` when somebody wants something done, with `Notes.requests`."""
         return _register(self._request_callbacks, callback)
 

@@ -39,7 +39,7 @@ from paicluster.store.rows import ActiveJob, AttemptRow, EventRow, JobRow, JobSp
 from paicluster.store.submissions import INSERT_JOB, Inserted, InsertResult, NewJob, forget_keys, insert_jobs
 from paicluster.store.summary import decode_tags, encode_tags, render_summary
 from paicluster.store.tables import job_specs, jobs, tasks
-from paicluster.store.writer import job_token_id, request_all, touch, touch_tokens
+from paicluster.store.writer import job_token_id, request_look, touch, touch_tokens
 
 __all__ = [
     "INSERT_JOB",
@@ -195,7 +195,7 @@ def _update(names: tuple[str, ...]) -> Prepared:
 
 def set_execution_type(conn: Connection, job_id: int, value: str) -> JobRow:
     """Note what the user wants of the job: START or STOP."""
-    request_all(conn, (job_id,), again=True)
+    request_look(conn, job_id)
     return update_job(conn, job_id, execution_type=value)
 
 

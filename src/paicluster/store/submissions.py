@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 
@@ -14,14 +14,14 @@ from openpaisdk.protocol.states import SubState, framework_name, job_state
 from openpaisdk.protocol.states import debug_id as make_debug_id
 from paicluster.store.bulk import insert_rows
 from paicluster.store.prepared import execute
+from paicluster.store.rows import PendingJob
 from paicluster.store.search import STRIDE, index_jobs
 from paicluster.store.sqlite import LAST_JOB_ID
 from paicluster.store.summary import encode_tags, render_summary
-from paicluster.store.writer import BatchOp, request_all, touch_all
+from paicluster.store.writer import BatchOp, request_start, touch_all
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
+class NewJob(NamedTuple):
     """A job as it comes through the door.
 
     ``config`` is what was submitted with its secrets masked, ``job`` the JSON the cluster re-reads,
@@ -102,7 +102,7 @@ def insert_jobs(conn: Connection, items: Sequence[NewJob]) -> list[InsertResult]
     if new:
         _insert(conn, new)
         touch_all(conn, range(first_id, next_id))
-        request_all(conn, range(first_id, next_id), again=False)
+        request_start(conn, (_pending(job_id, item) for job_id, item in new))
     return [result for result in results if result is not None]
 
 
@@ -172,6 +172,10 @@ def _job_values(job_id: int, item: NewJob) -> tuple[object, ...]:
         _FIRST_SUB_STATE, "START", 0, 0, 0, 0, submission_ms, item.submission_ms,
         item.total_gpus, item.total_tasks, item.total_roles, 0, item.generation, tags,
     )  # fmt: skip
+
+
+def _pending(job_id: int, item: NewJob) -> PendingJob:
+    return PendingJob(job_id, item.vc, item.username, item.priority, item.need)
 
 
 def _whole_seconds(time_ms: int) -> int:

@@ -19,6 +19,7 @@ from openpaisdk.errors import StoreError
 from paicluster.store import sqlite
 from paicluster.store.feed import ChangeFeed, Notes
 from paicluster.store.prepared import execute
+from paicluster.store.rows import PendingJob
 
 _log = logging.getLogger(__name__)
 
@@ -54,9 +55,14 @@ def touch_all(conn: Connection, job_ids: Iterable[int]) -> None:
     notes_of(conn).jobs.update(dict.fromkeys(job_ids))
 
 
-def request_all(conn: Connection, job_ids: Iterable[int], *, again: bool) -> None:
-    """Say that this transaction asks the controller to take jobs up, or to look at them ``again``."""
-    notes_of(conn).requests.update(dict.fromkeys(job_ids, again))
+def request_start(conn: Connection, newcomers: Iterable[PendingJob]) -> None:
+    """Say that this transaction brings jobs that the controller is to run."""
+    notes_of(conn).requests.update({job.id: job for job in newcomers})
+
+
+def request_look(conn: Connection, job_id: int) -> None:
+    """Say that this transaction asks the controller to look at a job again."""
+    notes_of(conn).requests[job_id] = None
 
 
 def touch_tokens(conn: Connection, token_ids: Iterable[str]) -> None:
