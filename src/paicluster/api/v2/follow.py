@@ -125,17 +125,19 @@ class _Follower:
                         watched = task.uid
                     if growth is not None:
                         growth.event.clear()
-                    for frame in (*self._log(view), *self._news(view)):
-                        yield frame
+                    frames = [*self._log(view), *self._news(view)]
+                    more = self._advance(view)
+                    over = not more and (not self._stay or view.job.sub_state == "Completed")
+                    if over and self._stay:
+                        frames.append(_frame(kind="end", state=view.job.state, exitCode=view.job.exit_code))
+                    if frames:
+                        # At once: what comes in pieces wakes the other side for each.
+                        yield b"".join(frames)
                         self._last_said = time.monotonic()
-                    if self._advance(view):
+                    if more:
                         view = self._look()
                         continue
-                    if not self._stay or view.job.sub_state == "Completed":
-                        if self._stay:
-                            yield _frame(kind="end", state=view.job.state, exitCode=view.job.exit_code)
-                        return
-                    if self._ctx.closing.is_set():
+                    if over or self._ctx.closing.is_set():
                         return
                     await self._wait(changed, growth)
                     if time.monotonic() - self._last_said >= PING_S:
