@@ -68,3 +68,24 @@ def test_a_storage_may_know_one_by_another_name(newcomer) -> None:
     words = ["-a", "store", "--type", "hdfs", "--address", "http://h:50070", "--user", "somebody"]
     assert newcomer.pai("add-storage-cluster", *words).status == 0
     assert "somebody" in (newcomer.home / ".openpai/clusters.yaml").read_text()
+
+
+def test_words_and_options_may_stand_in_any_order(person) -> None:
+    done = person.pai(
+        "sub", "--wait", "-j", "mixed_$", "mkdir $PAI_OUTPUT_DIR/d; echo 1 > $PAI_OUTPUT_DIR/d/r"
+    )
+    job = done.out.strip()
+    assert person.pai("job-status", job, "-o", "json", "config").out.startswith("{")
+    assert person.pai("job-outputs", job, "get", "--to", "some", "d").out == "some/d/r\n"
+    assert person.pai("job-outputs", job, "get", "--to", "all").out == "all/d/r\n"
+    assert (person.project / "all/d/r").read_text() == "1\n"
+    assert person.pai("tag-job", "one", "--remove").status == 2
+
+
+def test_a_wait_takes_times_and_with_none_only_looks(person) -> None:
+    over = person.pai("sub", "--wait", "true").out.strip()
+    assert person.pai("wait", "--timeout", "0", over).status == 0
+    assert person.pai("wait", "--timeout", "1m", over).status == 0
+    running = person.pai("sub", "sleep", "600").out.strip()
+    assert person.pai("wait", "--timeout", "0", over, running).status == 5
+    person.pai("stop-job", running)

@@ -105,10 +105,11 @@ def hand_in_and_watch(
 
 def _fetch(cluster: Cluster, name: str, target: str) -> tuple[list[str], PaiError | None]:
     """Also of a job that failed: what it kept until then may say why. The error names what stayed there."""
+    from openpaisdk.cli.results import fetched
     from openpaisdk.jobs.results import Results
 
     results = Results(cluster, name)
-    brought, differing = results.fetch(target)
+    brought, differing = fetched(results, target)
     left = results.left(target, differing) if differing else None
     where = "here" if target == "." else f"to {target}"
     say(

@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
         """Parse; a word that is left over is a mistake, with a suggestion where it looks like an option."""
         if self.only_show:
             raise Shown(self)
-        args, left = self.parse_known_args(list(argv))
+        args, left = self.parse_known_args(self._options_first(argv))
         if left:
             raise self.unknown(left[0])
         if getattr(args, "debug", False):
@@ -67,6 +67,25 @@ class Parser(argparse.ArgumentParser):
 
             debug()
         return args
+
+    def _options_first(self, argv: Sequence[str]) -> list[str]:
+        """The same words: argparse gives those between options to the first that may have none or many."""
+        options: list[str] = []
+        words: list[str] = []
+        i = 0
+        while i < len(argv):
+            word = argv[i]
+            if word == "--":
+                words += argv[i + 1 :]
+                break
+            taken = 1
+            if not word.startswith("-") or word == "-":
+                words.append(word)
+            else:
+                taken += self._follows(word)
+                options += argv[i : i + taken]
+            i += taken
+        return [*options, "--", *words] if words else options
 
     def unknown(self, word: str) -> UsageError:
         hint = f"pai {self.name} --help lists its options."

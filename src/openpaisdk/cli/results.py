@@ -50,13 +50,26 @@ def job_outputs(argv: list[str]) -> int:
 
 
 def _get(results: Results, names: list[str], target: str, form: str) -> int:
-    brought, differing = results.fetch(target, names)
+    brought, differing = fetched(results, target, names)
     show({"folder": target, "files": brought}, form, lambda: "\n".join(f"{target}/{n}" for n in brought))
     if differing:
         raise results.left(target, differing)
     if not brought and form == "table":
         say(f"{results.job_name} has kept no files.")
     return 0
+
+
+def fetched(results: Results, target: str, names: list[str] | None = None) -> tuple[list[str], list[str]]:
+    """Bring files, and say how far that is where a person looks."""
+    if not sys.stderr.isatty():
+        return results.fetch(target, names)
+    from openpaisdk.cli.storage_copy import Bar
+
+    bar = Bar()
+    try:
+        return results.fetch(target, names, bar.draw)
+    finally:
+        bar.end()
 
 
 def _peek(results: Results, names: list[str]) -> int:

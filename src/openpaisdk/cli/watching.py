@@ -9,6 +9,7 @@ from openpaisdk.cli.following import STATUSES, print_log, tell_end, tell_which, 
 from openpaisdk.cli.parser import command_parser, whole_number
 from openpaisdk.client.following import Wanted
 from openpaisdk.errors import PaiError
+from openpaisdk.jobs.amounts import seconds
 from openpaisdk.jobs.target import open_cluster
 from openpaisdk.output import palette, say, show
 
@@ -79,7 +80,9 @@ def connect_job(argv: list[str]) -> int:
 def wait(argv: list[str]) -> int:
     """``pai wait [options] job ...``"""
     parser = command_parser("wait", "pai wait train_k3v9xq && echo it worked")
-    parser.add_argument("--timeout", type=whole_number(0), metavar="SECONDS", help="give up after this time")
+    parser.add_argument(
+        "--timeout", type=_time, metavar="TIME", help="give up after this time, like 90 or 2h"
+    )
     parser.add_argument("--user", default="", metavar="USER", help="whose jobs, if not yours")
     parser.add_argument("jobs", nargs="+", metavar="job", help="the jobs' names")
     args = parser.parse(argv)
@@ -87,8 +90,10 @@ def wait(argv: list[str]) -> int:
     ends: dict[str, str] = {}
     status = 0
     try:
-        with _Alarm(args.timeout):
+        with _Alarm(args.timeout or None):
             for name in args.jobs:
+                if args.timeout == 0 and not cluster.job(name, args.user).is_over:
+                    raise _TooLate("Time is up.")
                 ends[name] = wait_to_end(cluster, name, args.user)
                 if args.output == "table":
                     status = tell_end(cluster, Wanted(name, args.user), ends[name]) or status
@@ -100,6 +105,11 @@ def wait(argv: list[str]) -> int:
         return NOT_IN_TIME
     show(ends, args.output, lambda: "")
     return status
+
+
+def _time(text: str) -> int:
+    """Seconds, or a time as everywhere; 0 only looks."""
+    return 0 if text == "0" else seconds(text)
 
 
 class _TooLate(PaiError):

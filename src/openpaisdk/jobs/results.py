@@ -10,8 +10,11 @@ from openpaisdk.errors import NotFound, PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from openpaisdk.client import Cluster
     from openpaisdk.storage import Storage
+    from openpaisdk.storage.engine import Progress
 
 
 class Results:
@@ -43,20 +46,32 @@ class Results:
             else:
                 found[path[len(self.folder) + 1 :]] = entry.size
 
-    def fetch(self, target: str, names: list[str] | None = None) -> tuple[list[str], list[str]]:
+    def fetch(
+        self,
+        target: str,
+        names: list[str] | None = None,
+        watch: Callable[[Progress], None] | None = None,
+    ) -> tuple[list[str], list[str]]:
         """Bring them, or those named, into a folder of this machine.
 
-        What is there now, and what was left as it is because another file of that name lies there.
+        What is there now, and what was left as it is because another file of that name lies there. ``watch``
+        is called now and then.
         """
         brought: list[str] = []
         differing: list[str] = []
-        for name in names or list(self.files()):
+        every = list(self.files())
+        if every and not names and not os.path.lexists(target):
+            self.storage.download(self.folder, target, watch=watch)  # all of them in one go
+            return every, []
+        # A folder is what is in it.
+        wanted = [file for name in names or () for file in _below(name, every) or [name]]
+        for name in wanted if names else every:
             path = os.path.join(target, *name.split("/"))
             if os.path.lexists(path):
                 (brought if self._is_same(name, path) else differing).append(name)
                 continue
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-            self.storage.download(self.path(name), path)
+            self.storage.download(self.path(name), path, watch=watch)
             brought.append(name)
         return brought, differing
 
@@ -91,6 +106,10 @@ class Results:
                 hint=f"pai job-outputs {self._option}{self.job_name} lists them.",
             )
         return path
+
+
+def _below(name: str, every: list[str]) -> list[str]:
+    return [file for file in every if file.startswith(name.rstrip("/") + "/")]
 
 
 class Figure:

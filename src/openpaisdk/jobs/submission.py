@@ -84,7 +84,7 @@ def _missing(cluster: Cluster, job: dict[str, object], why: NotFound) -> NotFoun
     """Of a job that comes after others, one of those may be unknown: it is told as everywhere."""
     if why.code == "NoSourcesError":
         return NotFound(
-            f"The files that {job['name']} names are not on the cluster {cluster.alias}: a preview sends none.",
+            f"The files of {job['name']} are not on the cluster {cluster.alias}: a preview sends none.",
             code=why.code,
             hint="Hand it in with pai sub, or make the job file with pai sub --preview --no-sources.",
         )

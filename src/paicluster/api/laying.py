@@ -47,6 +47,9 @@ class Laying:
         finally:
             await self._files.run(self._folder.drop)
 
+    async def take_back(self) -> None:
+        await self._files.run(remove_marked, self._files.storage, self._folder.path, self._framework)
+
     async def drop(self) -> None:
         """The job was refused, or is there already."""
         await asyncio.gather(self._filling, return_exceptions=True)
@@ -91,6 +94,8 @@ class Layings:
     async def _place(self, laying: Laying, job_id: int) -> None:
         try:
             await laying.place()
+            if await self._store.read(lambda conn: jobs.get_job_by_id(conn, job_id)) is None:
+                await laying.take_back()  # it was deleted sooner than this was done
         except PaiError as error:
             words = (
                 f"Its source files are not on the storage (the job has them all the same): {error.message}"
@@ -131,5 +136,5 @@ class Layings:
             job = read_job(spec.job, stored=True)
             if job.additions.sources is not None:
                 remove_marked(self._files.storage, source_folder(job, row.username), row.framework)
-        except PaiError as error:
+        except (PaiError, OSError) as error:
             log.warning("the files of %s could not be removed: %s", row.framework, error)
