@@ -31,7 +31,7 @@ GITHUB_TOKEN = "canary-of-github-Hn6c"
 PAI = "from openpaisdk.cli import pai; raise SystemExit(pai())"
 
 # Written for the task alone, with its secrets rendered in.
-OF_THE_TASK = {"task.sh", "spec.json", "env.sh"}
+OF_THE_TASK = {"task.sh", "spec.json", "env"}
 
 
 @dataclass

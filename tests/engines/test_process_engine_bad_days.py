@@ -241,7 +241,7 @@ async def test_a_gang_of_which_half_the_folders_were_made_before_a_crash_is_laun
     async with Driven(rig) as driven:
         for one in gang[:2]:
             (rig.folder(one.uid) / "work").mkdir(parents=True)
-            (rig.folder(one.uid) / "env.sh").write_text("export WORLD=1\n")
+            (rig.folder(one.uid) / "env").write_bytes(b"WORLD=1\0")
         assert [seen.exit_code for seen in await driven.run(*gang)] == [0, 0, 0]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paicluster.engines.exports import beside_exports, exports
 from paicluster.engines.interface import TaskLaunch
-from paicluster.engines.process.folder import SCRIPT, path_of, prepare, write_exports
+from paicluster.engines.process.folder import SCRIPT, path_of, prepare, write_common
 from pairuntime.supervisor import supervise
 
 HOSTS = [f"10.0.{number // 250}.{number % 250}:15000" for number in range(500)]
@@ -34,14 +34,15 @@ def test_the_list_of_peers_is_written_once_and_ends_as_each_task_needs_it(tmp_pa
         for index in range(2)
     ]
     shared = tmp_path / "shared"
-    write_exports(shared, gang[0])
+    write_common(shared, gang[0])
     for index, task in enumerate(gang):
         folder = path_of(tmp_path, task.uid)
         prepare(folder, task, {}, shared, runtime=tmp_path / "pairuntime.pyz")
         spec = json.loads((folder / supervise.SPEC).read_text())
         assert len(json.dumps(spec)) < 4096
+        environment = supervise.whole_environment(str(folder), spec["env"], spec["tails"])
         said = subprocess.run(
-            ["bash", str(folder / SCRIPT)], env=spec["env"], capture_output=True, text=True, check=True
+            ["bash", str(folder / SCRIPT)], env=environment, capture_output=True, text=True, check=True
         )
         assert json.loads(said.stdout) == json.loads(config(index))
 

@@ -127,7 +127,7 @@ for path in HOME HOME/tasks HOME/keys HOME/run HOME/sources FOLDER FOLDER/work; 
 done
 for path in HOME/cluster.db HOME/cluster.db-wal HOME/cluster.db-shm HOME/server.json HOME/server.lock \
     HOME/keys/tokens HOME/keys/sealing HOME/keys/tickets HOME/run/events HOME/cluster.yaml \
-    FOLDER/spec.json FOLDER/task.sh FOLDER/env.sh FOLDER/claim FOLDER/stdout.0 FOLDER/all.0 FOLDER/stderr.0 \
+    FOLDER/spec.json FOLDER/task.sh FOLDER/env FOLDER/claim FOLDER/stdout.0 FOLDER/all.0 FOLDER/stderr.0 \
     FOLDER/work/private OWN/spec.json OWN/claim OWN/stdout.0; do
   cat "$path" > /dev/null 2>&1 < "$path" && seen "read $path"
   (: >> "$path") 2> /dev/null && seen "write $path"

@@ -9,9 +9,6 @@ import sys
 
 from pairuntime.supervisor import claim, limits, supervise, tree
 
-# What a gang has in common, in words of the shell.
-EXPORTS = "env.sh"
-
 
 def run(folder: "str", command: "list[str]") -> "int":
     """Become the command. Gives an exit status only when it cannot."""
@@ -19,11 +16,12 @@ def run(folder: "str", command: "list[str]") -> "int":
         sys.stderr.write("The task does not run any more.\n")
         return 1
     spec = json.loads(claim.contents(os.path.join(folder, supervise.SPEC)).decode())
-    if os.path.exists(os.path.join(folder, EXPORTS)):
-        shell = spec["argv"][0]
-        sourced = '. "$0"; exec "$@"'
-        command = [shell, "-c", sourced, os.path.join(folder, EXPORTS)] + command
     try:
+        # Read while we still may: it is closed to the account of the task.
+        own = dict(spec["env"])
+        if "TERM" in os.environ:
+            own["TERM"] = os.environ["TERM"]
+        environment = supervise.whole_environment(folder, own, spec.get("tails"))
         # There it is found, limited, and ended with the rest.
         held = tree.Cgroup(spec["tree"]["mode"], spec["tree"]["path"])
         if held.path and os.path.isdir(held.path):
@@ -35,9 +33,6 @@ def run(folder: "str", command: "list[str]") -> "int":
             os.setgid(account["gid"])
             os.setuid(account["uid"])
         os.chdir(spec["cwd"])
-        environment = dict(spec["env"])
-        if "TERM" in os.environ:
-            environment["TERM"] = os.environ["TERM"]
         os.execvpe(command[0], command, environment)
     except OSError as e:
         sys.stderr.write("%s: %s\n" % (command[0], e.strerror))

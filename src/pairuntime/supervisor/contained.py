@@ -57,7 +57,7 @@ class Contained(Attempt):
             errors = os.path.join(self._folder, CLIENT_ERRORS)
             self._errors = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.chdir("/")
-            self._main = self._spawn(self._errors, self._errors)
+            self._main = self._spawn(self._environment, self._errors, self._errors)
         except (OSError, ValueError) as e:
             return "cannot start %s: %s" % (self._argv[0], getattr(e, "strerror", None) or e)
         return ""
@@ -115,7 +115,7 @@ class Contained(Attempt):
     def _run(self, argv: "list[str]") -> "int":
         mine, self._argv = self._argv, argv
         try:
-            return self._spawn(self._errors, self._errors)
+            return self._spawn(self._environment, self._errors, self._errors)
         except OSError:
             return 0
         finally:

@@ -1,7 +1,7 @@
 """The life of one supervisor: claim, start, carry the output, end the tree, write the record.
 
 It is single-threaded and small: it is forked from the zygote, and what it touches becomes private
-memory. What a large gang has in common comes to the task through its script, not through here.
+memory. What a large gang has in common is read when the program is started, and forgotten.
 """
 
 import _signal  # type: ignore[import-not-found]
@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # importing typing costs memory
 
 SPEC = "spec.json"
 STOP = "stop"
+# What the tasks of a gang have in common of their environment: NAME=value, each with a zero byte behind it.
+COMMON = "env"
 # Where a task that runs as another account finds its sources, already open: it cannot open them itself.
 SOURCES_FD = 9
 
@@ -100,6 +102,23 @@ def supervise(folder: "str", cgroup: "tree.Cgroup") -> "int":
     return 0
 
 
+def whole_environment(
+    folder: "str", own: "dict[str, str]", tails: "dict[str, str] | None"
+) -> "dict[bytes, bytes] | dict[str, str]":
+    """A task's own variables, with those it has in common with its gang."""
+    if tails is None:
+        return own
+    variables = {}  # type: dict[bytes, bytes]
+    for pair in claim.contents(os.path.join(folder, COMMON)).split(b"\0")[:-1]:
+        name, _, value = pair.partition(b"=")
+        variables[name] = value
+    for known, tail in tails.items():
+        variables[os.fsencode(known)] += os.fsencode(tail)
+    for known, text in own.items():
+        variables[os.fsencode(known)] = os.fsencode(text)
+    return variables
+
+
 class Attempt:
     """One attempt, from the claim to the record. What differs for tasks in containers is in `contained`."""
 
@@ -116,6 +135,8 @@ class Attempt:
         self._wake = wake
         self._cgroup = cgroup
         self._environment = spec["env"]  # type: dict[str, str] # type: ignore[assignment]
+        # The ends of variables whose beginnings all tasks of the gang have in common; None without a gang.
+        self._tails = spec.get("tails")  # type: dict[str, str] | None # type: ignore[assignment]
         # Who the program runs as; None: as we do.
         self._account = spec.get("account")  # type: dict[str, object] | None # type: ignore[assignment]
         self._sources = str(spec.get("sources") or "")
@@ -209,8 +230,10 @@ class Attempt:
             os.umask(0o022)
             what = "limit the task"
             self._limits.make()
+            what = "read what the tasks have in common"
+            environment = whole_environment(self._folder, self._environment, self._tails)
             what = "start %s" % self._argv[0]
-            self._main = self._spawn(out_w, err_w)
+            self._main = self._spawn(environment, out_w, err_w)
         except OSError as e:
             problem = "cannot %s: %s" % (what, os.strerror(e.errno or 0))
         except ValueError as e:  # an environment that no program can have
@@ -223,7 +246,7 @@ class Attempt:
             self._poll.register(fd, select.POLLIN | select.POLLHUP)
         return problem
 
-    def _spawn(self, out: "int", err: "int") -> "int":
+    def _spawn(self, environment: "dict[bytes, bytes] | dict[str, str]", out: "int", err: "int") -> "int":
         """The program in a session of its own. Spawned, not forked: our memory need not be copied."""
         program, argv = self._argv[0], self._argv
         spawn = getattr(os, "posix_spawn", None)
@@ -239,7 +262,7 @@ class Attempt:
                     spawn(
                         program,
                         argv,
-                        self._environment,
+                        environment,
                         file_actions=actions,
                         setsid=True,
                         setsigmask=(),
@@ -248,9 +271,16 @@ class Attempt:
                 )
             except NotImplementedError:  # a C library that cannot begin a session when it spawns
                 pass
-        return self._fork_program(program, argv, out, err)
+        return self._fork_program(program, argv, environment, out, err)
 
-    def _fork_program(self, program: "str", argv: "list[str]", out: "int", err: "int") -> "int":
+    def _fork_program(
+        self,
+        program: "str",
+        argv: "list[str]",
+        environment: "dict[bytes, bytes] | dict[str, str]",
+        out: "int",
+        err: "int",
+    ) -> "int":
         told_r, told_w = os.pipe()
         pid = self._cgroup.fork() if self._limits else os.fork()
         if pid == 0:
@@ -269,7 +299,7 @@ class Attempt:
                 os.dup2(err, 2)
                 if self._account is not None:
                     self._become(self._account)
-                os.execve(program, argv, self._environment)
+                os.execve(program, argv, environment)
             except OSError as e:
                 code = e.errno or 1
             finally:
@@ -402,11 +432,11 @@ class Attempt:
             return True
         assert self._keep is not None
         out_r, out_w = os.pipe()
-        argv, self._environment = self._keep["argv"], self._keep["env"]  # type: ignore[assignment]
+        argv, environment = self._keep["argv"], self._keep["env"]
         self._sources = ""
         try:
             os.chdir(str(self._keep["cwd"]))
-            pid = self._fork_program(argv[0], argv, out_w, out_w)  # type: ignore[index,arg-type]
+            pid = self._fork_program(argv[0], argv, environment, out_w, out_w)  # type: ignore[index,arg-type]
         except OSError as e:
             os.close(out_r)
             self._say("The results could not be brought to the storage: %s\n" % os.strerror(e.errno or 0))

@@ -280,7 +280,7 @@ class ProcessEngine:
                     key = id(task.shared_environment)
                     if key not in shared:
                         shared[key] = self._run / f"env.{task.uid}"
-                        folder.write_exports(shared[key], task)
+                        folder.write_common(shared[key], task)
                     shared_file = shared[key]
                 spec: dict[str, object] = {
                     **self._usual,

@@ -12,20 +12,13 @@ from functools import cache
 from pathlib import Path
 
 from paicluster.engines import aids
-from paicluster.engines.exports import (
-    TF_CONFIG,
-    beside_exports,
-    exports,
-    has_long_peers,
-    peers_for_all,
-)
 from paicluster.engines.interface import ABSENT, Observation, Phase, TaskLaunch
 from paicluster.engines.process.accounts import Account
+from paicluster.engines.process.common import common, own
 from pairuntime.supervisor import claim, record, supervise, tree, zygote
 
 SCRIPT = "task.sh"
 WORK = "work"
-EXPORTS = "env.sh"
 
 _BASH_HEADER = "set -o errexit -o nounset -o pipefail\n"
 _SH_HEADER = "set -o errexit -o nounset\n"
@@ -101,36 +94,22 @@ def prepare(
             unpack += f"exec {supervise.SOURCES_FD}<&-\n"
             spec = {**spec, "sources": str(task.sources)}
     key, _, value = marker(task.uid).partition("=")
-    environment = {**task.environment, key: value}
+    if shared_file is None:
+        environment = {**task.shared_environment, **task.environment}
+    else:
+        environment, tails = own(task)
+        spec = {**spec, "tails": tails}
+        _link(shared_file, folder / supervise.COMMON)
+    environment[key] = value
     environment.update(
         aids.variables({**task.shared_environment, **environment}, str(work), str(runtime.parent))
     )
-    source = ""
-    if shared_file is None:
-        environment = {**task.shared_environment, **environment}
-    else:
-        # What a gang has in common grows with the gang: one file for all, read by the tasks' shells.
-        common = folder / EXPORTS
-        common.unlink(missing_ok=True)
-        try:
-            os.link(shared_file, common)
-        except OSError as e:
-            # The tasks' folders lie on another disk, or on one without links.
-            if e.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
-                raise
-            _write(common, shared_file.read_text())
-        source = f". {shlex.quote(str(common))}\n"
-        if has_long_peers(environment):
-            del environment[TF_CONFIG]
-        for name, value in beside_exports(task.shared_environment):
-            environment.setdefault(name, value)
-    _write(folder / SCRIPT, source + unpack + header + task.script + "\n")
+    _write(folder / SCRIPT, unpack + header + task.script + "\n")
     if account is not None:
-        environment.setdefault("HOME", str(work))
+        if "HOME" not in task.shared_environment:
+            environment.setdefault("HOME", str(work))
         spec = {**spec, "account": account.as_spec()}
-        for name in (SCRIPT, EXPORTS):
-            if name == SCRIPT or shared_file is not None:
-                _give(folder / name, account, 0o600)
+        _give(folder / SCRIPT, account, 0o600)
     spec = {
         **spec,
         "attempt": task.uid,
@@ -159,12 +138,20 @@ def _give(path: Path, account: Account, mode: int) -> None:
     path.chmod(mode)
 
 
-def write_exports(path: Path, task: TaskLaunch) -> None:
-    """What this task's gang has in common, but for what each has of its own, in words of the shell."""
-    text = exports(task.shared_environment, but=task.environment.keys())
-    if has_long_peers(task.environment):
-        text += peers_for_all(task.environment)
-    _write(path, text)
+def write_common(path: Path, task: TaskLaunch) -> None:
+    """What this task's gang has in common, once for all its folders."""
+    _write(path, common(task))
+
+
+def _link(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError as e:
+        # The tasks' folders lie on another disk, or on one without links.
+        if e.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
+            raise
+        _write(target, source.read_bytes())
 
 
 def request_stop(folder: Path, uid: str, grace_s: float) -> bool:
@@ -246,10 +233,10 @@ def _int(value: object) -> int:
     return int(value) if isinstance(value, (int, float)) else 0
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, content: str | bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        data = text.encode()
+        data = content.encode() if isinstance(content, str) else content
         while data:  # a disk that is nearly full takes a part and says nothing
             data = data[os.write(fd, data) :]
     finally:
