@@ -160,7 +160,13 @@ OPERATIONS: dict[str, Operation] = {
     "v1.jobs.list_jobs": Operation("List jobs", _TAG, {200: list[JobSummaryV1]}, query=WHICH),
     "v1.jobs.submit": Operation("Hand a job in", _TAG, {202: Said}, (403, 404, 409, 422, 507), body=_JOB),
     "v1.jobs.detail": Operation("A job", _TAG, {200: JobDetailV1}, (403,)),
-    "v1.jobs.remove": Operation("Remove a job that is over", _TAG, {202: Said}, (403, 409)),
+    "v1.jobs.remove": Operation(
+        "Remove a job, which ends it if it runs",
+        _TAG,
+        {202: Said},
+        (403, 409),
+        query=(Query("over", Literal["only"], about="`only`: not one that runs."),),
+    ),
     "v1.jobs.config": Operation("The job as submitted", _TAG, {200: (dict[str, Any], Text(YAML))}, (403,)),
     "v1.ssh.ssh": Operation("How to reach a job's tasks by SSH", _TAG, {200: SshInfo}, (403,)),
     "v1.jobs.execution_type": Operation(

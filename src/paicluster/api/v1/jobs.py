@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import quote, urlsplit
 
@@ -10,13 +13,13 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound
+from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound, ProtocolError
 from openpaisdk.protocol import convert_v1, dump_yaml, read_job_v1
 from openpaisdk.protocol.convert import name_in_v2
 from openpaisdk.protocol.states import framework_name
 from paicluster.api.admission import admit, job_text, no_job
 from paicluster.api.answers import answer, body_of, encode
-from paicluster.api.context import context, identify, own_url
+from paicluster.api.context import Context, context, identify, own_url
 from paicluster.api.v1 import shapes
 from paicluster.api.v1.readers import identify_reader
 from paicluster.api.v1.tasklogs import log_address
@@ -28,6 +31,7 @@ from paicluster.store.rows import JobRow, JobSpecRow
 
 # A header that is longer is cut: some clients and proxies refuse it.
 _LONGEST_WARNING = 2000
+_LONGEST_END_S = 45.0
 
 
 async def submit(request: Request) -> Response:
@@ -36,7 +40,8 @@ async def submit(request: Request) -> Response:
     _check_owner(request, identity)
     body = await body_of(request)
     text = job_text(body)
-    job = read_job_v1(text)
+    with _as_parameters():
+        job = read_job_v1(text)
     address = request.path_params.get("job")
     if address is not None and address != job.job_name:
         raise InvalidParameters(f'The address names the job "{address}", and "jobName" is "{job.job_name}".')
@@ -49,7 +54,8 @@ async def submit(request: Request) -> Response:
         )
     # As tasks find it in PAI_DEFAULT_FS_URI.
     own = f"hdfs://{urlsplit(own_url(request)).netloc}"
-    conversion = convert_v1(job, user=identity.username, default_fs_uri=own)
+    with _as_parameters():
+        conversion = convert_v1(job, user=identity.username, default_fs_uri=own)
     converted = json.dumps(conversion.data, ensure_ascii=False)
     await admit(request, identity, conversion.job, converted, body, v1=text)
     name = conversion.job.name
@@ -58,6 +64,17 @@ async def submit(request: Request) -> Response:
         warning = "; ".join(map(str, conversion.warnings))[:_LONGEST_WARNING]
         headers["X-Warning"] = warning.encode("ascii", "backslashreplace").decode()
     return answer({"message": f"update job {name} successfully"}, 202, headers)
+
+
+@contextlib.contextmanager
+def _as_parameters() -> Iterator[None]:
+    """Version 1 has no code of its own for what is wrong with a job."""
+    try:
+        yield
+    except ProtocolError as error:
+        if error.code != ProtocolError.code:
+            raise
+        raise InvalidParameters(error.message, hint=error.hint) from None
 
 
 def _check_owner(request: Request, identity: Identity) -> None:
@@ -126,17 +143,37 @@ async def execution_type(request: Request) -> Response:
 
 
 async def remove(request: Request) -> Response:
-    """A job that is over goes, with its logs, and its name is free again. A job that runs must be stopped."""
+    """A job goes, with its logs, and its name is free again. One that runs is stopped first.
+
+    Ours: with ``over=only`` it is left alone.
+    """
     identity = await identify(request)
     row = await row_of(request, identity)
     owner_or_admin(identity, row, "delete")
-    if not await context(request).remove_job(row.id):
+    ctx = context(request)
+    if request.query_params.get("over") != "only":
+        await _end(ctx, identity, row)
+    if not await ctx.remove_job(row.id):
         raise Conflict(
             f"Job {row.framework} is not over yet, so it cannot be deleted.",
             code="RemoveRunningJobError",
             hint="Stop it first, with PUT executionType, and wait until it is over.",
         )
     return answer({"message": f"deleted job {row.name} successfully"}, 202)
+
+
+async def _end(ctx: Context, identity: Identity, row: JobRow) -> None:
+    """Stop a job and wait until it is over, as long as a client would."""
+    with ctx.store.changes.watch(row.id) as changes, contextlib.suppress(TimeoutError):
+        await v2.execute(ctx, identity, row, "STOP")
+        async with asyncio.timeout(_LONGEST_END_S):
+            while not await ctx.store.read(lambda conn: _is_over(conn, row.id)):
+                await changes.wait()
+
+
+def _is_over(conn: Connection, job_id: int) -> bool:
+    row = jobs.get_job_by_id(conn, job_id)
+    return row is None or row.sub_state == "Completed"
 
 
 async def row_of(request: Request, identity: Identity) -> JobRow:

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from openpaisdk.errors import Forbidden, InvalidParameters
+from openpaisdk.errors import Forbidden
 from paicluster.api.answers import answer, form_or_json
 from paicluster.api.context import APPLICATIONS_REFUSED, context, identify, identify_person, token_of
 from paicluster.api.v2.fields import Fields, fields_of
@@ -59,12 +59,12 @@ async def log_token(request: Request) -> Response:
 
 async def _logged_in(request: Request) -> UserRow:
     body = await form_or_json(request)
-    username, password = body.get("username"), body.get("password")
-    if not isinstance(username, str) or not isinstance(password, str) or not username:
-        raise InvalidParameters("A login needs a 'username' and a 'password'.")
-    if "expiration" in body:
+    given = Fields(body)
+    username = given.text("username", least=1)
+    password = given.text("password", least=accounts.SHORTEST_PASSWORD)
+    if "expiration" in given:
         # Checked, and without effect, as in the original: how long a login holds is the cluster's to say.
-        Fields(body).number("expiration", least=60, most=SESSION_SECONDS)
+        given.number("expiration", least=60, most=SESSION_SECONDS)
     return await accounts.login(context(request).store, username, password)
 
 
