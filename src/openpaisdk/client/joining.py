@@ -70,7 +70,10 @@ def _join(alias: str, uri: str, who: Credentials, verify: bool, ca: str) -> dict
         raw["verify_tls"] = False
     if ca:
         raw["ca_file"] = ca
-    raw.update(_learned(cluster))
+    try:
+        raw.update(_learned(cluster))
+    except Unauthorized as e:
+        raise Unauthorized(e.message, code=e.code, hint="Nothing was changed.") from None
     return raw
 
 
@@ -142,13 +145,10 @@ def _token(cluster: Cluster, info: Mapping[str, object], who: Credentials) -> st
 
 def _learned(cluster: Cluster) -> dict[str, object]:
     """Virtual clusters and storages; the question also proves that the token is good."""
-    try:
-        if cluster.generation == 1:
-            # It lists virtual clusters to anybody; what it knows of a person it tells only with a token.
-            mine = names(cluster.user_info(), "virtualCluster")
-            found = mine or [vc.name for vc in cluster.virtual_clusters()]
-        else:
-            found = [vc.name for vc in cluster.virtual_clusters()]
-        return {"virtual_clusters": found, "storages": cluster.storages()}
-    except Unauthorized as e:
-        raise Unauthorized(e.message, code=e.code, hint="Nothing was changed.") from None
+    if cluster.generation == 1:
+        # It lists virtual clusters to anybody; what it knows of a person it tells only with a token.
+        mine = names(cluster.user_info(), "virtualCluster")
+        found = mine or [vc.name for vc in cluster.virtual_clusters()]
+    else:
+        found = [vc.name for vc in cluster.virtual_clusters()]
+    return {"virtual_clusters": found, "storages": cluster.storages()}
