@@ -58,6 +58,9 @@ def test_every_described_route_answers_well(new_team: NewTeam) -> None:
 def about_the_server(walk: Walk) -> None:
     for path in ("/healthz", "/metrics", "/openapi.json", "/api/v2/authn/info", "/api/v1/authn/info"):
         walk("GET", path)
+    for method in ("GET", "POST"):
+        walk(method, "/prometheus/api/v1/query?query=paicluster_jobs")
+        walk(method, "/prometheus/api/v1/query_range?query=paicluster_jobs&start=0&end=9999999999&step=60")
     for path in ("/api/v2", "/api/v2/info", "/api/v1"):
         for method in ("GET", "POST", "PUT", "DELETE"):
             walk(method, path, token=None)

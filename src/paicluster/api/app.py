@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from paicluster.api import own, paddlecloud
+from paicluster.api import own, paddlecloud, prometheus
 from paicluster.api.answers import KEY, answer
 from paicluster.api.context import Context, context
 from paicluster.api.door import Doorkeeper
@@ -67,6 +67,8 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/healthz", ["GET"], own.health),
     ("/metrics", ["GET"], own.metrics),
     ("/openapi.json", ["GET"], own.description),
+    ("/prometheus/api/v1/query", ["GET", "POST"], prometheus.query),
+    ("/prometheus/api/v1/query_range", ["GET", "POST"], prometheus.query_range),
 ]
 # Not described: WebHDFS is Hadoop's, with its operations in the query; transfers are our own client's affair.
 _EVERY = (*ROUTES, *webhdfs.ROUTES, *transfer.ROUTES)

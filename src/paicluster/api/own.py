@@ -43,11 +43,15 @@ async def description(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """For Prometheus, with the token of anybody who may look at the cluster."""
+    return Response("\n".join([*await figures(request), ""]), media_type=_TEXT)
+
+
+async def figures(request: Request) -> list[str]:
+    """The figures as lines, for whoever may look at the cluster."""
     await identify(request)
     ctx = context(request)
     counted = await ctx.store.read(lambda conn: _count_all(conn, tuple(ctx.shares)))
-    lines = [*_cluster(ctx, counted), *_server(ctx), *ctx.edge.meters.lines(), ""]
-    return Response("\n".join(lines), media_type=_TEXT)
+    return [*_cluster(ctx, counted), *_server(ctx), *ctx.edge.meters.lines()]
 
 
 @dataclass(frozen=True, slots=True)

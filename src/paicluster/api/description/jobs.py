@@ -80,6 +80,7 @@ class ExitSpec(Wire):
 
 class RuntimeExit(msgspec.Struct, rename="camel"):
     exit_code: int
+    name: str
     origin_user_exit_code: int | UnsetType = UNSET
     matched_user_log_string: str | UnsetType = UNSET
     matched_platform_log_string: str | UnsetType = UNSET

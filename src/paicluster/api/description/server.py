@@ -2,17 +2,64 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from paicluster.api.description.jobs import Count
-from paicluster.api.description.operation import FORM, Body, Operation, Query, Said, Text
+from paicluster.api.description.operation import (
+    FORM,
+    Body,
+    Either,
+    Operation,
+    Problem,
+    Query,
+    Said,
+    Text,
+    Wire,
+)
 
 _TAG = "server"
 _PAGE = Text("text/html")
+_ASKED = Body({FORM: dict[str, str]}, required=False)
 _OF_JOB = (Query("username"), Query("jobName"), Query("attempt", Count))
+
+
+class Sample(Wire):
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class Row(Wire):
+    metric: dict[str, str]
+    values: list[tuple[float, str]]
+
+
+class Vector(Wire):
+    result_type: Literal["vector"]
+    result: list[Sample]
+
+
+class Matrix(Wire):
+    result_type: Literal["matrix"]
+    result: list[Row]
+
+
+class Instant(Wire):
+    status: Literal["success"]
+    data: Vector
+
+
+class Series(Wire):
+    status: Literal["success"]
+    data: Matrix
+
+
+class Failed(Wire):
+    status: Literal["error"]
+    error_type: str
+    error: str
 
 
 class SignIn(msgspec.Struct):
@@ -25,6 +72,20 @@ class SignIn(msgspec.Struct):
 OPERATIONS: dict[str, Operation] = {
     "own.health": Operation("Whether work moves", _TAG, {200: Text(), 503: Text()}, token=False),
     "own.metrics": Operation("How it is doing, for Prometheus", _TAG, {200: Text()}),
+    "prometheus.query": Operation(
+        "A figure now, as Prometheus tells it",
+        _TAG,
+        {200: Instant, 400: Either(Failed, Problem), 422: Failed},
+        query=(Query("query"), Query("time")),
+        body=_ASKED,
+    ),
+    "prometheus.query_range": Operation(
+        "A figure as a series, of which only the present is known",
+        _TAG,
+        {200: Series, 400: Either(Failed, Problem), 422: Failed},
+        query=(Query("query"), Query("start"), Query("end"), Query("step")),
+        body=_ASKED,
+    ),
     "own.description": Operation("This description", _TAG, {200: dict[str, Any]}, token=False),
     "v2.sources.has_sources": Operation("Whether these sources are here", "sources", {200: None}, (400,)),
     "v2.sources.put_sources": Operation(

@@ -116,7 +116,8 @@ def exit_messages(attempt: AttemptRow | None) -> dict[str, Any] | None:
     """What container, runtime and launcher have to say of an attempt that is over."""
     if attempt is None or attempt.completed_ms is None:
         return None
-    runtime = _decode(attempt.runtime_exit) if attempt.runtime_exit else None
+    # With the name of the container that said it, which the original has only one of for a user's program.
+    runtime = {**_decode(attempt.runtime_exit), "name": "app"} if attempt.runtime_exit else None
     return {"container": None, "runtime": runtime, "launcher": attempt.diagnostics}
 
 
