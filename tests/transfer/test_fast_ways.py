@@ -123,7 +123,7 @@ def test_ranges_come_with_their_hash(team: TeamCluster, folder: str) -> None:
     alice.send_pack(folder, pack(("f", content)))
     for offset, length in ((0, 10), (5, 300_000), (699_999, 100), (700_000, 5), (0, -1)):
         wanted = content[offset : offset + length] if length >= 0 else content
-        assert b"".join(alice.read(f"{folder}/f", offset, length)) == wanted
+        assert b"".join(map(bytes, alice.read(f"{folder}/f", offset, length))) == wanted
 
 
 def test_parts_come_in_any_order_and_the_file_appears_at_the_end(team: TeamCluster, folder: str) -> None:
@@ -136,7 +136,7 @@ def test_parts_come_in_any_order_and_the_file_appears_at_the_end(team: TeamClust
         put(upload, offset, content[offset : offset + length])
         assert alice.status(f"{folder}/f") is None
     upload.finish(len(content))
-    assert b"".join(alice.read(f"{folder}/f")) == content
+    assert b"".join(map(bytes, alice.read(f"{folder}/f"))) == content
     assert alice._facts(f"{folder}/f") == (len(content), 10**18 + 5, 0o600)
 
 
@@ -151,7 +151,7 @@ def test_a_part_that_was_damaged_on_its_way_does_not_count(team: TeamCluster, fo
     lie = team.ask("POST", where + "/finish", {"size": 3, "digest": "00" * 16})
     assert lie.status == 400
     assert team.ask("POST", where + "/finish", {"size": 3}).status == 200
-    assert b"".join(fast(team, "alice").read(f"{folder}/f")) == b"abc"
+    assert b"".join(map(bytes, fast(team, "alice").read(f"{folder}/f"))) == b"abc"
 
 
 def test_an_upload_is_its_owners_alone(team: TeamCluster, folder: str) -> None:
@@ -196,7 +196,7 @@ def test_what_had_arrived_outlives_the_server(team: TeamCluster, folder: str) ->
     for each in again.missing():
         put(again, *_piece(content, each))
     again.finish(len(content))
-    assert b"".join(fast(team, "alice").read(f"{folder}/f")) == content
+    assert b"".join(map(bytes, fast(team, "alice").read(f"{folder}/f"))) == content
 
 
 def _piece(content: bytes, part: tuple[int, int]) -> tuple[int, bytes]:
@@ -209,13 +209,15 @@ def test_a_file_handed_over_for_writing_must_be_given_back_first(team: TeamClust
     fd, said = handed.begin(about(f"{folder}/f", 5))
     assert fd >= 0 and said["have"] == {}
     os.write(fd, b"hello")
-    handed.mark(str(said["id"]), 0, 5)
+    proof = hashing.of_bytes(b"hello", hashing.XXH3)
+    handed.mark(str(said["id"]), 0, 5, proof)
+    ended = {"size": 5, "mtime": 10**18, "digest": hashing.of_parts([proof], hashing.XXH3).hex()}
     with pytest.raises(Conflict, match="still open for writing"):
-        handed.finish(str(said["id"]), {"size": 5, "mtime": 10**18})
+        handed.finish(str(said["id"]), ended)
     assert fast(team, "alice").status(f"{folder}/f") is None
     os.close(fd)
-    handed.finish(str(said["id"]), {"size": 5, "mtime": 10**18})
-    assert b"".join(fast(team, "alice").read(f"{folder}/f")) == b"hello"
+    handed.finish(str(said["id"]), ended)
+    assert b"".join(map(bytes, fast(team, "alice").read(f"{folder}/f"))) == b"hello"
 
 
 def test_a_file_handed_over_for_reading_cannot_be_written(team: TeamCluster, folder: str) -> None:
@@ -255,7 +257,7 @@ def test_nonsense_at_the_window_is_refused_in_words(team: TeamCluster) -> None:
         with pytest.raises((InvalidParameters, NotFound, PaiError)):
             handed._ask(question)
     with pytest.raises(NotFound):
-        handed.mark("0" * 40, 0, 1)
+        handed.mark("0" * 40, 0, 1, b"")
 
 
 def test_slow_clients_keep_nobody_else_out(team: TeamCluster, folder: str) -> None:
@@ -294,4 +296,4 @@ def test_a_client_that_leaves_in_the_middle_of_a_part_harms_nobody(team: TeamClu
     assert isinstance(upload, Upload)
     put(upload, 0, b"12345")
     upload.finish(5)
-    assert b"".join(fast(team, "alice").read(f"{folder}/f")) == b"12345"
+    assert b"".join(map(bytes, fast(team, "alice").read(f"{folder}/f"))) == b"12345"

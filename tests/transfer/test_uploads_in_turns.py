@@ -49,7 +49,7 @@ def begin(uploads: Uploads, what: About, who: Person = ALICE) -> str:
 
 def put(uploads: Uploads, ident: str, offset: int, data: bytes, who: Person = ALICE) -> None:
     with uploads.held(ident, who) as upload:
-        upload.write(offset, [data])
+        upload.write(offset, data)
     with uploads.held(ident, who) as upload:
         upload.arrived(offset, len(data), hashing.of_bytes(data, hashing.XXH3))
 
@@ -110,7 +110,7 @@ def test_an_upload_somebody_is_at_is_not_closed(storage: Storage) -> None:
             begin(uploads, about(f"g{i}"))
         dropping = threading.Thread(target=uploads.drop, args=(ident, ALICE))
         dropping.start()
-        upload.write(0, [b"here"])
+        upload.write(0, b"here")
         assert os.pread(upload.staged.fd, 10, 0) == b"here" and dropping.is_alive()
     dropping.join(5)
     assert not dropping.is_alive()
@@ -196,7 +196,7 @@ def test_parts_that_were_damaged_by_a_crash_are_not_believed(
     put(first, ident, 0, b"a" * PART)
     put(first, ident, PART, b"b" * PART)
     with first.held(ident, ALICE) as upload:
-        upload.arrived(2 * PART, PART, None)
+        upload.arrived(2 * PART, PART, b"")
         os.pwrite(upload.staged.fd, b"X", 5)
     first.close()
     monkeypatch.setattr(one_upload, "BOOT_ID", "another")
@@ -226,21 +226,21 @@ def test_what_is_no_part_of_the_file_is_not_marked(storage: Storage, offset: int
         uploads.begun(about(size=PART + 1), ALICE) as upload,
         pytest.raises(InvalidParameters, match="Parts begin"),
     ):
-        upload.arrived(offset, length, None)
+        upload.arrived(offset, length, b"")
 
 
 def test_a_journal_does_not_grow_for_ever(storage: Storage) -> None:
     uploads = Uploads(storage)
     with uploads.begun(about(), ALICE) as upload, pytest.raises(Conflict, match="too many versions"):
         for i in range(5000):
-            upload.arrived(0, i % 2, None)
+            upload.arrived(0, i % 2, b"")
 
 
 def test_a_part_of_an_upload_that_was_given_up_is_none_of_the_next(storage: Storage) -> None:
     uploads = Uploads(storage)
     old = begin(uploads, about())
     with uploads.held(old, ALICE) as upload:
-        upload.write(0, [b"lost"])
+        upload.write(0, b"lost")
     uploads.drop(old, ALICE)
     begin(uploads, about())
     with pytest.raises(NotFound), uploads.held(old, ALICE):
@@ -253,7 +253,7 @@ def test_what_was_handed_over_is_taken_back_whoever_finishes(storage: Storage, a
     with uploads.begun(about(), ALICE) as upload:
         ident, fd = upload.id, upload.handed_over()
         os.pwrite(fd, b"good", 0)
-        upload.arrived(0, 4, None)
+        upload.arrived(0, 4, b"")
     if anew:
         uploads.close()
         uploads = Uploads(storage)

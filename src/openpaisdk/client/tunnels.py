@@ -34,6 +34,17 @@ class TunnelAnswer:
                 f"the connection was closed in the middle of an answer ({type(e).__name__})"
             ) from None
 
+    def read_into(self, buffer: memoryview) -> int:
+        filled = 0
+        try:
+            while filled < len(buffer) and (got := self.answer.readinto(buffer[filled:])):
+                filled += got
+        except http.client.HTTPException as e:
+            raise WireError(
+                f"the connection was closed in the middle of an answer ({type(e).__name__})"
+            ) from None
+        return filled
+
 
 class TunnelConnection:
     """HTTPS, and HTTP or HTTPS through a proxy."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
         def read(self) -> bytes: ...
         def read_some(self) -> bytes: ...
+        def read_into(self, buffer: memoryview) -> int: ...
 
     class Connection(Protocol):
         """One connection, used for one request after the other."""
@@ -55,6 +56,11 @@ class Body:
 
     def chunks(self) -> Iterator[bytes]:
         raise NotImplementedError
+
+    def send(self, sock: socket.socket) -> None:
+        """To a plain socket. Where the bytes lie in a file there are shorter ways."""
+        for chunk in self.chunks():
+            sock.sendall(chunk)
 
 
 class PlainConnection:
@@ -215,8 +221,7 @@ def _await_connection(sock: socket.socket, timeout: float) -> None:
 def _send(sock: socket.socket, body: Body) -> bool:
     """Send it, and say whether all of it went out."""
     try:
-        for chunk in body.chunks():
-            sock.sendall(chunk)
+        body.send(sock)
     except (BrokenPipeError, ConnectionResetError):
         # A server may refuse a body before it has read it. Its answer says why, and waits for us to read it.
         return False
@@ -253,13 +258,13 @@ class PlainAnswer:
                 if self.left == 0:
                     self._end()
 
-    def read_some(self) -> bytes:
+    def read_some(self, most: int = CHUNK) -> bytes:
         """The next bytes as they arrive; empty at the end."""
         if self.done:
             return b""
         if self.until_close:
             try:
-                return self.connection.up_to(CHUNK)
+                return self.connection.up_to(most)
             except WireError:
                 self._end()
                 return b""
@@ -274,7 +279,7 @@ class PlainAnswer:
                     pass
                 self._end()
                 return b""
-        data = self.connection.up_to(min(self.left, CHUNK))
+        data = self.connection.up_to(min(self.left, most))
         self.left -= len(data)
         if self.left == 0:
             if self.chunked:
@@ -282,6 +287,27 @@ class PlainAnswer:
             else:
                 self._end()
         return data
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Fill the buffer, unless the body ends before; mostly without a copy on the way."""
+        filled, size = 0, len(buffer)
+        while filled < size:
+            sock = self.connection.sock
+            if self.left and not self.connection.buffer and not self.chunked and sock is not None:
+                got = sock.recv_into(buffer[filled : filled + self.left])
+                if not got:
+                    raise WireError("the connection was closed in the middle of an answer")
+                self.left -= got
+                if not self.left:
+                    self._end()
+            else:
+                data = self.read_some(size - filled)
+                if not data:
+                    break
+                got = len(data)
+                buffer[filled : filled + got] = data
+            filled += got
+        return filled
 
     def read(self) -> bytes:
         parts = []

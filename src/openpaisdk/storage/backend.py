@@ -5,7 +5,7 @@ A backend is asked from several threads at once. Paths are absolute, with ``/`` 
 
 from __future__ import annotations
 
-from openpaisdk.errors import PaiError, UsageError
+from openpaisdk.errors import ConnectionFailed, PaiError, UsageError
 from openpaisdk.storage.entries import join
 
 TYPE_CHECKING = False
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 PART_BYTES = 8 << 20
 """What a large file is cut into: each part travels, is verified and is resumed by itself."""
-CHUNK = 1 << 20
+LARGER_PARTS = 16 << 20
+"""... and where there would be many: each costs a request."""
+MANY_PARTS = 8
+CHUNK = 256 << 10
+"""What is read, hashed and written in one go: small enough to stay in the processor's cache meanwhile."""
 MARK = ".pai-part"
 """How the names of unfinished copies end, on every kind of storage. They never travel themselves."""
 CHANGED = "ChangedFileError"
@@ -37,6 +41,15 @@ class Outgoing:
     """Names this very content: another size, time or place gives another key."""
 
     def chunks(self, offset: int, length: int) -> Chunks:
+        """Its bytes. Each chunk is good until the next one is asked for: its memory is used again."""
+        raise NotImplementedError
+
+    def proves(self, algorithm: str) -> bool:
+        """Whether it verifies what it reads with that hash, and gives it away afterwards (``proof``)."""
+        return False
+
+    def proof(self, offset: int, length: int) -> bytes:
+        """The hash of a range whose chunks were read to their end."""
         raise NotImplementedError
 
     def check(self) -> None:
@@ -57,6 +70,8 @@ class Incoming:
     """
 
     size: int
+    algorithm: str
+    """What its parts are hashed with."""
     in_order = False
     """Whether the ranges must come one after the other."""
 
@@ -64,15 +79,20 @@ class Incoming:
         """What has not arrived yet; an interrupted copy of the same content is taken up."""
         raise NotImplementedError
 
-    def put(self, offset: int, length: int, chunks: Callable[[], Chunks]) -> None:
-        """Write one range. ``chunks`` may be asked for again when the way was cut."""
+    def put(
+        self, offset: int, length: int, chunks: Callable[[], Chunks], source: Outgoing | None = None
+    ) -> None:
+        """Write one range. ``chunks`` may be asked for again when the way was cut.
+
+        ``source`` is what they come from: it may know their hash, or be a file the kernel can send.
+        """
         raise NotImplementedError
 
     def fileno(self) -> int:
         return -1
 
-    def mark(self, offset: int, length: int) -> None:
-        """A range was written through ``fileno``."""
+    def mark(self, offset: int, length: int, digest: bytes) -> None:
+        """A range was written through ``fileno``; refused when what is there has another hash."""
 
     def finish(self, size: int) -> None:
         """Put it in the target's place, whole."""
@@ -96,7 +116,7 @@ class Handover:
         """A descriptor to write to, and what the cluster has already."""
         raise NotImplementedError
 
-    def mark(self, upload: str, offset: int, length: int) -> None:
+    def mark(self, upload: str, offset: int, length: int, digest: bytes) -> None:
         raise NotImplementedError
 
     def finish(self, upload: str, said: dict[str, object]) -> None:
@@ -185,8 +205,14 @@ def walk_by_listing(backend: Backend, path: str, base: str) -> Iterator[Folder]:
         yield from walk_by_listing(backend, f"{path.rstrip('/')}/{name}", join(base, name))
 
 
-def parts(size: int, part_bytes: int = PART_BYTES) -> list[Range]:
+def part_bytes_of(size: int) -> int:
+    """How long the parts of a file are. The same in every run: parts are told apart by where they begin."""
+    return LARGER_PARTS if size > PART_BYTES * MANY_PARTS else PART_BYTES
+
+
+def parts(size: int, part_bytes: int = 0) -> list[Range]:
     """The ranges a file is cut into. An empty file has one, empty."""
+    part_bytes = part_bytes or part_bytes_of(size)
     if size == 0:
         return [(0, 0)]
     return [(at, min(part_bytes, size - at)) for at in range(0, size, part_bytes)]
@@ -197,6 +223,10 @@ def key_of(*said: object) -> str:
     from openpaisdk.parcels.hashing import BLAKE2B, of_bytes
 
     return of_bytes("\0".join(map(str, said)).encode("utf-8", "surrogateescape"), BLAKE2B).hex()[:16]
+
+
+def damaged(what: str) -> ConnectionFailed:
+    return ConnectionFailed(f"{what} was damaged on its way; what was there is as it was.")
 
 
 def changed(what: str, how: str = "changed") -> PaiError:

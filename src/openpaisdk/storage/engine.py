@@ -330,6 +330,7 @@ class _Large:
         self._moving = 0
         self._error: PaiError | None = None
         self._lock = threading.Lock()
+        self._copying = threading.Lock()
         self._counts: dict[int, int] = {}
         engine._done(0, outgoing.size - sum(length for _, length in self.ranges))
 
@@ -378,10 +379,20 @@ class _Large:
     def _move(self, offset: int, length: int) -> None:
         source, target = self.outgoing.fileno(), self.incoming.fileno()
         if min(source, target) >= 0 and length and self._copied(source, target, offset, length):
-            self.incoming.mark(offset, length)
+            self._proven(source, offset, length)
             self.engine._done(0, length)
             return
-        self.incoming.put(offset, length, lambda: self._counted(offset, length))
+        self.incoming.put(offset, length, lambda: self._counted(offset, length), self.outgoing)
+
+    def _proven(self, source: int, offset: int, length: int) -> None:
+        """What the kernel copied is what was to be copied: the hashes of both ends say so."""
+        from openpaisdk.storage.mounted import digest_of
+
+        try:
+            self.incoming.mark(offset, length, digest_of(source, offset, length, self.incoming.algorithm))
+        except PaiError:
+            self.outgoing.check()  # it may have changed in between
+            raise
 
     def _counted(self, offset: int, length: int) -> Iterator[bytes | memoryview]:
         # A part that has to be sent again counts from its beginning.
@@ -397,7 +408,9 @@ class _Large:
         from openpaisdk.storage.kernel import copy_range
 
         try:
-            copied = copy_range(source, target, offset, length)
+            # The kernel lets only one write to a file at a time, and others would wait for it on a processor.
+            with self._copying:
+                copied = copy_range(source, target, offset, length)
         except OSError as e:
             from openpaisdk.storage.mounted import refused
 

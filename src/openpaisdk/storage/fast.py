@@ -10,13 +10,14 @@ import threading
 from openpaisdk.client.wire import Body
 from openpaisdk.errors import ConnectionFailed, InvalidParameters, NotFound, PaiError
 from openpaisdk.parcels import hashing
-from openpaisdk.storage.backend import PART_BYTES, Handover, Incoming, Outgoing, parts
+from openpaisdk.storage.backend import CHUNK, Handover, Incoming, Outgoing, part_bytes_of, parts
 from openpaisdk.storage.entries import Folder
-from openpaisdk.storage.lines import Lines, body_of, persistent, whole
+from openpaisdk.storage.lines import Lines, blocks_of, body_of, persistent, whole
 from openpaisdk.storage.webhdfs import BASE, RemoteOutgoing, WebHdfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator
 
     from openpaisdk.client.wire import Answer
@@ -70,8 +71,13 @@ class Fast(WebHdfs):
             f"{self.shown(path)} was listed only in part: something on the way cuts answers."
         )
 
-    def read(self, path: str, offset: int = 0, length: int = -1) -> Iterator[bytes]:
-        """Bytes of a file, verified: the last ones only once the hash has proved all of them."""
+    def read(
+        self, path: str, offset: int = 0, length: int = -1, proven: Callable[[bytes], None] | None = None
+    ) -> Chunks:
+        """Bytes of a file, verified: what was read counts only once the end came without an error.
+
+        Their hash is told to ``proven`` then.
+        """
         if length == 0:
             return
         answer = self._ask(
@@ -90,7 +96,8 @@ class Fast(WebHdfs):
         made = hashing.maker(self.algorithm)()
         left = int(announced) - hashing.SIZE
         proof = b""
-        for data in body_of(answer, self.where):
+        buffer = memoryview(bytearray(max(1, min(CHUNK, int(announced)))))
+        for data in blocks_of(answer, self.where, buffer):
             if len(data) > left:
                 proof += data[left:]
                 data = data[:left]
@@ -100,12 +107,14 @@ class Fast(WebHdfs):
                 yield data
         if proof != made.digest():
             raise self._cut(path)
+        if proven is not None:
+            proven(proof)
 
     def open(self, path: str, facts: Facts | None = None) -> Outgoing:
         handover = self.handover()
         if handover is not None:
             return handover.open(self.root + path, self.shown(path))
-        return RemoteOutgoing(self, path, self._facts(path))
+        return VerifiedOutgoing(self, path, self._facts(path))
 
     def _facts(self, path: str) -> Facts:
         """To the nanosecond, and with the mode, which a walk does not tell."""
@@ -190,6 +199,29 @@ def is_same_machine(offer: dict[str, object]) -> bool:
     return False
 
 
+class VerifiedOutgoing(RemoteOutgoing):
+    """What was read of it was found right, so whoever writes it need not hash it again."""
+
+    def __init__(self, backend: Fast, path: str, facts: Facts):
+        super().__init__(backend, path, facts)
+        self._fast = backend
+        self._proofs: dict[tuple[int, int], bytes] = {}
+
+    def read(self, offset: int, length: int) -> Chunks:
+        def keep(proof: bytes) -> None:
+            self._proofs[offset, length] = proof
+
+        if not length:
+            keep(hashing.of_bytes(b"", self._fast.algorithm))
+        return self._fast.read(self.path, offset, length, keep)
+
+    def proves(self, algorithm: str) -> bool:
+        return self._fast.algorithm == algorithm
+
+    def proof(self, offset: int, length: int) -> bytes:
+        return self._proofs.pop((offset, length))
+
+
 class Upload(Incoming):
     """A large file on its way in: parts in any order, each with its hash; the server knows what it has."""
 
@@ -198,6 +230,7 @@ class Upload(Incoming):
         self.path = path
         self.size, self.mtime_ns, self.mode = outgoing
         self.in_order = self.size < 0
+        self.algorithm = backend.algorithm
         self.digests: dict[int, bytes] = {}
         self.fd = -1
         self.about = {
@@ -206,8 +239,8 @@ class Upload(Incoming):
             "mtime": self.mtime_ns,
             "mode": self.mode,
             "key": key,
-            "hash": backend.algorithm,
-            "partBytes": PART_BYTES,
+            "hash": self.algorithm,
+            "partBytes": part_bytes_of(self.size),
         }
         self.handover = backend.handover() if self.size > 0 else None
         begun: dict[str, object] | None = None
@@ -234,13 +267,16 @@ class Upload(Incoming):
                 left.append((at, length))
         return left
 
-    def put(self, offset: int, length: int, chunks: Callable[[], Chunks]) -> None:
+    def put(
+        self, offset: int, length: int, chunks: Callable[[], Chunks], source: Outgoing | None = None
+    ) -> None:
         if self.fd >= 0:
             self._write(offset, length, chunks())
             return
 
         def send() -> None:
-            body = _WithDigest(length, chunks, self.backend.algorithm)
+            fd = -1 if source is None else source.fileno()
+            body = _WithDigest(offset, length, chunks, self.algorithm, fd)
             answer = self.backend._ask("PUT", f"{UPLOADS}/{self.id}", {"offset": offset}, body)
             whole(answer, self.backend.where)
             self.digests[offset] = body.digest
@@ -261,32 +297,36 @@ class Upload(Incoming):
         """Into the file that was handed over, where the kernel could not copy by itself."""
         from openpaisdk.storage.mounted import refused, write_all
 
+        made = hashing.maker(self.algorithm)()
         at = offset
         try:
             for chunk in chunks:
+                made.update(chunk)
                 write_all(self.fd, memoryview(chunk), at)
                 at += len(chunk)
         except OSError as e:
             raise refused(self.backend.shown(self.path), e) from None
-        self.mark(offset, length)
+        self.mark(offset, length, made.digest())
 
     def fileno(self) -> int:
         return self.fd
 
-    def mark(self, offset: int, length: int) -> None:
+    def mark(self, offset: int, length: int, digest: bytes) -> None:
         if self.handover is not None:
-            self.handover.mark(self.id, offset, length)
+            self.handover.mark(self.id, offset, length, digest)
+            self.digests[offset] = digest
 
     def finish(self, size: int) -> None:
-        said: dict[str, object] = {"size": size, "mtime": self.mtime_ns}
+        ordered = [self.digests[at] for at in sorted(self.digests)]
+        said: dict[str, object] = {
+            "size": size,
+            "mtime": self.mtime_ns,
+            "digest": hashing.of_parts(ordered, self.algorithm).hex(),
+        }
         if self.fd >= 0 and self.handover is not None:
             self.close()
             self.handover.finish(self.id, said)
             return
-        # What was copied through the kernel in an earlier try has no hash; then the server has only parts.
-        ordered = [self.digests[at] for at in sorted(self.digests)]
-        if all(ordered):
-            said["digest"] = hashing.of_parts(ordered, self.backend.algorithm).hex()
         asked = json.dumps(said).encode()
 
         def end() -> None:
@@ -316,12 +356,14 @@ class Upload(Incoming):
 class _WithDigest(Body):
     """A part, and after its bytes their hash: it is made while they are sent."""
 
-    __slots__ = ("algorithm", "digest", "make")
+    __slots__ = ("algorithm", "digest", "make", "offset", "source")
 
-    def __init__(self, length: int, make: Callable[[], Chunks], algorithm: str):
+    def __init__(self, offset: int, length: int, make: Callable[[], Chunks], algorithm: str, source: int):
         super().__init__(length + hashing.SIZE)
+        self.offset = offset
         self.make = make
         self.algorithm = algorithm
+        self.source = source if sys.platform == "linux" else -1
         self.digest = b""
 
     def chunks(self) -> Iterator[bytes]:
@@ -331,6 +373,24 @@ class _WithDigest(Body):
             yield chunk  # type: ignore[misc]  # a socket takes views as well
         self.digest = made.digest()
         yield self.digest
+
+    def send(self, sock: socket.socket) -> None:
+        """From a file the kernel sends by itself what we have only looked at to hash it.
+
+        Should it have changed in between, the cluster finds that bytes and hash do not belong together.
+        """
+        if self.source < 0:
+            super().send(sock)
+            return
+        from openpaisdk.storage.kernel import send_range
+
+        at, end = self.offset, self.offset + self.size - hashing.SIZE
+        for chunk in self.chunks():
+            if at == end:
+                sock.sendall(chunk)
+            else:
+                send_range(sock, self.source, at, len(chunk))
+                at += len(chunk)
 
 
 def _refusal(said: dict[str, object]) -> PaiError:

@@ -276,8 +276,9 @@ class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
         if self._outgoing is None:
             raise ValueError("The file is closed, or open for writing.")
         with _as_oserror(self.path):
-            chunks = list(self._outgoing.chunks(start, end - start))
-        return bytes(chunks[0]) if len(chunks) == 1 else b"".join(chunks)
+            # Copied one by one: a chunk's memory is used again for the next.
+            chunks = [bytes(chunk) for chunk in self._outgoing.chunks(start, end - start)]
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def _initiate_upload(self) -> None:
         now = time.time_ns()

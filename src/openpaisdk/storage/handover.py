@@ -84,8 +84,9 @@ class Conversation(Handover):
     def begin(self, about: dict[str, object]) -> tuple[int, dict[str, object]]:
         return self._ask({**about, "op": "begin"})
 
-    def mark(self, upload: str, offset: int, length: int) -> None:
-        self._ask({"op": "mark", "id": upload, "offset": offset, "length": length})
+    def mark(self, upload: str, offset: int, length: int, digest: bytes) -> None:
+        said = {"id": upload, "offset": offset, "length": length, "digest": digest.hex()}
+        self._ask({**said, "op": "mark"})
 
     def finish(self, upload: str, said: dict[str, object]) -> None:
         self._ask({**said, "op": "finish", "id": upload})

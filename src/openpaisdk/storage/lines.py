@@ -126,8 +126,17 @@ def body_of(answer: Answer, where: str) -> Iterator[bytes]:
         raise no_answer(e, where, TIMEOUT) from None
 
 
+def blocks_of(answer: Answer, where: str, buffer: memoryview) -> Iterator[memoryview]:
+    """An answer's bytes in blocks as large as ``buffer``: each is good until the next one is asked for."""
+    try:
+        while got := answer.read_into(buffer):
+            yield buffer[:got]
+    except OSError as e:
+        raise no_answer(e, where, TIMEOUT) from None
+
+
 def whole(answer: Answer, where: str) -> bytes:
     return b"".join(body_of(answer, where))
 
 
-__all__ = ["Lines", "body_of", "persistent", "whole"]
+__all__ = ["Lines", "blocks_of", "body_of", "persistent", "whole"]

@@ -117,7 +117,7 @@ class WebHdfs(Backend):
         found = self._json("GET", path, "GETCONTENTSUMMARY").get("ContentSummary")
         return found if isinstance(found, dict) else {}
 
-    def read(self, path: str, offset: int = 0, length: int = -1) -> Iterator[bytes]:
+    def read(self, path: str, offset: int = 0, length: int = -1) -> Chunks:
         """Bytes of a file, as they come."""
         if length == 0:
             return
@@ -280,12 +280,15 @@ class RemoteOutgoing(Outgoing):
 
     def chunks(self, offset: int, length: int) -> Chunks:
         got = 0
-        for data in self.backend.read(self.path, offset, length):
+        for data in self.read(offset, length):
             got += len(data)
             yield data
         if got != length:
             self.check()
             raise self.backend._cut(self.path)
+
+    def read(self, offset: int, length: int) -> Chunks:
+        return self.backend.read(self.path, offset, length)
 
     def check(self) -> None:
         now = self.backend.status(self.path)
@@ -319,7 +322,9 @@ class StreamIncoming(Incoming):
             (at, min(PART_BYTES * 4, self.size - at)) for at in range(have, self.size, PART_BYTES * 4)
         ] or [(0, 0)]
 
-    def put(self, offset: int, length: int, chunks: Callable[[], Chunks]) -> None:
+    def put(
+        self, offset: int, length: int, chunks: Callable[[], Chunks], source: Outgoing | None = None
+    ) -> None:
         def send() -> None:
             if offset == 0:
                 self.backend.create(self.part, length, chunks, self.mode)

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
+from paicluster.files import pieces
 from paicluster.files.paths import OWN
 from paicluster.files.refusals import bad_path, disk_errors, full
 from paicluster.files.removing import remove
@@ -31,9 +32,6 @@ JOURNAL = "journal"
 
 STAGED_FOR_S = 3600.0
 PARTIAL_FOR_S = 7 * 24 * 3600.0
-
-# As many as the kernel takes at once.
-_MOST_PARTS = 1024
 
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
@@ -67,21 +65,12 @@ class Staged:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Put more at the end of what was written so far."""
-        left = memoryview(data)
-        with disk_errors(self.path):
-            while left:
-                left = left[os.write(self.fd, left) :]
+        self.write_all((data,))
 
-    def write_all(self, parts: Sequence[bytes]) -> None:
-        """Several pieces in one go."""
-        left = [part for part in parts if part]
+    def write_all(self, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+        """Several in one go."""
         with disk_errors(self.path):
-            while left:
-                done = os.writev(self.fd, left[:_MOST_PARTS])
-                while left and done >= len(left[0]):
-                    done -= len(left.pop(0))
-                if done:
-                    left[0] = left[0][done:]
+            pieces.append(self.fd, parts)
 
     def reserve(self, size: int) -> None:
         """Refuse at once what cannot have room in the end."""

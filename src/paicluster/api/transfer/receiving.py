@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -11,7 +10,7 @@ from openpaisdk.errors import InvalidParameters
 from openpaisdk.parcels import hashing
 from paicluster.api.files import Files
 from paicluster.api.transfer.direct import take_body
-from paicluster.api.transfer.upload import About
+from paicluster.api.transfer.upload import About, damaged
 from paicluster.api.transfer.uploads import Uploads
 from paicluster.files import Person
 
@@ -30,11 +29,10 @@ async def receive_part(
     loop = asyncio.get_running_loop()
     made = hashing.maker(about.hash)()
 
-    def take(at: int, pieces: Sequence[bytes | memoryview]) -> None:
-        for piece in pieces:
-            made.update(piece)
+    def take(at: int, data: bytes | memoryview) -> None:
+        made.update(data)
         with uploads.held(upload_id, who) as upload:
-            upload.write(at, pieces)
+            upload.write(at, data)
 
     def arrived() -> None:
         with uploads.held(upload_id, who) as upload:
@@ -50,13 +48,13 @@ async def receive_part(
             proof += bytes(data[left:])
             data = data[:left]
         if data:
-            take(at, [data])
+            take(at, data)
             at += len(data)
             left -= len(data)
 
-    if await take_body(request, length + hashing.SIZE, sink):
+    if await take_body(request.receive, length + hashing.SIZE, sink):
         if left or proof != made.digest():
-            raise _damaged(about)
+            raise damaged(about.path)
         await files.run(arrived)
         return
     writing: asyncio.Future[None] | None = None
@@ -79,7 +77,7 @@ async def receive_part(
             if size >= _BLOCK or (size and not left):
                 if writing is not None:
                     await writing
-                writing = loop.run_in_executor(files.threads, take, at, pieces)
+                writing = loop.run_in_executor(files.threads, take, at, b"".join(pieces))
                 at += size
                 pieces, size = [], 0
         if writing is not None:
@@ -89,14 +87,8 @@ async def receive_part(
         if writing is not None:
             await asyncio.wait([writing])
     if left or proof != made.digest():
-        raise _damaged(about)
+        raise damaged(about.path)
     await files.run(arrived)
-
-
-def _damaged(about: About) -> InvalidParameters:
-    return InvalidParameters(
-        f"A part of {about.path} was cut or damaged on its way.", code="CutPartError", hint="Send it again."
-    )
 
 
 def _expected(uploads: Uploads, who: Person, upload_id: str, offset: int, length: int) -> About:

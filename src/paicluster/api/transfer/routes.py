@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from io import FileIO
 from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -19,6 +19,7 @@ from paicluster.api.answers import answer, body_of, encode, whole_number
 from paicluster.api.context import context, identify
 from paicluster.api.files import Files, person_of
 from paicluster.api.transfer import packing, trees
+from paicluster.api.transfer.giving import BYTES, FileAnswer
 from paicluster.api.transfer.receiving import receive_part
 from paicluster.api.transfer.upload import BOOT_ID, About
 from paicluster.api.transfer.uploads import Uploads
@@ -29,9 +30,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
 
 VERSION = 1
-_CHUNK = 1 << 20
 _SMALL = 1 << 18
-_BYTES = "application/octet-stream"
 _BASE = "/api/v2/transfer"
 
 
@@ -116,10 +115,9 @@ async def read_file(request: Request) -> Response:
     opened = await files.run(_opened, files.storage, _path(request), who, offset, most)
     if opened.whole is not None:
         made.update(opened.whole)
-        return Response(opened.whole + made.digest(), headers=opened.headers, media_type=_BYTES)
-    return StreamingResponse(
-        _content(files, opened.fd, offset, opened.length, made), headers=opened.headers, media_type=_BYTES
-    )
+        return Response(opened.whole + made.digest(), headers=opened.headers, media_type=BYTES)
+    file = FileIO(opened.fd, "rb")
+    return FileAnswer(files, file, offset, opened.length, opened.headers, made=made)
 
 
 class _Opened(NamedTuple):
@@ -154,36 +152,6 @@ def _opened(storage: Storage, path: str, who: Person, offset: int, most: int) ->
     return _Opened(-1, length, headers, whole)
 
 
-async def _content(
-    files: Files, fd: int, offset: int, length: int, made: hashing.Hash
-) -> AsyncIterator[bytes]:
-    """The disk reads the next block while the network takes this one."""
-
-    def block(at: int, most: int) -> bytes:
-        data = os.pread(fd, most, at)
-        made.update(data)
-        return data
-
-    loop = asyncio.get_running_loop()
-    ahead: asyncio.Future[bytes] | None = None
-    try:
-        while length > 0:
-            data = await (ahead or loop.run_in_executor(files.threads, block, offset, min(_CHUNK, length)))
-            ahead = None
-            if not data:
-                return  # it became shorter: the length that was announced is not kept, so it counts as cut
-            offset += len(data)
-            length -= len(data)
-            if length > 0:
-                ahead = loop.run_in_executor(files.threads, block, offset, min(_CHUNK, length))
-            yield data
-        yield made.digest()
-    finally:
-        if ahead is not None:
-            await asyncio.wait([ahead])
-        os.close(fd)
-
-
 class _Wanted(msgspec.Struct):
     path: str
     names: list[str]
@@ -202,7 +170,7 @@ async def fetch(request: Request) -> Response:
         while block := await files.run(next, blocks, b""):
             yield block
 
-    return StreamingResponse(send(), media_type=_BYTES)
+    return StreamingResponse(send(), media_type=BYTES)
 
 
 async def store(request: Request) -> Response:

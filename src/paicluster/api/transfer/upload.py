@@ -1,8 +1,7 @@
 """One large file on its way in: parts in any order, and what has arrived outlives both sides.
 
 Beside the bytes lies a journal: first what is being sent, then a line for each part that is whole. What was
-written since the machine was started is there; older parts count only if their hash is still right, and those
-that the kernel copied have none.
+written since the machine was started is there; older parts count only if their hash is still right.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,9 +18,10 @@ import msgspec
 from openpaisdk.errors import Conflict, InvalidParameters, PaiError
 from openpaisdk.parcels import hashing
 from paicluster.files import Person, Staged
+from paicluster.files.pieces import write_at
 from paicluster.files.refusals import disk_errors
 
-_CHUNK = 1 << 20
+_CHUNK = 256 << 10
 # More would fill the memory with what is known of them; with our client's parts it is 8 TiB.
 _MOST_PARTS = 1 << 20
 # A part may be sent again, but not so often that the journal fills the disk.
@@ -66,6 +65,12 @@ class About(msgspec.Struct, frozen=True):
         return 0 <= length <= self.part_bytes and (self.size < 0 or offset + length <= self.size)
 
 
+def damaged(path: str) -> InvalidParameters:
+    return InvalidParameters(
+        f"A part of {path} was cut or damaged on its way.", code="CutPartError", hint="Send it again."
+    )
+
+
 class Head(msgspec.Struct, frozen=True):
     """How a journal begins. ``life`` tells an upload from one that is begun later for the same file."""
 
@@ -91,24 +96,27 @@ class Upload:
         self._journal = journal
 
     def described(self) -> dict[str, object]:
-        """What a client is told when it begins: what has arrived. The kernel's copies have no hash."""
+        """What a client is told when it begins: what has arrived."""
         with self._lock:
             return {"id": self.id, "have": {str(at): said for at, (_, said) in self._have.items()}}
 
-    def write(self, offset: int, pieces: Sequence[bytes | memoryview]) -> None:
+    def write(self, offset: int, data: bytes | memoryview) -> None:
         """Put bytes where they belong."""
         with disk_errors(self.about.path):
-            wrote = os.pwritev(self.staged.fd, pieces, offset)
-            if wrote < sum(map(len, pieces)):
-                left = memoryview(b"".join(pieces))[wrote:]
-                while left:
-                    more = os.pwrite(self.staged.fd, left, offset + wrote)
-                    left, wrote = left[more:], wrote + more
+            write_at(self.staged.fd, data, offset)
 
-    def arrived(self, offset: int, length: int, digest: bytes | None) -> None:
-        """One part is whole."""
+    def arrived(self, offset: int, length: int, digest: bytes) -> None:
+        """One part is whole, and its hash is right."""
         self.about.check_part(offset, length)
-        self._note(offset, length, "" if digest is None else digest.hex())
+        self._note(offset, length, digest.hex())
+
+    def copied(self, offset: int, length: int, digest: bytes) -> None:
+        """One part was written to the file that was handed over: is it what its client says it is?"""
+        self.about.check_part(offset, length)
+        with disk_errors(self.about.path):
+            if self._digest(offset, length) != digest.hex():
+                raise damaged(self.about.path)
+        self._note(offset, length, digest.hex())
 
     def _note(self, offset: int, length: int, said: str) -> None:
         with disk_errors(self.about.path), self._lock:
@@ -162,13 +170,14 @@ class Upload:
 
     def _digest(self, offset: int, length: int) -> str:
         made = hashing.maker(self.about.hash)()
+        buffer = memoryview(bytearray(_CHUNK))
         while length > 0:
-            data = os.pread(self.staged.fd, min(_CHUNK, length), offset)
-            if not data:
+            got = os.preadv(self.staged.fd, [buffer[: min(_CHUNK, length)]], offset)
+            if not got:
                 return ""
-            made.update(data)
-            offset += len(data)
-            length -= len(data)
+            made.update(buffer[:got])
+            offset += got
+            length -= got
         return made.digest().hex()
 
     def finish(self, size: int, mtime: int, digest: str) -> None:

@@ -227,7 +227,10 @@ class Uploads:
                     upload = Upload(staged, journal, head, who, ident)
                     if self._took_up(upload, journal):
                         return upload
-                os.ftruncate(staged.fd, 0)
+                if staged.size:
+                    # Not otherwise: ext4 takes it for a file that is replaced, and whoever closes it would
+                    # wait until all of it is on the disk.
+                    os.ftruncate(staged.fd, 0)
                 os.ftruncate(journal, 0)
                 head = Head(about, secrets.token_hex(8))
                 os.write(journal, msgspec.json.encode(head) + b"\n")

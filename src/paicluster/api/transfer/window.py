@@ -109,10 +109,12 @@ class Window:
                 self._begin(talk, line, who)
             elif what == "mark":
                 with self._uploads.held(str(said["id"]), who) as upload:
-                    upload.arrived(int(said["offset"]), int(said["length"]), None)
+                    digest = bytes.fromhex(said["digest"])
+                    upload.copied(int(said["offset"]), int(said["length"]), digest)
                 _send(talk, {})
             elif what == "finish":
-                self._uploads.finish(str(said["id"]), who, int(said["size"]), int(said["mtime"]), "")
+                size, mtime = int(said["size"]), int(said["mtime"])
+                self._uploads.finish(str(said["id"]), who, size, mtime, str(said["digest"]))
                 _send(talk, {})
             else:
                 raise InvalidParameters("There is no such thing to ask for here.")

@@ -1,18 +1,16 @@
-"""OPEN: a file, or a part of one, in large pieces read ahead of the network."""
+"""OPEN: a file, or a part of one."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from dataclasses import dataclass
 from io import FileIO
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from paicluster.api.answers import answer
-from paicluster.api.files import Files
+from paicluster.api.transfer.giving import BYTES, FileAnswer
 from paicluster.api.webhdfs.call import Call
 from paicluster.api.webhdfs.exceptions import Refused
 from paicluster.api.webhdfs.location import location
@@ -20,9 +18,7 @@ from paicluster.files.refusals import disk_errors
 
 # What is as small as this is read at once with opening it, without a second way to the disk.
 _SMALL = 256 << 10
-_PIECE = 512 << 10
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
-_TYPE = "application/octet-stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +52,12 @@ def _begin(call: Call) -> Response:
         if part.length <= _SMALL:
             data = _read_whole(call, file, part)
             file.close()
-            return Response(data, 206 if part.ranged else 200, part.headers(), _TYPE)
+            return Response(data, 206 if part.ranged else 200, part.headers(), BYTES)
     except BaseException:
         file.close()
         raise
-    # The file object closes the descriptor in the end, whatever becomes of the answer.
-    return FileAnswer(call.files, file, part)
+    status = 206 if part.ranged else 200
+    return FileAnswer(call.files, file, part.offset, part.length, part.headers(), status=status)
 
 
 def _read_whole(call: Call, file: FileIO, part: Part) -> bytes:
@@ -97,52 +93,3 @@ def _ranged(call: Call, first: str, last: str, size: int) -> Part:
     if start >= end:
         raise Refused("java.io.IOException", 416, f"There are no such bytes in {call.path}: it has {size}.")
     return Part(start, end - start, size, ranged=True)
-
-
-class FileAnswer(Response):
-    """A part of an open file. The next piece is read while the last one is on its way."""
-
-    def __init__(self, files: Files, file: FileIO, part: Part):
-        super().__init__(None, 206 if part.ranged else 200, part.headers(), _TYPE)
-        self._files = files
-        self._file = file
-        self._part = part
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        file = self._file
-        gone = asyncio.ensure_future(disconnected(receive))
-        try:
-            await send(
-                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-            )
-            await self._stream(file.fileno(), gone, send)
-        finally:
-            gone.cancel()
-            file.close()
-
-    async def _stream(self, fd: int, gone: asyncio.Future[None], send: Send) -> None:
-        at, end = self._part.offset, self._part.offset + self._part.length
-        ahead = self._read(fd, at, end)
-        try:
-            while at < end:
-                data = await ahead
-                at += len(data)
-                if not data or gone.done():
-                    # Fewer bytes than announced: the server closes the connection, and the client knows.
-                    return
-                if at < end:
-                    ahead = self._read(fd, at, end)
-                await send({"type": "http.response.body", "body": data, "more_body": at < end})
-        finally:
-            # A thread may still be reading: the file is closed after it.
-            await asyncio.wait([ahead])
-
-    def _read(self, fd: int, at: int, end: int) -> asyncio.Future[bytes]:
-        loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._files.threads, os.pread, fd, min(_PIECE, end - at), at)
-
-
-async def disconnected(receive: Receive) -> None:
-    """Returns once the client is gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

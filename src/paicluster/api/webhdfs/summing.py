@@ -8,9 +8,9 @@ import threading
 from starlette.responses import Response
 
 from paicluster.api.answers import answer
+from paicluster.api.transfer.giving import disconnected
 from paicluster.api.webhdfs import shapes
 from paicluster.api.webhdfs.call import Call
-from paicluster.api.webhdfs.reading import disconnected
 from paicluster.files import Need
 
 

@@ -1,0 +1,51 @@
+"""Writing to the disk in pieces of the right size."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+PIECE = 64 << 10
+"""What is given to the kernel at once.
+
+It takes memory for a file's pages in one stretch as long as the write. A virtual machine whose host takes
+back long free stretches pays for each anew: a GiB costs 0.2 s of processor time in writes of 64 KiB, and 1 s
+in writes of 128 KiB or more. Elsewhere the difference is none.
+"""
+
+# As many as the kernel takes at once.
+_MOST = 1024
+
+
+def write_at(fd: int, data: bytes | memoryview, offset: int) -> None:
+    """All of it."""
+    view = memoryview(data)
+    at, size = 0, len(view)
+    while at < size:
+        at += os.pwrite(fd, view[at : at + PIECE], offset + at)
+
+
+def append(fd: int, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+    """All of them, where the file stands."""
+    for group in _grouped(parts):
+        wrote = os.writev(fd, group)
+        if wrote < sum(map(len, group)):  # the disk is nearly full, or a signal came
+            left = memoryview(b"".join(group))[wrote:]
+            while left:
+                left = left[os.write(fd, left) :]
+
+
+def _grouped(parts: Iterable[bytes | bytearray | memoryview]) -> Iterator[list[memoryview]]:
+    """The same bytes in groups of one piece each: large parts are cut, small ones gathered."""
+    group: list[memoryview] = []
+    room = PIECE
+    for part in parts:
+        view = memoryview(part)
+        while view:
+            group.append(view[:room])
+            view, room = view[room:], room - len(group[-1])
+            if not room or len(group) == _MOST:
+                yield group
+                group, room = [], PIECE
+    if group:
+        yield group

@@ -1,0 +1,176 @@
+"""Bytes that go between socket and disk past the event loop: connections go on, nobody is kept waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import http.client
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import uvicorn
+from conftest import storage_of
+from team import TeamCluster
+
+from openpaisdk.errors import PaiError
+from openpaisdk.parcels import hashing
+from openpaisdk.storage.fast import Fast
+from paicluster.api.transfer import direct, giving
+
+DEADLINE = 60.0
+CONTENT = os.urandom(1 << 20) * 24
+
+
+def test_parts_come_one_after_the_other_over_one_connection(team: TeamCluster) -> None:
+    alice = storage_of(team, "alice", over_http=True).backend
+    assert isinstance(alice, Fast)
+    upload = alice.begin("/user/alice/straight", (len(CONTENT), 10**18, 0o644), "k")
+    line = http.client.HTTPConnection(*team.address, timeout=DEADLINE)
+    headers = {"Authorization": f"Bearer {team.tokens['alice']}"}
+    used = []
+    for offset, length in upload.missing():
+        part = CONTENT[offset : offset + length]
+        body = part + hashing.of_bytes(part, hashing.XXH3)
+        line.request("PUT", f"/api/v2/transfer/uploads/{upload.id}?offset={offset}", body, headers)
+        used.append(line.sock.getsockname())
+        reply = line.getresponse()
+        reply.read()
+        assert reply.status == 200 and reply.headers.get("connection") != "close"
+        upload.digests[offset] = body[length:]
+    # Other questions can be asked there too.
+    line.request("GET", "/api/v2/transfer", headers=headers)
+    assert b"xxh3" in line.getresponse().read()
+    upload.finish(len(CONTENT))
+    assert len(set(used)) == 1 and len(used) > 1
+    assert b"".join(map(bytes, alice.read("/user/alice/straight"))) == CONTENT
+
+
+def test_a_part_whose_bytes_are_already_here_when_its_head_is_read(team: TeamCluster) -> None:
+    """However much of a body comes together with the head: all, half, or as much as one block."""
+    alice = storage_of(team, "alice", over_http=True).backend
+    assert isinstance(alice, Fast)
+    for size in (1, 1000, direct.BLOCK - 16, direct.BLOCK, direct.BLOCK + 1, 3 * direct.BLOCK):
+        content = os.urandom(size)
+        upload = alice.begin("/user/alice/sizes", (size, 10**18, 0o644), f"k{size}")
+        upload.put(0, size, lambda content=content: iter((content,)))  # type: ignore[misc]
+        upload.finish(size)
+        assert b"".join(map(bytes, alice.read("/user/alice/sizes"))) == content
+
+
+def test_what_the_kernel_copied_is_refused_when_it_is_not_what_was_meant(team: TeamCluster) -> None:
+    alice = storage_of(team, "alice").backend
+    assert isinstance(alice, Fast)
+    size = 3 << 20
+    upload = alice.begin("/user/alice/copied", (size, 10**18, 0o644), "k")
+    os.pwrite(upload.fileno(), bytes(size), 0)
+    with pytest.raises(PaiError, match="damaged"):
+        upload.mark(0, size, hashing.of_bytes(b"x" * size, upload.algorithm))
+    upload.mark(0, size, hashing.of_bytes(bytes(size), upload.algorithm))
+    upload.finish(size)
+    assert alice.status("/user/alice/copied").size == size  # type: ignore[union-attr]
+
+
+class Answering:
+    """A server that has one answer: a file."""
+
+    def __init__(self, path: Path, made: Any = None):
+        self.path = path
+        self.given: list[direct.Given] = []
+        self.done = threading.Event()
+        config = uvicorn.Config(
+            self._answer, http="httptools", log_level="error", interface="asgi3", lifespan="off"
+        )
+        self.server = uvicorn.Server(config)
+        self.sock = socket.socket()
+        self.sock.bind(("127.0.0.1", 0))
+        self.sock.listen()
+        self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self.sock])))
+        self.made = made
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        size = self.path.stat().st_size
+        extra = hashing.SIZE if self.made else 0
+        files: Any = SimpleNamespace(threads=ThreadPoolExecutor(1))
+        made = self.made() if self.made else None
+        headers = {"content-length": str(size + extra)}
+        await giving.FileAnswer(files, FileIO(self.path), 0, size, headers, made=made)(scope, receive, send)
+        self.done.set()
+
+    def __enter__(self) -> Answering:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.should_exit = True
+        self.thread.join(DEADLINE)
+        self.sock.close()
+
+
+@pytest.fixture
+def stall(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, list[direct.Given]]]:
+    """Says when a thread gave up waiting for somebody who takes nothing."""
+    left, given = threading.Event(), []
+
+    async def watched(*args: Any) -> direct.Given:
+        found = await direct.give_file(*args)
+        given.append(found)
+        left.set()
+        return found
+
+    monkeypatch.setattr(direct, "_STANDSTILL_MS", 20)
+    monkeypatch.setattr(giving, "give_file", watched)
+    yield left, given
+
+
+@pytest.mark.parametrize("hashed", [False, True])
+def test_whoever_takes_nothing_for_a_while_gets_the_rest_all_the_same(
+    tmp_path: Path, stall: tuple[threading.Event, list[direct.Given]], hashed: bool
+) -> None:
+    (tmp_path / "f").write_bytes(CONTENT)
+    left, given = stall
+    with Answering(tmp_path / "f", hashing.maker(hashing.XXH3) if hashed else None) as server:
+        client = socket.create_connection(server.sock.getsockname(), timeout=DEADLINE)
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert left.wait(DEADLINE)
+        assert 0 < given[0].sent < len(CONTENT)
+        got = bytearray()
+        while data := client.recv(1 << 20):
+            got += data
+        client.close()
+    body = bytes(got).partition(b"\r\n\r\n")[2]
+    assert hashlib.sha256(body[: len(CONTENT)]).digest() == hashlib.sha256(CONTENT).digest()
+    assert body[len(CONTENT) :] == (hashing.of_bytes(CONTENT, hashing.XXH3) if hashed else b"")
+
+
+def test_whoever_leaves_in_the_middle_keeps_no_thread(
+    tmp_path: Path, stall: tuple[threading.Event, list[direct.Given]]
+) -> None:
+    (tmp_path / "f").write_bytes(CONTENT)
+    with Answering(tmp_path / "f") as server:
+        client = socket.create_connection(server.sock.getsockname(), timeout=DEADLINE)
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.recv(1000)
+        client.close()
+        assert server.done.wait(DEADLINE)
+
+
+def test_head_has_no_body(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(CONTENT)
+    with Answering(tmp_path / "f") as server:
+        line = http.client.HTTPConnection(*server.sock.getsockname(), timeout=DEADLINE)
+        for _ in range(2):
+            line.request("HEAD", "/")
+            reply = line.getresponse()
+            assert reply.headers["content-length"] == str(len(CONTENT)) and reply.read() == b""
+        line.close()
