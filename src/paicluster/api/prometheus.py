@@ -98,7 +98,7 @@ def _select(text: str, lines: list[str]) -> list[tuple[Labels, str]]:
             raise _Refused(
                 422,
                 "execution",
-                "this cluster answers plain selectors of its figures; let a Prometheus scrape /metrics for more",
+                "this cluster answers plain selectors of its figures; for more, scrape /metrics",
             )
         return []
     matches = list(_matchers(selector["matchers"] or ""))
