@@ -150,24 +150,25 @@ def test_without_such_a_program_a_task_runs_on_the_host() -> None:
 def test_our_jobs_are_known_by_their_comment_and_components_are_one_job() -> None:
     found = read_jobs(
         [
-            "7|RUNNING|None|n1|pai:one",
-            "8+0|PENDING|Resources||pai:two",
-            "8+1|PENDING|Priority||pai:two",
-            "9|RUNNING|None|n2|somebody's | own words",
-            "10|PENDING|(null)||(null)",
+            "w|7|RUNNING|None|n1|5|pai:one",
+            "w|8+0|PENDING|Resources||5|pai:two",
+            "w|8+1|PENDING|Priority||5|pai:two",
+            "w|9|RUNNING|None|n2|5|somebody's | own words",
+            "w|10|PENDING|(null)||5|(null)",
             "nonsense",
-        ]
+        ],
+        "w",
     )
     assert found == {
-        "one": [SlurmJob("7", "RUNNING", "None", "n1")],
-        "two": [SlurmJob("8", "PENDING", "Resources", "")],
+        "one": [SlurmJob("7", "RUNNING", "None", "n1", 5)],
+        "two": [SlurmJob("8", "PENDING", "Resources", "", 5)],
     }
 
 
 def test_of_several_components_the_worst_end_tells() -> None:
-    (job,) = read_jobs(["8+0|COMPLETED|None|n1|pai:a", "8+1|NODE_FAIL|None|n2|pai:a"])["a"]
+    (job,) = read_jobs(["w|8+0|COMPLETED|None|n1|5|pai:a", "w|8+1|NODE_FAIL|None|n2|5|pai:a"], "w")["a"]
     assert job.over and job.loss is Loss.NODE
-    (job,) = read_jobs(["8+0|COMPLETED|None|n1|pai:a", "8+1|RUNNING|None|n2|pai:a"])["a"]
+    (job,) = read_jobs(["w|8+0|COMPLETED|None|n1|5|pai:a", "w|8+1|RUNNING|None|n2|5|pai:a"], "w")["a"]
     assert not job.over
 
 

@@ -9,7 +9,6 @@ import hashlib
 import logging
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from openpaisdk.errors import NotFound
+from paicluster.engines import trees
 from paicluster.engines.interface import (
     Hint,
     LaunchFailed,
@@ -294,7 +294,7 @@ class ProcessEngine:
         except OSError as e:
             for path in made:
                 if folder.owner_of(path) is None:
-                    shutil.rmtree(path, ignore_errors=True)
+                    trees.remove(path)
             raise LaunchFailed(
                 f"The tasks' folders could not be written: {e.strerror} ({e.filename})."
             ) from e
@@ -333,7 +333,7 @@ class ProcessEngine:
     async def remove(self, uids: Sequence[str]) -> None:
         for uid in uids:
             path = folder.path_of(self._tasks, uid)
-            await self._in_files(lambda path=path: shutil.rmtree(path, ignore_errors=True))  # type: ignore[misc]
+            await self._in_files(lambda path=path: trees.remove(path))  # type: ignore[misc]
 
     async def sizes(self) -> dict[str, int]:
         return await self._in_files(lambda: folder.sizes(self._tasks))

@@ -11,7 +11,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from paicluster.engines import aids
+from paicluster.engines import aids, trees
 from paicluster.engines.interface import ABSENT, Observation, Phase, TaskLaunch
 from paicluster.engines.process.accounts import Account
 from paicluster.engines.process.common import common, own
@@ -245,14 +245,4 @@ def _write(path: Path, content: str | bytes) -> None:
 
 def sizes(tasks: Path) -> dict[str, int]:
     """The bytes on disk of every attempt folder."""
-    found: dict[str, int] = {}
-    for path in tasks.glob("*/*"):
-        total = 0
-        for root, _, names in os.walk(path):
-            for name in names:
-                try:
-                    total += os.lstat(os.path.join(root, name)).st_blocks * 512  # noqa: PTH118 - many thousands
-                except FileNotFoundError:
-                    continue
-        found[path.name] = total
-    return found
+    return {path.name: trees.size(path) for path in tasks.glob("*/*")}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paicluster.engines.interface import Node
-from paicluster.engines.slurm.states import FORMAT, SlurmJob, read_jobs
+from paicluster.engines.slurm.states import SlurmJob, format_of, read_jobs
 
 log = logging.getLogger(__name__)
 
@@ -123,13 +123,14 @@ class Slurm:
     async def jobs(self) -> dict[str, list[SlurmJob]] | None:
         """All of our jobs that Slurm still knows, by gang; None when it does not answer."""
         mine = [] if os.geteuid() == 0 else [f"--user={os.geteuid()}"]
+        word = os.urandom(8).hex()
         answer = await self.ask(
-            ["squeue", "--local", "--noheader", "--states=all", *mine, f"--format={FORMAT}"]
+            ["squeue", "--local", "--noheader", "--states=all", *mine, f"--format={format_of(word)}"]
         )
         if answer.status:
             log.debug("squeue: %s", answer.words)
             return None
-        return read_jobs(answer.out.splitlines())
+        return read_jobs(answer.out.split("\n"), word)
 
     async def past(self, job_ids: Sequence[str]) -> dict[str, SlurmJob]:
         """What the accounting knows of jobs that the queue has forgotten; nothing without accounting."""

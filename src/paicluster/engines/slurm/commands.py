@@ -35,8 +35,29 @@ _RESERVED = (
     "export",
     "export-file",
 )
-# What would put one's own job before everybody else's, where sbatch is called by root.
-_PRIVILEGED = ("nice", "priority", "reservation", "hold", "nodefile", "bbf", "licenses")
+# What root may do and the job's user may not, where sbatch is called by root: to come before everybody else,
+# to go where he is not let in, to read root's files, to restart nodes.
+_PRIVILEGED = (
+    "nice",
+    "priority",
+    "reservation",
+    "hold",
+    "nodefile",
+    "bbf",
+    "licenses",
+    "partition",
+    "account",
+    "qos",
+    "reboot",
+    "core-spec",
+    "thread-spec",
+    "get-user-env",
+    "propagate",
+    "mcs-label",
+)
+# These read a file when they are given one.
+_LISTS = ("nodelist", "exclude")
+_LONGEST_EXTRAS = 16384
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +87,7 @@ def sbatch(
 ) -> list[str]:
     """The words that submit this gang; the script is `batch_script`. ``account``: whose job it is to be."""
     first = gang[0]
-    extras = [str(word) for word in first.options.get("slurm", ())]
-    check_extras(extras, for_others=account is not None)
+    extras = check_extras(first.options.get("slurm", ()), for_others=account is not None)
     words = ["sbatch", "--parsable"]
     for number, component in enumerate(components(gang)):
         if number:
@@ -91,24 +111,33 @@ def sbatch(
     return words
 
 
-def check_extras(words: Sequence[str], *, for_others: bool = False) -> None:
+def check_extras(said: object, *, for_others: bool = False) -> list[str]:
     """Any option is passed on, but none that would make the job another's, or several."""
+    if not isinstance(said, list | tuple):
+        raise _refused("Options of sbatch are a list of words, such as [--constraint=a100].")
+    words = [str(word) for word in said]
+    if not all(word.isprintable() for word in words) or sum(map(len, words)) > _LONGEST_EXTRAS:
+        raise _refused("Options of sbatch must be printable, and not thousands of characters long.")
     for word in words:
         if not word.startswith("-") or word in ("-", "--"):
-            raise LaunchFailed(
-                f"{word!r} is no option of sbatch in one word, such as --constraint=a100.", transient=False
-            )
-        long = re.match(r"--([a-z-]+)", word)
+            raise _refused(f"{word!r} is no option of sbatch in one word, such as --constraint=a100.")
+        long = re.match(r"--([a-z-]+)(?:=|$)", word)
         if long is None:
             # Several can stand in one word, so that it is hard to say what it asks for.
-            raise LaunchFailed(
-                f"The option {word} of sbatch must be given by its long name, such as --constraint=a100.",
-                transient=False,
+            raise _refused(
+                f"The option {word} of sbatch must be given by its long name, such as --constraint=a100."
             )
         reserved = _RESERVED + (_PRIVILEGED if for_others else ())
         # sbatch takes any beginning of a name that is the only one of its kind.
         if any(name.startswith(long[1]) for name in reserved):
-            raise LaunchFailed(f"The option {word} of sbatch is the cluster's own.", transient=False)
+            raise _refused(f"The option {word} of sbatch is the cluster's own.")
+        if for_others and "/" in word and any(name.startswith(long[1]) for name in _LISTS):
+            raise _refused(f"The option {word} of sbatch names a file; name the nodes.")
+    return words
+
+
+def _refused(message: str) -> LaunchFailed:
+    return LaunchFailed(message, transient=False)
 
 
 def uid_of(comment: str) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
-import shutil
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +27,7 @@ from paicluster.engines.interface import (
 )
 from paicluster.engines.process import folder as attempts
 from paicluster.engines.process.accounts import Account, Accounts, closed_way, dress
-from paicluster.engines.slurm import commands, folder, looking, runtime
+from paicluster.engines.slurm import commands, folder, looking, runtime, told
 from paicluster.engines.slurm.asking import Slurm
 from paicluster.engines.slurm.gangs import Gang, Gangs
 from paicluster.engines.slurm.options import SlurmOptions
@@ -81,8 +79,9 @@ class SlurmEngine:
     async def start(self, hint: Hint, say: Say = unheard) -> None:
         self._hint, self._say = hint, say
         root = os.geteuid() == 0
+        self._home.root.parent.mkdir(parents=True, exist_ok=True)
         for path in (self._home.root, self._home.tasks, self._home.root / "gangs"):
-            path.mkdir(mode=0o711 if root else 0o700, parents=True, exist_ok=True)
+            folder.open_folder(path, 0o711 if root else 0o700)
         self._home.notes.mkdir(exist_ok=True)
         # Tasks of any account leave notes; only the server lists them.
         self._home.notes.chmod(0o1733 if root else 0o700)
@@ -160,19 +159,25 @@ class SlurmEngine:
     def _adopt(self, gang: Gang) -> None:
         """A gang that another server left."""
         self._wake()
-        if gang.job is None and not self._refused(gang) and self._startable(gang):
+        if gang.job is not None or self._refused(gang):
+            return
+        asked = folder.read_mark(gang.folder, folder.SUBMITTING) is not None
+        if asked or self._startable(gang):
             self._submitter.add(gang)
 
     def _refused(self, gang: Gang) -> bool:
         return folder.read_mark(gang.folder, folder.REFUSED) is not None
 
     def _startable(self, gang: Gang) -> bool:
-        return any(not (self._home.task(uid) / claim.NAME).exists() for uid in gang.members)
+        return any(not self._claimed(uid) for uid in gang.members)
+
+    def _claimed(self, uid: str) -> bool:
+        return os.path.lexists(self._home.task(uid) / claim.NAME)
 
     def inside(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
         path = self._home.task(uid)
-        job, place = folder.job_of(path), folder.place_of(path)
-        if not job or place is None or (path / record.NAME).exists():
+        job, place = folder.job_of(path), told.place_of(path)
+        if not job or place is None or os.path.lexists(path / record.NAME):
             raise NotFound("The task does not run.")
         words = ["srun", "--overlap", *job, f"--nodelist={place.node}", "--nodes=1", "--ntasks=1"]
         words += ["--quiet", "--pty"] if terminal else ["--quiet"]
@@ -268,33 +273,35 @@ class SlurmEngine:
 
     def _request_stop(self, uid: str, grace_s: float) -> None:
         path = self._home.task(uid)
-        path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
-        if (path / record.NAME).exists():
+        folder.open_folder(path.parent)
+        if os.path.lexists(path / record.NAME):
             return
-        folder.request_stop(path, uid, grace_s)
+        try:
+            folder.request_stop(path, uid, grace_s)
+        except OSError as error:
+            # The folder may be an account's that does not want to be asked: it is then ended by force.
+            log.warning("The task %s could not be asked to stop: %s", uid, error)
 
     def _how_to_stop(self, gang: Gang) -> tuple[str, ...] | None:
         """By which words Slurm is told; None: not at all."""
         running = [uid for uid in gang.members if self._runs(uid)]
         if not running:
             # Nothing of it began, and now nothing will; unless some others of it are still to begin.
-            waiting = [uid for uid in gang.members if not (self._home.task(uid) / claim.NAME).exists()]
-            return None if waiting else ()
-        if any(not (self._home.task(uid) / supervise.STOP).exists() for uid in running):
+            return None if self._startable(gang) else ()
+        if any(not os.path.lexists(self._home.task(uid) / supervise.STOP) for uid in running):
             # The signal would reach them all: those who were asked find that out by themselves.
             return None
         return ("--batch", "--signal=TERM") if len(gang.members) == 1 else ("--signal=TERM",)
 
     def _runs(self, uid: str) -> bool:
         path = self._home.task(uid)
-        owner = claim.read(str(path))
-        return owner is not None and (not owner or "pid" in owner) and not (path / record.NAME).exists()
+        owner = told.claim_of(path)
+        return owner is not None and (not owner or "pid" in owner) and not os.path.lexists(path / record.NAME)
 
     async def remove(self, uids: Sequence[str]) -> None:
         def clear() -> None:
             for uid in uids:
-                for path in (self._home.task(uid), self._home.gang(uid)):
-                    shutil.rmtree(path, ignore_errors=True)
+                folder.remove(self._home, uid)
 
         await self._in_files(clear)
 
@@ -326,6 +333,7 @@ class SlurmEngine:
 
     async def _read_notes(self) -> None:
         """The tasks' own word that something happened: a file each, in one folder."""
+        stubborn: set[str] = set()
         while True:
             if not self._gangs:
                 self._busy.clear()
@@ -338,11 +346,14 @@ class SlurmEngine:
                 log.warning("The notes of tasks cannot be read: %s", error)
                 await asyncio.sleep(_LATEST_S)
                 continue
-            for name in names:
+            for name in set(names) - stubborn:
                 self._last_change = time.monotonic()
-                with contextlib.suppress(OSError):
-                    # Anybody may put something there, also what cannot be removed like a file.
+                try:
                     (self._home.notes / name).unlink(missing_ok=True)
+                except OSError:
+                    # Anybody may put something there, also what cannot be removed like a file.
+                    stubborn.add(name)
+                    continue
                 self._hint(name.partition(".")[0])
 
     # -- nodes ---------------------------------------------------------------------------------

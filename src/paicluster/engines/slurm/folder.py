@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -11,15 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paicluster.engines import aids
+from paicluster.engines import aids, trees
 from paicluster.engines.exports import beside_exports, exports
-from paicluster.engines.interface import LaunchFailed, Place, TaskLaunch
+from paicluster.engines.interface import LaunchFailed, TaskLaunch
 from paicluster.engines.process.accounts import Account
 from paicluster.engines.process.folder import marker, path_of
-from paicluster.engines.slurm import commands, images
+from paicluster.engines.slurm import commands, images, told
 from paicluster.engines.slurm.options import SlurmOptions
 from pairuntime.slurm import gang as inside
-from pairuntime.slurm import place as placing
 from pairuntime.supervisor import claim, supervise
 
 JOB = "job"
@@ -76,12 +76,20 @@ def prepare(
     made: list[Path] = []
     try:
         made.append(folder)
+        if account is not None:
+            # What an earlier server left unfinished may be the account's already, with anything in it.
+            _clear(folder)
         _make(folder)
         (folder / inside.RUN).mkdir(mode=0o700, exist_ok=True)
+        for task in gang[1:]:
+            open_folder(home.gang(task.uid).parent)
+            _write(home.gang(task.uid), gang[0].uid)
         for task in gang:
             path = home.task(task.uid)
-            if not (path / claim.NAME).exists():
+            if not os.path.lexists(path / claim.NAME):
                 made.append(path)
+                if account is not None:
+                    _clear(path)
                 _prepare_task(home, path, task, gang, options, runtime, usual)
         _write(folder / "batch.sh", commands.batch_script(options, runtime, folder, alone=len(gang) == 1))
         _write(folder / COMMAND, json.dumps(list(command)))
@@ -92,10 +100,13 @@ def prepare(
             for path in made[1:]:
                 _give(path, account)
             _open_gang(folder, account)
-        _write(folder / inside.GANG, json.dumps(_description(home, gang)), account)
+        # The account reads it; the server believes it, so it is nobody's to change.
+        _write(
+            folder / inside.GANG, json.dumps(_description(home, gang)), 0o600 if account is None else 0o644
+        )
     except OSError as error:
         for path in made:
-            shutil.rmtree(path, ignore_errors=True)
+            _clear(path)
         raise LaunchFailed(
             f"The tasks' folders could not be written: {error.strerror} ({error.filename})."
         ) from error
@@ -181,7 +192,7 @@ def _bring(sources: Path, shared: Path) -> Path:
     """Uploaded sources to where the nodes see them; another name for the same file where that is possible."""
     target = shared / sources.name
     if not target.exists():
-        shared.mkdir(mode=0o711, parents=True, exist_ok=True)
+        open_folder(shared)
         aside = target.with_name(f"{target.name}.{os.getpid()}")
         aside.unlink(missing_ok=True)
         try:
@@ -194,31 +205,59 @@ def _bring(sources: Path, shared: Path) -> Path:
     return target
 
 
+def _clear(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        trees.remove(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def remove(home: Home, uid: str) -> None:
+    for path in (home.task(uid), home.gang(uid)):
+        with contextlib.suppress(OSError):
+            _clear(path)
+
+
+def open_folder(folder: Path, mode: int = 0o711) -> None:
+    """Make it, if it is not there, with this mode whatever our umask is; what leads there can be passed."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        open_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+    folder.chmod(mode)
+
+
 def _make(folder: Path) -> None:
-    folder.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
+    open_folder(folder.parent)
+    open_folder(folder, 0o700)
 
 
 def _open_gang(folder: Path, account: Account) -> None:
     """The account may read what is for it, and write in one folder; the marks stay the server's own."""
-    for name in ("batch.sh", inside.COMMON_BLANK, inside.RUN):
+    # The batch script is for sbatch alone, which finds options in it too.
+    for name in (inside.COMMON_BLANK, inside.RUN):
         if (folder / name).exists():
             os.chown(folder / name, account.uid, account.gid)
     folder.chmod(0o711)
 
 
 def _give(folder: Path, account: Account) -> None:
-    for path in (folder, *folder.rglob("*")):
+    # The folder last: until then nobody else can put anything into it.
+    for path in (*folder.rglob("*"), folder):
         os.chown(path, account.uid, account.gid, follow_symlinks=False)
 
 
-def _write(path: Path, text: str, account: Account | None = None) -> None:
+def _write(path: Path, text: str, mode: int = 0o600) -> None:
     aside = path.with_name(f"{path.name}.aside")
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    aside.unlink(missing_ok=True)
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     with os.fdopen(fd, "w") as f:
         f.write(text)
-    if account is not None:
-        os.chown(aside, account.uid, account.gid)
+        # Whatever our umask is.
+        os.fchmod(fd, mode)
     aside.rename(path)
 
 
@@ -228,15 +267,9 @@ def write_mark(folder: Path, name: str, text: str) -> None:
 
 def read_mark(folder: Path, name: str) -> str | None:
     try:
-        return _read(folder / name).decode(errors="replace").strip()
+        return told.tail(folder / name).decode(errors="replace").strip()
     except OSError:
         return None
-
-
-def _read(path: Path) -> bytes:
-    """Not through a link: the folder may be an account's that must not read what this server can."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as f:
-        return f.read()
 
 
 def request_stop(path: Path, uid: str, grace_s: float) -> None:
@@ -246,6 +279,7 @@ def request_stop(path: Path, uid: str, grace_s: float) -> None:
     # Readable for the supervisor, which may be another account's.
     fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     with os.fdopen(fd, "w") as f:
+        os.fchmod(fd, 0o644)
         f.write(json.dumps({"grace_s": grace_s}))
     aside.rename(path / supervise.STOP)
     claim.bury(str(path), uid)
@@ -254,49 +288,40 @@ def request_stop(path: Path, uid: str, grace_s: float) -> None:
 def members(folder: Path) -> tuple[str, ...]:
     """The tasks of a gang; none when it is not complete."""
     try:
-        told: dict[str, Any] = json.loads((folder / inside.GANG).read_text())
+        found: dict[str, Any] = json.loads((folder / inside.GANG).read_text())
     except (OSError, ValueError):
         return ()
-    return tuple(task["uid"] for task in told["tasks"])
+    return tuple(task["uid"] for task in found["tasks"])
 
 
-def gang_of(path: Path) -> str | None:
-    """The gang of an attempt; None when its folder is not complete."""
+def leader_of(home: Home, uid: str) -> str | None:
+    """The first task of an attempt's gang, by which the gang is known; None when it has none."""
+    path = home.gang(uid)
     try:
-        found = json.loads((path / supervise.SPEC).read_text()).get("gang")
-    except (OSError, ValueError):
+        # Not from the attempt's own folder: whoever can write there would choose what the server believes.
+        return uid if path.is_dir() else path.read_text()
+    except OSError:
         return None
-    return str(found) if found else None
 
 
-def place_of(path: Path) -> Place | None:
-    told = _placed(path)
-    if told is None:
-        return None
-    ports = {label: tuple(numbers) for label, numbers in told["ports"].items()}
-    return Place(told["node"], told["ip"], ports, tuple(told["gpus"]))
+def owner_of(folder: Path) -> int:
+    """The account whose job of Slurm this gang is; -1 when the folder is being removed."""
+    try:
+        return (folder / inside.RUN).stat().st_uid if os.geteuid() == 0 else os.geteuid()
+    except OSError:
+        return -1
 
 
 def job_of(path: Path) -> list[str]:
     """How srun is told the allocation that an attempt runs in; nothing before it runs."""
-    told = _placed(path)
-    if told is None or not told.get("job"):
-        return []
-    part = told.get("part")
-    return [f"--jobid={told['job']}", *([f"--het-group={part}"] if part else [])]
-
-
-def _placed(path: Path) -> dict[str, Any] | None:
-    try:
-        return dict(json.loads((path / placing.PLACE).read_text()))
-    except (OSError, ValueError):
-        return None
+    job, part = told.allocation_of(path)
+    return [f"--jobid={job}", *([f"--het-group={part}"] if part else [])] if job else []
 
 
 def last_words(folder: Path, size: int = 600) -> str:
     """The end of what the batch script and Slurm itself wrote."""
     try:
-        data = _read(folder / OUTPUT)[-size:]
+        data = told.tail(folder / OUTPUT, size)
     except OSError:
         return ""
-    return " ".join(data.decode(errors="replace").split())
+    return " ".join(told.text(data.decode(errors="replace")).split())

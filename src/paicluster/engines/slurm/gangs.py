@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ _KEPT_S = 600.0
 
 
 def _told(path: Path) -> bool:
-    return (path / record.NAME).exists()
+    return os.path.lexists(path / record.NAME)
 
 
 @dataclass(slots=True)
@@ -25,6 +26,8 @@ class Gang:
     members: tuple[str, ...]
     # The number Slurm gave it; None until it has one.
     job: str | None = None
+    # The account whose job it is: others can call theirs whatever they like.
+    owner: int = field(default_factory=os.geteuid)
     # When that became known here: what Slurm was asked before says nothing about it.
     submitted: float = 0.0
     # What Slurm last said.
@@ -71,22 +74,23 @@ class Gangs:
         known = self._of_task.get(uid)
         if known is not None:
             return known, False
-        leader = folder.gang_of(self._home.task(uid))
+        leader = folder.leader_of(self._home, uid)
         if leader is None:
             return None
         path = self._home.gang(leader)
         members = folder.members(path)
         if uid not in members:
             return None
-        # The allocation says itself that it has begun, should nobody have heard the answer to the submission.
-        job = folder.read_mark(path, folder.JOB) or folder.read_mark(path, folder.OWNER) or None
+        job = folder.read_mark(path, folder.JOB) or None
         live = {member for member in members if not _told(self._home.task(member))} | {uid}
-        gang = Gang(leader, path, members, job, time.monotonic() if job else 0.0, live=live)
+        since = time.monotonic() if job else 0.0
+        gang = Gang(leader, path, members, job, folder.owner_of(path), since, live=live)
         self._add(gang)
         return gang, True
 
     def new(self, uid: str, members: tuple[str, ...]) -> Gang:
-        gang = Gang(uid, self._home.gang(uid), members, live=set(members))
+        path = self._home.gang(uid)
+        gang = Gang(uid, path, members, owner=folder.owner_of(path), live=set(members))
         self._add(gang)
         return gang
 

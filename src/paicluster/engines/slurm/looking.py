@@ -8,9 +8,9 @@ from typing import Any
 
 from paicluster.engines.interface import ABSENT, Loss, Observation, Phase
 from paicluster.engines.process.folder import from_record
-from paicluster.engines.slurm import folder
+from paicluster.engines.slurm import folder, told
 from paicluster.engines.slurm.gangs import Gang
-from pairuntime.supervisor import claim, record, supervise
+from pairuntime.supervisor import claim, supervise
 
 # How long the end of a task that Slurm ended waits for Slurm to say why.
 _REASON_S = 15.0
@@ -18,14 +18,14 @@ _REASON_S = 15.0
 
 def look(home: folder.Home, uid: str, gang: Gang | None, lag_s: float) -> Observation:
     path = home.task(uid)
-    owner = claim.read(str(path))
+    owner = told.claim_of(path)
     if owner is None:
         return _unstarted(home, uid, gang, lag_s)
-    claimed_ms = int(owner.get("claimed_ms") or 0) or None  # type: ignore[call-overload]
+    claimed_ms = owner.get("claimed_ms") or None
     if owner and "pid" not in owner:  # a tombstone
         return _buried(owner, claimed_ms)
-    ended = record.read(str(path))
-    place = folder.place_of(path)
+    ended = told.record_of(path)
+    place = told.place_of(path)
     if ended is not None:
         return replace(_ended(ended, (path / supervise.STOP).exists(), gang, claimed_ms), place=place)
     if gang is not None and gang.gone(lag_s):
@@ -49,7 +49,7 @@ def _unstarted(home: folder.Home, uid: str, gang: Gang | None, lag_s: float) -> 
 
 def _buried(owner: dict[str, Any], claimed_ms: int | None) -> Observation:
     if owner.get("lost"):
-        return Observation(Phase.LOST, ended_ms=claimed_ms, loss=Loss(owner["lost"]))
+        return Observation(Phase.LOST, ended_ms=claimed_ms, loss=owner["lost"])
     return Observation(Phase.ENDED, ended_ms=claimed_ms, stopped=True, killed_by_us=True)
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from paicluster.engines.interface import Loss, Remark
 from paicluster.engines.slurm.commands import uid_of
 
-# One line a job. The comment comes last: it may hold anything.
-FORMAT = "%i|%T|%r|%N|%k"
+# One line a job. The comment comes last: it may hold anything, also the end of a line.
+_FORMAT = "%i|%T|%r|%N|%U|%k"
+_FIELDS = _FORMAT.count("|")
 
 _WAITING = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"))
 _OVER = frozenset(
@@ -61,6 +62,8 @@ class SlurmJob:
     state: str
     reason: str = ""
     nodes: str = ""
+    # Whose it is.
+    owner: int = -1
 
     @property
     def waiting(self) -> bool:
@@ -83,18 +86,25 @@ class SlurmJob:
         return self.state == "OUT_OF_MEMORY"
 
 
-def read_jobs(lines: Iterable[str]) -> dict[str, list[SlurmJob]]:
-    """Our jobs, by the uid of the gang; usually one each."""
+def format_of(word: str) -> str:
+    """How squeue is to tell of jobs: each line begins with a word that nobody could know beforehand."""
+    return f"{word}|{_FORMAT}"
+
+
+def read_jobs(lines: Iterable[str], word: str) -> dict[str, list[SlurmJob]]:
+    """Our jobs, by the uid of the gang; usually one each. Anybody can call a job of his own one of ours."""
     parts: dict[str, dict[str, list[SlurmJob]]] = {}
     for line in lines:
-        fields = line.rstrip("\n").split("|", 4)
-        if len(fields) < 5:
+        began, _, rest = line.rstrip("\n").partition("|")
+        fields = rest.split("|", _FIELDS)
+        if began != word or len(fields) <= _FIELDS:
             continue
-        number, state, reason, nodes, comment = fields
+        number, state, reason, nodes, owner, comment = fields
         uid = uid_of(comment)
         if uid:
             leader = number.partition("+")[0].partition("_")[0]
-            job = SlurmJob(leader, state, reason, nodes)
+            whose = int(owner) if owner.isdecimal() else -1
+            job = SlurmJob(leader, state, reason, nodes, whose)
             parts.setdefault(uid, {}).setdefault(leader, []).append(job)
     return {uid: [_whole(found) for found in by_job.values()] for uid, by_job in parts.items()}
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from paicluster.engines.interface import Remark
-from paicluster.engines.slurm import folder
+from paicluster.engines.slurm import folder, told
 from paicluster.engines.slurm.asking import Answer, Slurm
 from paicluster.engines.slurm.gangs import Gang
 
@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 8
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
+# No job of Slurm has this number.
+_FORGOTTEN = "0"
 
 
 class Submitter:
@@ -85,8 +87,13 @@ class Submitter:
         words = json.loads((gang.folder / folder.COMMAND).read_text())
         answer = await self._slurm.ask(words)
         if answer.status == 0:
-            self._has(gang, answer.out.strip().splitlines()[-1].partition(";")[0])
-            return True
+            number = answer.out.strip().rpartition("\n")[2].partition(";")[0]
+            if not number.isdecimal():
+                # It was asked for something else than to submit, such as for its version.
+                answer = Answer(1, "", f"sbatch gave no number of a job: {told.text(number)}")
+            else:
+                self._has(gang, number)
+                return True
         return self._failed(gang, answer)
 
     async def _ask_first(self, gang: Gang) -> bool:
@@ -95,14 +102,13 @@ class Submitter:
         if found is None:
             self._say_silent(gang)
             return False
-        jobs = found.get(gang.uid, ())
-        if jobs:
-            self._has(gang, jobs[0].id)
+        own = next((job for job in found.get(gang.uid, ()) if job.owner == gang.owner), None)
+        if own is not None:
+            self._has(gang, own.id)
             return False
-        owner = folder.read_mark(gang.folder, folder.OWNER)
-        if owner:
-            # It has even begun, and Slurm has forgotten it since.
-            self._has(gang, owner)
+        if folder.read_mark(gang.folder, folder.OWNER) is not None:
+            # It has even begun, and Slurm has forgotten it since. Its number is only an account's word.
+            self._has(gang, _FORGOTTEN)
             return False
         return True
 

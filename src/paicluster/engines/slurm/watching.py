@@ -78,7 +78,7 @@ class Watcher:
         for gang in self._gangs:
             if gang.job is None:
                 continue
-            jobs = found.get(gang.uid, ())
+            jobs = [job for job in found.get(gang.uid, ()) if job.owner == gang.owner]
             own = next((job for job in jobs if job.id == gang.job), None)
             others = [job.id for job in jobs if job.id != gang.job and not job.over]
             if others:

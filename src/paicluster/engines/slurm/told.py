@@ -1,0 +1,116 @@
+"""What a task's account has written, read with care: as root the server reads what others may have put there.
+
+A link is not followed, a pipe not waited for, and nobody's numbers and words get further than where they make
+sense. What makes none counts as not written.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from paicluster.engines.interface import Loss, Place
+from pairuntime.slurm import place as placing
+from pairuntime.supervisor import claim, record
+
+# Environments of large gangs are not in these files.
+_LARGEST = 1 << 20
+_LONGEST = 4000
+_LATEST = 1 << 52
+_MANY = 4096
+
+
+def tail(path: Path, size: int = _LARGEST) -> bytes:
+    """The end of a file; OSError when there is none that is one."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
+        return os.pread(fd, size, max(0, found.st_size - size))
+    finally:
+        os.close(fd)
+
+
+def text(value: object, longest: int = _LONGEST) -> str:
+    """Words that any database and any terminal takes."""
+    return "".join(one if one.isprintable() else " " for one in str(value)[:longest])
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    """None: nothing is there. Empty: something is, and makes no sense."""
+    try:
+        found = json.loads(tail(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _number(value: object, most: int) -> int | None:
+    right = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
+    return int(value) if right else None  # type: ignore[call-overload]
+
+
+def claim_of(path: Path) -> dict[str, Any] | None:
+    """Who owns an attempt; None: nobody. Empty: somebody."""
+    said = _json(path / claim.NAME)
+    if not said:
+        return said
+    found: dict[str, Any] = {"claimed_ms": _number(said.get("claimed_ms"), _LATEST)}
+    if "pid" in said:
+        found["pid"] = _number(said["pid"], _LATEST) or 0
+    if said.get("lost"):
+        losses = {loss.value: loss for loss in Loss}
+        found["lost"] = losses.get(str(said["lost"]), Loss.UNKNOWN)
+    return found
+
+
+def record_of(path: Path) -> dict[str, Any] | None:
+    """How an attempt ended; None: it has not said so."""
+    said = _json(path / record.NAME)
+    if not said:
+        return None
+    sent = said.get("signals_sent")
+    return {
+        "started_ms": _number(said.get("started_ms"), _LATEST) or 0,
+        "ended_ms": _number(said.get("ended_ms"), _LATEST) or 0,
+        "exit_code": _number(said.get("exit_code"), 255),
+        "signal": _number(said.get("signal"), 64),
+        "signals_sent": [one for one in sent if _number(one, 64)] if isinstance(sent, list) else [],
+        "start_error": text(said.get("start_error") or ""),
+        **{key: bool(said.get(key)) for key in ("stopped", "timed_out", "oom", "ended_by_slurm")},
+    }
+
+
+def place_of(path: Path) -> Place | None:
+    said = _json(path / placing.PLACE)
+    if not said:
+        return None
+    ports, gpus = said.get("ports"), said.get("gpus")
+    return Place(
+        text(said.get("node", ""), 256),
+        text(said.get("ip", ""), 256),
+        {text(label, 256): _numbers(some, 65535) for label, some in list(ports.items())[:_MANY]}
+        if isinstance(ports, dict)
+        else {},
+        _numbers(gpus, _MANY),
+    )
+
+
+def _numbers(some: object, most: int) -> tuple[int, ...]:
+    if not isinstance(some, list):
+        return ()
+    return tuple(number for one in some[:_MANY] if (number := _number(one, most)) is not None)
+
+
+def allocation_of(path: Path) -> tuple[str, str]:
+    """The job of Slurm that an attempt runs in, and which part of it; empty when it does not say so."""
+    said = _json(path / placing.PLACE) or {}
+    job, part = str(said.get("job", "")), str(said.get("part", ""))
+    return (job, part if part.isdecimal() else "") if job.isdecimal() else ("", "")
