@@ -18,7 +18,7 @@ from served import job as job_of
 from sqlalchemy import Connection
 
 from openpaisdk.protocol import read_job
-from paicluster.controller import loop
+from paicluster.controller import loop, reasons
 from paicluster.controller.launching import LaunchSettings
 from paicluster.controller.loop import Controller
 from paicluster.controller.queue import level_of
@@ -365,7 +365,7 @@ def test_the_books_balance_whatever_happens(
 ) -> None:
     # Time passes when the dice say so, and not in the middle of a look at the books.
     monkeypatch.setattr(loop, "_FIRST_PUT_OFF_S", 60.0)
-    monkeypatch.setattr(loop, "_SILENCE_S", 60.0)
+    monkeypatch.setattr(reasons, "SILENCE_S", 60.0)
     asyncio.run(_drive(tmp_path, throw))
     assert "starts over" not in caplog.text
 

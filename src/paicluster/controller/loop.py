@@ -8,24 +8,19 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from sqlalchemy import Connection
-
 from openpaisdk.errors import PaiError
 from openpaisdk.protocol import read_job
 from paicluster.controller import exits, steps
 from paicluster.controller.changes import Changes, Event
-from paicluster.controller.launching import (
-    CODE_BESIDE_WORK,
-    LaunchSettings,
-    gang_of,
-    remarks_on,
-    wants_image,
-)
+from paicluster.controller.launcher import Launcher
+from paicluster.controller.launching import CODE_BESIDE_WORK, LaunchSettings, remarks_on, wants_image
 from paicluster.controller.ledger import Ledger
+from paicluster.controller.loading import read_active, read_some
 from paicluster.controller.mounting import not_mounted
 from paicluster.controller.queue import Queue, judge
+from paicluster.controller.reasons import Reasons
 from paicluster.controller.record import ATTEMPT_COMPLETED, COMPLETED, PENDING, PREPARING, RUNNING, Record
-from paicluster.engines.interface import Engine, LaunchFailed, Node, Observation, Phase, Remark, RunsImages
+from paicluster.engines.interface import Engine, Node, Observation, Phase, Remark, RunsImages
 from paicluster.engines.several import Engines
 from paicluster.scheduler.needs import Amount
 from paicluster.scheduler.plan import Guest, Preempt, Snapshot, Start, plan
@@ -43,9 +38,6 @@ _FEW = 4
 _NEWCOMERS_S = 0.02
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
-_LONGEST_RELAUNCH_S = 5.0
-# So long a job waits before it is said why: what starts in a moment need not worry anybody.
-_SILENCE_S = 1.0
 # How long a job that could not be launched waits for the next try: doubled each time.
 _FIRST_PUT_OFF_S = 1.0
 _LONGEST_PUT_OFF_S = 60.0
@@ -69,18 +61,14 @@ class Controller:
         self._records: dict[int, Record] = {}
         self._job_of: dict[str, int] = {}
         self._queue = Queue()
-        # What was last said about why a job waits.
-        self._reasons: dict[int, str] = {}
-        # Since when jobs wait of which nothing was said yet.
-        self._silent: dict[int, float] = {}
-        self._speak: asyncio.TimerHandle | None = None
-        # Jobs that were submitted, and jobs whose conditions may have changed.
         # Newcomers; what is not known of one is read when it is taken in.
         self._submitted: Requests = {}
+        # Jobs whose conditions may have changed.
         self._recheck: set[int] = set()
         # Tasks this controller has told the engine to stop; a new controller tells it again.
         self._stop_sent: set[str] = set()
         self._ledger = Ledger()
+        self._launcher = Launcher(store, self._engines, settings, self._hint)
         self._nodes = {node.name: node for node in self._engines.placed_nodes()}
         self._shares = shares if shares is not None else {"default": whole(self._engines.placed_nodes())}
         self._limits = limits if limits is not None else {}
@@ -89,8 +77,8 @@ class Controller:
         # What engines said about attempts, not yet written down.
         self._said: list[tuple[str, Remark]] = []
         self._wake = asyncio.Event()
+        self._reasons = Reasons(self._wake.set)
         self._task: asyncio.Task[None] | None = None
-        self._leaving = asyncio.Event()
         self._sweep: asyncio.TimerHandle | None = None
         self._later: asyncio.TimerHandle | None = None
         self._timers: dict[int, asyncio.TimerHandle] = {}
@@ -110,9 +98,10 @@ class Controller:
     async def close(self) -> None:
         """Let go. Tasks run on; the next controller takes them up."""
         self._unsubscribe()
-        self._leaving.set()
-        for timer in (*self._timers.values(), *filter(None, (self._sweep, self._later, self._speak))):
+        self._launcher.leave()
+        for timer in (*self._timers.values(), *filter(None, (self._sweep, self._later))):
             timer.cancel()
+        self._reasons.close()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -248,7 +237,7 @@ class Controller:
         for uids in changes.forgotten.values():
             await self._engines.remove(uids)
         for job_id in changes.launch:
-            self._launch(self._records[job_id])
+            self._launcher.launch(self._records[job_id])
         if changes.stop:
             self._stop_sent.update(changes.stop)
             await self._engines.stop(changes.stop, self._grace_s)
@@ -291,7 +280,7 @@ class Controller:
                     self._file(record, changes, now_ms)
             else:
                 waits_for = ", ".join(c.framework for c in conditions)
-                self._say_waiting(job_id, f"The job waits for {waits_for} to be over.", changes)
+                self._reasons.say(job_id, f"The job waits for {waits_for} to be over.", changes)
 
     async def _observe(
         self, uids: Iterable[str], touched: dict[int, Record], changes: Changes, now_ms: int
@@ -376,8 +365,7 @@ class Controller:
             timer = self._timers.pop(job_id, None)
             if timer is not None:
                 timer.cancel()
-            self._reasons.pop(job_id, None)
-            self._silent.pop(job_id, None)
+            self._reasons.forget(job_id)
             self._recheck.update(self._queue.waiting_for(record.row.framework))
             if self._recheck:
                 self._wake.set()
@@ -417,9 +405,14 @@ class Controller:
                 steps.give_way(self._records[decision.job_id], decision.for_job, changes)
             else:
                 if decision.never or self._is_time_to_say(decision.job_id):
-                    self._say_waiting(decision.job_id, decision.reason, changes)
+                    self._reasons.say(decision.job_id, decision.reason, changes)
                 if decision.never:
                     self._queue.set_aside(decision.job_id)
+
+    def _is_time_to_say(self, job_id: int) -> bool:
+        """Not while a part of it runs."""
+        record = self._records.get(job_id)
+        return (record is None or not record.live) and self._reasons.is_time(job_id)
 
     def _snapshot(self) -> Snapshot:
         guests = [r for r in self._records.values() if r.guest and r.live and not self._is_handed_over(r)]
@@ -462,8 +455,7 @@ class Controller:
             )
             for task in placed:
                 self._job_of[task.uid] = decision.job_id
-            self._reasons.pop(decision.job_id, None)
-            self._silent.pop(decision.job_id, None)
+            self._reasons.forget(decision.job_id)
         self._file(record, changes, now_ms)
 
     def _remark_at_start(self, record: Record, changes: Changes) -> None:
@@ -488,31 +480,6 @@ class Controller:
         if on_the_host and record.row.generation == "v1" and record.job.prerequisite("script", "default"):
             changes.events.append(Event(record.row.id, "Normal", "CodeBesideWork", CODE_BESIDE_WORK))
 
-    def _is_time_to_say(self, job_id: int) -> bool:
-        """Whether people should be told why it waits: not at once, nor while a part of it runs."""
-        record = self._records.get(job_id)
-        if record is not None and record.live:
-            return False
-        if job_id in self._reasons:
-            return True
-        loop = asyncio.get_running_loop()
-        left = self._silent.setdefault(job_id, loop.time()) + _SILENCE_S - loop.time()
-        if left <= 0:
-            return True
-        if self._speak is None:
-            self._speak = loop.call_later(left, self._speak_now)
-        return False
-
-    def _speak_now(self) -> None:
-        self._speak = None
-        self._wake.set()
-
-    def _say_waiting(self, job_id: int, reason: str, changes: Changes) -> None:
-        if self._reasons.get(job_id) != reason:
-            self._reasons[job_id] = reason
-            self._silent.pop(job_id, None)
-            changes.events.append(Event(job_id, "Warning", "FailedScheduling", reason, "default-scheduler"))
-
     def _forget_tasks(self, record: Record) -> None:
         for uid in record.tasks:
             self._job_of.pop(uid, None)
@@ -522,75 +489,6 @@ class Controller:
     def _arm_sweep(self) -> None:
         if self._job_of and self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep_all)
-
-    # -- acting --------------------------------------------------------------------------------
-
-    def _launch(self, record: Record) -> None:
-        if record.launching is None:
-            record.launching = asyncio.create_task(self._launch_gang(record))
-
-    async def _launch_gang(self, record: Record) -> None:
-        """Everything that is to be started of a job; for one without a gang more may come meanwhile."""
-        uids: list[str] = []
-        launched: set[str] = set()
-        abandoned = True
-        try:
-            await self._pause_before_relaunch(record)
-            while uids := [t.uid for t in record.live if t.sub_state == PREPARING and t.uid not in launched]:
-                record.launched.update(uids)
-                engine = self._engines.engine_of(record.job, record.row.vc)
-                for part in self._handed_together(record, uids):
-                    await self._engines.launch(engine, gang_of(record, self._settings, part))
-                launched.update(uids)
-            # From here on the engine hints by itself: at the start, at the end, when a supervisor dies.
-            abandoned = False
-        except LaunchFailed as error:
-            if record.hindrance != error.message:
-                log.warning("%s could not be launched: %s", record.row.framework, error)
-            record.hindrance = error.message if error.transient else ""
-            await self._abandon(record, uids, error.message)
-        except PaiError as error:
-            record.hindrance = ""
-            await self._abandon(record, uids, error.message)
-        except Exception:
-            record.hindrance = ""
-            log.exception("%s could not be launched", record.row.framework)
-            await self._abandon(record, uids, "The cluster could not prepare the task; its log says why.")
-        finally:
-            record.launching = None
-            for uid in uids if abandoned else ():
-                self._hint(uid)
-
-    def _handed_together(self, record: Record, uids: list[str]) -> list[list[str]]:
-        """Tasks that need not wait for each other are handed over each by itself."""
-        if self._is_handed_over(record) and not record.job.gang:
-            return [[uid] for uid in uids]
-        return [uids]
-
-    async def _pause_before_relaunch(self, record: Record) -> None:
-        """What keeps a task from starting, such as a full disk, does not pass by trying harder."""
-        if any(task.uid in record.launched for task in record.live if task.sub_state == PREPARING):
-            pause = min(_FIRST_PAUSE_S * 2.0 ** min(record.relaunches, 10), _LONGEST_RELAUNCH_S)
-            record.relaunches += 1
-            try:
-                await asyncio.wait_for(self._leaving.wait(), pause)
-            except TimeoutError:
-                pass
-
-    async def _abandon(self, record: Record, uids: list[str], why: str) -> None:
-        """Nothing of the gang may start any more; its attempt then ends, and is retried by the rules."""
-        try:
-            await self._engines.stop(uids, 0)
-        except OSError as error:
-            # The attempts are as they were, not started: they are launched again after a pause.
-            log.warning("%s could not be given up: %s", record.row.framework, error)
-            return
-        event = Event(record.row.id, "Warning", "FailedLaunch", why)
-        changes = Changes(events=[event])
-        try:
-            await self._store.write(lambda conn: changes.write(conn, _now_ms()))
-        except PaiError as error:
-            log.warning("The event %r could not be written: %s", why, error)
 
     # -- loading -------------------------------------------------------------------------------
 
@@ -605,11 +503,10 @@ class Controller:
         self._stop_sent.clear()
         self._queue.clear()
         self._reasons.clear()
-        self._silent.clear()
         self._submitted.clear()
         self._recheck.clear()
         self._ledger.clear()
-        waiting, loaded = await self._store.read(_read_active)
+        waiting, loaded = await self._store.read(read_active)
         for row, tasks, spec, attempt in loaded:
             self._adopt(row, tasks, spec, attempt)
         self._submitted.update(dict.fromkeys(waiting))
@@ -622,9 +519,9 @@ class Controller:
         unknown = [job_id for job_id in wanted if job_id not in self._records]
         known = [job_id for job_id in wanted if job_id in self._records]
         if len(wanted) <= _FEW:
-            rows, stops = self._store.glance(lambda conn: _read_some(conn, unknown, known))
+            rows, stops = self._store.glance(lambda conn: read_some(conn, unknown, known))
         else:
-            rows, stops = await self._store.read(lambda conn: _read_some(conn, unknown, known))
+            rows, stops = await self._store.read(lambda conn: read_some(conn, unknown, known))
         for row, spec in rows:
             self._adopt(row, [], spec, None)
         for job_id, execution_type in stops.items():
@@ -654,41 +551,6 @@ class Controller:
             self._job_of[task.uid] = row.id
             if task.sub_state != COMPLETED and not self._is_handed_over(record):
                 self._ledger.take(task, record.holder())
-
-
-_Loaded = tuple[JobRow, tuple[TaskRow, ...], JobSpecRow, AttemptRow | None]
-
-
-def _read_active(conn: Connection) -> tuple[list[int], list[_Loaded]]:
-    """The jobs that merely wait, by number; and all others that are not over, whole."""
-    waiting: list[int] = []
-    loaded: list[_Loaded] = []
-    for active in jobs.active_jobs(conn):
-        job = active.job
-        if job.sub_state == PENDING and job.execution_type == "START":
-            waiting.append(job.id)
-            continue
-        spec = jobs.job_spec(conn, job.id)
-        if spec is not None:
-            attempt = next((a for a in jobs.attempts_of(conn, job.id) if a.attempt == job.attempt), None)
-            loaded.append((job, active.tasks, spec, attempt))
-    return waiting, loaded
-
-
-def _read_some(
-    conn: Connection, unknown: list[int], known: list[int]
-) -> tuple[list[tuple[JobRow, JobSpecRow]], dict[int, str]]:
-    fresh = []
-    for job_id in unknown:
-        row = jobs.get_job_by_id(conn, job_id)
-        spec = jobs.job_spec(conn, job_id)
-        if row is not None and spec is not None and row.sub_state != COMPLETED:
-            fresh.append((row, spec))
-    return fresh, {
-        job_id: row.execution_type
-        for job_id in known
-        if (row := jobs.get_job_by_id(conn, job_id)) is not None
-    }
 
 
 def whole(nodes: Sequence[Node]) -> Amount:

@@ -1,0 +1,104 @@
+"""Hands what was decided to start to the engines, and gives it up where that cannot be done."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from openpaisdk.errors import PaiError
+from paicluster.controller.changes import Changes, Event
+from paicluster.controller.launching import LaunchSettings, gang_of
+from paicluster.controller.record import PREPARING, Record
+from paicluster.engines.interface import LaunchFailed
+from paicluster.engines.several import Engines
+from paicluster.store import Store
+
+log = logging.getLogger("paicluster.controller")
+
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 5.0
+
+
+class Launcher:
+    """``hint`` is called with the tasks that were not launched: their state is to be looked at."""
+
+    def __init__(self, store: Store, engines: Engines, settings: LaunchSettings, hint: Callable[[str], None]):
+        self._store = store
+        self._engines = engines
+        self._settings = settings
+        self._hint = hint
+        self._leaving = asyncio.Event()
+
+    def leave(self) -> None:
+        """Nobody waits for a pause any more."""
+        self._leaving.set()
+
+    def launch(self, record: Record) -> None:
+        """Start what is to be started of a job, beside everything else."""
+        if record.launching is None:
+            record.launching = asyncio.create_task(self._launch_all(record))
+
+    async def _launch_all(self, record: Record) -> None:
+        """Everything that is to be started of a job; for one without a gang more may come meanwhile."""
+        uids: list[str] = []
+        launched: set[str] = set()
+        abandoned = True
+        try:
+            await self._pause_before_relaunch(record)
+            while uids := [t.uid for t in record.live if t.sub_state == PREPARING and t.uid not in launched]:
+                record.launched.update(uids)
+                engine = self._engines.engine_of(record.job, record.row.vc)
+                for part in self._handed_together(record, uids):
+                    await self._engines.launch(engine, gang_of(record, self._settings, part))
+                launched.update(uids)
+            # From here on the engine hints by itself: at the start, at the end, when a supervisor dies.
+            abandoned = False
+        except LaunchFailed as error:
+            if record.hindrance != error.message:
+                log.warning("%s could not be launched: %s", record.row.framework, error)
+            record.hindrance = error.message if error.transient else ""
+            await self._abandon(record, uids, error.message)
+        except PaiError as error:
+            record.hindrance = ""
+            await self._abandon(record, uids, error.message)
+        except Exception:
+            record.hindrance = ""
+            log.exception("%s could not be launched", record.row.framework)
+            await self._abandon(record, uids, "The cluster could not prepare the task; its log says why.")
+        finally:
+            record.launching = None
+            for uid in uids if abandoned else ():
+                self._hint(uid)
+
+    def _handed_together(self, record: Record, uids: list[str]) -> list[list[str]]:
+        """Tasks that need not wait for each other are handed over each by itself."""
+        if record.row.vc in self._engines.self_scheduling and not record.job.gang:
+            return [[uid] for uid in uids]
+        return [uids]
+
+    async def _pause_before_relaunch(self, record: Record) -> None:
+        """What keeps a task from starting, such as a full disk, does not pass by trying harder."""
+        if any(task.uid in record.launched for task in record.live if task.sub_state == PREPARING):
+            pause = min(_FIRST_PAUSE_S * 2.0 ** min(record.relaunches, 10), _LONGEST_PAUSE_S)
+            record.relaunches += 1
+            try:
+                await asyncio.wait_for(self._leaving.wait(), pause)
+            except TimeoutError:
+                pass
+
+    async def _abandon(self, record: Record, uids: list[str], why: str) -> None:
+        """Nothing of the gang may start any more; its attempt then ends, and is retried by the rules."""
+        try:
+            await self._engines.stop(uids, 0)
+        except OSError as error:
+            # The attempts are as they were, not started: they are launched again after a pause.
+            log.warning("%s could not be given up: %s", record.row.framework, error)
+            return
+        event = Event(record.row.id, "Warning", "FailedLaunch", why)
+        changes = Changes(events=[event])
+        try:
+            await self._store.write(lambda conn: changes.write(conn, int(time.time() * 1000)))
+        except PaiError as error:
+            log.warning("The event %r could not be written: %s", why, error)

@@ -1,0 +1,43 @@
+"""Jobs as the database has them, in the pieces that the loop takes up."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from paicluster.controller.record import COMPLETED, PENDING
+from paicluster.store import jobs
+from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow, TaskRow
+
+Loaded = tuple[JobRow, tuple[TaskRow, ...], JobSpecRow, AttemptRow | None]
+
+
+def read_active(conn: Connection) -> tuple[list[int], list[Loaded]]:
+    """The jobs that merely wait, by number; and all others that are not over, whole."""
+    waiting: list[int] = []
+    loaded: list[Loaded] = []
+    for active in jobs.active_jobs(conn):
+        job = active.job
+        if job.sub_state == PENDING and job.execution_type == "START":
+            waiting.append(job.id)
+            continue
+        spec = jobs.job_spec(conn, job.id)
+        if spec is not None:
+            attempt = next((a for a in jobs.attempts_of(conn, job.id) if a.attempt == job.attempt), None)
+            loaded.append((job, active.tasks, spec, attempt))
+    return waiting, loaded
+
+
+def read_some(
+    conn: Connection, unknown: list[int], known: list[int]
+) -> tuple[list[tuple[JobRow, JobSpecRow]], dict[int, str]]:
+    fresh = []
+    for job_id in unknown:
+        row = jobs.get_job_by_id(conn, job_id)
+        spec = jobs.job_spec(conn, job_id)
+        if row is not None and spec is not None and row.sub_state != COMPLETED:
+            fresh.append((row, spec))
+    return fresh, {
+        job_id: row.execution_type
+        for job_id in known
+        if (row := jobs.get_job_by_id(conn, job_id)) is not None
+    }
