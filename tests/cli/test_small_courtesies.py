@@ -146,3 +146,11 @@ def test_a_folder_that_holds_the_home_is_called_that(person) -> None:
 def test_code_gives_no_name() -> None:
     assert re.fullmatch(r"python_c_\w{6}", made_up("python3 -u -c 'import os; print(os.name)'"))
     assert re.fullmatch(r"make_\w{6}", made_up("bash -c 'make all'"))
+
+
+def test_a_failed_job_tells_its_cause_and_what_to_do_and_its_last_line(person) -> None:
+    job = person.pai("sub", "--wait", "echo first; surely-no-such-command").out.strip()
+    shown = person.pai("job-status", job).out
+    assert "  cause      A command of the job does not exist where the task runs\n" in shown
+    assert "  what to do Check the spelling" in shown
+    assert re.search(r"  last line  .*surely-no-such-command", shown), shown

@@ -154,6 +154,23 @@ def reason(job: Job) -> str:
     return ""
 
 
+def causes(job: Job) -> dict[str, str]:
+    """What is known of why a job failed: the cause, what to do about it, and what its program said last."""
+    from openpaisdk.client.values import inner, names, text
+
+    if job.state != "FAILED":
+        return {}
+    status = inner(job.raw, "jobStatus")
+    spec, runtime = inner(status, "appExitSpec"), inner(inner(status, "appExitMessages"), "runtime")
+    lines = [line for line in text(inner(runtime, "errorLogs"), "user").splitlines() if line.strip()]
+    found = {
+        "cause": text(spec, "reason"),
+        "what to do": next(iter(names(spec, "solution")), ""),
+        "last line": lines[-1].strip() if lines else "",
+    }
+    return {key: value for key, value in found.items() if value}
+
+
 def tell_which(cluster: Cluster, wanted: Wanted) -> None:
     """Of a job with several tasks one is shown: say which, unless it was named."""
     if wanted.role or wanted.index is not None:

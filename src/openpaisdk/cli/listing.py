@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from openpaisdk.cli.following import files_of, reason
+from openpaisdk.cli.following import causes, files_of, reason
 from openpaisdk.cli.parser import command_parser, whole_number
 from openpaisdk.client.values import check_states
 from openpaisdk.config.folders import shown
 from openpaisdk.jobs.target import open_cluster
 from openpaisdk.output import duration, moment, palette, say, show, table
+from openpaisdk.output.table import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -232,6 +233,7 @@ def _detail(job: Job, why: str, files: list[str]) -> str:
         f"  duration   {duration(job.launched_ms, job.completed_ms)}",
         f"  retries    {job.retries}",
     ]
+    lines += [f"  {key:<10} {printable(value)}" for key, value in causes(job).items()]
     if job.tags:
         lines.append(f"  tags       {', '.join(job.tags)}")
     lines += [f"  files      {shown(folder)}" for folder in files]
