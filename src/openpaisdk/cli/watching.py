@@ -13,6 +13,10 @@ from openpaisdk.jobs.amounts import seconds
 from openpaisdk.jobs.target import open_cluster
 from openpaisdk.output import palette, say, show
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from openpaisdk.client import Cluster
+
 NOT_IN_TIME = 5
 
 
@@ -92,8 +96,8 @@ def wait(argv: list[str]) -> int:
     try:
         with _Alarm(args.timeout or None):
             for name in args.jobs:
-                if args.timeout == 0 and not cluster.job(name, args.user).is_over:
-                    raise _TooLate("Time is up.")
+                if args.timeout == 0:
+                    _look(cluster, name, args.user)
                 ends[name] = wait_to_end(cluster, name, args.user)
                 if args.output == "table":
                     status = tell_end(cluster, Wanted(name, args.user), ends[name]) or status
@@ -114,6 +118,11 @@ def _time(text: str) -> int:
 
 class _TooLate(PaiError):
     pass
+
+
+def _look(cluster: Cluster, name: str, user: str) -> None:
+    if not cluster.job(name, user).is_over:
+        raise _TooLate("Time is up.")
 
 
 class _Alarm:
