@@ -86,3 +86,12 @@ def make(program: str, image: str, changes: Sequence[str] = (), name: str = "") 
         return
     words = [word for change in (_PATH, *changes) for word in ("--change", change)]
     subprocess.run([program, "import", *words, str(tar_of(image)), name], capture_output=True, check=True)
+
+
+def make_own(program: str, name: str) -> None:
+    """An image of the plain kind that is another one than all others, not only by its name.
+
+    Names of one image are one list, which podman changes without looking again: of two processes that
+    name or forget it at once, one may undo what the other did.
+    """
+    make(program, PLAIN, [f"LABEL own={name}"], name)

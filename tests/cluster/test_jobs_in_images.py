@@ -18,7 +18,7 @@ from daemons import registry
 from openpaisdk.protocol import read_job
 from outside import debian
 from paicluster.controller.mounting import Folder, mounts_of, not_mounted
-from small_images import PLAIN, make
+from small_images import PLAIN, make, make_own
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("image-jobs")]
 
@@ -96,7 +96,8 @@ def test_a_login_from_the_jobs_secrets_opens_the_registry_and_is_kept_nowhere(
         image = f"{shelf}/pai-test/{uuid.uuid4().hex[:12]}:1"
         creds = ["--creds", f"{USER}:{PASSWORD}"]
         push = ["push", "-q", "--tls-verify=false", *creds, image]
-        for words in (["tag", PLAIN, image], push, ["rmi", image]):
+        make_own("podman", image)
+        for words in (push, ["rmi", image]):
             subprocess.run(["podman", *words], capture_output=True, check=True)
         described = in_image("private", "echo in", image=image, secrets={"pull": PASSWORD})
         described["prerequisites"][0]["auth"] = {

@@ -19,7 +19,7 @@ from daemons import registry
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.container.marks import ImageRefused
 from paicluster.engines.interface import LaunchFailed, Phase, RegistryLogin
-from small_images import PLAIN
+from small_images import PLAIN, make_own
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("images")]
 
@@ -60,7 +60,8 @@ def put_on(shelf: str, login: str = "") -> str:
     """An image of a name of its own on the shelf, and not on this machine."""
     name = f"{shelf}/pai-test/{uuid.uuid4().hex[:12]}:1"
     said = ["--creds", login] if login else []
-    for words in (["tag", PLAIN, name], ["push", "-q", "--tls-verify=false", *said, name], ["rmi", name]):
+    make_own("podman", name)
+    for words in (["push", "-q", "--tls-verify=false", *said, name], ["rmi", name]):
         podman(*words)
     return name
 
@@ -227,8 +228,10 @@ async def test_of_pulled_images_those_unused_for_longest_go(rig: ContainerRig, s
         await engine._works.cleaner.clean_images()
         assert sorted(json.loads((rig.home / "containers/pulled.json").read_text())) == sorted(images[::2])
         assert [_is_here(image) for image in images] == [True, False, True]
-        (seen,) = await driven.run(in_image(rig, images[1], "exit 4"))  # and can be had again
+        again = in_image(rig, images[1], "exit 4")  # and can be had again
+        (seen,) = await driven.run(again)
         assert seen.exit_code == 4
+        podman("rm", "-f", f"pai-{again.uid}")
     assert _is_here(PLAIN)  # not ours
     async with Driven(rig, keep_images_mb=0, keep_images_days=None) as driven:
         await driven.run(task(rig, "true"))
