@@ -148,6 +148,27 @@ def test_groups_and_what_they_permit(say: Say) -> None:
     say("vc", "remove", "vision")
 
 
+def test_a_group_permits_nothing_that_is_not_there(say: Say) -> None:
+    assert "no virtual cluster vison" in say("group", "add", "typos", "--vc", "vison", status=1)
+    assert "no storage hom; nothing was changed" in say("group", "add", "typos", "--storage", "hom", status=1)
+    say("group", "add", "typos", "--storage", "home")
+    assert "no virtual cluster" in say("group", "grant", "typos", "--vc", "vison", status=1)
+    say("group", "grant", "typos", "--no-vc", "vison", "--no-storage", "home")
+    say("group", "remove", "typos")
+
+
+def test_a_new_home_is_told_of_beside_what_programs_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    # Before the verb, too.
+    assert main(["user", "--home", str(home), "list", "-o", "json"]) == 0
+    told = capsys.readouterr()
+    assert [user["username"] for user in json.loads(told.out)] == ["admin"]
+    assert "shown only now" in told.err
+
+
 def test_virtual_clusters_take_from_the_rest(say: Say) -> None:
     say("vc", "add", "lab", "--capacity", "25")
     found = {one["name"]: one for one in listed(say, "vc")}

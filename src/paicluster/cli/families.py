@@ -42,6 +42,8 @@ class Family:
     def options(self, parser: argparse.ArgumentParser) -> None:
         parser.description = self._description
         parser.epilog = "examples:\n" + self._examples
+        # Before the verb they do as well as after it.
+        home_option(parser)
         commands = parser.add_subparsers(dest="verb", metavar="VERB")
         for name, (summary, options) in self._commands.items():
             one = commands.add_parser(
@@ -54,7 +56,7 @@ class Family:
                 formatter_class=argparse.RawDescriptionHelpFormatter,
             )
             options(one)
-            home_option(one)
+            home_option(one, argparse.SUPPRESS)
 
     def run(self, arguments: argparse.Namespace) -> int:
         if arguments.verb is None:

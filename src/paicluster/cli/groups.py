@@ -6,10 +6,11 @@ import argparse
 import re
 from typing import Any
 
-from openpaisdk.errors import UsageError
+from openpaisdk.errors import NotFound, UsageError
 from paicluster.cli.families import Family
 from paicluster.cli.office import Office, path
 from paicluster.cli.printing import output_option, show
+from paicluster.cli.users import must_be_clusters
 
 _COLUMNS = {
     "GROUP": "groupname",
@@ -64,6 +65,7 @@ def _check_name(arguments: argparse.Namespace) -> None:
 
 @family.does("add")
 def add(office: Office, arguments: argparse.Namespace) -> None:
+    _must_be_there(office, arguments)
     acls = {"admin": arguments.admin, **{key: getattr(arguments, name) for name, key in _LISTS.items()}}
     body = {"groupname": arguments.name, "extension": {"acls": acls}}
     if arguments.description:
@@ -85,6 +87,17 @@ def list_groups(office: Office, arguments: argparse.Namespace) -> None:
         _COLUMNS,
         arguments.output,
     )
+
+
+def _must_be_there(office: Office, arguments: argparse.Namespace) -> None:
+    """What a group is to permit must be something that there is: it may be misspelt."""
+    must_be_clusters(office, arguments.vc)
+    known = [one["name"] for one in office.ask("GET", path("storage", "config"))] if arguments.storage else []
+    for name in arguments.storage:
+        if name not in known:
+            raise NotFound(
+                f"There is no storage {name}; nothing was changed.", hint=f"There is {', '.join(known)}."
+            )
 
 
 def _flat(group: dict[str, Any]) -> dict[str, Any]:
@@ -147,6 +160,7 @@ def grant(office: Office, arguments: argparse.Namespace) -> None:
             "Say what to change.", hint="--vc, --storage, --admin, or one of these with --no- before."
         )
     extension = office.ask("GET", path("groups", arguments.name)).get("extension", {})
+    _must_be_there(office, arguments)
     acls = dict(extension.get("acls", {}))
     for name, key in _LISTS.items():
         wanted = dict.fromkeys([*acls.get(key, []), *getattr(arguments, name)])

@@ -44,9 +44,11 @@ class Office(Protocol):
     def ask(self, method: str, path: str, body: Any = None, *, of: str = ADMIN) -> Any: ...
 
 
-def home_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--home", metavar="DIR", help="the cluster's home")
-    parser.add_argument("--config", metavar="FILE", help="the cluster's file, if it is not in the home")
+def home_option(parser: argparse.ArgumentParser, default: Any = None) -> None:
+    parser.add_argument("--home", metavar="DIR", help="the cluster's home", default=default)
+    parser.add_argument(
+        "--config", metavar="FILE", help="the cluster's file, if it is not in the home", default=default
+    )
 
 
 def path(*parts: str) -> str:

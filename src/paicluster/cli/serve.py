@@ -11,10 +11,12 @@ import pwd
 import re
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -148,7 +150,7 @@ class _Server:
         tokens = HomeTokens.open(store, keys, settings.authentication.session_s)
         sealer = Sealer.open_keys(keys)
         new = not store.read_sync(users.count_users)
-        user, token = self._first_user(store, tokens)
+        user, token = self._first_user(store, tokens, sys.stdout if office is None else sys.stderr)
         if new and office is None and not settings.embedded:
             print(f"This is a new cluster, in {home}.", flush=True)
         if office is None:
@@ -262,12 +264,13 @@ class _Server:
         if idle is not None:
             idle.cancel()
 
-    def _first_user(self, store: Store, tokens: Tokens) -> tuple[str, str]:
+    def _first_user(self, store: Store, tokens: Tokens, tell: TextIO) -> tuple[str, str]:
         """Who may log in. The embedded cluster knows one person, whose token is in the handshake file."""
         if not self._settings.embedded:
             password = accounts.ensure_admin(store, os.environ.get("PAICLUSTER_ADMIN_PASSWORD"))
             if password is not None:
-                print(f"The user 'admin' was made with the password {password} (shown only now).", flush=True)
+                said = f"The user 'admin' was made with the password {password} (shown only now)."
+                print(said, file=tell, flush=True)
             return "", ""
         user = re.sub(r"[^\w.-]", "_", getpass.getuser()) or "user"
         if store.read_sync(lambda conn: users.get_user(conn, user)) is None:

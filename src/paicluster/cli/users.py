@@ -60,7 +60,7 @@ def add(office: Office, arguments: argparse.Namespace) -> None:
             f"This cluster is the one that `pai` runs for {office.person} alone.",
             hint="`paicluster init` and `paicluster serve` run one for several people.",
         )
-    _must_be_clusters(office, arguments.vc)
+    must_be_clusters(office, arguments.vc)
     body = {
         "username": arguments.name,
         "password": arguments.password,
@@ -149,7 +149,7 @@ def grant(office: Office, arguments: argparse.Namespace) -> None:
             "Say what to change.", hint="--admin, --vc, --group, or one of these with --no- before."
         )
     _must_exist(office, name)
-    _must_be_clusters(office, arguments.vc)
+    must_be_clusters(office, arguments.vc)
     # Who may use a virtual cluster is in the group of its name.
     for group in (*arguments.vc, *arguments.group):
         office.ask("PUT", path("users", name, "group"), {"groupname": group})
@@ -161,7 +161,8 @@ def grant(office: Office, arguments: argparse.Namespace) -> None:
     show([now], _COLUMNS, "table")
 
 
-def _must_be_clusters(office: Office, names: list[str]) -> None:
+def must_be_clusters(office: Office, names: list[str]) -> None:
+    """There are virtual clusters of these names, or nothing is done."""
     there = office.ask("GET", path("virtual-clusters")) if names else ()
     for name in names:
         if name not in there:
