@@ -39,6 +39,7 @@ def test_attempts_in_their_older_form(cluster: TeamCluster, name: str) -> None:
         task = one["taskRoles"]["main"]["taskStatuses"][0]
         assert (task["taskIndex"], task["taskState"], task["containerExitCode"]) == (0, "FAILED", 255)
         assert cluster.get(f"{where}/{one['attemptIndex']}").json() == one
+    assert cluster.get(f"{where}?offset=1&limit=1").json() == listed[1:2]
     health = cluster.get(f"{where}/healthz")
     assert (health.status, health.text) == (200, "ok")
     missing = cluster.get(f"{where}/7")

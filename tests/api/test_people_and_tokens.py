@@ -85,6 +85,22 @@ def test_a_session_is_listed_and_ends_with_its_logout(cluster: TeamCluster) -> N
     assert token not in cluster.get("/api/v2/tokens", token=cluster.tokens["bob"]).json()["tokens"]
 
 
+def test_tokens_come_in_pages(cluster: TeamCluster) -> None:
+    session = cluster.log_in("bob")
+    made = [
+        cluster.ask("POST", "/api/v2/tokens/application", token=session).json()["token"] for _ in range(3)
+    ]
+    everything = cluster.get("/api/v2/tokens", token=session).json()["tokens"]
+    pages = [
+        cluster.get(f"/api/v1/token?offset={at}&limit=2", token=session).json()["tokens"]
+        for at in range(0, len(everything), 2)
+    ]
+    assert [token for page in pages for token in page] == everything
+    assert cluster.get("/api/v2/tokens?limit=-1", token=session).status == 400
+    for token in (*made, session):
+        cluster.ask("DELETE", f"/api/v2/tokens/{token}", token=session)
+
+
 def test_an_application_token_works_in_both_headers_but_not_for_tokens(cluster: TeamCluster) -> None:
     made = cluster.ask("POST", "/api/v2/tokens/application")
     assert made.status == 200

@@ -99,6 +99,18 @@ def whole_number(
     return int(value)
 
 
+LARGEST_PAGE = 50_000
+
+
+def page_of(request: Request) -> tuple[int, int]:
+    """``offset`` and ``limit`` of lists that the original always gives whole: these are ours."""
+    get = request.query_params.get
+    return (
+        whole_number(get("offset"), "offset", 0),
+        whole_number(get("limit"), "limit", LARGEST_PAGE, LARGEST_PAGE),
+    )
+
+
 def _short(value: str | None) -> str:
     text = value or ""
     return repr(text if len(text) <= 40 else text[:40] + "…")

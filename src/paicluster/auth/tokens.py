@@ -94,10 +94,12 @@ class Tokens:
         """A user's valid tokens."""
         return [self.render(row) for row in await self.rows(username)]
 
-    async def rows(self, username: str) -> Sequence[TokenRow]:
+    async def rows(self, username: str, *, offset: int = 0, limit: int = 1 << 60) -> Sequence[TokenRow]:
         """What is known of a user's valid tokens, oldest first."""
         now_ms = int(time.time() * 1000)
-        return await self._store.read(lambda conn: users.list_tokens(conn, username, now_ms))
+        return await self._store.read(
+            lambda conn: users.list_tokens(conn, username, now_ms, offset=offset, limit=limit)
+        )
 
     async def find(self, token: str) -> TokenRow | None:
         """The row of a token, which may be given by its id alone."""

@@ -21,12 +21,15 @@ def get_token(conn: Connection, token_id: str) -> TokenRow | None:
     return None if row is None else TokenRow(*row)
 
 
-def list_tokens(conn: Connection, username: str, now_ms: int) -> list[TokenRow]:
+def list_tokens(
+    conn: Connection, username: str, now_ms: int, *, offset: int = 0, limit: int = 1 << 60
+) -> list[TokenRow]:
     """A user's tokens that have not expired, oldest first."""
     query = select(tokens).where(
         tokens.c.username == username, (tokens.c.expires_ms.is_(None)) | (tokens.c.expires_ms > now_ms)
     )
-    return [TokenRow(*row) for row in conn.execute(query.order_by(tokens.c.created_ms, tokens.c.id))]
+    query = query.order_by(tokens.c.created_ms, tokens.c.id).limit(limit).offset(offset)
+    return [TokenRow(*row) for row in conn.execute(query)]
 
 
 def delete_token(conn: Connection, token_id: str) -> bool:

@@ -343,6 +343,7 @@ OPERATIONS: dict[str, Operation] = {
         _TAG,
         {200: list[JobAttempt], 404: Either(Problem, type(None))},
         (403,),
+        query=PAGE,
     ),
     "v2.attempts.one_attempt": Operation("An attempt of a job, older form", _TAG, {200: JobAttempt}, (403,)),
     "v2.jobs.task_attempts": Operation("Every attempt of a task", _TAG, {200: TaskStatus}, (403,)),

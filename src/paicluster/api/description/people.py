@@ -218,7 +218,7 @@ OPERATIONS: dict[str, Operation] = {
         "token",
         {200: Tokens},
         (403,),
-        query=(Query("details", about="Its presence asks for more about each."),),
+        query=(Query("details", about="Its presence asks for more about each."), *PAGE),
     ),
     "v2.authn.application_token": Operation(
         "A token for a program", "token", {200: ApplicationToken}, (403,)

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from paicluster.api.admission import no_job
-from paicluster.api.answers import answer, encode
+from paicluster.api.answers import answer, encode, page_of
 from paicluster.api.context import context, identify
 from paicluster.api.v2 import shapes
 from paicluster.api.v2.rights import may_see
@@ -20,9 +20,10 @@ async def healthz(request: Request) -> Response:
 
 
 async def list_attempts(request: Request) -> Response:
-    """The latest, then those before it from the first on."""
+    """The latest, then those before it from the first on; ours: in pages."""
     identity = await identify(request)
     framework = request.path_params["framework"]
+    offset, limit = page_of(request)
 
     def read(conn: Connection) -> bytes | None:
         row = jobs.get_job(conn, framework)
@@ -34,7 +35,7 @@ async def list_attempts(request: Request) -> Response:
         return encode(
             [
                 shapes.job_attempt(row, known.get(number), jobs.tasks_of(conn, row.id, number))
-                for number in numbers
+                for number in numbers[offset : offset + limit]
             ]
         )
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from openpaisdk.errors import Forbidden
-from paicluster.api.answers import answer, form_or_json
+from paicluster.api.answers import answer, form_or_json, page_of
 from paicluster.api.context import APPLICATIONS_REFUSED, context, identify, identify_person, token_of
 from paicluster.api.v2.fields import Fields, fields_of
 from paicluster.api.v2.tasklogs import ANY_LOG
@@ -75,10 +75,11 @@ async def logout(request: Request) -> Response:
 
 
 async def list_tokens(request: Request) -> Response:
-    """One's tokens; ours: with ``details`` also what each is, and the name it was given."""
+    """One's tokens; ours: in pages, and with ``details`` also what each is, and the name it was given."""
     identity = await identify_person(request)
     tokens = context(request).tokens
-    rows = await tokens.rows(identity.username)
+    offset, limit = page_of(request)
+    rows = await tokens.rows(identity.username, offset=offset, limit=limit)
     found: dict[str, Any] = {"tokens": [tokens.render(row) for row in rows]}
     if "details" in request.query_params:
         found["details"] = [_details(row) for row in rows]

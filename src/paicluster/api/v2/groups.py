@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import InvalidParameters
-from paicluster.api.answers import answer, whole_number
+from paicluster.api.answers import answer, page_of
 from paicluster.api.audit import note
 from paicluster.api.context import context, identify
 from paicluster.api.v2.fields import GROUPNAME, fields_of
@@ -18,13 +18,11 @@ from paicluster.api.v2.rights import identify_admin, identify_any_admin
 from paicluster.store import groups
 from paicluster.store.rows import GroupRow
 
-LARGEST_PAGE = 50_000
-
 
 async def list_groups(request: Request) -> Response:
     """All groups, by name. ``offset`` and ``limit`` are ours: the original always gives all."""
     await identify(request)
-    offset, limit = _page(request)
+    offset, limit = page_of(request)
     rows = await context(request).store.read(
         lambda conn: groups.list_groups(conn, offset=offset, limit=limit)
     )
@@ -44,19 +42,11 @@ async def members(request: Request) -> Response:
     """Who is in a group; nobody is in one that is not there."""
     await identify_any_admin(request)
     groupname = request.path_params["group"]
-    offset, limit = _page(request)
+    offset, limit = page_of(request)
     found = await context(request).store.read(
         lambda conn: groups.members_of(conn, groupname, offset=offset, limit=limit)
     )
     return answer([{"username": name, "clusterAdmin": admin} for name, admin in found])
-
-
-def _page(request: Request) -> tuple[int, int]:
-    get = request.query_params.get
-    return (
-        whole_number(get("offset"), "offset", 0),
-        whole_number(get("limit"), "limit", LARGEST_PAGE, LARGEST_PAGE),
-    )
 
 
 def _shape(row: GroupRow) -> dict[str, Any]:

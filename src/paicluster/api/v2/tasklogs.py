@@ -60,10 +60,8 @@ def _location(
     }
     if tail:
         query["tail-mode"] = "true"
-    return {
-        "name": stream,
-        "uri": f"/log-manager/{quote(ctx.authority())}/api/v1/logs/{stream}?{urlencode(query)}",
-    }
+    node = quote(ctx.authority(), safe=":")
+    return {"name": stream, "uri": f"/log-manager/{node}/api/v1/logs/{stream}?{urlencode(query)}"}
 
 
 async def list_logs(request: Request) -> Response:

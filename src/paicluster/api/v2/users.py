@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import Forbidden, InvalidParameters, NotFound, PaiError
-from paicluster.api.answers import answer, encode, whole_number
+from paicluster.api.answers import answer, encode, page_of
 from paicluster.api.audit import note
 from paicluster.api.context import Context, context, identify, identify_person
 from paicluster.api.v2 import older_storages, storages
@@ -27,16 +27,12 @@ from paicluster.auth.tokens import Identity
 from paicluster.store import groups, storage_records, users
 from paicluster.store.rows import Access, UserRow
 
-LARGEST_PAGE = 50_000
-
 
 async def list_users(request: Request) -> Response:
     """Everybody, by name. ``offset`` and ``limit`` are ours: the original always gives all."""
     identity = await identify(request)
     ctx = context(request)
-    get = request.query_params.get
-    offset = whole_number(get("offset"), "offset", 0)
-    limit = whole_number(get("limit"), "limit", LARGEST_PAGE, LARGEST_PAGE)
+    offset, limit = page_of(request)
 
     def read(conn: Connection) -> bytes:
         rows = users.list_users(conn, offset=offset, limit=limit)
