@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from outside import debian, missing
@@ -81,13 +81,14 @@ def eventually(look: Callable[[], object], what: str, deadline_s: float = _READY
 class RealSlurm:
     """Started once for all tests; what a test breaks it mends."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None):
+        """``settings``: further lines of slurm.conf, by name."""
         if os.geteuid() != 0:
             missing("root, to run slurmctld")
         debian(PACKAGES, commands=COMMANDS)
         self.folder = folder
         self.conf = folder / "slurm.conf"
-        self._ports = iter(_free_ports(len(NODES) + 1))
+        self._ports = iter(free_ports(len(NODES) + 1))
         self._munged: subprocess.Popen[bytes] | None = None
         for name in ("state", "spool", "run", "log", "dev"):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,9 @@ class RealSlurm:
             for name in NODES
         )
         held = _CGROUPS if self.cgroups else _NO_CGROUPS
-        self.conf.write_text(_CONF.format(d=folder, port=next(self._ports), held=held, nodes=nodes))
+        text = _CONF.format(d=folder, port=next(self._ports), held=held, nodes=nodes)
+        more = "".join(f"{name}={value}\n" for name, value in (settings or {}).items())
+        self.conf.write_text(text + more)
         (folder / "cgroup.conf").write_text(_CGROUP_CONF)
         (folder / "gres.conf").write_text(f"NodeName=n[1-3] Name=gpu File={folder}/dev/gpu[0-{GPUS - 1}]\n")
         for number in range(GPUS):
@@ -110,13 +113,13 @@ class RealSlurm:
         return {**os.environ, "SLURM_CONF": str(self.conf), "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"}
 
     def start(self) -> None:
-        self._start_munge()
+        self.start_munge()
         self.start_controller()
         for node in NODES:
             self.start_node(node)
         self.wait_idle()
 
-    def _start_munge(self) -> None:
+    def start_munge(self) -> None:
         if Path("/run/munge/munge.socket.2").exists() and _answers("munge", "-n"):
             return
         Path("/run/munge").mkdir(exist_ok=True)
@@ -135,8 +138,8 @@ class RealSlurm:
         with (self.folder / "log" / "starting.log").open("ab") as log:
             subprocess.run(words, env=self.environment, stdout=log, stderr=log, check=True, timeout=60)
 
-    def start_controller(self) -> None:
-        self._daemon("slurmctld")
+    def start_controller(self, *words: str) -> None:
+        self._daemon("slurmctld", *words)
         eventually(lambda: "UP" in self.ask("scontrol", "ping"), "slurmctld")
 
     def start_node(self, name: str) -> None:
@@ -224,7 +227,7 @@ def _node_of(path: Path) -> str:
     return (path / "cgroup").read_text()
 
 
-def _free_ports(count: int) -> Sequence[int]:
+def free_ports(count: int) -> Sequence[int]:
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:

@@ -1,0 +1,73 @@
+"""What Slurm's queue has forgotten its accounting still knows."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from accounting import Accounting
+from driving import Driven, appears, task
+from real_slurm import RealSlurm, eventually
+from slurm_rig import SlurmRig
+
+from paicluster.engines.interface import Loss, Phase
+from paicluster.engines.slurm.engine import SlurmEngine
+
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+
+@pytest.fixture
+def accounted() -> Iterator[RealSlurm]:
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    folder.chmod(0o755)
+    accounting = Accounting(folder)
+    made = RealSlurm(folder, accounting.settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", str(made.conf))
+        try:
+            made.start_munge()
+            with accounting.running(made.environment):
+                try:
+                    made.start()
+                    yield made
+                finally:
+                    made.close()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+async def test_what_became_of_a_job_that_the_queue_has_forgotten_is_known(
+    accounted: RealSlurm, tmp_path: Path
+) -> None:
+    rig = SlurmRig(accounted, tmp_path / "shared")
+    waits = task(rig, "true", options={"slurm": ("--begin=now+1hour",)})
+    runs = task(rig, "echo up; exec sleep 600")
+    async with Driven(rig) as driven:
+        await driven.launch(runs)
+        await driven.said(runs.uid, b"up")
+        await driven.launch(waits)
+        await appears((rig.gang(waits.uid) / "job").exists, "the submission")
+    numbers = {one.uid: (rig.gang(one.uid) / "job").read_text() for one in (waits, runs)}
+    # While nobody of ours looks one is cancelled before it began, and the other dies without a word.
+    accounted.ask("scancel", numbers[waits.uid])
+    rig.kill_holder(runs.uid)
+
+    def known() -> bool:
+        said = accounted.ask("sacct", "-X", "-n", "-P", "-o", "JobID,State", "-j", ",".join(numbers.values()))
+        return f"{numbers[waits.uid]}|CANCELLED" in said and f"{numbers[runs.uid]}|FAILED" in said
+
+    eventually(known, "the accounting to know of their ends", 60)
+    accounted.kill_controller()
+    accounted.start_controller("-c")
+    assert not accounted.ask("squeue", "-h", "--states=all")
+    async with Driven(rig) as driven:
+        seen = {one.uid: await driven.until(one.uid, Phase.LOST, Phase.ENDED) for one in (waits, runs)}
+        assert {one.phase for one in seen.values()} == {Phase.LOST}
+        assert seen[waits.uid].loss is Loss.CANCELLED
+        assert any("as FAILED" in remark.message for _, remark in driven.remarks)
+        # One question for all of them.
+        assert isinstance(driven.engine, SlurmEngine) and driven.engine.calls["sacct"] <= 2
+    rig.close()
