@@ -70,6 +70,18 @@ def test_who_signed_in_sees_the_job_its_tasks_and_their_logs(cluster: TeamCluste
     assert cluster.get(where).status == 200, "a token in the usual place will do"
 
 
+def test_a_job_that_failed_says_why_and_shows_its_attempts(cluster: TeamCluster, name: str) -> None:
+    cluster.run(job(name, "exit 3", jobRetryCount=1))
+    latest = cluster.get(address("alice", name)).text
+    assert "3 (reported as 255)" in latest
+    assert "What to do" in latest
+    assert "<strong>1</strong>" in latest
+    first = cluster.get(address("alice", name, attempt=0)).text
+    assert "<strong>0</strong>" in first
+    assert cluster.get(address("alice", name, attempt=7)).status == 404
+    assert cluster.get(address("alice", name, attempt="x")).status == 400
+
+
 def test_a_job_that_waits_says_why_and_the_page_comes_again(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "true", cpu=4096))
     where = address("alice", name)

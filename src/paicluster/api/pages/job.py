@@ -146,9 +146,9 @@ def _status(seen: _Seen) -> Html:
         "Retries": status["retries"] or None,
         "Tags": ", ".join(json.loads(seen.row.tags)) or None,
         "Waits because": waits if seen.row.state == "WAITING" else None,
-        "Exit code": status["appExitCode"],
+        "Exit code": _exit_code(status),
         "Reason": spec.get("reason") if status["appExitCode"] else None,
-        "What to do": " ".join(spec.get("solution") or ()) or None if status["appExitCode"] else None,
+        "What to do": _lines(spec.get("solution") or ()) if status["appExitCode"] else None,
         "Said": status["appExitDiagnostics"],
     }
     rows = [
@@ -157,6 +157,18 @@ def _status(seen: _Seen) -> Html:
         if value is not None
     ]
     return join(element("p", _badge(seen.row.state)), element("table", *rows))
+
+
+def _exit_code(status: dict[str, Any]) -> object:
+    """The code with that of the program itself, where it was translated."""
+    code = status["appExitCode"]
+    runtime = (status["appExitMessages"] or {}).get("runtime") or {}
+    own = runtime.get("originUserExitCode", code)
+    return code if own == code else f"{own} (reported as {code})"
+
+
+def _lines(texts: Sequence[str]) -> Html | None:
+    return join(*(element("div", text) for text in texts)) if texts else None
 
 
 def _badge(state: str) -> Html:
