@@ -486,7 +486,7 @@ class EngineContract:
                     one.uid, ["sh", "-c", 'echo "$SHARED"; cat number; cat; echo oops >&2; exit 7']
                 )
                 ran = await asyncio.to_thread(
-                    subprocess.run, list(words), input=b"told\n", capture_output=True, timeout=20, check=False
+                    subprocess.run, list(words), input=b"told\n", capture_output=True, timeout=60, check=False
                 )
                 assert (ran.returncode, ran.stdout) == (7, b"by all\n%d\ntold\n" % number), ran
                 assert ran.stderr.endswith(b"oops\n")

@@ -19,7 +19,7 @@ from paicluster.engines.interface import Engine, LogSource, Observation, Phase, 
 from paicluster.logs.reader import LogReader
 from pairuntime.supervisor import claim
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 # A hint may get lost; then the controller's sweep looks. Ours comes sooner.
 _SWEEP_S = 1.0
 

@@ -22,7 +22,7 @@ NODES = ("n1", "n2", "n3")
 CPUS = 32
 MEMORY_MB = 16000
 GPUS = 4
-_READY_S = 30.0
+_READY_S = 60.0
 
 _CONF = """
 ClusterName=test
@@ -50,7 +50,7 @@ InactiveLimit=0
 KillWait=3
 MinJobAge=300
 MaxArraySize=1001
-MessageTimeout=5
+MessageTimeout=20
 TCPTimeout=1
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1
 PreemptMode=REQUEUE

@@ -24,15 +24,28 @@ class SlurmAttempt(supervise.Attempt):
         self._kill_wait_s = float(spec.get("kill_wait_s", 30))  # type: ignore[arg-type]
         self._told = False
         self._ended_by_slurm = False
+        # Whether it is time to ask the file system again for what it may remember as missing.
+        self._ask_again = False
         supervise.set_handler(signal.SIGTERM, self._hear)
         # Timers are nobody's inheritance: the task has none.
-        supervise.set_handler(signal.SIGALRM, _wake_up)
+        supervise.set_handler(signal.SIGALRM, self._wake_up)
         signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)
 
     def _hear(self, signum: "int", frame: "object") -> "None":
-        self._told = True
+        self._told = self._ask_again = True
+
+    def _wake_up(self, signum: "int", frame: "object") -> "None":
+        """The loop looks again."""
+        self._ask_again = True
 
     def _stop_requested(self) -> "bool":
+        if self._ask_again:
+            self._ask_again = False
+            try:
+                # NFS remembers that a file is missing until somebody opens its folder.
+                os.close(os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY))
+            except OSError:
+                pass
         if super(SlurmAttempt, self)._stop_requested():
             return True
         if self._told:
@@ -57,10 +70,6 @@ class SlurmAttempt(supervise.Attempt):
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
         except OSError:
             pass
-
-
-def _wake_up(signum: "int", frame: "object") -> "None":
-    """The loop looks again."""
 
 
 class _OwnMemory(Limits):

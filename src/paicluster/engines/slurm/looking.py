@@ -18,6 +18,7 @@ _REASON_S = 15.0
 
 def look(home: folder.Home, uid: str, gang: Gang | None, lag_s: float) -> Observation:
     path = home.task(uid)
+    told.refresh(path)
     owner = told.claim_of(path)
     if owner is None:
         return _unstarted(home, uid, gang, lag_s)
