@@ -95,3 +95,30 @@ def test_nothing_is_moved_to_where_no_path_leads(storage: Storage, alice: Person
     storage.delete("/user/alice/b" + "/d" * (names - 1) + "/file", alice, recursive=False)
     assert storage.rename("/user/alice/b", half, alice)
     assert storage.rename("/user/alice/a", "/user/alice/c", alice)
+
+
+def test_a_deep_tree_is_told_line_by_line(storage: Storage, alice: Person) -> None:
+    import json
+
+    from paicluster.api.transfer.trees import lines
+
+    _dig(storage.root / "user/alice/deep")
+    before = len(os.listdir("/proc/self/fd"))
+    told = [json.loads(line) for line in lines(storage, "/user/alice/deep", alice)]
+    assert told[-1] == {"end": _DEEP} and len(told) == _DEEP + 1
+    assert told[1]["p"] == "d" and told[-2]["p"].count("/") == _DEEP - 2 and list(told[-2]["f"]) == ["file"]
+    stopped = lines(storage, "/user/alice/deep", alice)
+    next(stopped)
+    del stopped  # whoever stops in the middle leaves nothing open
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_folders_are_told_in_the_order_in_which_clients_compare(storage: Storage, alice: Person) -> None:
+    import json
+
+    from paicluster.api.transfer.trees import lines
+
+    for path in ("b/x", "a/z", "a/b/c", "a-b", "c"):
+        put(storage, f"/user/alice/top/{path}/file", b"x", alice)
+    told = [json.loads(line).get("p") for line in lines(storage, "/user/alice/top", alice)]
+    assert told == ["", "a", "a/b", "a/b/c", "a/z", "a-b", "b", "b/x", "c", None]

@@ -245,6 +245,23 @@ def test_a_ticket_is_good_once_and_the_window_knows_nobody_without(team: TeamClu
         assert talk.recv(100) == b""
 
 
+def test_one_person_does_not_take_the_window_for_himself(team: TeamCluster) -> None:
+    held: list[Conversation] = []
+
+    def talk(who: str) -> None:
+        told = team.ask("POST", f"{BASE}/local", token=team.tokens[who]).json()
+        held.append(Conversation(lambda: told))
+
+    with pytest.raises((PaiError, OSError)):
+        for _ in range(64):
+            talk("alice")
+    before = len(held)
+    talk("bob")
+    assert 4 <= before < 64 and len(held) == before + 1
+    for each in held:
+        each.close()
+
+
 def test_nonsense_at_the_window_is_refused_in_words(team: TeamCluster) -> None:
     handed = fast(team, "alice", over_http=False).handover()
     assert isinstance(handed, Conversation)

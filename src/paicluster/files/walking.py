@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from paicluster.files.refusals import failed
 from paicluster.files.tree import LOOK, NOBODY, Node, Tree
@@ -14,11 +14,18 @@ _Identity = tuple[int, int]
 def walk(tree: Tree, top: Node, look: Callable[[Node], Iterable[str]]) -> None:
     """Call ``look`` with a folder and with every folder below it, parents first.
 
-    It gives the names of those to go on with; what is no folder, or gone, is passed over.
+    It gives the names of those to go on with, the last first; what is no folder, or gone, is passed over.
     """
+    for _ in steps(tree, top, look):
+        pass
+
+
+def steps(tree: Tree, top: Node, look: Callable[[Node], Iterable[str]]) -> Iterator[None]:
+    """The same, as somebody asks for it: one folder at a time."""
     here, left = top, list(look(top))
     above: list[tuple[_Identity, list[str]]] = []
     try:
+        yield
         while left or above:
             if not left:
                 identity, left = above.pop()
@@ -36,6 +43,7 @@ def walk(tree: Tree, top: Node, look: Callable[[Node], Iterable[str]]) -> None:
                 os.close(here.fd)
             here = child
             left = list(look(child))
+            yield
     finally:
         if here is not top:
             os.close(here.fd)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from openpaisdk.parcels.records import FILE, FOLDER, PROBLEM, SMALL, Record, cut
 from paicluster.api.transfer.folders import Folders
 from paicluster.files import Need, Person, Storage, records
 from paicluster.files.paths import Names, names_of
+from paicluster.files.pieces import append
 from paicluster.files.placing import record_for, refuse_unless_may_add, refuse_unless_removable
 from paicluster.files.refusals import FULL, disk_errors, exists, is_a_folder, no_file
 from paicluster.files.renaming import rename_new
@@ -21,6 +23,9 @@ from paicluster.files.tree import Node, open_file
 
 _CHUNK = 1 << 20
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_NAMELESS = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
+# Not every disk has files without a name.
+_CANNOT = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
 
 
 def store(storage: Storage, who: Person, base: str, pack: bytes) -> list[dict[str, Any]]:
@@ -63,20 +68,23 @@ def _store_one(
         active = storage.area.active
         active.add(aside)
         try:
-            fd = os.open(aside, _NEW, 0o600, dir_fd=staging)
+            fd, is_named = _new_file(folder.fd, staging, aside)
             try:
-                left = memoryview(content)
-                while left:
-                    left = left[os.write(fd, left) :]
+                append(fd, (content,))
                 records.write(fd, whose, keeps=folders.tree.keeps_records)
                 os.utime(fd, ns=(record.mtime_ns, record.mtime_ns))
+                try:
+                    if is_named:
+                        rename_new(staging, aside, folder.fd, name)
+                    else:
+                        os.link(_own(fd), name, dst_dir_fd=folder.fd)
+                except FileExistsError:
+                    _refuse_unless_replaceable(folders, folder, name)
+                    if not is_named:
+                        os.link(_own(fd), aside, dst_dir_fd=staging)
+                    os.rename(aside, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
             finally:
                 os.close(fd)
-            try:
-                rename_new(staging, aside, folder.fd, name)
-            except FileExistsError:
-                _refuse_unless_replaceable(folders, folder, name)
-                os.rename(aside, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
         except BaseException:
             try:
                 os.unlink(aside, dir_fd=staging)
@@ -85,6 +93,24 @@ def _store_one(
             raise
         finally:
             active.discard(aside)
+
+
+def _new_file(folder: int, staging: int, aside: str) -> tuple[int, bool]:
+    """A file to be written, and whether it has a name (``aside``) already.
+
+    Best it has none: a disk then puts it beside the others of its folder, and nobody waits for anybody, as
+    all would who make files in one folder of ours.
+    """
+    try:
+        return os.open(".", _NAMELESS, 0o600, dir_fd=folder), False
+    except OSError as error:
+        if error.errno not in _CANNOT:
+            raise
+    return os.open(aside, _NEW, 0o600, dir_fd=staging), True
+
+
+def _own(fd: int) -> str:
+    return f"/proc/self/fd/{fd}"
 
 
 def _refuse_unless_replaceable(folders: Folders, folder: Node, name: str) -> None:

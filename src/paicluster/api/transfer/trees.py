@@ -10,7 +10,8 @@ from paicluster.api.answers import encode
 from paicluster.files import Need, Person, Storage
 from paicluster.files.paths import OWN
 from paicluster.files.refusals import disk_errors, not_a_folder
-from paicluster.files.tree import Node, Tree, open_folder
+from paicluster.files.tree import Node, open_folder
+from paicluster.files.walking import steps
 
 _LOOK_IN = Need.READ | Need.EXECUTE
 
@@ -20,19 +21,26 @@ def lines(storage: Storage, path: str, who: Person) -> Iterator[bytes]:
 
     The mode of a file is not told: it would double the cost of a tree, and comparing needs none.
     """
-    tree = storage.tree
     count = 0
-    with disk_errors(path), tree.find(path, who) as spot:
+    with disk_errors(path), storage.tree.find(path, who) as spot:
         node = spot.there()
         if not node.folder:
             raise not_a_folder(path)
-        for line in _walk(tree, node, "", who):
+        found: list[bytes] = []
+
+        def look(folder: Node) -> list[str]:
+            line, below = _looked(folder, len(node.names), who)
+            found.append(line)
+            return below[::-1]
+
+        for _ in steps(storage.tree, node, look):
             count += 1
-            yield line
+            yield found.pop()
     yield encode({"end": count}) + b"\n"
 
 
-def _walk(tree: Tree, node: Node, way: str, who: Person) -> Iterator[bytes]:
+def _looked(node: Node, depth: int, who: Person) -> tuple[bytes, list[str]]:
+    """What is told of a folder, and the folders in it, by name."""
     node.refuse_unless(who, _LOOK_IN)
     files: dict[str, tuple[int, int, int]] = {}
     folders: list[str] = []
@@ -53,21 +61,13 @@ def _walk(tree: Tree, node: Node, way: str, who: Person) -> Iterator[bytes]:
                     files[name] = (status.st_size, status.st_mtime_ns, 0)
     finally:
         os.close(fd)
+    way = "/".join(node.names[depth:])
     folders = sorted(name for name in folders if _is_text(name))
     try:
         line = encode({"p": way, "f": files, "d": folders})
     except UnicodeEncodeError:
         line = encode({"p": way, "f": {n: f for n, f in files.items() if _is_text(n)}, "d": folders})
-    yield line + b"\n"
-    for name in folders:
-        child = tree.child(node, name)
-        if child is None:
-            continue
-        try:
-            if child.folder:
-                yield from _walk(tree, child, f"{way}/{name}" if way else name, who)
-        finally:
-            os.close(child.fd)
+    return line + b"\n", folders
 
 
 def _is_text(name: str) -> bool:

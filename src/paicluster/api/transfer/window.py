@@ -14,11 +14,13 @@ import secrets
 import socket
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from openpaisdk.errors import InvalidParameters, PaiError, Unauthorized
+from openpaisdk.errors import InvalidParameters, PaiError, Unauthorized, Unavailable
 from paicluster.api.transfer.upload import About
 from paicluster.api.transfer.uploads import Uploads
 from paicluster.files import Person, Storage
@@ -32,6 +34,8 @@ _TALK_S = 600.0
 _ADMISSION_S = 5.0
 _LONGEST_LINE = 1 << 16
 _MOST_TALKS = 64
+# One person's programs may talk with so many threads as are left to others too.
+_MOST_OF_ONE = 16
 
 
 class Window:
@@ -42,6 +46,7 @@ class Window:
         self._lock = threading.Lock()
         self._name = ""
         self._talks = threading.Semaphore(_MOST_TALKS)
+        self._of_each: Counter[str] = Counter()
 
     def ticket_for(self, who: Person) -> dict[str, object]:
         """Opens the window at first use."""
@@ -78,13 +83,14 @@ class Window:
         try:
             with contextlib.closing(talk), talk.makefile("rb") as lines:
                 who = self._admitted(json.loads(_ticket(talk)))
-                ends = time.monotonic() + _TALK_S
-                talk.settimeout(_TALK_S)
-                _send(talk, {})
-                while line := lines.readline(_LONGEST_LINE):
-                    if time.monotonic() > ends:
-                        return
-                    self._answer(talk, line, who)
+                with self._counted(who):
+                    ends = time.monotonic() + _TALK_S
+                    talk.settimeout(_TALK_S)
+                    _send(talk, {})
+                    while line := lines.readline(_LONGEST_LINE):
+                        if time.monotonic() > ends:
+                            return
+                        self._answer(talk, line, who)
         except (OSError, ValueError, PaiError):
             pass
         except Exception:
@@ -98,6 +104,20 @@ class Window:
         if kept is None or kept[1] < time.monotonic():
             raise Unauthorized("This ticket is not good.")
         return kept[0]
+
+    @contextlib.contextmanager
+    def _counted(self, who: Person) -> Iterator[None]:
+        """Whoever talks too much is not listened to here; over HTTP he gets everything all the same."""
+        with self._lock:
+            if self._of_each[who.name] >= _MOST_OF_ONE:
+                raise Unavailable("You have too many such talks already.")
+            self._of_each[who.name] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._of_each[who.name] -= 1
+                self._of_each += Counter()  # forgets whoever has none
 
     def _answer(self, talk: socket.socket, line: bytes, who: Person) -> None:
         try:
