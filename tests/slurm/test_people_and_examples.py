@@ -231,7 +231,7 @@ async def test_a_task_runs_in_the_image_it_names_by_podman(slurm: RealSlurm, tmp
     rig = SlurmRig(slurm, tmp_path / "shared")
     said = {
         "container": "podman",
-        "container_command": (client.program, *client.options),
+        "container_command": ("podman", *client.options),
         "container_options": client.run_options,
     }
     inside = 'ls /bin; echo "task $NUMBER in $PWD"; touch made; exit 5'

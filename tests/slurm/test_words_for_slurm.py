@@ -136,7 +136,38 @@ def test_an_image_is_run_by_the_program_the_cluster_names(
     said = images.program(one, options, Path("/t/task.sh"), Path("/t/work"), [Path("/t")])
     assert said[:2] == first and mounted in said and image in said
     assert gpus is None or gpus in said
-    assert said[-1] == "/t/task.sh"
+    assert "/t/task.sh" in said[-2:]
+
+
+def test_enroot_is_told_the_names_of_variables_and_enters_the_working_folder() -> None:
+    options = dataclasses.replace(OPTIONS, container="enroot")
+    one = launch(image="tf.sqsh")
+    said = images.program(one, options, Path("/t/task.sh"), Path("/t/work"), [Path("/t")], {"A": "secret"})
+    assert "--env=A" in said and "--env=SLURM_PROCID" in said and "secret" not in " ".join(said)
+    assert said[-2:] == ["/t/task.sh", "/t/work"] and said[-3].startswith('cd "$1"')
+    assert said.index("tf.sqsh") < said.index("sh")
+
+
+def test_a_container_gets_the_gpus_that_slurm_gave_and_its_program_is_found_on_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "podman"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("SLURM_JOB_GPUS", "2,5")
+    one = launch(image="tf:2", gpu_count=2)
+    options = dataclasses.replace(OPTIONS, container="podman")
+    argv = images.program(one, options, tmp_path / "task.sh", tmp_path, [])
+    spec = {"argv": argv, "env": {"PATH": "/nowhere"}, "cleanup": images.cleanup(one, options)}
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    settled = place.settle(str(tmp_path), {"node": "n1", "ip": "1.1.1.1", "ports": {}, "gpus": "0,1"}, {})
+    assert settled == json.loads((tmp_path / "spec.json").read_text())
+    assert settled["argv"][0] == settled["cleanup"][0] == str(program)
+    devices = [word for word in settled["argv"] if word.startswith("--device=")]
+    assert devices == ["--device=nvidia.com/gpu=2", "--device=nvidia.com/gpu=5"]
+    assert settled["env"]["CUDA_VISIBLE_DEVICES"] == "0,1"
 
 
 def test_without_such_a_program_a_task_runs_on_the_host() -> None:

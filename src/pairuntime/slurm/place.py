@@ -10,6 +10,8 @@ if TYPE_CHECKING:  # importing typing takes time
 
 PLACE = "place.json"
 PLACES = "places.json"
+# Of podman's command line: what stands there until it is known which GPUs the task has.
+ALL_GPUS = "--device=nvidia.com/gpu=all"
 _BASH = "/bin/bash"
 
 _BLANK = r"%pai\.[0-9.a-z]+%"
@@ -132,6 +134,27 @@ def write(path: "str", text: "str") -> "None":
     os.rename(aside, path)
 
 
+def _choose_gpus(spec: "dict[str, Any]") -> "None":
+    """A container gets those that Slurm gave the task, by the numbers that the whole node knows them by."""
+    own = os.environ.get("SLURM_STEP_GPUS") or os.environ.get("SLURM_JOB_GPUS") or ""
+    numbers = [word for word in own.split(",") if word.isdigit()]
+    if not numbers:
+        return
+    at = spec["argv"].index(ALL_GPUS)
+    spec["argv"][at : at + 1] = [ALL_GPUS.replace("all", number) for number in numbers]
+    # Inside, they are all there are, and are counted from 0.
+    spec["env"]["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(len(numbers))))
+
+
+def _find(program: "str", path: "str") -> "str":
+    """Where a program is on this node: as the task would find it, else as we do."""
+    if "/" not in program:
+        for folder in (path + ":" + os.environ.get("PATH", "")).split(":"):
+            if folder and os.access(os.path.join(folder, program), os.X_OK):
+                return os.path.join(folder, program)
+    return program
+
+
 def settle(folder: "str", place: "dict[str, object]", known: "dict[str, str]") -> "dict[str, Any]":
     """Complete the task's spec, tell where it is, and give the spec."""
     path = os.path.join(folder, "spec.json")
@@ -147,6 +170,11 @@ def settle(folder: "str", place: "dict[str, object]", known: "dict[str, str]") -
     environment = {name: value for name, value in os.environ.items() if name.startswith("SLURM")}
     environment.update((name, fill(value, known)) for name, value in spec["env"].items())
     spec["env"] = environment
+    if ALL_GPUS in spec["argv"]:
+        _choose_gpus(spec)
+    spec["argv"][0] = _find(spec["argv"][0], environment.get("PATH", ""))
+    if spec.get("cleanup"):
+        spec["cleanup"][0] = spec["argv"][0]
     write(path, json.dumps(spec))
     numbers = [int(word) for word in str(place["gpus"]).split(",") if word.isdigit()]
     # Which part of a job with several; what runs beside the task must go there too.

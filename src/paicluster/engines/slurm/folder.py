@@ -177,7 +177,7 @@ def _prepare_task(
         "attempt": task.uid,
         "gang": gang[0].uid,
         "slurm": True,
-        "argv": images.program(task, options, path / _SCRIPT, work, folders),
+        "argv": images.program(task, options, path / _SCRIPT, work, folders, environment),
         "cleanup": images.cleanup(task, options),
         "cwd": str(work),
         "env": environment,

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from paicluster.engines.interface import TaskLaunch
 from paicluster.engines.slurm.options import SlurmOptions
+from pairuntime.slurm.place import ALL_GPUS
 
+# What Slurm says to a task, for programs that pass on only what they are told to.
+_OF_SLURM = (
+    *("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"),
+    *("SLURMD_NODENAME", "SLURM_CPUS_PER_TASK", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"),
+)
 # The best shell there is.
 _SHELL = 'command -v bash >/dev/null 2>&1 && exec bash "$0"; exec sh "$0"'
 
@@ -17,12 +23,22 @@ def shell_command(script: Path) -> list[str]:
 
 
 def program(
-    task: TaskLaunch, options: SlurmOptions, script: Path, work: Path, folders: Sequence[Path]
+    task: TaskLaunch,
+    options: SlurmOptions,
+    script: Path,
+    work: Path,
+    folders: Sequence[Path],
+    variables: Iterable[str] = (),
 ) -> list[str]:
-    """What the supervisor starts. ``folders`` are those the task needs to see at their own places."""
+    """What the supervisor starts. ``folders`` are those the task needs to see at their own places;
+    ``variables`` the names of what is in its environment."""
     if not task.image or not options.container:
         return shell_command(script)
-    build = {"podman": _podman, "apptainer": _apptainer, "enroot": _enroot}[options.container]
+    if options.container == "enroot":
+        # It knows no working folder.
+        begin = [*_enroot(task, options, folders, variables), "sh", "-c", f'cd "$1" && {{ {_SHELL}; }}']
+        return [*begin, str(script), str(work)]
+    build = {"podman": _podman, "apptainer": _apptainer}[options.container]
     return [*build(task, options, work, folders), "sh", "-c", _SHELL, str(script)]
 
 
@@ -49,7 +65,7 @@ def _podman(task: TaskLaunch, options: SlurmOptions, work: Path, folders: Sequen
         f"--volume={mount.source}:{mount.target}{':ro' if mount.read_only else ''}" for mount in task.mounts
     ]
     if task.gpu_count:
-        words.append("--device=nvidia.com/gpu=all")
+        words.append(ALL_GPUS)
     return [*words, *options.container_options, str(task.image)]
 
 
@@ -66,12 +82,15 @@ def _apptainer(task: TaskLaunch, options: SlurmOptions, work: Path, folders: Seq
     return [*words, *options.container_options, image if known else f"docker://{image}"]
 
 
-def _enroot(task: TaskLaunch, options: SlurmOptions, work: Path, folders: Sequence[Path]) -> list[str]:
+def _enroot(
+    task: TaskLaunch, options: SlurmOptions, folders: Sequence[Path], variables: Iterable[str]
+) -> list[str]:
     """An image is a squashfs file, or one that `enroot import` has made beforehand under its name."""
     words = [*(options.container_command or ("enroot",)), "start", "--rw"]
+    # Names alone: it takes the values from its own environment, and nobody reads them on a command line.
+    words += [f"--env={name}" for name in dict.fromkeys((*variables, *_OF_SLURM)) if name.isidentifier()]
     words += [f"--mount={folder}:{folder}" for folder in folders]
     words += [
         f"--mount={mount.source}:{mount.target}{':ro' if mount.read_only else ''}" for mount in task.mounts
     ]
-    image = str(task.image)
-    return [*words, *options.container_options, image]
+    return [*words, *options.container_options, str(task.image)]
