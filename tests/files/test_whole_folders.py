@@ -133,6 +133,17 @@ def test_nobody_gets_a_folder_where_he_may_not_write(
     assert staged(storage) == []
 
 
+def test_a_time_beyond_all_clocks_is_a_damage_too(storage: Storage, alice: Person, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle.tar"
+    with tarfile.open(bundle, "w", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo("a")
+        info.mtime = 1e300
+        archive.addfile(info)
+    with pytest.raises(PaiError):
+        lay(storage, bundle, alice)
+    assert staged(storage) == []
+
+
 @pytest.mark.parametrize("damage", [b"no tar at all" * 100, b""])
 def test_a_damaged_bundle_leaves_nothing(
     storage: Storage, alice: Person, tmp_path: Path, damage: bytes

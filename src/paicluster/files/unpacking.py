@@ -60,7 +60,8 @@ class Unpacked:
             try:
                 with bundle.open("rb") as file:
                     self._take(root, file.fileno(), tarfile.TarFile(fileobj=file, errorlevel=0))
-            except tarfile.TarError as error:
+            except (tarfile.TarError, ValueError, OverflowError) as error:
+                # Anybody may have packed it, with anything in its heads.
                 raise failed(f"{self.path} cannot be made of this tar: {error}.") from None
             finally:
                 os.close(root)
