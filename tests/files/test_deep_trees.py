@@ -111,6 +111,7 @@ def test_a_deep_tree_is_told_line_by_line(storage: Storage, alice: Person) -> No
     next(stopped)
     del stopped  # whoever stops in the middle leaves nothing open
     assert len(os.listdir("/proc/self/fd")) == before
+    storage.delete("/user/alice/deep", alice, recursive=True)
 
 
 def test_folders_are_told_in_the_order_in_which_clients_compare(storage: Storage, alice: Person) -> None:
