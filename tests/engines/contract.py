@@ -15,7 +15,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from driving import Driven, Rig, appears, lines_of, mark, nothing_left, task
+from driving import Driven, Rig, appears, in_terminal, lines_of, mark, nothing_left, task
 
 from openpaisdk.errors import PaiError
 from paicluster.engines.interface import Enterable, LaunchFailed, Phase, SelfScheduling
@@ -495,6 +495,20 @@ class EngineContract:
                 await driven.ended(one.uid)
                 with pytest.raises(PaiError):
                     driven.engine.inside(one.uid, ["true"])
+
+    async def test_a_command_beside_a_task_may_have_a_terminal(self, rig: Rig) -> None:
+        one = task(rig, "echo up; sleep 60")
+        async with Driven(rig) as driven:
+            if not isinstance(driven.engine, Enterable):
+                pytest.skip("this engine lets nobody in")
+            await driven.launch(one)
+            await driven.said(one.uid, b"up")
+            script = "test -t 0 && test -t 1 && read word && echo got $word; exit 7"
+            words = driven.engine.inside(one.uid, ["sh", "-c", script], terminal=True)
+            status, said = await asyncio.to_thread(in_terminal, list(words), b"hello\n")
+            assert status == 7 and b"got hello" in said, (status, said)
+            await driven.engine.stop([one.uid], 0)
+            await driven.ended(one.uid)
 
     # -- images --------------------------------------------------------------------------------
 

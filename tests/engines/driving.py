@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pty
+import select
+import signal
 import subprocess
 import sys
 import time
@@ -230,3 +233,30 @@ def block(folder: Path) -> None:
     """A file stands where the attempt's folder should be: not even root can make it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.touch()
+
+
+def in_terminal(words: list[str], typed: bytes) -> tuple[int, bytes]:
+    """Run it in a terminal of its own, type that, and give its exit status and all that it showed."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        try:
+            os.execvp(words[0], words)
+        finally:
+            os._exit(127)
+    os.write(fd, typed)
+    shown = b""
+    ends = time.monotonic() + DEADLINE_S
+    while time.monotonic() < ends:
+        if not select.select([fd], [], [], 0.5)[0]:
+            continue
+        try:
+            part = os.read(fd, 4096)
+        except OSError:  # nobody is left at the other end
+            break
+        if not part:
+            break
+        shown += part
+    else:
+        os.kill(pid, signal.SIGKILL)
+    os.close(fd)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown
