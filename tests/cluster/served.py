@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from described import Description
+from described import Description, of_the_code
 
 DEADLINE_S = 30.0
 OVER = ("SUCCEEDED", "FAILED", "STOPPED")
@@ -133,8 +133,8 @@ class Cluster:
     address: tuple[str, int] = ("", 0)
     user: str = ""
     token: str = ""
-    # Every answer is held against it, where there is one.
-    description: Description | None = None
+    # Every answer is held against it.
+    description: Description | None = field(default_factory=of_the_code)
 
     # -- life ----------------------------------------------------------------------------------
 
