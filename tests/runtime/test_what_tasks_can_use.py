@@ -155,7 +155,7 @@ hdfs dfs -cat data/none || echo status $?
     said = cluster.log_of("hdfs", "stdout").decode().splitlines()
     assert said == [
         *("one", "two", "there", "no folder", "one", "two", "1.txt", "2.txt"),
-        *(f"{home}/1.txt", f"{home}/2.txt", f"{home}/copied"),
+        *("items", f"{home}/1.txt", f"{home}/2.txt", f"{home}/copied"),
         *(f"Deleted {home}", "gone", "status 1"),
     ]
     assert "No such file or directory" in cluster.log_of("hdfs", "stderr").decode()

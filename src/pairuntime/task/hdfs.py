@@ -109,7 +109,10 @@ def _ls(flags: "list[str]", paths: "list[str]") -> "int":
 
 
 def _list(storage: "Storage", folder: "str", deep: "bool") -> "None":
-    for entry in storage.entries(folder):
+    found = list(storage.entries(folder))
+    if found and not deep:  # as Hadoop begins; scripts skip this line
+        print("Found %d items" % len(found))
+    for entry in found:
         where = posixpath.join(folder, entry["pathSuffix"])
         _show(where, entry)
         if deep and entry["type"] == "DIRECTORY":
