@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +13,9 @@ from container_rig import ContainerRig
 from contract import EngineContract
 
 from daemons import dockerd
+from paicluster.engines.container import gpus
+from paicluster.engines.container.client import Client
+from small_images import PLAIN
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
@@ -29,3 +35,21 @@ def rig(tmp_path: Path, docker_host: str) -> Iterator[ContainerRig]:
 
 class TestDocker(EngineContract):
     pass
+
+
+def test_docker_understands_which_gpus_are_meant(rig: ContainerRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it has any it finds out only when it starts the container."""
+    monkeypatch.setattr(gpus, "_hooked", lambda: True)
+    words, by_hand = gpus.gpu_words(Client("docker", "docker"), [1, 3])
+    assert not by_hand
+    name = f"pai-gpus-{uuid.uuid4().hex[:12]}"
+    docker("create", "--name", name, *words, PLAIN, "true")
+    try:
+        asked = json.loads(docker("inspect", "--format", "{{json .HostConfig.DeviceRequests}}", name))
+    finally:
+        docker("rm", name)
+    assert [one["DeviceIDs"] for one in asked] == [["1", "3"]]
+
+
+def docker(*words: str) -> str:
+    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout

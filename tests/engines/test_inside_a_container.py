@@ -89,6 +89,18 @@ async def test_sources_mounts_and_shared_memory_are_there(rig: ContainerRig, tmp
     assert not (tmp_path / "data, with a comma/no").exists()
 
 
+async def test_no_device_of_the_host_can_be_left_on_a_storage(rig: ContainerRig, tmp_path: Path) -> None:
+    storage = tmp_path / "storage"
+    storage.mkdir()
+    one = in_image(
+        rig, PLAIN, "! mknod /data/disk b 1 0 || exit 3", mounts=(Mount(storage, "/data"),), owner="eve"
+    )
+    async with Driven(rig) as driven:
+        (seen,) = await driven.run(one)
+    assert seen.exit_code == 0
+    assert list(storage.iterdir()) == []
+
+
 async def test_cores_and_memory_are_limited_as_asked(rig: ContainerRig) -> None:
     old = "memory/memory.limit_in_bytes cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us"
     script = f"cd /sys/fs/cgroup; cat {old} || cat memory.max cpu.max"

@@ -216,6 +216,8 @@ def _run_words(
     words = ["run", "--name", name, "--label", f"{ATTEMPT_LABEL}={task.uid}"]
     words += ["--label", f"{CLUSTER_LABEL}={ways.cluster}", "--pull=never", "--log-driver=none"]
     words += ["--no-healthcheck", "--security-opt", "label=disable", "--entrypoint", "sh"]
+    # Else root inside could leave a device of the host on a storage, for anybody who logs in there.
+    words.append("--cap-drop=MKNOD")
     if client.kind == "podman":
         words.append("--http-proxy=false")
     words += ["--env", marker(task.uid), *client.run_options, *devices]
