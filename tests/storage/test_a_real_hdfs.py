@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -78,6 +79,69 @@ def test_everything_works_against_the_real_thing(
     assert desk.ok("listdir", top) == "said\nthrough-fsspec\n"
     left = [each["name"] for each in desk.json("listdir", "-R", top) if "pai-part" in each["name"]]
     assert left == []
+
+
+@pytest.mark.parametrize("size", [1, 511, 512, 1 << 20, (1 << 20) + 7, 3 << 20])
+def test_the_checksum_of_hdfs_is_the_one_made_here(desk: Desk, real: RealHdfs, size: int) -> None:
+    """With blocks of 1 MiB, so that there are one, and several."""
+    from openpaisdk.storage.hadoopsum import md5_of
+
+    content = os.urandom(size)
+    local = desk.write("summed", content)
+    path = f"{real.url}/webhdfs/v1/summed{size}?op="
+    user = "&user.name=" + (os.environ.get("USER") or "root")
+    subprocess.run(
+        [
+            "curl",
+            "-sfL",
+            "-X",
+            "PUT",
+            "-T",
+            str(local),
+            f"{path}CREATE&blocksize=1048576&overwrite=true{user}",
+        ],
+        check=True,
+    )
+    told = subprocess.run(["curl", "-sfL", f"{path}GETFILECHECKSUM{user}"], check=True, capture_output=True)
+    found = json.loads(told.stdout)["FileChecksum"]
+    with local.open("rb") as f:
+        assert md5_of(f.fileno(), size, found["algorithm"]) == found["bytes"][24:56]
+
+
+def test_what_was_damaged_on_its_way_to_or_from_hdfs_is_noticed(
+    desk: Desk, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from openpaisdk.errors import ConnectionFailed
+    from openpaisdk.storage.address import read_place
+    from openpaisdk.storage.copying import Copy
+    from openpaisdk.storage.storages import Opener
+    from openpaisdk.storage.webhdfs import WebHdfs
+
+    monkeypatch.setenv("HOME", str(desk.person.home))
+    here, there = desk.write("f", b"right" * 1000), f"{lab}/user/me/damaged"
+    create, read = WebHdfs.create, WebHdfs.read
+
+    def run(source: str, target: str) -> None:
+        Copy(Opener(), read_place(source), read_place(target), everything=True).run()
+
+    run(str(here), there)
+    with monkeypatch.context() as wire:
+        wire.setattr(
+            WebHdfs,
+            "create",
+            lambda self, path, size, chunks, mode: create(
+                self, path, size, lambda: iter([b"wrong" * 1000]), mode
+            ),
+        )
+        with pytest.raises(ConnectionFailed, match="damaged"):
+            run(str(here), there)
+    with monkeypatch.context() as wire:
+        wire.setattr(WebHdfs, "read", lambda self, *a: (bytes(data).upper() for data in read(self, *a)))
+        with pytest.raises(ConnectionFailed, match="damaged"):
+            run(there, str(desk.here / "back"))
+    assert not (desk.here / "back").exists()
+    run(there, str(desk.here / "back"))
+    assert (desk.here / "back").read_bytes() == here.read_bytes()
 
 
 def test_an_interrupted_copy_to_hdfs_continues(desk: Desk, real: RealHdfs, lab: str) -> None:

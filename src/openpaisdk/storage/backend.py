@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from openpaisdk.storage.entries import Entry, Facts, Folder
+    from openpaisdk.storage.hadoopsum import Checksum
 
     Chunks = Iterator[bytes | memoryview]
     Range = tuple[int, int]
@@ -51,6 +52,10 @@ class Outgoing:
     def proof(self, offset: int, length: int) -> bytes:
         """The hash of a range whose chunks were read to their end."""
         raise NotImplementedError
+
+    def checksum(self) -> Checksum | None:
+        """What its storage says it contains; None where it says nothing, or each range is proven anyway."""
+        return None
 
     def check(self) -> None:
         """Raise when the file is not the one any more that was opened."""
@@ -93,6 +98,10 @@ class Incoming:
 
     def mark(self, offset: int, length: int, digest: bytes) -> None:
         """A range was written through ``fileno``; refused when what is there has another hash."""
+
+    def checksum(self) -> Checksum | None:
+        """What its storage says has arrived, once all of it has; None where each range was proven."""
+        return None
 
     def finish(self, size: int) -> None:
         """Put it in the target's place, whole."""

@@ -12,7 +12,7 @@ import threading
 from openpaisdk.errors import ConnectionFailed, PaiError, Unauthorized, Unavailable
 from openpaisdk.parcels import records
 from openpaisdk.parcels.hashing import ALGORITHMS, of_bytes, preferred
-from openpaisdk.storage.backend import CHANGED, FULL, PART_BYTES, changed
+from openpaisdk.storage.backend import CHANGED, FULL, PART_BYTES, changed, damaged
 from openpaisdk.storage.plan import Plan, counted, named
 
 TYPE_CHECKING = False
@@ -363,6 +363,7 @@ class _Large:
             if self._error is None:
                 try:
                     self.outgoing.check()
+                    self._compare()
                     self.incoming.finish(self.outgoing.size)
                 except PaiError as e:
                     self._error = e
@@ -375,6 +376,14 @@ class _Large:
             self.engine._fail(self.path, self._error)
         else:
             self.engine._done(1, 0)
+
+    def _compare(self) -> None:
+        """Where parts are not proven one by one, an HDFS may know what the whole contains."""
+        from openpaisdk.storage.hadoopsum import is_same
+
+        if is_same(self.outgoing, self.incoming) is False:
+            self.incoming.abandon()
+            raise damaged(self.engine.target.shown(self.engine._there(self.path)))
 
     def _move(self, offset: int, length: int) -> None:
         source, target = self.outgoing.fileno(), self.incoming.fileno()

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from openpaisdk.client.wire import Answer
     from openpaisdk.storage.backend import Chunks, Range
     from openpaisdk.storage.entries import Facts
+    from openpaisdk.storage.hadoopsum import Checksum
 
 BASE = "/webhdfs/v1"
 NO_FILE = "NoFileError"
@@ -59,6 +60,7 @@ HELD = "HeldFileError"
 _HELD = ("AlreadyBeingCreatedException", "RecoveryInProgressException", "file lease is currently owned")
 """HDFS keeps a file for whoever wrote to it last, for a minute after he was gone."""
 HELD_FOR_S = 90.0
+_REDIRECTS = (300, 301, 302, 303, 307, 308)
 _FULL = ("QuotaExceeded", "DiskOutOfSpace", "could only be replicated", "No space")
 
 
@@ -124,9 +126,7 @@ class WebHdfs(Backend):
         answer = self._call(
             "GET", path, "OPEN", offset=offset or None, length=length if length >= 0 else None
         )
-        if answer.status in (300, 301, 302, 303, 307, 308) or "json" in answer.headers.get(
-            "content-type", ""
-        ):
+        if answer.status in _REDIRECTS or "json" in answer.headers.get("content-type", ""):
             location = self._location(answer)
             answer = self.lines.elsewhere("GET", location, None)
             self._check(answer, path)
@@ -137,6 +137,24 @@ class WebHdfs(Backend):
             yield data
         if announced.isdecimal() and got != int(announced):
             raise self._cut(path)
+
+    def checksum(self, path: str) -> Checksum | None:
+        """What the storage says a file contains; None where it cannot tell."""
+        from openpaisdk.storage.hadoopsum import Checksum
+
+        try:
+            status = self._json("GET", path, "GETFILESTATUS").get("FileStatus")
+            # Of what is encrypted it tells the checksum of what lies on its disks.
+            if not isinstance(status, dict) or status.get("encBit") or not status.get("length"):
+                return None
+            answer = self._call("GET", path, "GETFILECHECKSUM")
+            if answer.status in _REDIRECTS:
+                answer = self.lines.elsewhere("GET", self._location(answer), None)
+                self._check(answer, path)
+            told = json.loads(whole(answer, self.where))["FileChecksum"]
+            return Checksum(str(told["algorithm"]), str(told["bytes"]))
+        except (PaiError, ValueError, KeyError, TypeError):
+            return None
 
     # -- changes -------------------------------------------------------------------------------
 
@@ -290,6 +308,9 @@ class RemoteOutgoing(Outgoing):
     def read(self, offset: int, length: int) -> Chunks:
         return self.backend.read(self.path, offset, length)
 
+    def checksum(self) -> Checksum | None:
+        return self.backend.checksum(self.path)
+
     def check(self) -> None:
         now = self.backend.status(self.path)
         if now is None:
@@ -353,6 +374,9 @@ class StreamIncoming(Incoming):
             else:
                 return
             time.sleep(2)
+
+    def checksum(self) -> Checksum | None:
+        return self.backend.checksum(self.part)
 
     def finish(self, size: int) -> None:
         found = self.backend.status(self.part)
