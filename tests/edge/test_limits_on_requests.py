@@ -156,7 +156,7 @@ def test_whom_a_trusted_proxy_speaks_for_is_counted_and_recorded(new_team: NewTe
     cluster = new_team(proxies + "authentication: {failed-logins-per-address: 2}\n")
 
     def log_in(address: str) -> int:
-        body = {"username": f"nobody-{address}", "password": "wrong"}
+        body = {"username": f"nobody-{address}", "password": "wrong one"}
         return cluster.ask("POST", LOGIN, body, {"X-Forwarded-For": address}, token=None).status
 
     assert [log_in("203.0.113.5"), log_in("203.0.113.5"), log_in("203.0.113.5")] == [400, 400, 429]
