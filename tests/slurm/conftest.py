@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-for _room in ("engines", "cluster"):
+for _room in ("engines", "cluster", "people"):
     sys.path.insert(0, str(Path(__file__).parent.parent / _room))
 
 pytest.register_assert_rewrite("contract", "driving")

@@ -16,11 +16,17 @@ from paicluster.engines.slurm import folder, runtime
 from paicluster.engines.slurm.options import SlurmOptions
 from pairuntime.supervisor import record
 
+
+def _works(python: str) -> bool:
+    """Not a mere name that leads to no Python, as version managers leave them."""
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
+
+
 _OTHERS = sorted(
     path
     for version in ("3.6", "3.8", "3.13")
     for path in map(str, Path.home().glob(f".pyenv/versions/{version}*/bin/python3"))
-) or [found for name in ("python3.9", "python3.13") if (found := shutil.which(name))]
+) or [found for name in ("python3.9", "python3.13") if (found := shutil.which(name)) and _works(found)]
 
 
 def _run(home: Path, python: str, *, spoil: str = "") -> tuple[int, Path, str]:

@@ -1,0 +1,75 @@
+"""A whole server as root, which submits each user's jobs as that user's own account."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from persons import CrewCluster, add_people, open_folder, unix_accounts
+from real_slurm import RealSlurm
+from served import job, role
+
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+ALICE, BOB = (f"pai-{name}-{os.getpid()}" for name in ("ann", "ben"))
+_FILE = "engine: {{type: slurm, folder: {folder}, partition: main, file-lag: 0.5, interval: 0.5}}\n"
+
+
+@pytest.fixture
+def cluster(slurm: RealSlurm) -> Iterator[CrewCluster]:
+    with unix_accounts(ALICE, BOB), open_folder() as folder:
+        add_people(folder / "home", ALICE, BOB)
+        (folder / "home" / "cluster.yaml").write_text(_FILE.format(folder=folder / "shared"))
+        made = CrewCluster(folder / "home", (), {"SLURM_CONF": str(slurm.conf)})
+        try:
+            yield made.start()
+        finally:
+            made.close()
+            for name in (ALICE, BOB):
+                slurm.ask("scancel", "-u", name)
+
+
+def _said(cluster: CrewCluster, what: dict[str, Any]) -> str:
+    status = cluster.run(what)
+    log = cluster.log_of(what["name"]).decode()
+    assert status["state"] == "SUCCEEDED", (status, log, cluster.events(what["name"]))
+    return log
+
+
+def _sources(cluster: CrewCluster) -> dict[str, Any]:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("mine.txt"))
+    name = hashlib.sha256(data.getvalue()).hexdigest()
+    put = cluster.ask("PUT", f"/api/v2/sources/{name}", data.getvalue())
+    assert put.status < 300, put.text
+    return {"sha256": name, "size": len(data.getvalue())}
+
+
+def test_everybody_is_who_he_is_and_reads_only_what_is_his(cluster: CrewCluster, slurm: RealSlurm) -> None:
+    cluster.as_user(ALICE)
+    with_sources = job("who", "id -un; echo $USER $HOME; ls; pai-runtime || true; pwd")
+    with_sources["extras"] = {"openpaisdk": {"sources": _sources(cluster)}}
+    said = _said(cluster, with_sources).splitlines()
+    assert said[:2] == [ALICE, f"{ALICE} /home/{ALICE}"] and "mine.txt" in said
+    assert "Permission denied" not in "\n".join(said)
+    work = said[-1]
+    assert "4" in _said(cluster, job("gang", taskRoles={"main": role("echo $((2 + 2))", instances=2)}))
+    cluster.accept(job("long", "trap 'echo bye; exit 0' TERM; echo up; sleep 60 & wait"))
+    cluster.wait_state("long", "RUNNING")
+    cluster.stop("long")
+    assert cluster.wait_over("long")["state"] == "STOPPED"
+
+    cluster.as_user(BOB)
+    shared = work.partition("/tasks/")[0]
+    peek = f"ls {work} {work}/.. {shared} {shared}/notes {shared}/tasks; cat {work}/../{{spec.json,task.sh}}"
+    said = _said(
+        cluster, job("peek", f"({peek}) 2>&1 | grep -v 'Permission denied' || true; id -un")
+    ).splitlines()
+    assert said == [BOB]
+    assert slurm.ask("squeue", "-h", "--states=all", "-u", BOB, "-o", "%j").split() == [f"{BOB}~peek"]
