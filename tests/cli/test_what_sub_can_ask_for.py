@@ -83,7 +83,8 @@ def test_variables_and_secrets_arrive_exact_and_secrets_are_never_shown(person) 
 
 def test_an_array_runs_every_task_and_names_those_that_failed(person) -> None:
     done = run(person, "-j", "sweep_$", "--array", "3%1", "--wait", "-o", "json", "exit $PAI_TASK_INDEX")
-    assert done.status == 3 and "2 of its 3 tasks failed: main[1], main[2]" in done.err, done
+    failed = "2 of its 3 tasks failed: main[1] (exit code 1), main[2] (exit code 2)"
+    assert done.status == 3 and failed in done.err, done
     job = json.loads(person.pai("job-status", json.loads(done.out)["jobName"], "-o", "json").out)
     assert len(job["taskRoles"]["main"]["taskStatuses"]) == 3
 

@@ -33,6 +33,10 @@ def rig(tmp_path: Path) -> Iterator[ContainerRig]:
     made.close()
 
 
+# All that was ever put on a shelf.
+_NAMES: list[str] = []
+
+
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A registry for everybody."""
@@ -50,16 +54,17 @@ def locked_shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def forget(shelf: str) -> None:
-    """What came from there goes."""
-    said = podman("images", "--format", "{{.Repository}}:{{.Tag}}")
-    if names := [name for name in said.split() if name.startswith(shelf)]:
-        podman("rmi", *names)
+    """What came from there goes. To list all images would fail when others remove theirs meanwhile."""
+    for name in _NAMES:
+        if name.startswith(shelf):
+            podman("rmi", "--ignore", name)
 
 
 def put_on(shelf: str, login: str = "") -> str:
     """An image of a name of its own on the shelf, and not on this machine."""
     name = f"{shelf}/pai-test/{uuid.uuid4().hex[:12]}:1"
     said = ["--creds", login] if login else []
+    _NAMES.append(name)
     make_own("podman", name)
     for words in (["push", "-q", "--tls-verify=false", *said, name], ["rmi", name]):
         podman(*words)
