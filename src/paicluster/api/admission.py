@@ -75,19 +75,9 @@ async def admit(
         idempotency_key=key,
         body_sha256=hashlib.sha256(body).hexdigest() if key is not None else "",
     )
-    laying = ctx.layings.begin(job, person_of(identity))
-    if laying is None:
-        await ctx.store.write_batched(INSERT_JOB, new)
-        return
-    try:
-        inserted = await ctx.store.write_batched(INSERT_JOB, new)
-    except BaseException:
-        ctx.layings.drop(laying)
-        raise
-    if inserted.repeated:
-        ctx.layings.drop(laying)
-    else:
-        await ctx.layings.finish(laying, inserted.id)
+    inserted = await ctx.store.write_batched(INSERT_JOB, new)
+    if not inserted.repeated:
+        await ctx.layings.lay(job, person_of(identity), inserted.id)
 
 
 def _check_cluster(ctx: Context, identity: Identity, vc: str) -> None:

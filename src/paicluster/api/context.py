@@ -68,7 +68,7 @@ class Context:
 
     def __post_init__(self) -> None:
         self.store.changes.subscribe(self.remembered.forget)
-        object.__setattr__(self, "layings", Layings(self.files, self.store, self.sources))
+        object.__setattr__(self, "layings", Layings(self.files.storage, self.store, self.sources))
 
     @property
     def shares(self) -> Mapping[str, Amount]:

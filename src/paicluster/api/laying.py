@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -18,8 +19,7 @@ from openpaisdk.errors import PaiError
 from openpaisdk.protocol import Job, read_job
 from openpaisdk.protocol.layout import source_folder
 from openpaisdk.protocol.states import framework_name
-from paicluster.api.files import Files
-from paicluster.files import Person
+from paicluster.files import Person, Storage
 from paicluster.files.unpacking import Unpacked, remove_marked
 from paicluster.store import Store, jobs
 from paicluster.store.rows import JobRow, JobSpecRow
@@ -28,94 +28,73 @@ log = logging.getLogger("paicluster.files")
 
 # A few small files are there before the job is answered for; a large folder comes after.
 _PATIENCE_S = 0.02
-
-
-class Laying:
-    """The files of one job on their way: unpacked aside while the job is taken in, placed when it is."""
-
-    def __init__(self, files: Files, bundle: Path, path: str, framework: str, who: Person):
-        self._files = files
-        self._framework = framework
-        self._folder = Unpacked(files.storage, path, who)
-        self._filling = asyncio.ensure_future(files.run(self._folder.fill, bundle))
-
-    async def place(self) -> None:
-        """Once the job is there; a refusal says why it could not be done."""
-        try:
-            await self._filling
-            await self._files.run(self._folder.place, self._framework)
-        finally:
-            await self._files.run(self._folder.drop)
-
-    async def take_back(self) -> None:
-        await self._files.run(remove_marked, self._files.storage, self._folder.path, self._framework)
-
-    async def drop(self) -> None:
-        """The job was refused, or is there already."""
-        await asyncio.gather(self._filling, return_exceptions=True)
-        await self._files.run(self._folder.drop)
+_LAST_PATIENCE_S = 2.0
+# So few that a thousand jobs at once hold up nobody who reads or writes files.
+_THREADS = 2
 
 
 class Layings:
     """All that are under way."""
 
-    def __init__(self, files: Files, store: Store, sources: Path):
-        self._files = files
+    def __init__(self, storage: Storage, store: Store, sources: Path):
+        self._storage = storage
         self._store = store
         self._sources = sources
+        self._threads = ThreadPoolExecutor(_THREADS, "sources")
         self._under_way: set[asyncio.Task[None]] = set()
 
-    def begin(self, job: Job, who: Person) -> Laying | None:
-        """None for a job that brings no files."""
-        bundle = job.additions.sources
-        if bundle is None:
-            return None
-        path = source_folder(job, who.name)
-        framework = framework_name(who.name, job.name)
-        try:
-            return Laying(self._files, self._sources / f"{bundle.sha256}.tar", path, framework, who)
-        except PaiError as error:
-            # Such a path has no place on the storage; results will say so, too.
-            log.info("the files of %s are not laid out: %s", framework, error)
-            return None
-
-    async def finish(self, laying: Laying, job_id: int) -> None:
-        """Place what was begun; what takes longer goes on by itself."""
-        task = asyncio.create_task(self._place(laying, job_id))
+    async def lay(self, job: Job, who: Person, job_id: int) -> None:
+        """Begin with a job that was just taken in. What takes longer than a moment goes on by itself."""
+        if job.additions.sources is None:
+            return
+        task = asyncio.create_task(self._lay(job, job.additions.sources.sha256, who, job_id))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         await asyncio.wait([task], timeout=_PATIENCE_S)
 
-    def drop(self, laying: Laying) -> None:
-        task = asyncio.create_task(laying.drop())
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
-
-    async def _place(self, laying: Laying, job_id: int) -> None:
+    async def _lay(self, job: Job, sha256: str, who: Person, job_id: int) -> None:
+        loop = asyncio.get_running_loop()
+        path, mark = source_folder(job, who.name), framework_name(who.name, job.name)
+        bundle = self._sources / f"{sha256}.tar"
         try:
-            await laying.place()
+            await loop.run_in_executor(self._threads, _lay_out, self._storage, bundle, path, mark, who)
             if await self._store.read(lambda conn: jobs.get_job_by_id(conn, job_id)) is None:
-                await laying.take_back()  # it was deleted sooner than this was done
+                # It was deleted sooner than this was done.
+                await loop.run_in_executor(self._threads, remove_marked, self._storage, path, mark)
         except PaiError as error:
             words = (
                 f"Its source files are not on the storage (the job has them all the same): {error.message}"
             )
-            now_ms = int(time.time() * 1000)
-            await self._store.write(
-                lambda conn: jobs.add_event(
+            await self._tell(job_id, words)
+        except Exception:
+            log.exception("the files of %s could not be laid out", mark)
+
+    async def _tell(self, job_id: int, words: str) -> None:
+        def note(conn: Connection) -> None:
+            if jobs.get_job_by_id(conn, job_id) is not None:
+                jobs.add_event(
                     conn,
                     job_id,
                     type="Normal",
                     reason="SourcesNotKept",
                     message=words,
-                    now_ms=now_ms,
+                    now_ms=int(time.time() * 1000),
                     source="cluster",
                 )
-            )
+
+        try:
+            await self._store.write(note)
+        except PaiError as error:
+            log.warning("%s (%s)", words, error)
 
     async def close(self) -> None:
+        """The server leaves: what is nearly done is waited for, and the rest is left."""
         if self._under_way:
-            await asyncio.wait(self._under_way)
+            await asyncio.wait(self._under_way, timeout=_LAST_PATIENCE_S)
+        self._threads.shutdown(cancel_futures=True)
+        for task in self._under_way:
+            task.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
 
     async def forget(self, job_ids: Sequence[int]) -> None:
         """These jobs are removed: the copies made for them go, too. Results stay."""
@@ -128,13 +107,23 @@ class Layings:
                 if row is not None and spec is not None and "sha256" in spec.job
             ]
 
+        loop = asyncio.get_running_loop()
         for row, spec in await self._store.read(look):
-            await self._files.run(self._remove, row, spec)
+            await loop.run_in_executor(self._threads, self._remove, row, spec)
 
     def _remove(self, row: JobRow, spec: JobSpecRow) -> None:
         try:
             job = read_job(spec.job, stored=True)
             if job.additions.sources is not None:
-                remove_marked(self._files.storage, source_folder(job, row.username), row.framework)
+                remove_marked(self._storage, source_folder(job, row.username), row.framework)
         except (PaiError, OSError) as error:
             log.warning("the files of %s could not be removed: %s", row.framework, error)
+
+
+def _lay_out(storage: Storage, bundle: Path, path: str, mark: str, who: Person) -> None:
+    folder = Unpacked(storage, path, who)
+    try:
+        folder.fill(bundle)
+        folder.place(mark)
+    finally:
+        folder.drop()
