@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from driving import Driven, appears, task
 from real_slurm import RealSlurm
-from served import Cluster
+from served import Cluster, job
 from slurm_rig import SlurmRig, options
 
 from outside import debian
@@ -275,3 +275,18 @@ def _podman(client: Client, *words: str) -> str:
         client.words(*words), env=dict(client.environment), capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
+
+
+def test_a_cluster_is_described_by_what_slurm_says_and_runs(slurm: RealSlurm, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    words = [sys.executable, "-m", "paicluster", "init", "--slurm", "--home", str(home)]
+    subprocess.run(words, env=slurm.environment, check=True, timeout=60, capture_output=True)
+    cluster = Cluster(home, ("--embedded",), variables={"SLURM_CONF": str(slurm.conf)})
+    try:
+        cluster.start()
+        for number, vc in enumerate(("default", "low")):
+            what = job(f"in-{number}", "echo $SLURM_JOB_PARTITION", defaults={"virtualCluster": vc})
+            assert cluster.run(what)["state"] == "SUCCEEDED", cluster.events(what["name"])
+            assert cluster.log_of(what["name"]) == (b"main\n" if vc == "default" else b"low\n")
+    finally:
+        cluster.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -170,6 +171,13 @@ def test_a_container_gets_the_gpus_that_slurm_gave_and_its_program_is_found_on_t
     assert settled["env"]["CUDA_VISIBLE_DEVICES"] == "0,1"
 
 
+@pytest.mark.parametrize("image", ["--privileged", "-v/:/host", "tf\n:2"])
+def test_no_name_of_an_image_can_become_an_option(image: str) -> None:
+    with pytest.raises(LaunchFailed, match="no name of an image") as refused:
+        words(launch(image=image))
+    assert not refused.value.transient
+
+
 def test_without_such_a_program_a_task_runs_on_the_host() -> None:
     said = images.program(launch(image="tf:2"), OPTIONS, Path("/t/task.sh"), Path("/t/work"), [])
     assert said[0] == "/bin/sh"
@@ -284,6 +292,17 @@ def test_partitions_become_virtual_clusters_of_a_file_that_holds(tmp_path: Path)
     options = options_of(settings.engines[0].options, tmp_path, "slurm")
     assert options.share("default").partition == "main"
     assert options.share("gpu_a100").partition == "gpu-a100"
+
+
+def test_partitions_of_any_name_become_virtual_clusters_each_its_own() -> None:
+    names = ["main", "on", "7", "a-b", "a.b", "default"]
+    engine, clusters = describing.sections(
+        "test", [describing.Partition(name, name == "main", 1, 2) for name in names], gpus=False
+    )
+    said = yaml.safe_load(engine)["engine"]
+    assert sorted(one["partition"] for one in said["clusters"].values()) == sorted(names[1:])
+    assert set(yaml.safe_load("x:" + clusters)["x"]) == set(said["clusters"]) and len(said["clusters"]) == 5
+    assert "default" not in said["clusters"]
 
 
 def test_a_program_for_images_that_is_not_known_is_refused() -> None:

@@ -88,6 +88,9 @@ def sbatch(
     """The words that submit this gang; the script is `batch_script`. ``account``: whose job it is to be."""
     first = gang[0]
     extras = check_extras(first.options.get("slurm", ()), for_others=account is not None)
+    for task in gang:
+        if task.image and (task.image.startswith("-") or not task.image.isprintable()):
+            raise _refused(f"{task.image!r} is no name of an image.")
     words = ["sbatch", "--parsable"]
     for number, component in enumerate(components(gang)):
         if number:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from openpaisdk.errors import ConfigError
 
 _PATIENCE_S = 30
+_NO_TEXTS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def sections(cluster: str, partitions: Sequence[Partition], *, gpus: bool) -> tu
         "engine:",
         "  type: slurm",
         "  folder: slurm                         # on every node under the same name: a shared file system",
-        f"  partition: {usual.name}",
+        f"  partition: {_word(usual.name)}",
         "  # account: my-account                   # --account and --qos of all jobs",
         "  # qos: normal",
         "  # options: [--exclude=node7]            # any other options of sbatch, each in one word",
@@ -54,13 +55,32 @@ def sections(cluster: str, partitions: Sequence[Partition], *, gpus: bool) -> tu
     clusters = ""
     if others:
         engine.append("  clusters:                             # by virtual cluster, where it differs")
-        engine += [f"    {one.virtual_cluster}: {{partition: {one.name}}}" for one in others]
+        names = _names(others)
+        engine += [
+            f"    {_word(name)}: {{partition: {_word(one.name)}}}"
+            for name, one in zip(names, others, strict=True)
+        ]
         clusters = "".join(
-            f"\n  {one.virtual_cluster}: {{engine: slurm}}".ljust(40)
-            + f"# {one.nodes} nodes with {one.cpus} cores"
-            for one in others
+            f"\n  {_word(name)}: {{engine: slurm}}".ljust(40) + f"# {one.nodes} nodes with {one.cpus} cores"
+            for name, one in zip(names, others, strict=True)
         )
     return "\n".join(engine) + "\n", clusters
+
+
+def _word(name: str) -> str:
+    """As YAML takes it for a text: on, null and 7 are something else to it."""
+    return name if re.fullmatch(r"[A-Za-z_][\w.-]*", name) and name.lower() not in _NO_TEXTS else f'"{name}"'
+
+
+def _names(partitions: Sequence[Partition]) -> list[str]:
+    """One for each, none twice and none that is the usual virtual cluster's."""
+    names: list[str] = []
+    for one in partitions:
+        name, number = one.virtual_cluster, 2
+        while name in (*names, "default"):
+            name, number = f"{one.virtual_cluster}_{number}", number + 1
+        names.append(name)
+    return names
 
 
 def read_partitions(lines: Sequence[str]) -> list[Partition]:
