@@ -98,7 +98,13 @@ def tell_end(cluster: Cluster, wanted: Wanted, state: str) -> int:
     job = cluster.job(wanted.name, wanted.user)
     colours = palette(sys.stderr)
     why = reason(job)
-    line = f"{job.name} {colours.state(state)} after {duration(job.launched_ms, job.completed_ms)}"
+    bad = [task for task in job.tasks if task.state == "FAILED"] if state == "SUCCEEDED" else []
+    # The tasks of an array are each for themselves; who waits for all wants to know of those that failed.
+    how = "ended" if bad else colours.state(state)
+    if bad:
+        few = ", ".join(map(_failed, bad[:5])) + (", ..." if len(bad) > 5 else "")
+        why = f"{len(bad)} of its {len(job.tasks)} tasks failed: {few}"
+    line = f"{job.name} {how} after {duration(job.launched_ms, job.completed_ms)}"
     say(line + (f": {why}" if why else ""))
     role, index = job.ended_by
     first = job.tasks[0].role if job.tasks else ""
@@ -110,12 +116,7 @@ def tell_end(cluster: Cluster, wanted: Wanted, state: str) -> int:
         tasks = [task for task in tasks if (task.role, task.index) == (role, index)]
     for folder in files_of(cluster, job, tasks)[:1]:
         say(f"Its files are in {shown(folder)}")
-    if state == "SUCCEEDED" and (bad := [t for t in job.tasks if t.state == "FAILED"]):
-        # The tasks of an array are each for themselves; who waits for all wants to know of those.
-        few = ", ".join(map(_failed, bad[:5])) + (", ..." if len(bad) > 5 else "")
-        say(f"{len(bad)} of its {len(job.tasks)} tasks failed: {few}")
-        return STATUSES["FAILED"]
-    return STATUSES.get(state, 1)
+    return STATUSES.get("FAILED" if bad else state, 1)
 
 
 def _failed(task: Task) -> str:
