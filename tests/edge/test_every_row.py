@@ -16,6 +16,8 @@ SSH = {"com.microsoft.pai.runtimeplugin": [{"plugin": "ssh", "parameters": {"job
 NEVER = {("GET", "/api/v2/jobs/{framework}/ssh")}
 # Whose good answer leads somewhere else.
 REDIRECTS = {("POST", "/job-detail.html")}
+# It is there for those who look for it, and empty.
+MARKETPLACE = "/marketplace/api/"
 
 
 class Walk:
@@ -52,7 +54,8 @@ def test_every_described_route_answers_well(new_team: NewTeam) -> None:
     paths = cluster.description.document["paths"]
     rows = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     well = {(method, path) for method, path, status in cluster.description.seen if status < 300}
-    assert sorted(rows - well - NEVER - REDIRECTS) == []
+    left = {row for row in rows - well - NEVER - REDIRECTS if not row[1].startswith(MARKETPLACE)}
+    assert sorted(left) == []
 
 
 def about_the_server(walk: Walk) -> None:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from paicluster.api import own, paddlecloud, prometheus
+from paicluster.api import marketplace, own, paddlecloud, prometheus
 from paicluster.api.answers import KEY, answer
 from paicluster.api.context import Context, context
 from paicluster.api.door import Doorkeeper
@@ -67,6 +67,7 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/healthz", ["GET"], own.health),
     ("/metrics", ["GET"], own.metrics),
     ("/openapi.json", ["GET"], own.description),
+    *marketplace.ROUTES,
     ("/prometheus/api/v1/query", ["GET", "POST"], prometheus.query),
     ("/prometheus/api/v1/query_range", ["GET", "POST"], prometheus.query_range),
 ]

@@ -1,0 +1,39 @@
+"""The marketplace's address: those who look there find nothing, and are told so if they would write."""
+
+from __future__ import annotations
+
+import pytest
+from team import TeamCluster
+
+BASE = "/marketplace/api"
+
+
+@pytest.mark.parametrize("kind", ["items", "tags", "categories"])
+def test_there_is_nothing_in_it(cluster: TeamCluster, kind: str) -> None:
+    assert cluster.get(f"{BASE}/{kind}").json() == []
+    assert cluster.get(f"{BASE}/{kind}", token=None).status == 401
+
+
+def test_no_item_is_found(cluster: TeamCluster) -> None:
+    for rest in ("", "/tag", "/category"):
+        missing = cluster.get(f"{BASE}/items/7{rest}")
+        assert (missing.status, missing.json()["code"]) == (404, "NoItemError")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "items"),
+        ("POST", "tags"),
+        ("POST", "categories"),
+        ("POST", "storages/blobs"),
+        ("PUT", "items/7"),
+        ("DELETE", "items/7"),
+        ("PUT", "items/7/tag/1"),
+        ("DELETE", "items/7/category/1"),
+    ],
+)
+def test_nothing_is_put_into_it(cluster: TeamCluster, method: str, path: str) -> None:
+    refused = cluster.ask(method, f"{BASE}/{path}", {})
+    assert (refused.status, refused.json()["code"]) == (400, "NotImplementedError")
+    assert cluster.ask(method, f"{BASE}/{path}", {}, token=None).status == 401
