@@ -130,6 +130,8 @@ def test_groups_and_what_they_permit(say: Say) -> None:
     [team] = [group for group in listed(say, "group") if group["groupname"] == "team"]
     assert team["extension"]["acls"]["virtualClusters"] == ["vision"]
     assert "Those who see" in say("group", "list")
+    assert "nobody" in say("group", "join", "team", "bea", "nobody", status=1)
+    assert listed(say, "group", "members", "team") == [], "all or none"
     assert "bea is in group team" in say("group", "join", "team", "bea")
     assert [one["username"] for one in listed(say, "group", "members", "team")] == ["bea"]
     [bea] = [user for user in listed(say, "user") if user["username"] == "bea"]
