@@ -12,9 +12,11 @@ from typing import Any
 from driving import Elsewhere, block, holder_of, running_with
 from real_slurm import RealSlurm
 
+from paicluster.engines.container.client import Client
 from paicluster.engines.interface import TaskLaunch
 from paicluster.engines.slurm.engine import SlurmEngine
 from paicluster.engines.slurm.options import Share, SlurmOptions
+from small_images import PLAIN, bring
 
 
 def options(folder: Path, **more: Any) -> SlurmOptions:
@@ -27,15 +29,23 @@ class SlurmRig:
     node = "n1"
     many = 30
 
-    def __init__(self, slurm: RealSlurm, home: Path):
+    def __init__(self, slurm: RealSlurm, home: Path, podman: Client | None = None):
+        """``podman``: how the nodes run images."""
         self.slurm = slurm
         self.home = home
         self._elsewhere = Elsewhere()
+        self._podman: dict[str, Any] = {}
+        if podman is not None:
+            self._podman = {
+                "container": "podman",
+                "container_command": ("podman", *podman.options),
+                "container_options": podman.run_options,
+            }
 
     def engine(self, **limits: Any) -> SlurmEngine:
         # Slurm holds tasks to what they asked for, told or not.
         limits.pop("enforce_limits", None)
-        return SlurmEngine(options(self.home, **limits))
+        return SlurmEngine(options(self.home, **{**self._podman, **limits}))
 
     def folder(self, uid: str) -> Path:
         return self.home / "tasks" / uid[:2] / uid
@@ -70,7 +80,8 @@ class SlurmRig:
         return "" if self.slurm.cgroups else "Slurm has no cgroups here"
 
     def bare(self, task: TaskLaunch) -> TaskLaunch | None:
-        return None
+        bring("podman", "", PLAIN)
+        return dataclasses.replace(task, image=PLAIN, memory_mb=200)
 
     def close(self) -> None:
         self._elsewhere.close()

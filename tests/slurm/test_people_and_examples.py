@@ -236,7 +236,7 @@ async def test_a_task_runs_in_the_image_it_names_by_podman(slurm: RealSlurm, tmp
     }
     inside = 'ls /bin; echo "task $NUMBER in $PWD"; touch made; exit 5'
     one = task(rig, inside, image=image, environment={"NUMBER": "7"}, memory_mb=200)
-    long = task(rig, "echo up; sleep 60", image=image, memory_mb=200)
+    long = task(rig, "echo up; sleep 60", image=image, environment={"NUMBER": "8"}, memory_mb=200)
     try:
         async with Driven(rig, **said) as driven:
             (seen,) = await driven.run(one)
@@ -247,6 +247,12 @@ async def test_a_task_runs_in_the_image_it_names_by_podman(slurm: RealSlurm, tmp
             assert (work / "made").exists()
             await driven.launch(long)
             await driven.said(long.uid, b"up")
+            assert isinstance(driven.engine, SlurmEngine)
+            words = driven.engine.inside(long.uid, ["sh", "-c", "ls /bin; echo $NUMBER; pwd; exit 6"])
+            ran = await asyncio.to_thread(subprocess.run, list(words), capture_output=True, timeout=60)
+            own = driven.engine.log_folder(long.uid) / "work"
+            assert ran.stdout.decode() == f"busybox\nls\nsh\nsleep\ntouch\n8\n{own}\n", ran
+            assert ran.returncode == 6
             await driven.engine.stop([long.uid], 1)
             assert (await driven.ended(long.uid)).stopped
         look = ("ps", "-aq", "--filter", f"name=pai-{long.uid}")

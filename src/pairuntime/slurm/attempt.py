@@ -22,6 +22,7 @@ class SlurmAttempt(supervise.Attempt):
         self._limits = _OwnMemory()
         # What Slurm leaves between asking and killing.
         self._kill_wait_s = float(spec.get("kill_wait_s", 30))  # type: ignore[arg-type]
+        self._boxed = bool(spec.get("cleanup"))
         self._told = False
         self._ended_by_slurm = False
         # Whether it is time to ask the file system again for what it may remember as missing.
@@ -56,6 +57,14 @@ class SlurmAttempt(supervise.Attempt):
             return True
         return False
 
+    def _everyone(self) -> "list[int]":
+        """Of a task in a container only what is inside: those who hold it there would end it too soon."""
+        found = super(SlurmAttempt, self)._everyone()
+        if not self._boxed:
+            return found
+        own = _pids_of("self")
+        return [pid for pid in found if _pids_of(pid) not in ("", own)] or found
+
     def _write_record(self, reserved: "int", what: "dict[str, object]") -> "None":
         if self._ended_by_slurm:
             what = dict(what, stopped=False, ended_by_slurm=True)
@@ -70,6 +79,14 @@ class SlurmAttempt(supervise.Attempt):
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
         except OSError:
             pass
+
+
+def _pids_of(pid: "object") -> "str":
+    """The namespace in which a process has its number; empty when it is gone."""
+    try:
+        return os.readlink("/proc/%s/ns/pid" % pid)
+    except OSError:
+        return ""
 
 
 class _OwnMemory(Limits):

@@ -173,8 +173,9 @@ def settle(folder: "str", place: "dict[str, object]", known: "dict[str, str]") -
     if ALL_GPUS in spec["argv"]:
         _choose_gpus(spec)
     spec["argv"][0] = _find(spec["argv"][0], environment.get("PATH", ""))
-    if spec.get("cleanup"):
-        spec["cleanup"][0] = spec["argv"][0]
+    for same in ("cleanup", "inside"):
+        if spec.get(same):
+            spec[same][0] = spec["argv"][0]
     write(path, json.dumps(spec))
     numbers = [int(word) for word in str(place["gpus"]).split(",") if word.isdigit()]
     # Which part of a job with several; what runs beside the task must go there too.

@@ -179,6 +179,7 @@ def _prepare_task(
         "slurm": True,
         "argv": images.program(task, options, path / _SCRIPT, work, folders, environment),
         "cleanup": images.cleanup(task, options),
+        "inside": images.entering(task, options, work),
         "cwd": str(work),
         "env": environment,
         "mask": list(task.secrets),

@@ -50,6 +50,14 @@ def cleanup(task: TaskLaunch, options: SlurmOptions) -> list[str]:
     return [*command, "rm", "--force", "--ignore", "--time=0", f"pai-{task.uid}"]
 
 
+def entering(task: TaskLaunch, options: SlurmOptions, work: Path) -> list[str]:
+    """What comes before a command that is to run beside a task in its image; nothing: it runs on the host."""
+    if not task.image or options.container != "podman":
+        return []
+    command = options.container_command or ("podman",)
+    return [*command, "exec", "--interactive", f"--workdir={work}", f"pai-{task.uid}"]
+
+
 def _podman(task: TaskLaunch, options: SlurmOptions, work: Path, folders: Sequence[Path]) -> list[str]:
     words = [
         *(options.container_command or ("podman",)),
