@@ -10,6 +10,7 @@ import os
 import random
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,8 @@ COUNT = 10_000
 SOME = 1_000
 """`hdfscli` needs a minute for all of them: it gets a tenth, and is compared by files a second."""
 RUNS = 5
+FEWER = 4
+"""Beside `hdfscli`, which takes its time."""
 READS = 400
 PIECE = 64 << 10
 BIN = Path(sys.executable).parent
@@ -51,6 +54,15 @@ BARE = """
 
     app = Starlette(routes=[Route("/up", up, methods=["PUT"]), Route("/down", down)])
     uvicorn.run(app, port=int(sys.argv[2]), log_level="error", loop="uvloop", http="httptools")
+"""
+
+RAW = """
+import os, socket, sys
+buffer = memoryview(bytearray(1 << 16))
+line = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+while got := line.recv_into(buffer, 1 << 16, socket.MSG_WAITALL):
+    os.write(fd, buffer[:got])
 """
 
 
@@ -114,6 +126,7 @@ class Desk:
             block = os.urandom(1 << 20)
             for _ in range(SIZE >> 20):
                 f.write(block)
+        self.trees, self.last = 0, ""
         self.tree = folder / "tree"
         for i in range(COUNT):
             if i % 100 == 0:
@@ -143,13 +156,39 @@ class Desk:
     def over_http(self) -> list[Row]:
         up, bare = alternate(lambda: self.upload(self.http), self.bare_up, RUNS)
         down, bare2 = alternate(lambda: self.download(self.http), self.bare_down, RUNS)
-        hup, hdown = self.hdfs_up(), self.hdfs_down()
+        hup, hours = alternate(self.hdfs_up, lambda: self.upload(self.http), FEWER)
+        hdown, hours2 = alternate(self.hdfs_down, lambda: self.download(self.http), FEWER)
         return [
             speed("1 GiB up over HTTP, verified / a bare route", up, bare, 0.8),
             speed("1 GiB down over HTTP, verified / a bare file response", down, bare2, 0.8),
-            speed("1 GiB up over HTTP / hdfscli", up[:3], [hup] * 3, 2),
-            speed("1 GiB down over HTTP / hdfscli", down[:3], [hdown] * 3, 2),
+            speed("1 GiB up over HTTP / hdfscli", hours, hup, 2),
+            speed("1 GiB down over HTTP / hdfscli", hours2, hdown, 2),
+            *self.limits(),
         ]
+
+    def limits(self) -> list[Row]:
+        """What two processes, a socket and a disk can do here at all, with no HTTP and no hashes."""
+        up, raw = alternate(lambda: self.upload(self.http), self.raw, FEWER)
+        down, raw2 = alternate(lambda: self.download(self.http), self.raw, FEWER)
+        return [
+            speed("1 GiB up over HTTP / sendfile, a socket, recv and write", up, raw, 0.7),
+            speed("1 GiB down over HTTP / sendfile, a socket, recv and write", down, raw2, 0.7),
+        ]
+
+    def raw(self) -> float:
+        target = self.folder / "raw"
+
+        def move() -> None:
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                where = str(listener.getsockname()[1])
+                child = subprocess.Popen([sys.executable, "-c", RAW, str(target), where])
+                line, _ = listener.accept()
+                with line, self.big.open("rb") as f:
+                    line.sendfile(f)
+                if child.wait(120):
+                    raise RuntimeError("the other end failed")
+
+        return self.timed(move, before=lambda: remove(target))
 
     def upload(self, storage: Storage) -> float:
         return self.timed(
@@ -181,15 +220,16 @@ class Desk:
 
     def hdfs_up(self) -> float:
         client = self.hdfs()
-        client.delete(f"{self.there}/hup")
-        return self.timed(lambda: client.upload(f"{self.there}/hup", str(self.big)))
+        return self.timed(
+            lambda: client.upload(f"{self.there}/hup", str(self.big)),
+            before=lambda: client.delete(f"{self.there}/hup"),
+        )
 
     def hdfs_down(self) -> float:
-        target = self.folder / "hdown"
-        took = self.timed(lambda: self.hdfs().download(f"{self.there}/hup", str(target)))
-        self.hdfs().delete(f"{self.there}/hup")
-        remove(target)
-        return took
+        client, target = self.hdfs(), self.folder / "hdown"
+        return self.timed(
+            lambda: client.download(f"{self.there}/hup", str(target)), before=lambda: remove(target)
+        )
 
     def hdfs(self):  # type: ignore[no-untyped-def]
         import requests
@@ -206,13 +246,11 @@ class Desk:
         some = self.folder / "some"
         for i in range(SOME // 100):
             shutil.copytree(self.tree / f"d{i:03}", some / f"d{i:03}")
-        hdfs = self.timed(lambda: self.hdfs().upload(f"{self.there}/h/some", str(some))) / SOME * COUNT
-        up, cp = alternate(self.tree_up, lambda: self.cp(self.tree, self.folder / "cptree"), RUNS)
-        again, walk = alternate(
-            lambda: self.pai("copy", "--http", "tree", f"{self.url}/tree2"), self.walk, RUNS + 2
-        )
+        hours, hdfs = alternate(self.tree_up, lambda: self.hdfs_some(some), FEWER)
+        up, cp = alternate(self.tree_up, self.cp_tree, RUNS)
+        again, walk = alternate(lambda: self.pai("sync", "--http", "tree", self.last), self.walk, RUNS + 2)
         return [
-            speed("10 000 files of 4 KiB over HTTP / hdfscli", up, [hdfs] * len(up), 20),
+            speed("10 000 files of 4 KiB over HTTP / hdfscli", hours, hdfs, 20),
             speed("10 000 files of 4 KiB over HTTP / cp -r", up, cp, 0.25),
             ratio_row(
                 "10 000 unchanged files again / a walk and python -c pass", again, walk, at_most=5, show=ms
@@ -224,15 +262,20 @@ class Desk:
         return f"pai://b/0{self.there}"
 
     def tree_up(self) -> float:
-        storage = self.http
+        """To a new place each time: for a minute after thousands of files were deleted, ext4 makes new ones
+        at a third of its speed."""
+        self.trees += 1
+        self.last = f"{self.url}/tree{self.trees}"
+        return self.pai("copy", "--http", "tree", self.last)
 
-        def clear() -> None:
-            if storage.exists(f"{self.there}/tree2"):
-                storage.delete(f"{self.there}/tree2")
-            os.sync()
+    def cp_tree(self) -> float:
+        self.trees += 1
+        return self.timed(lambda: call("cp", "-r", str(self.tree), str(self.folder / f"cp{self.trees}")))
 
-        clear()
-        return self.pai("copy", "--http", "tree", f"{self.url}/tree2")
+    def hdfs_some(self, some: Path) -> float:
+        self.trees += 1
+        target = f"{self.there}/h/some{self.trees}"
+        return self.timed(lambda: self.hdfs().upload(target, str(some))) / SOME * COUNT
 
     def pai(self, *words: str) -> float:
         environment = {**os.environ, "HOME": str(self.home)}
@@ -326,8 +369,6 @@ def remove(path: Path) -> None:
 
 
 def _free_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -21,7 +21,8 @@ from team import TeamCluster
 
 from openpaisdk.errors import PaiError
 from openpaisdk.parcels import hashing
-from openpaisdk.storage.fast import Fast
+from openpaisdk.storage import mounted
+from openpaisdk.storage.fast import Fast, Upload
 from paicluster.api.transfer import direct, giving
 
 DEADLINE = 60.0
@@ -64,17 +65,28 @@ def test_a_part_whose_bytes_are_already_here_when_its_head_is_read(team: TeamClu
         assert b"".join(map(bytes, alice.read("/user/alice/sizes"))) == content
 
 
-def test_what_the_kernel_copied_is_refused_when_it_is_not_what_was_meant(team: TeamCluster) -> None:
+def test_what_is_handed_over_has_hashes_too(team: TeamCluster, tmp_path: Path) -> None:
     alice = storage_of(team, "alice").backend
     assert isinstance(alice, Fast)
-    size = 3 << 20
-    upload = alice.begin("/user/alice/copied", (size, 10**18, 0o644), "k")
-    os.pwrite(upload.fileno(), bytes(size), 0)
-    with pytest.raises(PaiError, match="damaged"):
-        upload.mark(0, size, hashing.of_bytes(b"x" * size, upload.algorithm))
-    upload.mark(0, size, hashing.of_bytes(bytes(size), upload.algorithm))
-    upload.finish(size)
-    assert alice.status("/user/alice/copied").size == size  # type: ignore[union-attr]
+    (tmp_path / "f").write_bytes(CONTENT)
+    upload = alice.begin("/user/alice/handed", (len(CONTENT), 10**18, 0o644), "k")
+    assert isinstance(upload, Upload) and upload.fileno() >= 0
+    with (tmp_path / "f").open("rb") as f:
+        for offset, length in upload.missing():
+            said = mounted.copy_hashed(
+                f.fileno(), upload.fileno(), offset, length, upload.algorithm, threading.Lock()
+            )
+            assert said == (length, hashing.of_bytes(CONTENT[offset : offset + length], upload.algorithm))
+            upload.mark(offset, length, said[1])
+    again = alice.begin("/user/alice/handed", (len(CONTENT), 10**18, 0o644), "k")
+    assert again.missing() == [] and again.digests == upload.digests  # type: ignore[attr-defined]
+    again.close()
+    right, upload.digests[0] = upload.digests[0], bytes(16)
+    with pytest.raises(PaiError, match="not what was sent"):
+        upload.finish(len(CONTENT))
+    upload.digests[0] = right
+    upload.finish(len(CONTENT))
+    assert b"".join(map(bytes, alice.read("/user/alice/handed"))) == CONTENT
 
 
 class Answering:

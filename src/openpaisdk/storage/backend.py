@@ -97,7 +97,7 @@ class Incoming:
         return -1
 
     def mark(self, offset: int, length: int, digest: bytes) -> None:
-        """A range was written through ``fileno``; refused when what is there has another hash."""
+        """A range was written through ``fileno``: this is the hash of what was written."""
 
     def checksum(self) -> Checksum | None:
         """What its storage says has arrived, once all of it has; None where each range was proven."""

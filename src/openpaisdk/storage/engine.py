@@ -330,7 +330,7 @@ class _Large:
         self._moving = 0
         self._error: PaiError | None = None
         self._lock = threading.Lock()
-        self._copying = threading.Lock()
+        self._writing = threading.Lock()
         self._counts: dict[int, int] = {}
         engine._done(0, outgoing.size - sum(length for _, length in self.ranges))
 
@@ -387,21 +387,11 @@ class _Large:
 
     def _move(self, offset: int, length: int) -> None:
         source, target = self.outgoing.fileno(), self.incoming.fileno()
-        if min(source, target) >= 0 and length and self._copied(source, target, offset, length):
-            self._proven(source, offset, length)
+        if min(source, target) >= 0 and length:
+            self._copy(source, target, offset, length)
             self.engine._done(0, length)
             return
         self.incoming.put(offset, length, lambda: self._counted(offset, length), self.outgoing)
-
-    def _proven(self, source: int, offset: int, length: int) -> None:
-        """What the kernel copied is what was to be copied: the hashes of both ends say so."""
-        from openpaisdk.storage.mounted import digest_of
-
-        try:
-            self.incoming.mark(offset, length, digest_of(source, offset, length, self.incoming.algorithm))
-        except PaiError:
-            self.outgoing.check()  # it may have changed in between
-            raise
 
     def _counted(self, offset: int, length: int) -> Iterator[bytes | memoryview]:
         # A part that has to be sent again counts from its beginning.
@@ -412,23 +402,17 @@ class _Large:
             self._counts[offset] += len(chunk)
             self.engine._done(0, len(chunk))
 
-    def _copied(self, source: int, target: int, offset: int, length: int) -> bool:
-        """By the kernel, from file to file; False where it cannot between these two."""
-        from openpaisdk.storage.kernel import copy_range
+    def _copy(self, source: int, target: int, offset: int, length: int) -> None:
+        """From file to file on this machine."""
+        from openpaisdk.storage.mounted import copy_hashed, refused
 
         try:
-            # The kernel lets only one write to a file at a time, and others would wait for it on a processor.
-            with self._copying:
-                copied = copy_range(source, target, offset, length)
+            done, digest = copy_hashed(source, target, offset, length, self.incoming.algorithm, self._writing)
         except OSError as e:
-            from openpaisdk.storage.mounted import refused
-
             raise refused(self.engine.target.shown(self.engine._there(self.path)), e) from None
-        if copied is None:
-            return False
-        if copied < length:
+        if done < length:
             raise changed(self.engine.source.shown(self.engine._here(self.path)), "became shorter")
-        return True
+        self.incoming.mark(offset, length, digest)
 
     def close(self) -> None:
         self.outgoing.close()

@@ -1,4 +1,4 @@
-"""Bytes that do not come by: the kernel copies them from file to file, or sends them from a file."""
+"""Bytes that do not come by: the kernel sends them from a file."""
 
 from __future__ import annotations
 
@@ -8,25 +8,7 @@ import select
 import socket
 import sys
 
-_CANNOT = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM, errno.ETXTBSY)
-
-
 if sys.platform == "linux":
-
-    def copy_range(source: int, target: int, offset: int, length: int) -> int | None:
-        """How much was copied, less when the source ends; None where the kernel cannot do it."""
-        done = 0
-        while done < length:
-            try:
-                count = os.copy_file_range(source, target, length - done, offset + done, offset + done)
-            except OSError as e:
-                if e.errno in _CANNOT and not done:
-                    return None
-                raise
-            if not count:
-                break
-            done += count
-        return done
 
     def send_range(sock: socket.socket, source: int, offset: int, length: int) -> None:
         """From a file to a connection. What cannot be sent raises as ``sendall`` does."""
@@ -51,6 +33,3 @@ else:
 
     def send_range(sock: socket.socket, source: int, offset: int, length: int) -> None:
         raise NotImplementedError
-
-    def copy_range(source: int, target: int, offset: int, length: int) -> int | None:
-        return None

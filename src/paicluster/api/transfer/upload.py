@@ -110,14 +110,6 @@ class Upload:
         self.about.check_part(offset, length)
         self._note(offset, length, digest.hex())
 
-    def copied(self, offset: int, length: int, digest: bytes) -> None:
-        """One part was written to the file that was handed over: is it what its client says it is?"""
-        self.about.check_part(offset, length)
-        with disk_errors(self.about.path):
-            if self._digest(offset, length) != digest.hex():
-                raise damaged(self.about.path)
-        self._note(offset, length, digest.hex())
-
     def _note(self, offset: int, length: int, said: str) -> None:
         with disk_errors(self.about.path), self._lock:
             if self._have.get(offset) == (length, said):

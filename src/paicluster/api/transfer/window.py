@@ -130,7 +130,7 @@ class Window:
             elif what == "mark":
                 with self._uploads.held(str(said["id"]), who) as upload:
                     digest = bytes.fromhex(said["digest"])
-                    upload.copied(int(said["offset"]), int(said["length"]), digest)
+                    upload.arrived(int(said["offset"]), int(said["length"]), digest)
                 _send(talk, {})
             elif what == "finish":
                 size, mtime = int(said["size"]), int(said["mtime"])
