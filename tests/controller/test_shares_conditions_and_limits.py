@@ -67,6 +67,53 @@ def test_an_opportunistic_job_gives_way_and_comes_back(
     assert "Preempted" in {event["reason"] for event in cluster.events("guest")}
 
 
+def test_a_guest_that_saved_its_work_and_ended_well_comes_back_all_the_same(
+    own_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = own_cluster("--cpus", "2", "--memory-mb", "1000", "--gpus", "0")
+    command = f"trap 'exit 0' TERM; {gate(tmp_path / 'open')}"
+    cluster.accept(job("guest", command, cpu=2, extras=priority("oppo")))
+    # Its own rules bear the loss of every task; the loss of the whole gang is not what they mean.
+    bearing = {"minFailedInstances": -1}
+    cluster.wait_state("guest", "RUNNING")
+    assert cluster.run(job("owner", "true", cpu=2))["state"] == "SUCCEEDED"
+    (tmp_path / "open").touch()
+    status = cluster.wait_over("guest")
+    assert (status["state"], status["retryDetails"]["platform"]) == ("SUCCEEDED", 1)
+
+    again = job("gang", gate(tmp_path / "on"), instances=2, completion=bearing, extras=priority("oppo"))
+    cluster.accept(again)
+    cluster.wait_state("gang", "RUNNING")
+    assert cluster.run(job("owner-2", "true", cpu=2))["state"] == "SUCCEEDED"
+    (tmp_path / "on").touch()
+    status = cluster.wait_over("gang")
+    assert (status["state"], status["retryDetails"]["platform"]) == ("SUCCEEDED", 1)
+
+
+def test_tasks_without_a_gang_that_gave_way_go_on_later_and_the_others_stay_done(
+    own_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = own_cluster("--cpus", "2", "--memory-mb", "1000", "--gpus", "0")
+    command = (
+        f'echo $PAI_TASK_INDEX >> {tmp_path}/ran; [ "$PAI_TASK_INDEX" = 0 ] || {gate(tmp_path / "open")}'
+    )
+    extras = {"gangAllocation": False, **priority("oppo")}
+    cluster.accept(job("array", command, instances=2, extras=extras))
+
+    def first_is_done() -> bool:
+        tasks = cluster.detail("array")["taskRoles"].get("main", {}).get("taskStatuses", [])
+        return [task["taskState"] for task in tasks] == ["SUCCEEDED", "RUNNING"]
+
+    eventually(first_is_done, "the first task's end")
+    assert cluster.run(job("owner", "true", cpu=2))["state"] == "SUCCEEDED"
+    (tmp_path / "open").touch()
+    status = cluster.wait_over("array")
+    assert (status["state"], status["retries"]) == ("SUCCEEDED", 0)
+    assert sorted((tmp_path / "ran").read_text().split()) == ["0", "1", "1"]
+    tasks = cluster.detail("array")["taskRoles"]["main"]["taskStatuses"]
+    assert [(task["retries"], task["accountableRetries"]) for task in tasks] == [(0, 0), (1, 0)]
+
+
 def test_a_job_waits_for_another_to_succeed(cluster: Cluster, name: str, tmp_path: Path) -> None:
     order = tmp_path / "order"
     cluster.accept(job(f"{name}-first", gate(tmp_path / "open"), f"echo first >> {order}"))

@@ -221,6 +221,10 @@ class Cluster:
         for job_id, timer in list(self.controller._timers.items()):
             timer.cancel()
             self.controller._retry_due(job_id)
+        for record in list(self.controller._records.values()):
+            for uid in list(record.resting):
+                self.controller._rests[uid].cancel()
+                self.controller._rested(record, uid)
         self.controller._sweep_all()
 
     async def restart(self) -> None:
@@ -237,7 +241,7 @@ class Cluster:
             await asyncio.gather(*tasks, return_exceptions=True)
             # What it had handed in is written or was never: no write of a dead server comes after it.
             await self.store.write(lambda conn: None)
-            for timer in (*old._timers.values(), *([old._sweep] if old._sweep else [])):
+            for timer in (*old._timers.values(), *old._rests.values(), *([old._sweep] if old._sweep else [])):
                 timer.cancel()
         self.controller = self._new()
         await self.controller.start()

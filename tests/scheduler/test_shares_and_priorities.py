@@ -234,3 +234,42 @@ def test_of_a_job_without_a_gang_only_so_many_tasks_as_it_allows_are_handed_over
     assert handed_over({}) == [0, 1, 2, 3]
     assert handed_over({1: (((4, 5, 6),), 1)}) == [4]
     assert handed_over({1: (((5,),), 0)}) == []
+
+
+def test_nobody_passes_the_second_who_waits_either() -> None:
+    # The first lacks GPUs and the second cores: what takes cores delays the second, whatever the first lacks.
+    first, second = job(1, need(1, 100, 4)), job(2, need(8), user="bob")
+    decisions = plan(snapshot(Amount(7, 8000, 2)), waiting(first, second, job(3, need(1), user="cat")))
+    assert started(decisions) == []
+    assert waits(decisions)[3].reason == "Another job that waits longer needs the same resources."
+
+
+def test_a_full_virtual_cluster_whose_jobs_wait_keeps_guests_from_nothing() -> None:
+    half = Amount(4, 4000, 2)
+    queue = waiting(job(1, need(2), vc="lab"), job(2, need(4), user="bob", level="oppo"))
+    now = snapshot(half, shares={"default": half, "lab": half}, used={"lab": half})
+    assert started(plan(now, queue)) == [2]
+
+
+def test_no_more_guests_leave_than_a_share_can_use() -> None:
+    half = Amount(4, 4000, 2)
+    guests = [Guest(number, (("n", Amount(2, 100, 0), ()),)) for number in (9, 8, 7, 6)]
+    queue = waiting(job(20, need(4), vc="lab"), job(21, need(4), vc="lab", user="bob"))
+    now = snapshot(Amount(0, 7600, 4), shares={"default": half, "lab": half}, guests=guests)
+    assert {d.job_id for d in plan(now, queue) if isinstance(d, Preempt)} == {9, 8}
+
+
+def test_a_guest_who_holds_nothing_that_helps_stays() -> None:
+    cores = Guest(9, (("n", Amount(1, 100, 0), ()),))
+    gpus = Guest(8, (("n", Amount(1, 100, 4), (0, 1, 2, 3)),))
+    decisions = plan(snapshot(Amount(6, 7800, 0), guests=[cores, gpus]), waiting(job(20, need(1, 100, 2))))
+    assert [d for d in decisions if isinstance(d, Preempt)] == [Preempt(8, 20)]
+
+
+def test_who_got_nothing_for_too_long_comes_first_once() -> None:
+    queue = waiting(job(1, need(6), user="ann"), job(2, need(2), user="bob"), job(3, need(2), user="ann"))
+    held = {"ann": Amount(2, 100, 0)}
+    free = Amount(6, 7900, 4)
+    assert started(plan(snapshot(free, held_by=held), queue)) == [2]
+    overdue = frozenset({("default", "ann")})
+    assert started(plan(snapshot(free, held_by=held, overdue=overdue), queue)) == [1]

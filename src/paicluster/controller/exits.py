@@ -93,7 +93,9 @@ def task_exit(
     origin = origin_code(seen)
     if seen.timed_out and (origin != 0 or seen.killed_by_us):
         return _because(OUT_OF_TIME, origin, out_of_time(time_limit_s))
-    if seen.stopped and stop_code is not None and (origin != 0 or seen.killed_by_us):
+    # One that gives way has not done its work, however well it ended: it saved what it had, to go on later.
+    unfinished = origin != 0 or seen.killed_by_us or (stop_code == PREEMPTED and seen.asked)
+    if seen.stopped and stop_code is not None and unfinished:
         return TaskExit(
             stop_code,
             {"exitCode": stop_code, "originUserExitCode": origin, "caughtException": _why_stopped(stop_code)},

@@ -17,6 +17,7 @@ from paicluster.controller.launching import CODE_BESIDE_WORK, LaunchSettings, re
 from paicluster.controller.ledger import Ledger
 from paicluster.controller.loading import read_active, read_some
 from paicluster.controller.mounting import not_mounted
+from paicluster.controller.patience import Patience
 from paicluster.controller.queue import Queue, judge
 from paicluster.controller.reasons import Reasons
 from paicluster.controller.record import ATTEMPT_COMPLETED, COMPLETED, PENDING, PREPARING, RUNNING, Record
@@ -78,10 +79,12 @@ class Controller:
         self._said: list[tuple[str, Remark]] = []
         self._wake = asyncio.Event()
         self._reasons = Reasons(self._wake.set)
+        self._patience = Patience()
         self._task: asyncio.Task[None] | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._later: asyncio.TimerHandle | None = None
         self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._rests: dict[str, asyncio.TimerHandle] = {}
         self._unsubscribe: Callable[[], None] = lambda: None
         self._pass_began: float | None = None
         self.idle_since = time.monotonic()
@@ -99,7 +102,8 @@ class Controller:
         """Let go. Tasks run on; the next controller takes them up."""
         self._unsubscribe()
         self._launcher.leave()
-        for timer in (*self._timers.values(), *filter(None, (self._sweep, self._later))):
+        waits = (*self._timers.values(), *self._rests.values(), *filter(None, (self._sweep, self._later)))
+        for timer in waits:
             timer.cancel()
         self._reasons.close()
         if self._task is not None:
@@ -331,6 +335,18 @@ class Controller:
             message = f"Task {task.role}[{task.task_index}] was lost: {exits.why_lost(seen)}"
             changes.events.append(Event(record.row.id, "Warning", "TaskLost", message))
         self._ledger.free(task.uid)
+        pause_s = record.pause_before_retry(record.tasks[task.uid])
+        if pause_s > 0:
+            record.resting.add(task.uid)
+            loop = asyncio.get_running_loop()
+            self._rests[task.uid] = loop.call_later(pause_s, self._rested, record, task.uid)
+
+    def _rested(self, record: Record, uid: str) -> None:
+        self._rests.pop(uid, None)
+        record.resting.discard(uid)
+        if self._records.get(record.row.id) is record:
+            self._requests.add(record.row.id)
+            self._wake.set()
 
     def _file(self, record: Record, changes: Changes, now_ms: int) -> None:
         """Put the record where its state belongs: waiting, timed, or forgotten."""
@@ -393,6 +409,7 @@ class Controller:
     async def _start_what_fits(self, changes: Changes, now_ms: int) -> None:
         """One plan over everything that waits; whoever is to start is then taken in hand."""
         if not len(self._queue.waiting):
+            self._patience.clear()
             return
         decisions = plan(self._snapshot(), self._queue.waiting)
         unknown = [d.job_id for d in decisions if isinstance(d, Start) and d.job_id not in self._records]
@@ -433,6 +450,7 @@ class Controller:
             used=self._ledger.by_vc,
             limits=self._limits,
             held_by=self._ledger.by_user,
+            overdue=self._patience.overdue(self._queue.waiting.places(), time.monotonic()),
             guests=[Guest(r.row.id, tuple(held.get(r.row.id, ())), r.leaving) for r in guests],
             partial=partial,
             self_scheduling=self._engines.self_scheduling,
@@ -456,6 +474,7 @@ class Controller:
             for task in placed:
                 self._job_of[task.uid] = decision.job_id
             self._reasons.forget(decision.job_id)
+            self._patience.started(record.row.vc, record.row.username)
         self._file(record, changes, now_ms)
 
     def _remark_at_start(self, record: Record, changes: Changes) -> None:
@@ -493,12 +512,12 @@ class Controller:
     # -- loading -------------------------------------------------------------------------------
 
     async def _load_all(self) -> None:
-        for timer in self._timers.values():
+        for timer in (*self._timers.values(), *self._rests.values()):
             timer.cancel()
         launching = {r.row.id: r.launching for r in self._records.values() if r.launching is not None}
         await asyncio.gather(*launching.values(), return_exceptions=True)
         # Emptied before reading: what is submitted meanwhile is then queued on top of what is read.
-        for kept in (self._records, self._job_of, self._timers):
+        for kept in (self._records, self._job_of, self._timers, self._rests):
             kept.clear()
         self._stop_sent.clear()
         self._queue.clear()

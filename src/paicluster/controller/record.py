@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 
 from openpaisdk.protocol import Job
-from openpaisdk.protocol.retries import RetryCounts, decide_retry
-from paicluster.controller.exits import NOT_LAUNCHED
+from openpaisdk.protocol.retries import RetryCounts, RetryDecision, decide_retry
+from paicluster.controller.exits import NOT_LAUNCHED, PREEMPTED
 from paicluster.controller.ledger import Holder
 from paicluster.controller.queue import level_of
 from paicluster.scheduler.needs import Request, request_of, to_text
@@ -40,6 +40,8 @@ class Record:
     hindrance: str = ""
     hindered: int = 0
     put_off: bool = False
+    # Tasks that ended and are to be started again, but not at once. A new controller does not wait.
+    resting: set[str] = field(default_factory=set)
 
     @property
     def stop_wanted(self) -> bool:
@@ -89,15 +91,26 @@ class Record:
 
     def is_retried(self, task: TaskRow) -> bool:
         """Whether a task that ended is started again by itself; never in a gang."""
-        if self.job.gang or task.sub_state != COMPLETED or task.stop_requested:
+        if self.job.gang or task.sub_state != COMPLETED:
             return False
+        # One that gave way goes on when there is room again; one that was stopped is over.
+        return task.exit_code == PREEMPTED if task.stop_requested else self._retry_of(task).retry
+
+    def _retry_of(self, task: TaskRow) -> RetryDecision:
         counts = RetryCounts(task.retries_total, task.retries_accountable, task.retries_total)
-        policy = self.job.task_retry_policy(task.role)
-        return decide_retry(policy, counts, task.exit_code or 0).retry
+        return decide_retry(self.job.task_retry_policy(task.role), counts, task.exit_code or 0)
+
+    def pause_before_retry(self, task: TaskRow) -> float:
+        """How long a task that is started again rests before that: one that fails at once must not spin."""
+        return self._retry_of(task).delay_s if self.is_retried(task) and not task.stop_requested else 0.0
 
     def unstarted(self) -> tuple[tuple[int, ...], ...]:
         """Which tasks of each role are still to be started, or started again."""
-        busy = {(t.role, t.task_index) for t in self.tasks.values() if not self.is_retried(t)}
+        busy = {
+            (t.role, t.task_index)
+            for t in self.tasks.values()
+            if t.uid in self.resting or not self.is_retried(t)
+        }
         return tuple(
             tuple(index for index in range(role.instances) if (role.name, index) not in busy)
             for role in self.job.task_roles

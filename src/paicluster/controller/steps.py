@@ -118,7 +118,7 @@ def place(
 
 def _counts(ended: TaskRow) -> int:
     """1 when the end of this task attempt was the user's doing."""
-    return 0 if ended.lost else 1
+    return 0 if ended.lost or ended.exit_code == PREEMPTED else 1
 
 
 def _chosen(
@@ -264,9 +264,21 @@ def _verdict(record: Record) -> Verdict | None:
         if task.sub_state == COMPLETED and not record.is_retried(task)
     ]
     verdict = decide(policies, outcomes, stop_requested=False)
+    if verdict is None or verdict.trigger_role is None:
+        verdict = _gave_way(record) or verdict
     if verdict is None and record.stop_wanted:
         verdict = _stopped(record)
     return verdict
+
+
+def _gave_way(record: Record) -> Verdict | None:
+    """A gang that was told to give way ends, also where its own rules would bear the loss of tasks."""
+    for task in record.tasks.values():
+        gone = task.sub_state == COMPLETED and task.stop_requested and task.exit_code == PREEMPTED
+        if gone and not record.is_retried(task):
+            told = f"Task {task.role}[{task.task_index}] failed with exit code {PREEMPTED}"
+            return Verdict(PREEMPTED, "", task.role, task.task_index, True, told)
+    return None
 
 
 def _stopped(record: Record) -> Verdict:

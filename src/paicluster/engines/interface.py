@@ -157,6 +157,8 @@ class Observation:
     refused: str = ""
     # We were told to stop it before it ended.
     stopped: bool = False
+    # We sent it a signal while its program still ran.
+    asked: bool = False
     # We sent the signal that ended it.
     killed_by_us: bool = False
     # It had used up its time before it ended.

@@ -1,10 +1,10 @@
 """Who starts next, where, who must give way, and why the others wait.
 
 Each virtual cluster has a share of the whole. Within it, higher priorities come first; within a priority,
-whoever of the users holds least; for one user, the oldest job. The first job that must wait holds its place:
-others pass it only where they take nothing that it lacks. What then is left idle is lent to virtual clusters
-that may have more than their share; it comes back when their jobs are over. Opportunistic jobs come last, use
-whatever is idle, and give way to those who have a right to it.
+whoever of the users holds least, unless another has got nothing for too long; for one user, the oldest job.
+Whoever must wait holds his place: others pass him only where they take nothing that he lacks. What then is
+left idle is lent to virtual clusters that may have more than their share; it comes back when their jobs are
+over. Opportunistic jobs come last, use whatever is idle, and give way to those who have a right to it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Snapshot:
     limits: Mapping[str, Amount] = field(default_factory=dict)
     # What each user holds now, all jobs together.
     held_by: Mapping[str, Amount] = field(default_factory=dict)
+    # Virtual clusters with users of whom nothing has started there for too long: they come first, once.
+    overdue: frozenset[tuple[str, str]] = frozenset()
     # Latest started first: they have least to lose.
     guests: Sequence[Guest] = ()
     # Tasks of jobs without a gang that wait: which indexes of each role, and how many may start now.
@@ -93,10 +95,17 @@ class _Pass:
         self._used = dict(snapshot.used)
         self._held_by = dict(snapshot.held_by)
         self._guests = [guest for guest in snapshot.guests if not guest.leaving]
-        # The first job of each virtual cluster that must wait, and what it lacks; and the first that may
-        # have what others leave idle, and waits for that.
-        self._blocked: dict[str, Need] = {}
-        self._would_borrow: dict[str, Need] = {}
+        # The most that any job needs which must wait: of each virtual cluster, on its share and on what
+        # others leave idle; and of all that lack room alone, those with a right to it and those without.
+        self._blocked: dict[str, Amount] = {}
+        self._would_borrow: dict[str, Amount] = {}
+        self._owners_lack = Amount()
+        self._borrowers_lack = Amount()
+        self._overdue = set(snapshot.overdue)
+        # Jobs for which guests leave, and of which virtual cluster that is how much.
+        self._asked: list[Guest] = []
+        self._promises: list[Need] = []
+        self._promised: dict[str, Amount] = {}
         self._lent_to: set[int] = set()
         self._said_to_wait: set[int] = set()
         self._decisions: list[Decision] = []
@@ -139,7 +148,7 @@ class _Pass:
         failed: set[Need] = set()
         queue: list[tuple[float, int, str, Need]] = []
         for user in self._waiting.users(vc, level):
-            share = self._share(user)
+            share = self._share(vc, user)
             for job_id, need in self._waiting.shapes(vc, level, user):
                 queue.append((share, job_id, user, need))
         # Tuples never compare by need: no two entries have the same job.
@@ -148,7 +157,7 @@ class _Pass:
         heapq.heapify(heap)
         while heap:
             share, job_id, user, number = heapq.heappop(heap)
-            now = self._share(user)
+            now = self._share(vc, user)
             if now > share:  # something of this user's started meanwhile: back in line
                 heapq.heappush(heap, (now, job_id, user, number))
                 continue
@@ -160,9 +169,11 @@ class _Pass:
                 continue
             following = self._waiting.after(vc, level, user, need, job_id)
             if following is not None:
-                heapq.heappush(heap, (self._share(user), following, user, number))
+                heapq.heappush(heap, (self._share(vc, user), following, user, number))
 
-    def _share(self, user: str) -> float:
+    def _share(self, vc: str, user: str) -> float:
+        if (vc, user) in self._overdue:
+            return -1.0
         return self._held_by.get(user, Amount()).share_of(self._whole)
 
     # Each of these deals with one job. False: nothing of this shape can start in this pass.
@@ -183,9 +194,10 @@ class _Pass:
         self._decisions.append(Wait(job_id, self._reason(vc, need, left, guest=False)))
         # One that needs more than the share waits for what others leave, and keeps nobody from the share.
         if need.smallest.fits(share):
-            self._blocked.setdefault(vc, need)
+            _raise(self._blocked, vc, need.smallest)
             if need.smallest.fits(left):
-                self._make_room(job_id, need)
+                self._owners_lack = _more(self._owners_lack, need.smallest)
+                self._make_room(vc, job_id, need)
         return False
 
     def _borrowed(self, vc: str, user: str, job_id: int, need: Need) -> bool:
@@ -195,7 +207,9 @@ class _Pass:
         left = self._left(vc, self._limit(vc))
         seats = self._seats(job_id, need, left, lambda amount: self._delays_owners(amount, vc))
         if not seats:
-            self._would_borrow.setdefault(vc, need)
+            _raise(self._would_borrow, vc, need.smallest)
+            if need.smallest.fits(left):
+                self._borrowers_lack = _more(self._borrowers_lack, need.smallest)
             if job_id not in self._said_to_wait:  # the one before it was, and then got something
                 self._decisions.append(Wait(job_id, self._reason(vc, need, left, guest=False)))
             return False
@@ -289,17 +303,15 @@ class _Pass:
     def _delays_owners(self, amount: Amount, vc: str) -> bool:
         """Anybody who lacks room and not share; or one in the same place who came first."""
         free = self._free()
-        for other, front in self._blocked.items():
-            if front.smallest.fits(self._left(other, self._entitled(other))) and _delays(front, free, amount):
-                return True
+        if _delays(self._owners_lack, free, amount):
+            return True
         if vc not in self._would_borrow:
             return False
         return _delays(self._would_borrow[vc], _less(free, self._left(vc, self._limit(vc))), amount)
 
     def _delays_anybody(self, amount: Amount) -> bool:
-        free = self._free()
-        fronts = (*self._blocked.values(), *self._would_borrow.values())
-        return any(_delays(front, free, amount) for front in fronts)
+        """Anybody who lacks room. What a full virtual cluster leaves of it, its next jobs cannot have."""
+        return _delays(_more(self._owners_lack, self._borrowers_lack), self._free(), amount)
 
     def _free(self) -> Amount:
         free = Amount()
@@ -317,26 +329,39 @@ class _Pass:
         if not guest:
             self._used[vc] = self._used.get(vc, Amount()).plus(amount)
         self._held_by[user] = self._held_by.get(user, Amount()).plus(amount)
+        self._overdue.discard((vc, user))
         self._decisions.append(Start(job_id, seats))
 
-    def _make_room(self, job_id: int, need: Need) -> None:
+    def _make_room(self, vc: str, job_id: int, need: Need) -> None:
         """Ask as few guests as needed to give way to a job that has a right to what they hold."""
+        promised = self._promised.get(vc, Amount()).plus(need.smallest)
+        if not self._snapshot.guests or not promised.fits(self._left(vc, self._entitled(vc))):
+            return  # what its share still allows is for those in front of it
         rooms = {room.name: room.copy() for room in self._rooms}
-        for guest in self._snapshot.guests:
-            if guest.leaving:
-                for node, amount, gpus in guest.held:
-                    rooms[node].give_back(amount, gpus)
-        wanted = need.tasks if need.gang else 1
+        leaving = [guest for guest in self._snapshot.guests if guest.leaving]
+        for guest in (*leaving, *self._asked):
+            _give_back(rooms, guest)
+        for earlier in self._promises:
+            seat(list(rooms.values()), earlier)
+        self._promised[vc] = promised
+        self._promises.append(need if need.gang else _one_task(need))
         asked: list[Guest] = []
-        while len(seat([room.copy() for room in rooms.values()], need)) < wanted:
+        while not _seats_in(rooms, need):
             if len(asked) == len(self._guests):
                 return  # even without any guest there is no room: asking them would help nobody
             guest = self._guests[len(asked)]
             asked.append(guest)
+            _give_back(rooms, guest)
+        for guest in reversed(asked[:-1]):  # some of them hold nothing that helps
+            without = {name: room.copy() for name, room in rooms.items()}
             for node, amount, gpus in guest.held:
-                rooms[node].give_back(amount, gpus)
+                without[node].keep_back(amount, gpus)
+            if _seats_in(without, need):
+                asked.remove(guest)
+                rooms = without
         for guest in asked:
             self._guests.remove(guest)
+            self._asked.append(guest)
             self._decisions.append(Preempt(guest.job_id, job_id))
 
     def _reason(self, vc: str, need: Need, quota: Amount, *, guest: bool) -> str:
@@ -354,7 +379,28 @@ def _less(one: Amount, other: Amount) -> Amount:
     return Amount(*map(min, one, other))
 
 
-def _delays(front: Need, has: Amount, taken: Amount) -> bool:
-    return any(
-        take and there - take < wanted for wanted, there, take in zip(front.smallest, has, taken, strict=True)
-    )
+def _more(one: Amount, other: Amount) -> Amount:
+    return Amount(*map(max, one, other))
+
+
+def _raise(most: dict[str, Amount], vc: str, wanted: Amount) -> None:
+    most[vc] = _more(most[vc], wanted) if vc in most else wanted
+
+
+def _delays(front: Amount, has: Amount, taken: Amount) -> bool:
+    return any(take and there - take < wanted for wanted, there, take in zip(front, has, taken, strict=True))
+
+
+def _give_back(rooms: Mapping[str, Room], guest: Guest) -> None:
+    for node, amount, gpus in guest.held:
+        rooms[node].give_back(amount, gpus)
+
+
+def _one_task(need: Need) -> Need:
+    role = next(role for role in need.roles if role.each == need.smallest)
+    return Need((role._replace(instances=1),), gang=False)
+
+
+def _seats_in(rooms: Mapping[str, Room], need: Need) -> bool:
+    seats = seat([room.copy() for room in rooms.values()], need)
+    return len(seats) >= (need.tasks if need.gang else 1)

@@ -44,6 +44,11 @@ class Room:
         self.free = self.free.plus(each)
         self.gpus = tuple(sorted({*self.gpus, *gpus}))
 
+    def keep_back(self, each: Amount, gpus: Sequence[int]) -> None:
+        """What was given back is not, after all."""
+        self.free = self.free.minus(each)
+        self.gpus = tuple(gpu for gpu in self.gpus if gpu not in gpus)
+
 
 def seat(rooms: Sequence[Room], need: Need, indexes: Sequence[Sequence[int]] | None = None) -> list[TaskSeat]:
     """Seats for the tasks, taken out of ``rooms``; as many as fit. ``indexes``: which tasks of each role.

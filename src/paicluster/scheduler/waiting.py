@@ -73,6 +73,10 @@ class Waiting:
     def users(self, vc: str, level: str) -> list[str]:
         return list(self._heaps.get((vc, level), ()))
 
+    def places(self) -> set[tuple[str, str]]:
+        """Which users may wait, and in which virtual clusters."""
+        return {(vc, user) for (vc, _), users in self._heaps.items() for user in users}
+
     def shapes(self, vc: str, level: str, user: str) -> Iterator[tuple[int, Need]]:
         """For each shape this user waits with, the oldest job of it."""
         shapes = self._heaps.get((vc, level), {}).get(user, {})

@@ -223,6 +223,7 @@ def from_record(ended: dict[str, object]) -> Observation:
         signal=None if signum is None else _int(signum),
         start_error=str(ended.get("start_error") or ""),
         stopped=bool(ended.get("stopped")),
+        asked=bool(sent),
         killed_by_us=isinstance(sent, list) and signum in sent,
         timed_out=bool(ended.get("timed_out")),
         over_memory=bool(ended.get("oom")),
