@@ -12,8 +12,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "api"))
 
 from team import PASSWORD, PEOPLE, TeamCluster
 
-from openpaisdk.client import Cluster, Endpoint
-from openpaisdk.storage import Storage
 from paicluster.auth.passwords import hash_password
 from paicluster.store import Store, users
 
@@ -36,8 +34,3 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluster]:
         yield running
     finally:
         running.close()
-
-
-def storage_of(team: TeamCluster, who: str, *, over_http: bool = False) -> Storage:
-    url = "http://{}:{}".format(*team.address)
-    return Storage.of(Cluster("team", Endpoint(url, who, team.tokens[who])), over_http=over_http)

@@ -8,7 +8,7 @@ import os
 import socket
 
 import pytest
-from conftest import storage_of
+from storages_of import storage_of
 from team import TeamCluster
 
 from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound, PaiError

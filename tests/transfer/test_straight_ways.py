@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from conftest import storage_of
+from storages_of import storage_of
 from team import TeamCluster
 
 from openpaisdk.errors import PaiError

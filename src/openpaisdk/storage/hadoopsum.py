@@ -6,10 +6,11 @@ It is the MD5 of the MD5s, block by block, of the CRCs of every so many bytes; i
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import struct
 import zlib
+
+from openpaisdk.storage.mounted import read_into
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def md5_of(fd: int, size: int, algorithm: str) -> str | None:
     """What a file of this machine would have as its checksum; None where we do not know how."""
     name = _NAME.fullmatch(algorithm)
     crc = _crc(name[3]) if name else None
-    if name is None or crc is None or not int(name[2]) or not hasattr(os, "pread"):
+    if name is None or crc is None or not int(name[2]):
         return None
     step = int(name[2])
     # Where there is only one block its length is not told.
@@ -67,15 +68,24 @@ def md5_of(fd: int, size: int, algorithm: str) -> str | None:
 
 def _block(fd: int, at: int, end: int, step: int, crc: Callable[[memoryview], int]) -> bytes:
     made = hashlib.md5(usedforsecurity=False)
-    length = max(1, _READ // step) * step
+    buffer = memoryview(bytearray(max(1, _READ // step) * step))
     while at < end:
-        data = memoryview(os.pread(fd, min(length, end - at), at))
-        if not data:
+        got = _filled(fd, buffer[: end - at], at)
+        if not got:
             break
-        at += len(data)
+        at += got
+        data = buffer[:got]
         sums = [crc(data[i : i + step]) for i in range(0, len(data), step)]
         made.update(struct.pack(f">{len(sums)}I", *sums))
     return made.digest()
+
+
+def _filled(fd: int, buffer: memoryview, at: int) -> int:
+    """Only the last piece of a file is shorter than asked for: the CRCs are of pieces of one length."""
+    got = 0
+    while got < len(buffer) and (more := read_into(fd, buffer[got:], at + got)):
+        got += more
+    return got
 
 
 def _crc(kind: str) -> Callable[[memoryview], int] | None:

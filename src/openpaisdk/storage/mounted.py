@@ -174,7 +174,7 @@ class LocalOutgoing(Outgoing):
     def chunks(self, offset: int, length: int) -> Chunks:
         buffer = memoryview(bytearray(min(CHUNK, length) or 1))
         while length > 0:
-            got = _read_into(self.fd, buffer[: min(len(buffer), length)], offset)
+            got = read_into(self.fd, buffer[: min(len(buffer), length)], offset)
             if not got:
                 raise changed(self.what, "became shorter")
             yield buffer[:got]
@@ -318,7 +318,7 @@ def digest_of(fd: int, offset: int, length: int, algorithm: str) -> bytes:
     made = hashing.maker(algorithm)()
     buffer = memoryview(bytearray(CHUNK))
     while length > 0:
-        got = _read_into(fd, buffer[: min(CHUNK, length)], offset)
+        got = read_into(fd, buffer[: min(CHUNK, length)], offset)
         if not got:
             return b""
         made.update(buffer[:got])
@@ -340,7 +340,7 @@ def copy_hashed(
     buffer = memoryview(bytearray(min(CHUNK, length)))
     done = 0
     while done < length:
-        got = _read_into(source, buffer[: length - done], offset + done)
+        got = read_into(source, buffer[: length - done], offset + done)
         if not got:
             break
         made.update(buffer[:got])
@@ -406,7 +406,7 @@ if sys.platform == "win32":
 
     _positions = Lock()
 
-    def _read_into(fd: int, buffer: memoryview, offset: int) -> int:
+    def read_into(fd: int, buffer: memoryview, offset: int) -> int:
         with _positions:
             os.lseek(fd, offset, os.SEEK_SET)
             data = os.read(fd, len(buffer))
@@ -421,7 +421,7 @@ if sys.platform == "win32":
 
 else:
 
-    def _read_into(fd: int, buffer: memoryview, offset: int) -> int:
+    def read_into(fd: int, buffer: memoryview, offset: int) -> int:
         return os.preadv(fd, [buffer], offset)
 
     def write_all(fd: int, data: memoryview, offset: int) -> None:
