@@ -37,7 +37,7 @@ from paicluster.store.writer import job_token_id
 
 # An attempt that ran this long did real work: what ended it is not the same trouble again.
 _PROGRESS_MS = 600_000
-_PORT_DRAWS = 50
+_PORT_DRAWS = 200
 
 
 class PortsFree(Protocol):
