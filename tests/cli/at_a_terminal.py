@@ -42,7 +42,12 @@ class Person:
         return self.run(["bash", "-c", line])
 
     def run(
-        self, command: list[str], cwd: Path | None = None, stdin: str = "", env: dict[str, str] | None = None
+        self,
+        command: list[str],
+        cwd: Path | None = None,
+        stdin: str = "",
+        env: dict[str, str] | None = None,
+        limit_s: float = LIMIT,
     ) -> "Done":
         done = subprocess.run(
             command,
@@ -51,7 +56,7 @@ class Person:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=LIMIT,
+            timeout=limit_s,
         )
         return Done(done.returncode, done.stdout, done.stderr)
 
