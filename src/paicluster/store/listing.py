@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sqlalchemy import Connection
 
@@ -43,6 +44,13 @@ def list_jobs(conn: Connection, query: JobQuery) -> ListPage:
 
 
 def _page(conn: Connection, query: JobQuery) -> bytes:
+    row = execute(conn, *_page_text(query)).fetchone()
+    return b"" if row is None or row[0] is None else bytes(row[0])
+
+
+@lru_cache(maxsize=64)
+def _page_text(query: JobQuery) -> selection.Sql:
+    """Clients ask for the same pages again and again."""
     ids = selection.page_ids(query)
     # The ids come from indexes alone; then the join goes through them in their order (CROSS keeps SQLite from
     # turning it around) and concatenates.
@@ -50,8 +58,7 @@ def _page(conn: Connection, query: JobQuery) -> bytes:
         f"SELECT {CONCATENATED} FROM (SELECT jobs.summary FROM"
         f" ({ids.text} LIMIT ? OFFSET ?) AS page CROSS JOIN jobs WHERE jobs.id = page.id)"
     )
-    row = execute(conn, text, (*ids.values, query.limit, query.offset)).fetchone()
-    return b"" if row is None or row[0] is None else bytes(row[0])
+    return selection.Sql(text, (*ids.values, query.limit, query.offset))
 
 
 def _total(conn: Connection, query: JobQuery) -> int:

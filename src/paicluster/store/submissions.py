@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 
 from openpaisdk.errors import Conflict
 from openpaisdk.protocol.states import SubState, framework_name, job_state
 from openpaisdk.protocol.states import debug_id as make_debug_id
-from paicluster.store.bulk import insert_rows
+from paicluster.store.bulk import chunks, insert_rows
 from paicluster.store.prepared import execute
 from paicluster.store.rows import PendingJob
 from paicluster.store.search import STRIDE, index_jobs
@@ -197,7 +197,7 @@ def _repetition(item: NewJob, body_sha256: str, job_id: int) -> InsertResult:
 def _known_keys(conn: Connection, items: Sequence[NewJob]) -> dict[tuple[str, str | None], tuple[str, int]]:
     wanted = [item.idempotency_key for item in items if item.idempotency_key is not None]
     known: dict[tuple[str, str | None], tuple[str, int]] = {}
-    for chunk in _chunks(wanted):
+    for chunk in chunks(wanted):
         rows = execute(conn, _keys_text(len(chunk)), chunk).fetchall()
         known.update({(username, key): (digest, job_id) for username, key, digest, job_id in rows})
     return known
@@ -205,7 +205,7 @@ def _known_keys(conn: Connection, items: Sequence[NewJob]) -> dict[tuple[str, st
 
 def _taken_names(conn: Connection, items: Sequence[NewJob]) -> set[str]:
     taken: set[str] = set()
-    for chunk in _chunks([item.framework for item in items]):
+    for chunk in chunks([item.framework for item in items]):
         taken.update(row[0] for row in execute(conn, _names_text(len(chunk)), chunk).fetchall())
     return taken
 
@@ -214,19 +214,6 @@ def _next_id(conn: Connection) -> int:
     # Ours is the only writer, so the ids can be given here: no statement has to hand them back.
     row = execute(conn, LAST_JOB_ID).fetchone()
     return 1 if row is None else int(row[0]) + 1
-
-
-_T = TypeVar("_T")
-
-
-def _chunks(values: list[_T]) -> Iterator[list[_T]]:
-    """Pieces whose sizes are powers of two, so that few different texts have to be prepared."""
-    start, left = 0, len(values)
-    while left:
-        size = min(64, 1 << (left.bit_length() - 1))
-        yield values[start : start + size]
-        start += size
-        left -= size
 
 
 @lru_cache

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 
 from sqlalchemy import Connection
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -26,6 +28,7 @@ _LONGEST_TAG = 255
 
 
 _SHORT_PAGE = 50
+_SHORT_QUERY = 256
 
 
 async def submit(request: Request) -> Response:
@@ -41,7 +44,10 @@ async def submit(request: Request) -> Response:
 async def list_jobs(request: Request) -> Response:
     await identify(request)
     query = query_of(request)
-    told = request.query_params.get("reasons", "").lower() == "true"
+    told = (
+        b"reasons" in request.scope["query_string"]
+        and request.query_params.get("reasons", "").lower() == "true"
+    )
     store = context(request).store
 
     def look(conn: Connection) -> ListPage:
@@ -55,7 +61,12 @@ async def list_jobs(request: Request) -> Response:
 
 def query_of(request: Request) -> jobs.JobQuery:
     """Which jobs a request asks for."""
-    get = request.query_params.get
+    asked: bytes = request.scope["query_string"]
+    return _remembered(asked) if len(asked) <= _SHORT_QUERY else _read_query(asked)
+
+
+def _read_query(asked: bytes) -> jobs.JobQuery:
+    get = QueryParams(asked).get
     return jobs.JobQuery(
         username=_names(get("username")),
         vc=_names(get("vc")),
@@ -69,6 +80,10 @@ def query_of(request: Request) -> jobs.JobQuery:
         limit=whole_number(get("limit"), "limit", DEFAULT_LIMIT, LARGEST_LIMIT),
         with_total=get("withTotalCount", "").lower() == "true",
     )
+
+
+# Clients ask for the same pages again and again.
+_remembered = lru_cache(maxsize=512)(_read_query)
 
 
 def _names(value: str | None) -> tuple[str, ...]:

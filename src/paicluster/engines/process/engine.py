@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -50,6 +50,8 @@ _START_PATIENCE_S = 0.01
 _LEAVING_S = 0.2
 # So many attempts are looked at or prepared in less time than a thread takes to wake.
 _INLINE = 4
+# Of a gang of so many the folders are made by two at a time.
+_MANY = 100
 
 
 class ProcessEngine:
@@ -265,32 +267,25 @@ class ProcessEngine:
         """All folders, or none: nothing is started before the last one is complete."""
         if account is not None:
             gang = accounts.dress(gang, account)
-        paths: list[Path] = []
         made: list[Path] = []
         shared: dict[int, Path] = {}
         try:
-            for task in gang:
-                path = folder.path_of(self._tasks, task.uid)
-                paths.append(path)
-                if folder.complete(path, self._boot_id):
-                    continue
-                made.append(path)
-                shared_file = None
-                if len(gang) > 1:
+            if len(gang) > 1:
+                for task in gang:
                     key = id(task.shared_environment)
                     if key not in shared:
                         shared[key] = self._run / f"env.{task.uid}"
                         folder.write_common(shared[key], task)
-                    shared_file = shared[key]
-                spec: dict[str, object] = {
-                    **self._usual,
-                    "boot_id": self._boot_id,
-                    "events": str(self._run / "events"),
-                    "tree": self._hold.as_spec(task.uid),
-                }
-                if limited := self._limits_of(task):
-                    spec["limits"] = limited
-                self._prepare(path, task, spec, shared_file, account)
+
+            def prepare_some(part: Sequence[TaskLaunch]) -> list[Path]:
+                return [self._prepare_one(task, shared, account, made) for task in part]
+
+            if len(gang) < _MANY:
+                return prepare_some(gang)
+            # Most of it is the file system's work, which another core can do as well.
+            halves = (gang[: len(gang) // 2], gang[len(gang) // 2 :])
+            with ThreadPoolExecutor(len(halves), thread_name_prefix="engine-folders") as helpers:
+                return [path for paths in helpers.map(prepare_some, halves) for path in paths]
         except OSError as e:
             for path in made:
                 if folder.owner_of(path) is None:
@@ -301,7 +296,28 @@ class ProcessEngine:
         finally:
             for path in shared.values():
                 path.unlink(missing_ok=True)
-        return paths
+
+    def _prepare_one(
+        self,
+        task: TaskLaunch,
+        shared: Mapping[int, Path],
+        account: accounts.Account | None,
+        made: list[Path],
+    ) -> Path:
+        path = folder.path_of(self._tasks, task.uid)
+        if folder.complete(path, self._boot_id):
+            return path
+        made.append(path)
+        spec: dict[str, object] = {
+            **self._usual,
+            "boot_id": self._boot_id,
+            "events": str(self._run / "events"),
+            "tree": self._hold.as_spec(task.uid),
+        }
+        if limited := self._limits_of(task):
+            spec["limits"] = limited
+        self._prepare(path, task, spec, shared.get(id(task.shared_environment)), account)
+        return path
 
     def _prepare(
         self,
