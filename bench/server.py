@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import http.client
 import json
 import shutil
@@ -69,7 +70,8 @@ class Server:
         self.stop_all_jobs()
         self.stop()
         if self._own_home:
-            shutil.rmtree(self.home, ignore_errors=True)
+            # Not now: ext4 walks around what was deleted in the last minutes, and the next row would pay for it.
+            atexit.register(shutil.rmtree, self.home, ignore_errors=True)
 
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
