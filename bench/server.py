@@ -70,7 +70,7 @@ class Server:
         self.stop_all_jobs()
         self.stop()
         if self._own_home:
-            # Not now: ext4 walks around what was deleted in the last minutes, and the next row would pay for it.
+            # Not now: ext4 walks around what was deleted of late, and the next row would pay for it.
             atexit.register(shutil.rmtree, self.home, ignore_errors=True)
 
     def connect(self) -> http.client.HTTPConnection:
