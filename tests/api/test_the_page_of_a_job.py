@@ -73,7 +73,8 @@ def test_who_signed_in_sees_the_job_its_tasks_and_their_logs(cluster: TeamCluste
 def test_a_job_that_failed_says_why_and_shows_its_attempts(cluster: TeamCluster, name: str) -> None:
     cluster.run(job(name, "exit 3", jobRetryCount=1))
     latest = cluster.get(address("alice", name)).text
-    assert "3 (reported as 255)" in latest
+    # Of the job, and of its task.
+    assert latest.count("3 (reported as 255)") == 2
     assert "What to do" in latest
     assert "<strong>1</strong>" in latest
     first = cluster.get(address("alice", name, attempt=0)).text

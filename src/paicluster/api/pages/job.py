@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -160,11 +160,14 @@ def _status(seen: _Seen) -> Html:
 
 
 def _exit_code(status: dict[str, Any]) -> object:
-    """The code with that of the program itself, where it was translated."""
-    code = status["appExitCode"]
     runtime = (status["appExitMessages"] or {}).get("runtime") or {}
-    own = runtime.get("originUserExitCode", code)
-    return code if own == code else f"{own} (reported as {code})"
+    return _both_codes(status["appExitCode"], runtime)
+
+
+def _both_codes(code: int | None, told: Mapping[str, Any]) -> object:
+    """The code of the program itself, with what was reported of it where that differs."""
+    own = told.get("originUserExitCode", code)
+    return code if own in (None, code) else f"{own} (reported as {code})"
 
 
 def _lines(texts: Sequence[str]) -> Html | None:
@@ -208,7 +211,7 @@ def _task(task: TaskRow, log: str) -> Html:
         element("td", _badge(attempt_state(task.sub_state, task.exit_code))),
         element("td", task.node, " ", task.ip),
         element("td", ports),
-        element("td", task.exit_code),
+        element("td", _both_codes(task.exit_code, json.loads(task.exit_info or "{}"))),
         element("td", *links),
     )
 
