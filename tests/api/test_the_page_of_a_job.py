@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from html import unescape
 from urllib.parse import urlencode
@@ -109,6 +111,18 @@ def test_signing_out_ends_the_session(cluster: TeamCluster, name: str) -> None:
     assert "Max-Age=0" in left.headers["set-cookie"]
     assert cluster.get("/api/v2/tokens/check", token=token).status == 401
     assert "Sign in" in look(cluster, where, cookie).text
+
+
+def test_signing_out_takes_nothing_that_somebody_brought_himself(cluster: TeamCluster, name: str) -> None:
+    where = address("alice", name)
+    token = cluster.ask("POST", "/api/v2/tokens/application").json()["token"]
+    cookie = signed_in(cluster, where, token=token)
+    assert "Max-Age=0" in sign(cluster, where, cookie, leave="yes").headers["set-cookie"]
+    assert cluster.get("/api/v2/tokens/check", token=token).json()["username"] == "alice"
+    # Nor is one taken back by who merely knows its number.
+    number = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))["jti"]
+    sign(cluster, where, f"{cookie.partition('=')[0]}={number}", leave="yes")
+    assert cluster.get("/api/v2/tokens/check", token=token).status == 200
 
 
 def test_the_cookie_opens_nothing_but_the_page(cluster: TeamCluster, name: str) -> None:

@@ -183,6 +183,9 @@ def test_virtual_clusters_take_from_the_rest(say: Say) -> None:
     say("vc", "set", "lab", "--most", "70")
     [lab] = [one for one in listed(say, "vc") if one["name"] == "lab"]
     assert (lab["capacity"], lab["maxCapacity"]) == (50, 70)
+    say("vc", "set", "lab", "--capacity", "45")
+    [lab] = [one for one in listed(say, "vc") if one["name"] == "lab"]
+    assert (lab["capacity"], lab["maxCapacity"]) == (45, 70)
     assert "from that of --capacity" in say("vc", "set", "lab", "--most", "40", status=2)
     assert "quota" in say("vc", "add", "more", "--capacity", "60", status=1)
     say("vc", "set", "lab", "--stop")

@@ -27,6 +27,8 @@ from paicluster.api.transfer.window import Window
 from paicluster.files import Person, Storage
 
 PART = 1 << 16
+# The hash of something else.
+OTHER = bytes(hashing.SIZE)
 ALICE = Person("alice")
 
 
@@ -196,7 +198,7 @@ def test_parts_that_were_damaged_by_a_crash_are_not_believed(
     put(first, ident, 0, b"a" * PART)
     put(first, ident, PART, b"b" * PART)
     with first.held(ident, ALICE) as upload:
-        upload.arrived(2 * PART, PART, b"")
+        upload.arrived(2 * PART, PART, OTHER)
         os.pwrite(upload.staged.fd, b"X", 5)
     first.close()
     monkeypatch.setattr(one_upload, "BOOT_ID", "another")
@@ -226,14 +228,21 @@ def test_what_is_no_part_of_the_file_is_not_marked(storage: Storage, offset: int
         uploads.begun(about(size=PART + 1), ALICE) as upload,
         pytest.raises(InvalidParameters, match="Parts begin"),
     ):
-        upload.arrived(offset, length, b"")
+        upload.arrived(offset, length, OTHER)
+
+
+@pytest.mark.parametrize("digest", [b"", b"short", bytes(1000)])
+def test_what_is_no_hash_is_not_kept(storage: Storage, digest: bytes) -> None:
+    uploads = Uploads(storage)
+    with uploads.begun(about(), ALICE) as upload, pytest.raises(InvalidParameters, match="A hash has"):
+        upload.arrived(0, 1, digest)
 
 
 def test_a_journal_does_not_grow_for_ever(storage: Storage) -> None:
     uploads = Uploads(storage)
     with uploads.begun(about(), ALICE) as upload, pytest.raises(Conflict, match="too many versions"):
         for i in range(5000):
-            upload.arrived(0, i % 2, b"")
+            upload.arrived(0, i % 2, OTHER)
 
 
 def test_a_part_of_an_upload_that_was_given_up_is_none_of_the_next(storage: Storage) -> None:
@@ -253,7 +262,7 @@ def test_what_was_handed_over_is_taken_back_whoever_finishes(storage: Storage, a
     with uploads.begun(about(), ALICE) as upload:
         ident, fd = upload.id, upload.handed_over()
         os.pwrite(fd, b"good", 0)
-        upload.arrived(0, 4, b"")
+        upload.arrived(0, 4, OTHER)
     if anew:
         uploads.close()
         uploads = Uploads(storage)

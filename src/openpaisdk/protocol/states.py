@@ -6,6 +6,9 @@ from enum import StrEnum
 from hashlib import md5
 
 STOP_CODES = frozenset((-210, -220))
+
+# What the cluster calls the events that keep a job waiting; others tell of its past.
+KEEP_WAITING = ("FailedScheduling", "Retrying", "Preempted", "FailedLaunch")
 """Exit codes that mean "stopped on purpose" rather than "failed"."""
 
 

@@ -380,10 +380,16 @@ class _Large:
     def _compare(self) -> None:
         """Where parts are not proven one by one, an HDFS may know what the whole contains."""
         from openpaisdk.storage.hadoopsum import is_same
+        from openpaisdk.storage.mounted import refused
 
-        if is_same(self.outgoing, self.incoming) is False:
+        shown = self.engine.target.shown(self.engine._there(self.path))
+        try:
+            same = is_same(self.outgoing, self.incoming)
+        except OSError as e:
+            raise refused(shown, e) from None
+        if same is False:
             self.incoming.abandon()
-            raise damaged(self.engine.target.shown(self.engine._there(self.path)))
+            raise damaged(shown)
 
     def _move(self, offset: int, length: int) -> None:
         source, target = self.outgoing.fileno(), self.incoming.fileno()
@@ -408,11 +414,11 @@ class _Large:
 
         try:
             done, digest = copy_hashed(source, target, offset, length, self.incoming.algorithm, self._writing)
+            if done < length:
+                raise changed(self.engine.source.shown(self.engine._here(self.path)), "became shorter")
+            self.incoming.mark(offset, length, digest)
         except OSError as e:
             raise refused(self.engine.target.shown(self.engine._there(self.path)), e) from None
-        if done < length:
-            raise changed(self.engine.source.shown(self.engine._here(self.path)), "became shorter")
-        self.incoming.mark(offset, length, digest)
 
     def close(self) -> None:
         self.outgoing.close()

@@ -10,7 +10,7 @@ import threading
 from openpaisdk.client.wire import Body
 from openpaisdk.errors import ConnectionFailed, InvalidParameters, NotFound, PaiError
 from openpaisdk.parcels import hashing
-from openpaisdk.storage.backend import CHUNK, Handover, Incoming, Outgoing, part_bytes_of, parts
+from openpaisdk.storage.backend import CHUNK, Handover, Incoming, Outgoing, changed, part_bytes_of, parts
 from openpaisdk.storage.entries import Folder
 from openpaisdk.storage.lines import Lines, blocks_of, body_of, persistent, whole
 from openpaisdk.storage.webhdfs import BASE, RemoteOutgoing, WebHdfs
@@ -297,7 +297,7 @@ class Upload(Incoming):
         persistent(again)
 
     def _write(self, offset: int, length: int, chunks: Chunks) -> None:
-        """Into the file that was handed over, where the kernel could not copy by itself."""
+        """Into the file that was handed over, of what is no file of this machine."""
         from openpaisdk.storage.mounted import refused, write_all
 
         made = hashing.maker(self.algorithm)()
@@ -309,6 +309,8 @@ class Upload(Incoming):
                 at += len(chunk)
         except OSError as e:
             raise refused(self.backend.shown(self.path), e) from None
+        if length >= 0 and at != offset + length:
+            raise changed(self.backend.shown(self.path), "was cut")
         self.mark(offset, length, made.digest())
 
     def fileno(self) -> int:
@@ -389,11 +391,10 @@ class _WithDigest(Body):
 
         at, end = self.offset, self.offset + self.size - hashing.SIZE
         for chunk in self.chunks():
-            if at == end:
+            # The last one is the hash, which is in no file.
+            if at == end or not send_range(sock, self.source, at, len(chunk)):
                 sock.sendall(chunk)
-            else:
-                send_range(sock, self.source, at, len(chunk))
-                at += len(chunk)
+            at += len(chunk)
 
 
 def _refusal(said: dict[str, object]) -> PaiError:

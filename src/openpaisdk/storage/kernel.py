@@ -9,10 +9,15 @@ import socket
 import sys
 
 if sys.platform == "linux":
+    # Some file systems cannot give their bytes this way.
+    _CANNOT = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
-    def send_range(sock: socket.socket, source: int, offset: int, length: int) -> None:
-        """From a file to a connection. What cannot be sent raises as ``sendall`` does."""
-        end = offset + length
+    def send_range(sock: socket.socket, source: int, offset: int, length: int) -> bool:
+        """From a file to a connection. What cannot be sent raises as ``sendall`` does.
+
+        False, and nothing was sent, when this kind of file has to be read and sent.
+        """
+        start, end = offset, offset + length
         ready: select.poll | None = None
         while offset < end:
             try:
@@ -25,11 +30,16 @@ if sys.platform == "linux":
                 if not ready.poll(None if limit is None else limit * 1000):
                     raise TimeoutError("timed out") from None
                 continue
+            except OSError as e:
+                if e.errno in _CANNOT and offset == start:
+                    return False
+                raise
             if not sent:
                 raise OSError(errno.EIO, "the file became shorter while it was sent")
             offset += sent
+        return True
 
 else:
 
-    def send_range(sock: socket.socket, source: int, offset: int, length: int) -> None:
-        raise NotImplementedError
+    def send_range(sock: socket.socket, source: int, offset: int, length: int) -> bool:
+        return False

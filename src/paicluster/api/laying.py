@@ -54,7 +54,9 @@ class Layings:
 
     async def _lay(self, job: Job, sha256: str, who: Person, job_id: int) -> None:
         loop = asyncio.get_running_loop()
-        path, mark = source_folder(job, who.name), framework_name(who.name, job.name)
+        path = source_folder(job, who.name)
+        framework = framework_name(who.name, job.name)
+        mark = _mark(framework, job_id)
         bundle = self._sources / f"{sha256}.tar"
         try:
             await loop.run_in_executor(self._threads, _lay_out, self._storage, bundle, path, mark, who)
@@ -67,7 +69,7 @@ class Layings:
             )
             await self._tell(job_id, words)
         except Exception:
-            log.exception("the files of %s could not be laid out", mark)
+            log.exception("the files of %s could not be laid out", framework)
 
     async def _tell(self, job_id: int, words: str) -> None:
         def note(conn: Connection) -> None:
@@ -91,7 +93,8 @@ class Layings:
         """The server leaves: what is nearly done is waited for, and the rest is left."""
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=_LAST_PATIENCE_S)
-        self._threads.shutdown(cancel_futures=True)
+        # What is being unpacked this moment is unpacked to its end, but others need not wait for it.
+        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
@@ -115,9 +118,14 @@ class Layings:
         try:
             job = read_job(spec.job, stored=True)
             if job.additions.sources is not None:
-                remove_marked(self._storage, source_folder(job, row.username), row.framework)
+                remove_marked(self._storage, source_folder(job, row.username), _mark(row.framework, row.id))
         except (PaiError, OSError) as error:
             log.warning("the files of %s could not be removed: %s", row.framework, error)
+
+
+def _mark(framework: str, job_id: int) -> str:
+    """For which job it was made. Names come back when a job was deleted, numbers do not."""
+    return f"{framework} {job_id}"
 
 
 def _lay_out(storage: Storage, bundle: Path, path: str, mark: str, who: Person) -> None:

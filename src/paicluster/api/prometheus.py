@@ -16,9 +16,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import PaiError
 from paicluster.api import own
-from paicluster.api.answers import answer, body_of, failure, mapping_of
+from paicluster.api.answers import answer, body_of, mapping_of
 
 _SAMPLE = re.compile(r"^(?P<name>[a-z_:]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
 _LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
@@ -84,8 +83,6 @@ async def _answered(
         return answer({"status": "success", "data": shaped(found, given)})
     except _Refused as error:
         return answer({"status": "error", "errorType": error.kind, "error": str(error)}, error.status)
-    except PaiError as error:
-        return failure(request, error, "/prometheus")
 
 
 def _select(text: str, lines: list[str]) -> list[tuple[Labels, str]]:

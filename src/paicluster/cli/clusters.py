@@ -125,9 +125,12 @@ def change(office: Office, arguments: argparse.Namespace) -> None:
             f"There is no virtual cluster {arguments.name}.", hint="`paicluster vc list` shows them."
         )
     if arguments.capacity is not None or arguments.most is not None:
+        old = found[arguments.name]
         if arguments.capacity is None:
-            arguments.capacity = found[arguments.name]["capacity"]
-            _check_capacity(arguments)
+            arguments.capacity = old["capacity"]
+        if arguments.most is None and old["maxCapacity"] > old["capacity"]:
+            arguments.most = max(old["maxCapacity"], arguments.capacity)
+        _check_capacity(arguments)
         _put(office, arguments)
         _warn_of_nothing(office, arguments.name)
     if arguments.status is not None:

@@ -10,7 +10,7 @@ from openpaisdk.errors import NotFound, UsageError
 from paicluster.cli.families import Family
 from paicluster.cli.office import Office, path
 from paicluster.cli.printing import output_option, show
-from paicluster.cli.users import must_be_clusters
+from paicluster.cli.users import must_be_clusters, must_be_users
 
 _COLUMNS = {
     "GROUP": "groupname",
@@ -100,12 +100,6 @@ def _must_be_there(office: Office, arguments: argparse.Namespace) -> None:
             )
 
 
-def _must_be_users(office: Office, names: list[str]) -> None:
-    """All of them, before anything is changed for one."""
-    for name in names:
-        office.ask("GET", path("users", name))
-
-
 def _flat(group: dict[str, Any]) -> dict[str, Any]:
     return {**group, **group.get("extension", {}).get("acls", {})}
 
@@ -131,7 +125,7 @@ def _join(parser: argparse.ArgumentParser) -> None:
 
 @family.does("join")
 def join(office: Office, arguments: argparse.Namespace) -> None:
-    _must_be_users(office, arguments.users)
+    must_be_users(office, arguments.users)
     for user in arguments.users:
         office.ask("PUT", path("users", user, "group"), {"groupname": arguments.name})
         print(f"User {user} is in group {arguments.name}.")
@@ -145,7 +139,7 @@ def _leave(parser: argparse.ArgumentParser) -> None:
 @family.does("leave")
 def leave(office: Office, arguments: argparse.Namespace) -> None:
     office.ask("GET", path("groups", arguments.name))
-    _must_be_users(office, arguments.users)
+    must_be_users(office, arguments.users)
     for user in arguments.users:
         office.ask("DELETE", path("users", user, "group"), {"groupname": arguments.name})
         print(f"User {user} is no longer in group {arguments.name}.")

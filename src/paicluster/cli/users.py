@@ -96,7 +96,7 @@ def _passwd(parser: argparse.ArgumentParser) -> None:
 
 @family.does("passwd")
 def passwd(office: Office, arguments: argparse.Namespace) -> None:
-    _must_exist(office, arguments.name)
+    must_be_users(office, [arguments.name])
     data = {"username": arguments.name, "password": arguments.password}
     office.ask("PUT", path("users"), {"patch": True, "data": data})
     print(f"User {arguments.name} has a new password.")
@@ -111,7 +111,7 @@ def _remove(parser: argparse.ArgumentParser) -> None:
 @family.does("remove")
 def remove(office: Office, arguments: argparse.Namespace) -> None:
     name = arguments.name
-    _must_exist(office, name)
+    must_be_users(office, [name])
     unfinished = "&".join(
         (f"username={quote(name)}", f"state={_UNFINISHED}", "limit=0", "withTotalCount=true")
     )
@@ -148,7 +148,7 @@ def grant(office: Office, arguments: argparse.Namespace) -> None:
         raise UsageError(
             "Say what to change.", hint="--admin, --vc, --group, or one of these with --no- before."
         )
-    _must_exist(office, name)
+    must_be_users(office, [name])
     must_be_clusters(office, arguments.vc)
     # Who may use a virtual cluster is in the group of its name.
     for group in (*arguments.vc, *arguments.group):
@@ -172,5 +172,7 @@ def must_be_clusters(office: Office, names: list[str]) -> None:
             )
 
 
-def _must_exist(office: Office, name: str) -> None:
-    office.ask("GET", path("users", name))
+def must_be_users(office: Office, names: list[str]) -> None:
+    """There are users of these names, or nothing is done."""
+    for name in names:
+        office.ask("GET", path("users", name))

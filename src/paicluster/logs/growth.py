@@ -69,7 +69,6 @@ class Growth:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._fd = self._libc.inotify_init1(_NONBLOCK | _CLOEXEC)
         self._waiters: dict[int, set[asyncio.Event]] = {}
-        self._folders: dict[Path, int] = {}
         self._started = False
         self._open: set[Watch] = set()
 

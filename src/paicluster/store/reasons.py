@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection
 
+from openpaisdk.protocol.states import KEEP_WAITING
 from paicluster.store.listing import ListPage
 from paicluster.store.prepared import execute
 
-# The events that keep a job waiting; others tell of its past.
-_KEEPING = ("FailedScheduling", "Retrying", "Preempted", "FailedLaunch")
 _AT_ONCE = 500
 _decode = msgspec.json.Decoder(list[dict[str, Any]]).decode
 _encode = msgspec.json.encode
@@ -27,19 +26,20 @@ def with_reasons(conn: Connection, page: ListPage) -> ListPage:
     names = list(waiting)
     reasons: dict[str, str] = {}
     for start in range(0, len(names), _AT_ONCE):
-        reasons.update(_reasons(conn, names[start : start + _AT_ONCE]))
+        reasons.update(reasons_of(conn, names[start : start + _AT_ONCE]))
     for name, one in waiting.items():
         one["reason"] = reasons.get(name)
     return ListPage(_encode(found)[1:-1], page.total)
 
 
-def _reasons(conn: Connection, names: Sequence[str]) -> dict[str, str]:
+def reasons_of(conn: Connection, names: Sequence[str]) -> dict[str, str]:
+    """What was last said of each of these jobs, by full name, about why it waits."""
     text = (
         "SELECT jobs.framework, events.message FROM jobs JOIN events ON events.job_id = jobs.id"
-        f" WHERE jobs.framework IN ({_marks(names)}) AND events.reason IN ({_marks(_KEEPING)})"
+        f" WHERE jobs.framework IN ({_marks(names)}) AND events.reason IN ({_marks(KEEP_WAITING)})"
         " ORDER BY events.last_ms, events.id"
     )
-    return dict(execute(conn, text, (*names, *_KEEPING)).fetchall())
+    return dict(execute(conn, text, (*names, *KEEP_WAITING)).fetchall())
 
 
 def _marks(values: Sequence[str]) -> str:

@@ -51,8 +51,8 @@ def _clone3_call() -> "Callable[[int], int]":
 _clone3_known = []  # type: list[Callable[[int], int] | None]
 
 
-def _clone3() -> "Callable[[int], int] | None":
-    """Looked for when first wanted: in the zygote, whose copies then share it."""
+def find_clone3() -> "Callable[[int], int] | None":
+    """Looked for when first wanted: the zygote does so before all else, and its copies share it."""
     if not _clone3_known:
         try:
             _clone3_known.append(_clone3_call())
@@ -231,7 +231,7 @@ class Cgroup:
 
     def fork(self) -> "int":
         """A fork whose child is born in the group where that can be; else it must still `join`."""
-        clone3 = _clone3() if self.mode == V2 and self.path else None
+        clone3 = find_clone3() if self.mode == V2 and self.path else None
         if clone3 is not None:
             fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             pid = clone3(fd)

@@ -28,6 +28,7 @@ def serve(fd: "int") -> "int":
     # Children are nobody's concern here: the kernel forgets them at once.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tree.find_clone3()
     gc.collect()
     gc.disable()
     # What is there now is never looked at again by a collection: its pages stay shared (since 3.7).

@@ -293,8 +293,8 @@ WHICH = (
     Query("offset", Count),
     Query("limit", Annotated[int, Meta(ge=0, le=50000)]),
     Query("withTotalCount", bool, about="Answer with the number of all."),
-    Query("reasons", bool, about="Ours: of jobs that wait, also why."),
 )
+_REASONS = Query("reasons", bool, about="Ours: of jobs that wait, also why.")
 OF_A_LOG = (
     Query("pod-uid", required=True),
     Query("token", about="From the log's location; else a token of the API is needed."),
@@ -308,7 +308,9 @@ OPERATIONS: dict[str, Operation] = {
     "v2.jobs.submit": Operation(
         "Hand a job in", _TAG, {202: SaidWithStatus}, (403, 404, 409, 422, 507), body=JOB
     ),
-    "v2.jobs.list_jobs": Operation("List jobs", _TAG, {200: Either(list[JobSummary], JobPage)}, query=WHICH),
+    "v2.jobs.list_jobs": Operation(
+        "List jobs", _TAG, {200: Either(list[JobSummary], JobPage)}, query=(*WHICH, _REASONS)
+    ),
     "v2.jobs.detail": Operation("A job, with one attempt of it", _TAG, {200: JobDetail}, (403,)),
     "v2.jobs.config": Operation("The job as submitted, its secrets masked", _TAG, {200: Text(YAML)}, (403,)),
     "v2.jobs.execution_type": Operation(

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from openpaisdk.errors import PaiError
 from openpaisdk.protocol import dump_yaml
-from openpaisdk.protocol.states import attempt_state
+from openpaisdk.protocol.states import attempt_state, framework_name
 from paicluster.api.admission import no_job
 from paicluster.api.answers import refusal, whole_number
 from paicluster.api.context import context
@@ -28,6 +28,7 @@ from paicluster.api.v2.jobs import config_as_json, job_and_attempt
 from paicluster.api.v2.rights import may_see
 from paicluster.auth.tokens import Identity
 from paicluster.store import jobs
+from paicluster.store.reasons import reasons_of
 from paicluster.store.rows import AttemptRow, EventRow, JobRow, JobSpecRow, TaskRow
 
 _AGAIN_AFTER_S = 10
@@ -74,7 +75,7 @@ def _framework(request: Request) -> str:
         user, _, name = name.partition("~")
     if not (USERNAME.fullmatch(user) and USERNAME.fullmatch(name)):
         raise PaiError("The address names no job: it needs a username and a jobName.", status=400)
-    return f"{user}~{name}"
+    return framework_name(user, name)
 
 
 def _title(framework: str) -> str:
@@ -100,6 +101,7 @@ class _Seen:
     tasks: Sequence[TaskRow]
     events: Sequence[EventRow]
     spec: JobSpecRow | None
+    waits_because: str | None
 
 
 async def _job_page(request: Request, identity: Identity, framework: str) -> Response:
@@ -114,7 +116,8 @@ async def _job_page(request: Request, identity: Identity, framework: str) -> Res
         may_see(identity, row)
         _, events = jobs.page_of_events(conn, row.id, None, 0, _MOST_EVENTS)
         tasks = jobs.tasks_of(conn, row.id, number)
-        return _Seen(row, attempt, number, tasks, events, jobs.job_spec(conn, row.id))
+        why = reasons_of(conn, [framework]).get(framework)
+        return _Seen(row, attempt, number, tasks, events, jobs.job_spec(conn, row.id), why)
 
     seen = await context(request).store.read(read)
     if seen is None:
@@ -136,7 +139,6 @@ async def _job_page(request: Request, identity: Identity, framework: str) -> Res
 def _status(seen: _Seen) -> Html:
     status: dict[str, Any] = job_status(seen.row, seen.attempt)
     spec = status["appExitSpec"] or {}
-    waits = next((one.message for one in seen.events if one.reason == "FailedScheduling"), None)
     facts = {
         "Virtual cluster": status["virtualCluster"],
         "Priority": seen.row.priority,
@@ -145,7 +147,7 @@ def _status(seen: _Seen) -> Html:
         "Ended": _time(status["completedTime"]),
         "Retries": status["retries"] or None,
         "Tags": ", ".join(json.loads(seen.row.tags)) or None,
-        "Waits because": waits if seen.row.state == "WAITING" else None,
+        "Waits because": seen.waits_because if seen.row.state == "WAITING" else None,
         "Exit code": _exit_code(status),
         "Reason": spec.get("reason") if status["appExitCode"] else None,
         "What to do": _lines(spec.get("solution") or ()) if status["appExitCode"] else None,

@@ -13,7 +13,7 @@ from paicluster.api.audit import note
 from paicluster.api.context import context, identify, own_url
 from paicluster.api.pages.markup import Html, element, page
 from paicluster.auth import accounts
-from paicluster.auth.tokens import Identity
+from paicluster.auth.tokens import Identity, Tokens
 
 COOKIE = "paicluster"
 _NAME = "a browser"
@@ -37,7 +37,7 @@ async def take_form(request: Request) -> Response:
     given = mapping_of(request, await body_of(request, 1 << 16))
     ctx = context(request)
     if given.get("leave"):
-        await ctx.tokens.revoke(request.cookies.get(COOKIE, ""))
+        await _end_session(ctx.tokens, request.cookies.get(COOKIE, ""))
         return _back(request, "")
     token, username, password = (str(given.get(key) or "") for key in ("token", "username", "password"))
     if token:
@@ -51,15 +51,22 @@ async def take_form(request: Request) -> Response:
     return _back(request, await ctx.tokens.issue(user.username, "session", name=_NAME))
 
 
+async def _end_session(tokens: Tokens, token: str) -> None:
+    """Only what a page itself gave out: a token that somebody brought is used elsewhere, too."""
+    row = await tokens.find(token) if tokens.token_id(token) else None
+    if row is not None and (row.kind, row.name) == ("session", _NAME):
+        await tokens.revoke(token)
+
+
 def _back(request: Request, token: str) -> Response:
-    where = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    response = RedirectResponse(where, 303)
     own = urlsplit(own_url(request))
+    path = f"{own.path.rstrip('/')}{request.url.path}"
+    response = RedirectResponse(path + (f"?{request.url.query}" if request.url.query else ""), 303)
     response.set_cookie(
         COOKIE,
         token,
         max_age=None if token else 0,
-        path=f"{own.path.rstrip('/')}{request.url.path}",
+        path=path,
         secure=own.scheme == "https",
         httponly=True,
         samesite="lax",

@@ -177,9 +177,10 @@ async def give_file(receive: Receive, fd: int, offset: int, length: int, made: H
             await asyncio.sleep(0)
         if transport.is_closing() or transport.get_write_buffer_size():
             return Given(0, 0)
-        to = os.dup(sock.fileno())
+        # Both its own: whoever is cancelled closes his, and the thread goes on for a moment.
+        to, source = os.dup(sock.fileno()), os.dup(fd)
         loop = asyncio.get_running_loop()
-        given = await loop.run_in_executor(_pool, _send, to, fd, offset, length, made, transport)
+        given = await loop.run_in_executor(_pool, _send, to, source, offset, length, made, transport)
         cycle.expected_content_length -= given.sent
         return given
     finally:
@@ -216,4 +217,5 @@ def _send(to: int, fd: int, offset: int, length: int, made: Hash | None, transpo
         pass  # the client is gone
     finally:
         os.close(to)
+        os.close(fd)
     return Given(done, hashed)

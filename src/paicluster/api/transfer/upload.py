@@ -107,6 +107,8 @@ class Upload:
 
     def arrived(self, offset: int, length: int, digest: bytes) -> None:
         """One part is whole, and its hash is right."""
+        if len(digest) != hashing.SIZE:
+            raise InvalidParameters(f"A hash has {hashing.SIZE} bytes, not {len(digest)}.")
         self.about.check_part(offset, length)
         self._note(offset, length, digest.hex())
 
@@ -146,7 +148,7 @@ class Upload:
                 self._have.pop(offset, None)
                 if fields[3] == BOOT_ID:
                     self._have[offset] = (length, said)
-                elif said:
+                else:
                     doubtful[offset] = (length, said)
         return doubtful
 
@@ -188,7 +190,7 @@ class Upload:
                     f"Only {at} of {size} bytes of {self.about.path} have arrived.",
                     code="IncompleteFileError",
                 )
-            if digest and "" not in digests:
+            if digest:
                 whole = hashing.of_parts([bytes.fromhex(each) for each in digests], self.about.hash)
                 if whole.hex() != digest:
                     raise InvalidParameters(

@@ -55,7 +55,8 @@ async def list_jobs(request: Request) -> Response:
         return with_reasons(conn, page) if told else page
 
     # What clients ask for again and again is read sooner than it could be handed to a thread.
-    page = store.glance(look) if query.is_first_page(_SHORT_PAGE) else await store.read(look)
+    at_once = query.is_first_page(_SHORT_PAGE) and not told
+    page = store.glance(look) if at_once else await store.read(look)
     return Response(page.body(), media_type="application/json")
 
 

@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from paicluster.api.answers import answer, whole_number
+from paicluster.api.answers import LARGEST_PAGE, answer, whole_number
 from paicluster.api.context import context
 from paicluster.api.v2.rights import identify_any_admin
 from paicluster.api.v2.shapes import iso
@@ -17,7 +17,6 @@ from paicluster.store import looking
 from paicluster.store.looking import RunningTask
 
 NAMESPACE = "default"
-LARGEST_PAGE = 50_000
 _GPU = "nvidia.com/gpu"
 
 

@@ -41,17 +41,19 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# While a dead supervisor's tree is being killed, look again this soon.
+# Room for what thousands of tasks have to say at once.
 _HINTS_ROOM = 1 << 20
-_MANY = 50
-_PATIENCE_WITH_MANY_S = 0.5
+# While a dead supervisor's tree is being killed, look again this soon.
 _RECHECK_S = 0.05
+# Starts are told together, so late; later where so many came at once.
 _START_PATIENCE_S = 0.01
+_MANY_STARTS = 50
+_PATIENCE_WITH_MANY_S = 0.5
 _LEAVING_S = 0.2
 # So many attempts are looked at or prepared in less time than a thread takes to wake.
 _INLINE = 4
 # Of a gang of so many the folders are made by two at a time.
-_MANY = 100
+_MANY_FOLDERS = 100
 
 
 class ProcessEngine:
@@ -280,7 +282,7 @@ class ProcessEngine:
             def prepare_some(part: Sequence[TaskLaunch]) -> list[Path]:
                 return [self._prepare_one(task, shared, account, made) for task in part]
 
-            if len(gang) < _MANY:
+            if len(gang) < _MANY_FOLDERS:
                 return prepare_some(gang)
             # Most of it is the file system's work, which another core can do as well.
             halves = (gang[: len(gang) // 2], gang[len(gang) // 2 :])
@@ -377,7 +379,7 @@ class ProcessEngine:
     def _tell_started(self) -> None:
         """All that have started meanwhile at once: for a large gang each look costs by its size."""
         started, self._started = self._started, []
-        self._start_patience_s = _START_PATIENCE_S if len(started) < _MANY else _PATIENCE_WITH_MANY_S
+        self._start_patience_s = _START_PATIENCE_S if len(started) < _MANY_STARTS else _PATIENCE_WITH_MANY_S
         for uid in started:
             self._hint(uid)
 

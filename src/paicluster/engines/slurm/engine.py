@@ -346,6 +346,7 @@ class SlurmEngine:
                 log.warning("The notes of tasks cannot be read: %s", error)
                 await asyncio.sleep(_LATEST_S)
                 continue
+            stubborn &= set(names)
             for name in set(names) - stubborn:
                 self._last_change = time.monotonic()
                 try:

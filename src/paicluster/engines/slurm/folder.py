@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
@@ -78,7 +77,7 @@ def prepare(
         made.append(folder)
         if account is not None:
             # What an earlier server left unfinished may be the account's already, with anything in it.
-            _clear(folder)
+            trees.remove(folder)
         _make(folder)
         (folder / inside.RUN).mkdir(mode=0o700, exist_ok=True)
         for task in gang[1:]:
@@ -89,7 +88,7 @@ def prepare(
             if not os.path.lexists(path / claim.NAME):
                 made.append(path)
                 if account is not None:
-                    _clear(path)
+                    trees.remove(path)
                 _prepare_task(home, path, task, gang, options, runtime, usual)
         _write(folder / "batch.sh", commands.batch_script(options, runtime, folder, alone=len(gang) == 1))
         _write(folder / COMMAND, json.dumps(list(command)))
@@ -106,7 +105,7 @@ def prepare(
         )
     except OSError as error:
         for path in made:
-            _clear(path)
+            trees.remove(path)
         raise LaunchFailed(
             f"The tasks' folders could not be written: {error.strerror} ({error.filename})."
         ) from error
@@ -206,17 +205,9 @@ def _bring(sources: Path, shared: Path) -> Path:
     return target
 
 
-def _clear(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        trees.remove(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
 def remove(home: Home, uid: str) -> None:
     for path in (home.task(uid), home.gang(uid)):
-        with contextlib.suppress(OSError):
-            _clear(path)
+        trees.remove(path)
 
 
 def open_folder(folder: Path, mode: int = 0o711) -> None:

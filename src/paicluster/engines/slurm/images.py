@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from paicluster.engines.exports import can_be_exported
 from paicluster.engines.interface import TaskLaunch
 from paicluster.engines.slurm.options import SlurmOptions
 from pairuntime.slurm.place import ALL_GPUS
@@ -96,7 +97,7 @@ def _enroot(
     """An image is a squashfs file, or one that `enroot import` has made beforehand under its name."""
     words = [*(options.container_command or ("enroot",)), "start", "--rw"]
     # Names alone: it takes the values from its own environment, and nobody reads them on a command line.
-    words += [f"--env={name}" for name in dict.fromkeys((*variables, *_OF_SLURM)) if name.isidentifier()]
+    words += [f"--env={name}" for name in dict.fromkeys((*variables, *_OF_SLURM)) if can_be_exported(name)]
     words += [f"--mount={folder}:{folder}" for folder in folders]
     words += [
         f"--mount={mount.source}:{mount.target}{':ro' if mount.read_only else ''}" for mount in task.mounts
