@@ -4,6 +4,9 @@ import json
 
 from at_a_terminal import Person, until
 
+from openpaisdk.cli import waiting
+from openpaisdk.protocol.states import KEEP_WAITING
+
 HUGE = "100000"
 
 
@@ -50,3 +53,7 @@ def test_a_job_behind_others_says_so(newcomer) -> None:
 
 def _cores(person: Person) -> int:
     return json.loads(person.pai("cluster-resources", "-o", "json").out)[0]["totalVCores"]
+
+
+def test_commands_and_the_cluster_mean_the_same_events() -> None:
+    assert frozenset(KEEP_WAITING) == waiting._REASONS
