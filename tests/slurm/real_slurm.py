@@ -81,8 +81,10 @@ def eventually(look: Callable[[], object], what: str, deadline_s: float = _READY
 class RealSlurm:
     """Started once for all tests; what a test breaks it mends."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None):
-        """``settings``: further lines of slurm.conf, by name."""
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None, hidden: Path | None = None):
+        """``settings``: further lines of slurm.conf, by name. ``hidden``: a folder of which the nodes see
+        nothing; each has an empty one of its own there, with a folder ``local`` in it."""
+        self._hidden = hidden
         if os.geteuid() != 0:
             missing("root, to run slurmctld")
         debian(PACKAGES, commands=COMMANDS)
@@ -143,7 +145,11 @@ class RealSlurm:
         eventually(lambda: "UP" in self.ask("scontrol", "ping"), "slurmctld")
 
     def start_node(self, name: str) -> None:
-        self._daemon("slurmd", "-N", name)
+        words = ["slurmd", "-N", name]
+        if self._hidden is not None:
+            apart = 'mount -t tmpfs none "$0" && mkdir -m 1777 "$0/local" && exec "$@"'
+            words = ["unshare", "--mount", "sh", "-c", apart, str(self._hidden), *words]
+        self._daemon(*words)
 
     def kill_controller(self, signum: int = signal.SIGKILL) -> None:
         self._end(self.folder / "run" / "slurmctld.pid", signum)

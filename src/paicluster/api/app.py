@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from paicluster.api import marketplace, own, paddlecloud, prometheus
+from paicluster.api import marketplace, own, paddlecloud, prometheus, reports
 from paicluster.api.answers import KEY, answer
 from paicluster.api.context import Context, context
 from paicluster.api.door import Doorkeeper
@@ -71,8 +71,9 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/prometheus/api/v1/query", ["GET", "POST"], prometheus.query),
     ("/prometheus/api/v1/query_range", ["GET", "POST"], prometheus.query_range),
 ]
-# Not described: WebHDFS is Hadoop's, with its operations in the query; transfers are our own client's affair.
-_EVERY = (*ROUTES, *webhdfs.ROUTES, *transfer.ROUTES)
+# Not described: WebHDFS is Hadoop's, with its operations in the query; transfers are our own client's affair,
+# and reports that of our tasks.
+_EVERY = (*ROUTES, *webhdfs.ROUTES, *transfer.ROUTES, *reports.ROUTES)
 
 
 class _Count(IntegerConvertor):
@@ -154,9 +155,12 @@ def build(ctx: Context) -> Door:
     }
     rates |= {v1_jobs.list_jobs: edge.rates.lists, v1_jobs.submit: edge.rates.submissions}
 
+    of_tasks = {handler for _, _, handler in reports.ROUTES}
+
     def guarded(path: str, methods: list[str], handler: Handler) -> Handler:
         route = edge.logins.guarded(handler) if handler in (authn.login, authn.log_token) else handler
-        return guard(route, path, methods, edge, rates.get(handler))
+        # A log that grows is nobody's doing.
+        return guard(route, path, methods, edge, rates.get(handler), recorded=handler not in of_tasks)
 
     rows = [(path, methods, guarded(path, methods, handler)) for path, methods, handler in _EVERY]
     routes = [Route(path, handler, methods=methods) for path, methods, handler in rows]

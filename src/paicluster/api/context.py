@@ -23,7 +23,7 @@ from paicluster.api.v2.remembered import Remembered
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import GUEST, INVALID, Identity, Tokens
-from paicluster.engines.interface import LogSource, Node
+from paicluster.engines.interface import LogSource, Node, Reports
 from paicluster.logs.growth import Growth
 from paicluster.scheduler.needs import Amount
 from paicluster.store import Store
@@ -59,6 +59,8 @@ class Context:
     storages: Callable[[], Sequence[Storage]] = tuple
     # Whether jobs run in the image they name.
     runs_images: Callable[[], bool] = bool
+    # Where an attempt reports to that runs where nothing of ours is seen.
+    reports_of: Callable[[str], Reports | None] = lambda uid: None
     # Clients of the first years read without a token.
     anonymous_v1_reads: bool = False
     edge: Edge = field(default_factory=Edge)

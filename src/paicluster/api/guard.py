@@ -18,13 +18,22 @@ _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def guard(
-    route: Handler, path: str, methods: Sequence[str], edge: Edge, rate: Window | None = None
+    route: Handler,
+    path: str,
+    methods: Sequence[str],
+    edge: Edge,
+    rate: Window | None = None,
+    *,
+    recorded: bool = True,
 ) -> Handler:
-    """A route as the network meets it. ``rate`` counts it for its user, once `identify` knows who that is."""
+    """A route as the network meets it. ``rate`` counts it for its user, once `identify` knows who that is.
+
+    ``recorded``: what it changes is somebody's doing, and goes into the audit log.
+    """
     series = {method: edge.meters.series(method, path) for method in (*methods, "HEAD")}
     other = edge.meters.series("OTHER", path)
     put_on = edge.headers.put_on
-    audit = edge.audit
+    audit = edge.audit if recorded else None
 
     async def guarded(request: Request) -> Response:
         began = perf_counter()

@@ -100,7 +100,17 @@ def _slurm(engine: EngineSettings, settings: Settings, node: Node, users: Users)
     from paicluster.engines.slurm.options import options_of
 
     options = options_of(engine.options, settings.home, engine.name)
-    return SlurmEngine(options, grace_s=settings.grace_s, accounts=unix.of_settings(settings, users))
+    if not options.shared and settings.external_url is None:
+        raise ConfigError(
+            f"Tasks of the engine {engine.name} report over the network, and are not told where to.",
+            hint="Give the address by which the nodes reach this server: external-url, under listen.",
+        )
+    return SlurmEngine(
+        options,
+        grace_s=settings.grace_s,
+        accounts=unix.of_settings(settings, users),
+        url=settings.external_url or "",
+    )
 
 
 _MAKERS: dict[str, Make] = {"process": _process, "container": _container, "slurm": _slurm}

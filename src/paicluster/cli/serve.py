@@ -189,6 +189,7 @@ class _Server:
             growth=growth,
             nodes=engines.nodes,
             runs_images=engines.runs_images,
+            reports_of=engines.reports_of,
             virtual_clusters=clusters,
             files=files,
             storages=lambda: listed,

@@ -111,6 +111,8 @@ ENGINE_OPTIONS: dict[str, dict[str, Node]] = {
     },
     "slurm": {
         "folder": Text("A folder that is on every node under the same name.", pattern=r"\S.*", form="a path"),
+        "shared": Bool("Whether the nodes see that folder; else tasks report over the network."),
+        "node-folder": Text("Where tasks then work on a node.", pattern=r"/.*", form="a path from /"),
         **_SLURM_SHARE,
         "clusters": Keyed(Nullable(Fields(_SLURM_SHARE)), "By virtual cluster, where it differs.", key=NAME),
         "gres": Text(

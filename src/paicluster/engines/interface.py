@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -278,6 +278,54 @@ class SelfScheduling(Protocol):
     """
 
     schedules_itself: bool
+
+
+class Parcel(Protocol):
+    """What a task fetches before it begins."""
+
+    def chunks(self) -> Iterator[bytes]:
+        """A tar, piece by piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """How far a stream now goes, and how its task is to stop, if it is to."""
+
+    end: int
+    stop: Mapping[str, Any] | None = None
+
+
+class Reports(Protocol):
+    """What tasks say that run where nothing of ours is seen. All may be said again; Conflict: it is too late.
+
+    ``uid`` is an attempt's, for `parcel` and `words` that of the first of its gang.
+    """
+
+    def allows(self, uid: str, ticket: str) -> bool:
+        """Whether this ticket is that of the attempt's gang."""
+
+    async def parcel(self, uid: str, job: str, component: int | None, rank: int) -> Parcel:
+        """For the batch script, or for one of several tasks."""
+
+    async def claim(self, uid: str, said: Mapping[str, Any]) -> None: ...
+
+    async def append(self, uid: str, stream: str, at: int, after: int, data: bytes) -> Taken:
+        """What stands in a stream at an offset. From ``after`` until there, the task has nothing any more."""
+
+    async def end(
+        self, uid: str, said: Mapping[str, Any], sizes: Mapping[str, int]
+    ) -> Mapping[str, int] | None:
+        """None: it is taken. Else how far the streams go, because they should go as far as ``sizes``."""
+
+    async def words(self, uid: str, said: bytes) -> None:
+        """What went wrong beside the tasks."""
+
+
+@runtime_checkable
+class Reported(Protocol):
+    """An engine whose tasks fetch what they need from the server, and report to it."""
+
+    reports: Reports
 
 
 @runtime_checkable

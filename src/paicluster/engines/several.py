@@ -20,6 +20,8 @@ from paicluster.engines.interface import (
     Observation,
     Phase,
     Remark,
+    Reported,
+    Reports,
     RunsImages,
     Say,
     SelfScheduling,
@@ -201,6 +203,11 @@ class Engines:
         for engine in self.all():
             found.update(await engine.sizes())
         return found
+
+    def reports_of(self, uid: str) -> Reports | None:
+        """Where such an attempt reports to; None when its engine wants no reports."""
+        engine = self._home_of(uid)
+        return engine.reports if isinstance(engine, Reported) else None
 
     def inside(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str] | None:
         """See `Enterable`; None when its engine cannot do that."""

@@ -27,7 +27,8 @@ class SlurmAttempt(supervise.Attempt):
         self._ended_by_slurm = False
         # Whether it is time to ask the file system again for what it may remember as missing.
         self._ask_again = False
-        supervise.set_handler(signal.SIGTERM, self._hear)
+        # Where nothing is shared, whoever carries for us finds out first who wants the end.
+        supervise.set_handler(signal.SIGUSR2 if spec.get("carried") else signal.SIGTERM, self._hear)
         # Timers are nobody's inheritance: the task has none.
         supervise.set_handler(signal.SIGALRM, self._wake_up)
         signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)

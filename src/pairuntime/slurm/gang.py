@@ -29,7 +29,10 @@ _MEET_S = 300.0
 
 def _read(folder: "str") -> "dict[str, object]":
     with open(os.path.join(folder, GANG)) as f:
-        return dict(json.loads(f.read()))
+        gang = dict(json.loads(f.read()))
+    # Where it travelled here, it lies beside.
+    gang["nodes"] = os.path.join(folder, gang["nodes"])
+    return gang
 
 
 def _own(folder: "str") -> "bool":
@@ -62,6 +65,10 @@ def run(folder: "str") -> "int":
 
 
 def _supervise(folder: "str", spec: "dict[str, Any]") -> "int":
+    if spec.get("carried"):
+        from pairuntime.slurm import carrying
+
+        return carrying.hold(folder, spec["attempt"], lambda: _supervise(folder, dict(spec, carried=False)))
     # Neither Slurm's files nor its pipes are for the task.
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
@@ -104,12 +111,13 @@ def _pilot(folder: "str", gang: "dict[str, object]", tasks: "list[dict[str, obje
         if len(components) > 1:
             command.append("--het-group=%d" % number)
         command += options
-        command += [sys.executable, "-I", "-S", _archive(), "slurm-task", folder]
+        command += [sys.executable, "-I", "-S"]
+        command += _boot() if gang.get("carried") else [_archive(), "slurm-task", folder]
         own = dict(environment)
         own[COMPONENT] = str(number)
         steps.append(subprocess.Popen(command, env=own, stdin=subprocess.DEVNULL))
     try:
-        _gather(folder, tasks, listener, word, steps)
+        _gather(folder, gang, tasks, listener, word, steps)
     except BaseException:
         for step in steps:
             step.terminate()
@@ -124,8 +132,16 @@ def _archive() -> "str":
     return __file__[: __file__.index(".pyz") + 4]
 
 
+def _boot() -> "list[str]":
+    """Where nothing is shared, each task fetches what it needs as we did."""
+    from pairuntime.slurm import boot
+
+    return ["-c", boot.START]
+
+
 def _gather(
     folder: "str",
+    gang: "dict[str, object]",
     tasks: "list[dict[str, object]]",
     listener: "socket.socket",
     word: "str",
@@ -158,16 +174,23 @@ def _gather(
         offers[said["number"]] = said
         heard.append(connection)
     places = place.deal([offer for offer in offers if offer is not None], tasks)
-    known = place.values(tasks, places)
-    place.write(os.path.join(folder, RUN, place.PLACES), json.dumps(places))
-    with open(os.path.join(folder, COMMON_BLANK)) as f:
-        place.write(os.path.join(folder, RUN, COMMON), place.fill(f.read(), known))
+    go = b"go\n"
+    if gang.get("carried"):
+        go = json.dumps(places).encode() + b"\n"
+    else:
+        place.write(os.path.join(folder, RUN, place.PLACES), json.dumps(places))
+        _write_common(folder, place.values(tasks, places))
     for connection in heard:
         try:
-            connection.sendall(b"go\n")
+            connection.sendall(go)
         except OSError:
             pass  # it died meanwhile; its end is seen by others
         connection.close()
+
+
+def _write_common(folder: "str", known: "dict[str, str]") -> "None":
+    with open(os.path.join(folder, COMMON_BLANK)) as f:
+        place.write(os.path.join(folder, RUN, COMMON), place.fill(f.read(), known))
 
 
 def _line(connection: "socket.socket") -> "str":
@@ -197,9 +220,14 @@ def run_task(folder: "str") -> "int":
     with socket.create_connection((host, int(port)), 60) as connection:
         connection.settimeout(_MEET_S)
         connection.sendall((json.dumps(dict(offer, number=number, word=word)) + "\n").encode())
-        if _line(connection) != "go\n":
-            return 4
-    with open(os.path.join(folder, RUN, place.PLACES)) as f:
-        places = json.loads(f.read())
+        go = _line(connection)
+    if not go.endswith("\n"):
+        return 4
+    if gang.get("carried"):
+        places = json.loads(go)
+        _write_common(folder, place.values(tasks, places))
+    else:
+        with open(os.path.join(folder, RUN, place.PLACES)) as f:
+            places = json.loads(f.read())
     own = str(tasks[number]["folder"])
     return _supervise(own, place.settle(own, places[number], place.values(tasks, places)))

@@ -170,6 +170,8 @@ def settle(folder: "str", place: "dict[str, object]", known: "dict[str, str]") -
     environment = {name: value for name, value in os.environ.items() if name.startswith("SLURM")}
     environment.update((name, fill(value, known)) for name, value in spec["env"].items())
     spec["env"] = environment
+    if spec.get("carried") and not os.path.isdir(environment.get("HOME", "")):
+        environment["HOME"] = spec["cwd"]
     if ALL_GPUS in spec["argv"]:
         _choose_gpus(spec)
     spec["argv"][0] = _find(spec["argv"][0], environment.get("PATH", ""))

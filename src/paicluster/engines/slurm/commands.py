@@ -102,10 +102,10 @@ def sbatch(
         words += [
             f"--job-name={_job_name(first)}",
             f"--comment={_COMMENT}{first.uid}",
-            f"--output={folder / 'run' / 'slurm.out'}",
+            f"--output={folder / 'run' / 'slurm.out' if options.shared else '/dev/null'}",
             "--no-requeue",
             "--open-mode=append",
-            f"--chdir={folder / 'run'}",
+            f"--chdir={folder / 'run' if options.shared else options.node_folder}",
             "--export=ALL",
         ]
         if account is not None:

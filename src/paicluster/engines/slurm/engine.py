@@ -31,6 +31,8 @@ from paicluster.engines.slurm import commands, folder, looking, runtime, told
 from paicluster.engines.slurm.asking import Slurm
 from paicluster.engines.slurm.gangs import Gang, Gangs
 from paicluster.engines.slurm.options import SlurmOptions
+from paicluster.engines.slurm.parcel import Carried
+from paicluster.engines.slurm.reports import SlurmReports
 from paicluster.engines.slurm.submitting import Submitter
 from paicluster.engines.slurm.watching import FORCE_AFTER_S, Watcher
 from paicluster.logs.reader import LogReader
@@ -46,13 +48,24 @@ _LATEST_S = 1.0
 _PATIENCE = 0.02
 _NODES_EVERY_S = 60.0
 _INLINE = 4
+# What whoever carries for a task needs of the time that Slurm leaves between asking and killing.
+_CARRYING_S = 4.0
 
 
 class SlurmEngine:
     schedules_itself = True
 
-    def __init__(self, options: SlurmOptions, *, grace_s: float = 10.0, accounts: Accounts | None = None):
+    def __init__(
+        self,
+        options: SlurmOptions,
+        *,
+        grace_s: float = 10.0,
+        accounts: Accounts | None = None,
+        url: str = "",
+    ):
+        """``url``: where tasks reach the server, if they have to."""
         self._options = options
+        self._url = url
         self._home = folder.Home(options.folder)
         self._grace_s = grace_s
         self._accounts = accounts
@@ -73,12 +86,15 @@ class SlurmEngine:
         self._last_change = time.monotonic()
         if options.container:
             self.runs_images = True
+        if not options.shared:
+            self.reports = SlurmReports(self._home, options, self._files, lambda uid: self._hint(uid))
 
     # -- life ----------------------------------------------------------------------------------
 
     async def start(self, hint: Hint, say: Say = unheard) -> None:
         self._hint, self._say = hint, say
-        root = os.geteuid() == 0
+        # Other accounts come here only where it is shared.
+        root = os.geteuid() == 0 and self._options.shared
         self._home.root.parent.mkdir(parents=True, exist_ok=True)
         for path in (self._home.root, self._home.tasks, self._home.root / "gangs"):
             folder.open_folder(path, 0o711 if root else 0o700)
@@ -181,10 +197,13 @@ class SlurmEngine:
             raise NotFound("The task does not run.")
         words = ["srun", "--overlap", *job, f"--nodelist={place.node}", "--nodes=1", "--ntasks=1"]
         words += ["--quiet", "--pty"] if terminal else ["--quiet"]
-        words += [self._options.python, "-I", "-S", str(self._runtime), "inside", str(path), *command]
-        owner = path.stat().st_uid
-        if os.geteuid() == 0 and owner != 0:
-            return ["setpriv", f"--reuid={owner}", f"--regid={path.stat().st_gid}", "--init-groups", *words]
+        beside = (self._runtime, path) if self._options.shared else folder.on_node(self._home, uid)
+        words += [self._options.python, "-I", "-S", str(beside[0]), "inside", str(beside[1]), *command]
+        # Of what travels the account has no more here than the folder that says whose it is.
+        owner = path.stat() if self._options.shared else folder.run_folder(self._home, uid).stat()
+        if os.geteuid() == 0 and owner.st_uid != 0:
+            who = (f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}")
+            return ["setpriv", *who, "--init-groups", *words]
         return words
 
     # -- writing -------------------------------------------------------------------------------
@@ -195,7 +214,7 @@ class SlurmEngine:
             return
         account = None if self._accounts is None else self._accounts.of(gang[0].owner)
         if account is not None:
-            if closed := closed_way(self._home.root):
+            if self._options.shared and (closed := closed_way(self._home.root)):
                 raise LaunchFailed(
                     f"The account {account.name} cannot reach {self._home.root}: {closed} is closed to it. "
                     "The administrator can name another folder for Slurm in the cluster's file."
@@ -233,6 +252,10 @@ class SlurmEngine:
             "kill_wait_s": self._kill_wait_s,
             "events": str(self._home.notes),
         }
+        carried = None
+        if not self._options.shared:
+            carried = Carried.new(self._url, self._options.node_folder)
+            usual["kill_wait_s"] = max(1.0, self._kill_wait_s - _CARRYING_S)
         owner = None if account is None else (account.uid, account.gid)
         words: list[str] = []
         refused = ""
@@ -240,7 +263,7 @@ class SlurmEngine:
             words = commands.sbatch(gang, self._options, path, account=owner)
         except LaunchFailed as error:
             refused = error.message
-        folder.prepare(self._home, gang, self._options, self._runtime, usual, words, account)
+        folder.prepare(self._home, gang, self._options, self._runtime, usual, words, account, carried)
         if refused:
             folder.write_mark(path, folder.REFUSED, refused)
         return False

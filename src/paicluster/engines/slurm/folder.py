@@ -1,7 +1,11 @@
-"""The folders of a gang and its tasks, on the file system that all nodes share."""
+"""The folders of a gang and its tasks, on the file system that all nodes share.
+
+Where there is none they are here alone: tasks have a copy of their own, and what they write is brought here.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shlex
@@ -18,6 +22,8 @@ from paicluster.engines.process.accounts import Account
 from paicluster.engines.process.folder import marker, path_of
 from paicluster.engines.slurm import commands, images, told
 from paicluster.engines.slurm.options import SlurmOptions
+from paicluster.engines.slurm.parcel import Carried
+from paicluster.engines.slurm.parcel import batch_script as carried_script
 from pairuntime.slurm import gang as inside
 from pairuntime.supervisor import claim, supervise
 
@@ -27,8 +33,10 @@ REFUSED = "refused"
 COMMAND = "sbatch.json"
 OWNER = f"{inside.RUN}/{inside.OWNER}"
 OUTPUT = f"{inside.RUN}/slurm.out"
-_WORK = "work"
-_SCRIPT = "task.sh"
+# A hash of what the tasks of a gang have to show when they report over the network.
+TICKET = "ticket"
+WORK = "work"
+SCRIPT = "task.sh"
 _HEADER = 'set -o errexit -o nounset\nif [ -n "${BASH_VERSION:-}" ]; then set -o pipefail; fi\n'
 
 
@@ -69,6 +77,7 @@ def prepare(
     usual: dict[str, object],
     command: Sequence[str],
     account: Account | None,
+    carried: Carried | None = None,
 ) -> None:
     """Write everything; `gang.json` comes last: with it the gang is complete. All, or nothing is left."""
     folder = home.gang(gang[0].uid)
@@ -83,25 +92,33 @@ def prepare(
         for task in gang[1:]:
             open_folder(home.gang(task.uid).parent)
             _write(home.gang(task.uid), gang[0].uid)
-        for task in gang:
+        there = _there(home, gang, carried)
+        for task, seen in zip(gang, there, strict=True):
             path = home.task(task.uid)
             if not os.path.lexists(path / claim.NAME):
                 made.append(path)
                 if account is not None:
                     trees.remove(path)
-                _prepare_task(home, path, task, gang, options, runtime, usual)
-        _write(folder / "batch.sh", commands.batch_script(options, runtime, folder, alone=len(gang) == 1))
+                _prepare_task(home, seen, task, gang, options, runtime, usual, carried)
+        alone = len(gang) == 1
+        if carried is None:
+            script = commands.batch_script(options, runtime, folder, alone=alone)
+        else:
+            _write(folder / TICKET, hash_of(carried.ticket))
+            below = {"archive": runtime.relative_to(home.root), "folder": folder.relative_to(home.root)}
+            script = carried_script(carried, options.python, uid=gang[0].uid, alone=alone, **below)
+        _write(folder / "batch.sh", script)
         _write(folder / COMMAND, json.dumps(list(command)))
         if len(gang) > 1:
             own = {name for task in gang for name in task.environment}
             _write(folder / inside.COMMON_BLANK, exports(gang[0].shared_environment, but=own))
         if account is not None:
-            for path in made[1:]:
-                _give(path, account)
-            _open_gang(folder, account)
+            _hand_over(made, account, shared=carried is None)
         # The account reads it; the server believes it, so it is nobody's to change.
         _write(
-            folder / inside.GANG, json.dumps(_description(home, gang)), 0o600 if account is None else 0o644
+            folder / inside.GANG,
+            json.dumps({**_description(there, gang), **_carriage(home, carried, runtime)}),
+            0o600 if account is None else 0o644,
         )
     except OSError as error:
         for path in made:
@@ -111,7 +128,33 @@ def prepare(
         ) from error
 
 
-def _description(home: Home, gang: Sequence[TaskLaunch]) -> dict[str, object]:
+def hash_of(ticket: str) -> str:
+    return hashlib.sha256(ticket.encode()).hexdigest()
+
+
+def _there(home: Home, gang: Sequence[TaskLaunch], carried: Carried | None) -> list[Home]:
+    """What each task sees as the home: ours, or a folder of its own on its node."""
+    if carried is None:
+        return [home] * len(gang)
+    if len(gang) == 1:
+        return [Home(carried.root)]
+    found = {
+        member: Home(carried.of(number, rank))
+        for number, part in enumerate(commands.components(gang))
+        for rank, member in enumerate(part.members)
+    }
+    return [found[number] for number in range(len(gang))]
+
+
+def _carriage(home: Home, carried: Carried | None, runtime: Path) -> dict[str, object]:
+    """What a gang's description says beside, where it has to travel; ``nodes`` lies beside it then."""
+    if carried is None:
+        return {}
+    archive = str(runtime.relative_to(home.root))
+    return {"carried": True, "archive": archive, "nodes": home.nodes_file.name}
+
+
+def _description(there: Sequence[Home], gang: Sequence[TaskLaunch]) -> dict[str, object]:
     parts = commands.components(gang)
     part_of = {member: number for number, part in enumerate(parts) for member in part.members}
     tasks = []
@@ -122,8 +165,9 @@ def _description(home: Home, gang: Sequence[TaskLaunch]) -> dict[str, object]:
         tasks.append(
             {
                 "uid": task.uid,
-                "folder": str(home.task(task.uid)),
+                "folder": str(there[number].task(task.uid)),
                 "component": part_of[number],
+                "sources": "" if task.sources is None else task.sources.name,
                 "ports": {} if blanks is None else {k: len(v) for k, v in task.blanks.ports.items()},  # type: ignore[union-attr]
                 "blanks": blanks,
             }
@@ -131,23 +175,32 @@ def _description(home: Home, gang: Sequence[TaskLaunch]) -> dict[str, object]:
     return {
         "tasks": tasks,
         "components": [commands.step_options(part) for part in parts],
-        "nodes": str(home.nodes_file),
+        "nodes": str(there[0].nodes_file),
     }
 
 
 def _prepare_task(
     home: Home,
-    path: Path,
+    there: Home,
     task: TaskLaunch,
     gang: Sequence[TaskLaunch],
     options: SlurmOptions,
     runtime: Path,
     usual: dict[str, object],
+    carried: Carried | None,
 ) -> None:
-    _make(path)
-    work = path / _WORK
-    work.mkdir(exist_ok=True)
-    aids.make_folders(work)
+    """Written here, in words for ``there``."""
+    written = home.task(task.uid)
+    _make(written)
+    (written / WORK).mkdir(exist_ok=True)
+    aids.make_folders(written / WORK)
+    path = there.task(task.uid)
+    work = path / WORK
+    secrets = list(task.secrets)
+    if carried is not None:
+        runtime = there.root / runtime.relative_to(home.root)
+        usual = {**usual, "carried": True, "events": ""}
+        secrets.append(carried.ticket)
     key, _, value = marker(task.uid).partition("=")
     environment = {**task.environment, key: value}
     environment.update(
@@ -159,33 +212,33 @@ def _prepare_task(
     if len(gang) == 1:
         environment = {**task.shared_environment, **environment}
     else:
-        common = home.gang(gang[0].uid) / inside.RUN / inside.COMMON
+        common = there.gang(gang[0].uid) / inside.RUN / inside.COMMON
         usual = {**usual, "common": str(common)}
         text = f". {shlex.quote(str(common))}\n"
         for name, value in beside_exports(task.shared_environment):
             environment.setdefault(name, value)
-    folders = [path, home.gang(gang[0].uid), runtime.parent]
+    folders = [path, there.gang(gang[0].uid), runtime.parent]
     if task.sources is not None:
-        bundle = _bring(task.sources, home.sources)
+        bundle = there.sources / _bring(task.sources, home.sources).name
         folders.append(bundle.parent)
         text += f"tar -xpf {shlex.quote(str(bundle))} || {{ echo 'The sources could not be unpacked.' >&2; "
         text += "exit 127; }\n"
-    _write(path / _SCRIPT, text + _HEADER + task.script + "\n")
+    _write(written / SCRIPT, text + _HEADER + task.script + "\n")
     spec = {
         **usual,
         "attempt": task.uid,
         "gang": gang[0].uid,
         "slurm": True,
-        "argv": images.program(task, options, path / _SCRIPT, work, folders, environment),
+        "argv": images.program(task, options, path / SCRIPT, work, folders, environment),
         "cleanup": images.cleanup(task, options),
         "inside": images.entering(task, options, work),
         "cwd": str(work),
         "env": environment,
-        "mask": list(task.secrets),
+        "mask": secrets,
         "time_limit_s": task.time_limit_s,
         "keep": aids.keeping(task, work, runtime.parent, options.python),
     }
-    _write(path / supervise.SPEC, json.dumps(spec))
+    _write(written / supervise.SPEC, json.dumps(spec))
 
 
 def _bring(sources: Path, shared: Path) -> Path:
@@ -225,6 +278,16 @@ def open_folder(folder: Path, mode: int = 0o711) -> None:
 def _make(folder: Path) -> None:
     open_folder(folder.parent)
     open_folder(folder, 0o700)
+
+
+def _hand_over(made: Sequence[Path], account: Account, *, shared: bool) -> None:
+    """``made``: the gang's folder, then its tasks'. Of what travels, only whose it is can be seen here."""
+    if not shared:
+        os.chown(made[0] / inside.RUN, account.uid, account.gid)
+        return
+    for path in made[1:]:
+        _give(path, account)
+    _open_gang(made[0], account)
 
 
 def _open_gang(folder: Path, account: Account) -> None:
@@ -296,6 +359,20 @@ def leader_of(home: Home, uid: str) -> str | None:
         return None
 
 
+def run_folder(home: Home, uid: str) -> Path:
+    """In the folder of an attempt's gang, what is its account's."""
+    return home.gang(leader_of(home, uid) or uid) / inside.RUN
+
+
+def on_node(home: Home, uid: str) -> tuple[Path, Path]:
+    """Where an attempt that has travelled has the runtime, and its own folder."""
+    said = json.loads((run_folder(home, uid).parent / inside.GANG).read_text())
+    own = next(Path(task["folder"]) for task in said["tasks"] if task["uid"] == uid)
+    # Below its root everything is as it is here.
+    root = own.parents[len(home.task(uid).relative_to(home.root).parts) - 1]
+    return root / said["archive"], own
+
+
 def owner_of(folder: Path) -> int:
     """The account whose job of Slurm this gang is; -1 when the folder is being removed."""
     try:
@@ -308,6 +385,11 @@ def job_of(path: Path) -> list[str]:
     """How srun is told the allocation that an attempt runs in; nothing before it runs."""
     job, part = told.allocation_of(path)
     return [f"--jobid={job}", *([f"--het-group={part}"] if part else [])] if job else []
+
+
+def never_reported(folder: Path) -> bool:
+    """Whether it should have fetched its tasks from here, and did not."""
+    return (folder / TICKET).exists() and not (folder / OWNER).exists()
 
 
 def last_words(folder: Path, size: int = 600) -> str:

@@ -24,8 +24,11 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions:
-    # On every node under the same name.
+    # On every node under the same name, if it is shared.
     folder: Path
+    # Else tasks fetch what they need over the network, and report so; on a node they work in this folder.
+    shared: bool = True
+    node_folder: Path = Path("/tmp")
     usual: Share = Share()
     # By virtual cluster, where it differs.
     shares: Mapping[str, Share] = field(default_factory=dict)
@@ -59,14 +62,18 @@ def options_of(said: Mapping[str, object], home: Path, name: str) -> SlurmOption
     if container and container not in CONTAINERS:
         raise ConfigError(f"Images are run by {', '.join(CONTAINERS)}, not by {container}.")
     usual = _share(given, Share())
+    shared = bool(given.get("shared", True))
     shares = {vc: _share(one or {}, usual) for vc, one in (given.get("clusters") or {}).items()}
     return SlurmOptions(
         folder=folder,
+        shared=shared,
+        node_folder=Path(str(given.get("node-folder", "/tmp"))),
         usual=usual,
         shares=shares,
         gres=str(given.get("gres", "gpu")),
         python=str(given.get("python", "python3")),
-        overhead_mb=int(given.get("overhead-mb", 32)),
+        # Whoever carries takes as much again.
+        overhead_mb=int(given.get("overhead-mb", 32 if shared else 64)),
         container=container,
         container_command=tuple(map(str, given.get("container-command", ()))),
         container_options=tuple(map(str, given.get("container-options", ()))),

@@ -52,7 +52,7 @@ def text(value: object, longest: int = _LONGEST) -> str:
     return "".join(one if one.isprintable() else " " for one in str(value)[:longest])
 
 
-def _json(path: Path) -> dict[str, Any] | None:
+def json_of(path: Path) -> dict[str, Any] | None:
     """None: nothing is there. Empty: something is, and makes no sense."""
     try:
         found = json.loads(tail(path))
@@ -70,7 +70,7 @@ def _number(value: object, most: int) -> int | None:
 
 def claim_of(path: Path) -> dict[str, Any] | None:
     """Who owns an attempt; None: nobody. Empty: somebody."""
-    said = _json(path / claim.NAME)
+    said = json_of(path / claim.NAME)
     if not said:
         return said
     found: dict[str, Any] = {"claimed_ms": _number(said.get("claimed_ms"), _LATEST)}
@@ -84,7 +84,7 @@ def claim_of(path: Path) -> dict[str, Any] | None:
 
 def record_of(path: Path) -> dict[str, Any] | None:
     """How an attempt ended; None: it has not said so."""
-    said = _json(path / record.NAME)
+    said = json_of(path / record.NAME)
     if not said:
         return None
     sent = said.get("signals_sent")
@@ -100,7 +100,7 @@ def record_of(path: Path) -> dict[str, Any] | None:
 
 
 def place_of(path: Path) -> Place | None:
-    said = _json(path / placing.PLACE)
+    said = json_of(path / placing.PLACE)
     if not said:
         return None
     ports, gpus = said.get("ports"), said.get("gpus")
@@ -122,6 +122,6 @@ def _numbers(some: object, most: int) -> tuple[int, ...]:
 
 def allocation_of(path: Path) -> tuple[str, str]:
     """The job of Slurm that an attempt runs in, and which part of it; empty when it does not say so."""
-    said = _json(path / placing.PLACE) or {}
+    said = json_of(path / placing.PLACE) or {}
     job, part = str(said.get("job", "")), str(said.get("part", ""))
     return (job, part if part.isdecimal() else "") if job.isdecimal() else ("", "")

@@ -112,14 +112,18 @@ class Watcher:
 
     def say_ended(self, gang: Gang) -> None:
         state = gang.seen.state if gang.seen is not None else ""
-        if state == "COMPLETED" and not folder.last_words(gang.folder):
+        words = folder.last_words(gang.folder)
+        if not words and state == "FAILED" and folder.never_reported(gang.folder):
+            words = (
+                "Its node did not reach this server: look at external-url and python in the cluster's file."
+            )
+        if state == "COMPLETED" and not words:
             return
         text = (
             f"Slurm ended job {gang.job} as {state}."
             if state
             else f"Slurm does not know job {gang.job} any more."
         )
-        words = folder.last_words(gang.folder)
         self._say(gang, Remark("SlurmJobEnded", f"{text} {words}".strip(), "Warning"))
 
     async def _end_by_force(self) -> None:

@@ -1,0 +1,386 @@
+"""Whole jobs on nodes that see nothing of the server's files: everything travels over the network."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from persons import CrewCluster, add_people, unix_accounts
+from real_slurm import RealSlurm, eventually, free_ports
+from served import Cluster, job, role
+
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+ALICE, BOB = (f"pai-{name}-{os.getpid()}" for name in ("una", "udo"))
+_FILE = """
+listen: {{external-url: "http://127.0.0.1:{port}"}}
+engine:
+  type: slurm
+  folder: slurm
+  shared: false
+  node-folder: {base}/local
+  partition: main
+  file-lag: 0.5
+  interval: 0.5
+"""
+
+
+@pytest.fixture(scope="module")
+def base() -> Iterator[Path]:
+    """The server's files, and at the same place on every node something else."""
+    folder = Path(tempfile.mkdtemp(prefix="apart-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def apart(base: Path) -> Iterator[RealSlurm]:
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    folder.chmod(0o755)
+    made = RealSlurm(folder, hidden=base)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def make(base: Path, name: str, slurm: RealSlurm) -> Cluster:
+    home = base / name
+    home.mkdir()
+    port = free_ports(1)[0]
+    (home / "cluster.yaml").write_text(_FILE.format(port=port, base=base))
+    # The same port after a restart: tasks know no other.
+    return Cluster(home, ("--embedded", "--port", str(port)), variables={"SLURM_CONF": str(slurm.conf)})
+
+
+@pytest.fixture(scope="module")
+def cluster(base: Path, apart: RealSlurm) -> Iterator[Cluster]:
+    running = make(base, "home", apart)
+    try:
+        yield running.start()
+    finally:
+        running.close()
+
+
+@pytest.fixture
+def own(base: Path, apart: RealSlurm) -> Iterator[Cluster]:
+    """A server that a test may kill."""
+    running = make(base, f"own-{time.monotonic_ns()}", apart)
+    try:
+        yield running.start()
+    finally:
+        running.close()
+
+
+@pytest.fixture(autouse=True)
+def mended(apart: RealSlurm) -> Iterator[None]:
+    yield
+    apart.ask("scancel", "-u", "root")
+
+
+def tasks_of(cluster: Cluster, name: str, role: str = "main") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = cluster.detail(name)["taskRoles"][role]["taskStatuses"]
+    return found
+
+
+def on_two_nodes(name: str, *commands: str, **more: Any) -> dict[str, Any]:
+    spread = {"openpaisdk": {"slurm": ["--nodes=2", "--ntasks-per-node=1"]}}
+    return job(name, *commands, instances=2, extras=spread, **more)
+
+
+def succeeded(cluster: Cluster, what: dict[str, Any]) -> str:
+    status = cluster.run(what)
+    said = cluster.log_of(what["name"]).decode()
+    assert status["state"] == "SUCCEEDED", (status, said, cluster.events(what["name"]))
+    return said
+
+
+def left_on_nodes(apart: RealSlurm, base: Path) -> str:
+    """What lies in the nodes' own folders."""
+    return apart.ask("srun", "-N3", "--quiet", "--chdir=/", "ls", str(base / "local"))
+
+
+def test_a_job_runs_and_its_nodes_see_nothing_of_the_server(
+    cluster: Cluster, base: Path, apart: RealSlurm
+) -> None:
+    said = succeeded(cluster, job("hello", f"echo $SLURMD_NODENAME sees $(ls {base}); pwd; echo no >&2"))
+    (task,) = tasks_of(cluster, "hello")
+    node, work, wrong = said.splitlines()
+    assert node == f"{task['containerNodeName']} sees local"
+    assert work.startswith(f"{base}/local/pai-")
+    assert wrong == "no"
+    assert cluster.log_of("hello", stream="stderr") == b"no\n"
+    assert cluster.log_of("hello", stream="stdout").decode() == f"{node}\n{work}\n"
+    assert left_on_nodes(apart, base) == ""
+
+
+def test_an_exit_code_is_told_as_anywhere(cluster: Cluster) -> None:
+    assert cluster.run(job("fails", "echo so; exit 7"))["state"] == "FAILED"
+    assert tasks_of(cluster, "fails")[0]["containerExitCode"] == 7
+    assert cluster.log_of("fails") == b"so\n"
+
+
+def test_sources_travel_there_and_results_and_figures_back(cluster: Cluster) -> None:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        big = tarfile.TarInfo("big.bin")
+        big.size = 3_000_000
+        tar.addfile(big, io.BytesIO(b"x" * big.size))
+    name = hashlib.sha256(data.getvalue()).hexdigest()
+    assert cluster.ask("PUT", f"/api/v2/sources/{name}", data.getvalue()).status < 300
+    commands = (
+        "wc -c < big.bin",
+        'echo \'{"step": 1, "loss": 0.5}\' >> $PAI_METRICS_FILE',
+        "cp big.bin $PAI_OUTPUT_DIR/kept.bin",
+    )
+    what = job("travels", *commands)
+    what["extras"] = {"openpaisdk": {"sources": {"sha256": name, "size": len(data.getvalue())}}}
+    assert succeeded(cluster, what).split() == ["3000000"]
+    assert b"0.5" in cluster.get(cluster.path("travels", "/metrics")).body
+    home = cluster.home / "storage"
+    assert [path.stat().st_size for path in home.rglob("kept.bin")] == [3_000_000]
+
+
+def test_a_log_is_followed_while_the_task_writes_it(cluster: Cluster) -> None:
+    name = cluster.accept(job("clock", "for n in 1 2 3 4 5 6; do date +%s.%N; sleep 0.7; done"))
+    late = []
+    for frame in cluster.follow(name):
+        if frame["kind"] == "log":
+            late += [time.time() - float(line) for line in frame["data"].split()]
+    assert len(late) == 6
+    assert max(late) < 1.5, late
+
+
+def test_much_output_arrives_whole(cluster: Cluster) -> None:
+    said = succeeded(cluster, job("much", "seq 1 1000000"))
+    assert said == "".join(f"{n}\n" for n in range(1, 1000001))
+
+
+def test_tasks_on_two_nodes_know_each_other(cluster: Cluster, base: Path, apart: RealSlurm) -> None:
+    two = on_two_nodes("two", "x")
+    two["taskRoles"]["main"] = role(
+        'echo "$SLURMD_NODENAME $PAI_TASK_INDEX of $WORLD_SIZE"',
+        'echo "$PAI_HOST_IP_main_1:$PAI_PORT_LIST_main_1_http"',
+        "seq 1 20000",
+        instances=2,
+        ports={"http": 1},
+    )
+    two["taskRoles"]["main"]["completion"] = {"minSucceededInstances": 2}
+    succeeded(cluster, two)
+    first, second = tasks_of(cluster, "two")
+    assert first["containerNodeName"] != second["containerNodeName"]
+    rest = "".join(f"{n}\n" for n in range(1, 20001))
+    for index, task in enumerate((first, second)):
+        said = cluster.log_of("two", role="main", index=index).decode()
+        where = f"127.0.0.1:{second['containerPorts']['http']}"
+        assert said == f"{task['containerNodeName']} {index} of 2\n{where}\n{rest}"
+    eventually(lambda: left_on_nodes(apart, base) == "", "that the nodes are as they were")
+
+
+def test_a_stopped_job_has_the_time_it_was_promised(cluster: Cluster, apart: RealSlurm) -> None:
+    """More than Slurm would leave it."""
+    goodbye = "trap 'sleep 5; echo bye; exit 1' TERM; echo up; sleep 60 & wait"
+    name = cluster.accept(job("stopped", goodbye))
+    eventually(lambda: b"up" in cluster.log_of(name), "its first words")
+    cluster.stop(name)
+    assert cluster.wait_over(name)["state"] == "STOPPED"
+    assert cluster.log_of(name) == b"up\nbye\n"
+    eventually(lambda: not apart.jobs(), "the end of the allocation", 20)
+
+
+def test_a_gang_is_stopped_with_all_its_tasks(cluster: Cluster, apart: RealSlurm) -> None:
+    name = cluster.accept(on_two_nodes("gang", "echo up; exec sleep 60"))
+    for index in range(2):
+        eventually(lambda index=index: b"up" in cluster.log_of(name, role="main", index=index), "its words")
+    cluster.stop(name)
+    assert cluster.wait_over(name)["state"] == "STOPPED"
+    eventually(lambda: not apart.jobs(), "the end of the allocation", 20)
+
+
+def test_a_job_that_was_stopped_while_it_waited_never_starts(
+    cluster: Cluster, apart: RealSlurm, tmp_path: Path
+) -> None:
+    blocker = apart.ask("sbatch", "--parsable", "-N3", "--exclusive", "-o/dev/null", "--wrap=sleep 100")
+    name = cluster.accept(job("unwanted", f"touch {tmp_path}/ran"))
+    eventually(lambda: len(apart.jobs()) == 2, "its place in the queue")
+    cluster.stop(name)
+    assert cluster.wait_over(name)["state"] == "STOPPED"
+    apart.ask("scancel", blocker.strip())
+    eventually(lambda: not apart.jobs(), "the end of all")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_somebody_cancels_in_slurm_is_tried_again(cluster: Cluster, apart: RealSlurm) -> None:
+    name = cluster.accept(job("cancelled", "echo up; exec sleep 60"))
+    eventually(lambda: b"up" in cluster.log_of(name), "its first words")
+    apart.ask("scancel", *apart.jobs())
+    eventually(lambda: cluster.status(name)["retries"] == 1, "another attempt", 40)
+    cluster.stop(name)
+    assert cluster.wait_over(name)["state"] == "STOPPED"
+
+
+def test_a_node_that_dies_costs_no_job_its_retries(own: Cluster, apart: RealSlurm, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    name = own.accept(job("pinned", "echo up", f"until [ -e {go} ]; do sleep 0.05; done"))
+    eventually(lambda: b"up" in own.log_of(name), "its first words")
+    node = tasks_of(own, name)[0]["containerNodeName"]
+    apart.kill_node(node)
+    try:
+        eventually(lambda: own.status(name)["retries"] == 1, "another attempt", 60)
+        go.touch()
+        assert own.wait_over(name)["state"] == "SUCCEEDED"
+    finally:
+        apart.start_node(node)
+        apart.wait_idle()
+
+
+def test_a_server_that_is_killed_again_and_again_has_every_byte_once(own: Cluster, tmp_path: Path) -> None:
+    """While the task writes, and also when it ends."""
+    go, ended = tmp_path / "go", tmp_path / "ended"
+    write = (
+        f"n=0; while [ ! -e {go} ]; do n=$((n+1)); echo line $n; echo wrong $n >&2; "
+        f"[ $((n % 50)) = 0 ] && sleep 0.05; done; echo last $n; touch {ended}; exit 5"
+    )
+    name = own.accept(job("survivor", write))
+    for _ in range(4):
+        before = len(own.log_of(name))
+        eventually(lambda before=before: len(own.log_of(name)) > before, "more of the log")
+        own.kill()
+        time.sleep(1.0)
+        own.start()
+    own.kill()
+    go.touch()
+    eventually(ended.exists, "the end of the program")
+    own.start()
+    status = own.wait_over(name)
+    assert (status["state"], status["retries"]) == ("FAILED", 0)
+    assert tasks_of(own, name)[0]["containerExitCode"] == 5
+    out = own.log_of(name, stream="stdout").decode().splitlines()
+    count = len(out) - 1
+    assert out == [*(f"line {n}" for n in range(1, count + 1)), f"last {count}"]
+    wrong = own.log_of(name, stream="stderr").decode().splitlines()
+    assert wrong == [f"wrong {n}" for n in range(1, count + 1)]
+    assert sorted(own.log_of(name).decode().splitlines()) == sorted(out + wrong)
+
+
+def test_a_task_that_begins_while_no_server_is_there_waits_for_it(own: Cluster, apart: RealSlurm) -> None:
+    blocker = apart.ask("sbatch", "--parsable", "-N3", "--exclusive", "-o/dev/null", "--wrap=sleep 100")
+    name = own.accept(job("early", "echo here"))
+    eventually(lambda: len(apart.jobs()) == 2, "its place in the queue")
+    own.kill()
+    apart.ask("scancel", blocker.strip())
+    eventually(lambda: "R" in apart.ask("squeue", "-h", "-o", "%t").split(), "its start")
+    own.start()
+    assert own.wait_over(name)["state"] == "SUCCEEDED"
+    assert own.log_of(name) == b"here\n"
+
+
+def test_a_node_that_cannot_reach_the_server_is_said_so(base: Path, apart: RealSlurm) -> None:
+    running = make(base, "mute", apart)
+    file = running.home / "cluster.yaml"
+    file.write_text(file.read_text() + "  python: /no/such/python3\n")
+    try:
+        running.start()
+        name = running.accept(job("mute", "true"))
+        wanted = "did not reach this server"
+        eventually(lambda: any(wanted in one["message"] for one in running.events(name)), "the event")
+        running.stop(name)
+        running.wait_over(name)
+    finally:
+        running.close()
+
+
+# -- who may do what ------------------------------------------------------------------------------------
+
+
+def _ticket(home: Path, uid: str) -> str:
+    script = (home / "slurm" / "gangs" / uid[:2] / uid / "batch.sh").read_text()
+    found = re.search(r"ticket[^A-Za-z0-9]+([\w-]{43})", script)
+    assert found is not None
+    return found[1]
+
+
+def test_a_ticket_is_good_for_its_own_attempt_and_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    wait = f"echo up; until [ -e {go} ]; do sleep 0.05; done"
+    uids = []
+    for name in ("mine", "yours"):
+        cluster.accept(job(name, wait))
+        eventually(lambda name=name: b"up" in cluster.log_of(name), "its first words")
+        uids.append(tasks_of(cluster, name)[0]["containerId"])
+    mine, yours = uids
+    ticket = _ticket(cluster.home, mine)
+
+    def put(path: str, body: bytes = b"x", token: str | None = ticket) -> int:
+        return cluster.ask("PUT", f"/api/v2/attempts/{path}", body, token=token).status
+
+    log = "logs/all?at=3&after=3"
+    for token in (None, "nonsense", cluster.token, _ticket(cluster.home, yours)):
+        assert put(f"{mine}/{log}", token=token) == 401
+    for what in (log, "claim", "end?all=0&stdout=0&stderr=0", "words"):
+        assert put(f"{yours}/{what}", b"{}") == 401
+    # What the tasks need is given out until they have begun.
+    assert cluster.get(f"/api/v2/attempts/{mine}/parcel?job=1", token=ticket).status == 409
+    assert put(f"{mine}/claim", b'{"word": "another"}') == 409
+    for stream in ("spec.json", "..", "claim", "%2e%2e%2fclaim"):
+        assert put(f"{mine}/logs/{stream}?at=0&after=0") in (400, 404)
+    assert put(f"{mine}/{log}", b"x" * ((1 << 20) + 1)) == 413
+    assert put(f"{mine}/logs/all?at={1 << 60}&after=0") == 400
+    # It is no token of a person.
+    assert cluster.get("/api/v2/jobs", token=ticket).status == 401
+    go.touch()
+    for name in ("mine", "yours"):
+        assert cluster.wait_over(name)["state"] == "SUCCEEDED"
+        assert cluster.log_of(name) == b"up\n"
+    assert put(f"{mine}/{log}") == 409
+
+
+def test_a_ticket_is_seen_neither_in_logs_nor_on_command_lines(cluster: Cluster, tmp_path: Path) -> None:
+    look = "cat /proc/[0-9]*/cmdline | tr '\\0' '\\n'; env; tr '\\0' '\\n' < /proc/$PPID/environ"
+    name = "curious"
+    said = succeeded(cluster, job(name, look))
+    ticket = _ticket(cluster.home, tasks_of(cluster, name)[0]["containerId"])
+    assert "PAI_SLURM_BOOT" in said  # of its own account's process, which can read no more than it anyway
+    assert ticket not in said
+    assert ticket.encode() not in cluster.log.read_bytes()
+
+
+@pytest.fixture
+def crew(base: Path, apart: RealSlurm) -> Iterator[CrewCluster]:
+    with unix_accounts(ALICE, BOB):
+        home = base / "crew"
+        add_people(home, ALICE, BOB)
+        port = free_ports(1)[0]
+        (home / "cluster.yaml").write_text(_FILE.format(port=port, base=base))
+        made = CrewCluster(home, ("--port", str(port)), {"SLURM_CONF": str(apart.conf)})
+        try:
+            yield made.start()
+        finally:
+            made.close()
+            for name in (ALICE, BOB):
+                apart.ask("scancel", "-u", name)
+
+
+def test_everybody_is_who_he_is_on_the_nodes(crew: CrewCluster, tmp_path: Path) -> None:
+    crew.as_user(ALICE)
+    said = succeeded(crew, job("who", "id -un; echo $USER; stat -c '%U %a' .. ; pwd"))
+    assert said.split()[:4] == [ALICE, ALICE, ALICE, "700"]
+    two = on_two_nodes("both", "id -un")
+    two["taskRoles"]["main"]["completion"] = {"minSucceededInstances": 2}
+    assert succeeded(crew, two) == f"{ALICE}\n"
+    # Of what the server keeps for her she can reach nothing on its own machine either.
+    assert (crew.home / "slurm").stat().st_mode & 0o077 == 0
+    assert not (crew.home / "audit.log").read_text().count("/api/v2/attempts/")
