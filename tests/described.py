@@ -16,8 +16,8 @@ from referencing.jsonschema import DRAFT202012
 _HERE = "urn:description"
 
 
-# Hadoop's own, and what our client has with our cluster alone.
-_NOT_DESCRIBED = ("/webhdfs/", "/api/v2/transfer")
+# Hadoop's own, and what our client and our tasks have with our cluster alone.
+_NOT_DESCRIBED = ("/webhdfs/", "/api/v2/transfer", "/api/v2/attempts/")
 # Where a test is about something else, so many answers of a kind are looked into, and none that is larger.
 _ENOUGH = 25
 _LARGE = 256 << 10

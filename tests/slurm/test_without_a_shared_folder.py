@@ -19,6 +19,9 @@ from persons import CrewCluster, add_people, unix_accounts
 from real_slurm import RealSlurm, eventually, free_ports
 from served import Cluster, job, role
 
+from paicluster.engines.slurm.engine import SlurmEngine
+from paicluster.engines.slurm.options import SlurmOptions
+
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 ALICE, BOB = (f"pai-{name}-{os.getpid()}" for name in ("una", "udo"))
@@ -129,7 +132,7 @@ def test_a_job_runs_and_its_nodes_see_nothing_of_the_server(
 
 def test_an_exit_code_is_told_as_anywhere(cluster: Cluster) -> None:
     assert cluster.run(job("fails", "echo so; exit 7"))["state"] == "FAILED"
-    assert tasks_of(cluster, "fails")[0]["containerExitCode"] == 7
+    assert tasks_of(cluster, "fails")[0]["originUserExitCode"] == 7
     assert cluster.log_of("fails") == b"so\n"
 
 
@@ -223,6 +226,20 @@ def test_a_job_that_was_stopped_while_it_waited_never_starts(
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_command_runs_beside_a_task(cluster: Cluster, base: Path, apart: RealSlurm, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    name = cluster.accept(on_two_nodes("beside", f"echo up; until [ -e {go} ]; do sleep 0.05; done"))
+    eventually(lambda: b"up" in cluster.log_of(name, role="main", index=1), "its first words")
+    engine = SlurmEngine(SlurmOptions(cluster.home / "slurm", shared=False))
+    look = ["sh", "-c", "echo $SLURMD_NODENAME $PAI_TASK_INDEX $PAI_HOST_IP_main_0; pwd"]
+    words = engine.inside(tasks_of(cluster, name)[1]["containerId"], look)
+    said = apart.ask(*words).split()
+    assert said[:3] == [tasks_of(cluster, name)[1]["containerNodeName"], "1", "127.0.0.1"]
+    assert said[3].startswith(f"{base}/local/pai-")
+    go.touch()
+    assert cluster.wait_over(name)["state"] == "SUCCEEDED"
+
+
 def test_what_somebody_cancels_in_slurm_is_tried_again(cluster: Cluster, apart: RealSlurm) -> None:
     name = cluster.accept(job("cancelled", "echo up; exec sleep 60"))
     eventually(lambda: b"up" in cluster.log_of(name), "its first words")
@@ -267,7 +284,7 @@ def test_a_server_that_is_killed_again_and_again_has_every_byte_once(own: Cluste
     own.start()
     status = own.wait_over(name)
     assert (status["state"], status["retries"]) == ("FAILED", 0)
-    assert tasks_of(own, name)[0]["containerExitCode"] == 5
+    assert tasks_of(own, name)[0]["originUserExitCode"] == 5
     out = own.log_of(name, stream="stdout").decode().splitlines()
     count = len(out) - 1
     assert out == [*(f"line {n}" for n in range(1, count + 1)), f"last {count}"]

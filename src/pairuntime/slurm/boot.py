@@ -5,6 +5,7 @@ It travels as text in the batch script, so that it can use nothing of ours befor
 
 import http.client
 import os
+import shutil
 import ssl
 import sys
 import tarfile
@@ -57,6 +58,7 @@ def main(told: "dict[str, Any]") -> "None":
     pause = 0.5
     while not _fetch(told, path, root):
         if time.monotonic() > ends:
+            shutil.rmtree(root, ignore_errors=True)
             sys.exit("The server did not answer at %s." % told["url"])
         time.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE_S)
@@ -74,7 +76,7 @@ def _fetch(told: "dict[str, Any]", path: "str", root: "str") -> "bool":
         connection.request("GET", way, headers=headers(told["ticket"]))
         answer = connection.getresponse()
         if answer.status == 409:
-            os.rmdir(root)
+            shutil.rmtree(root, ignore_errors=True)
             sys.exit(3)
         if answer.status != 200:
             return False

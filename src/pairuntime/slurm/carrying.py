@@ -151,12 +151,12 @@ class Server:
     def leave(self) -> "None":
         """Say what went wrong, if anything did, and remove everything of ours from this node."""
         path = os.path.join(self._root, _WORDS)
-        words = _contents(path, max(0, os.path.getsize(path) - _MOST_WORDS), _MOST_WORDS)
-        if words:
-            try:
+        try:
+            words = _contents(path, max(0, os.path.getsize(path) - _MOST_WORDS), _MOST_WORDS)
+            if words:
                 self.put(self._gang + "/words", words)
-            except (OSError, http.client.HTTPException, Refused):
-                pass  # they are a help for people, and nothing depends on them
+        except (OSError, http.client.HTTPException, Refused):
+            pass  # they are a help for people, and nothing depends on them
         shutil.rmtree(self._root, ignore_errors=True)
 
 

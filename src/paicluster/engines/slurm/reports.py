@@ -29,6 +29,8 @@ from pairuntime.supervisor.segments import Log
 T = TypeVar("T")
 
 _FARTHEST = 1 << 52
+# Whoever leaves gaps has them each begin a file.
+_MOST_SEGMENTS = 64
 
 
 class SlurmReports:
@@ -209,6 +211,8 @@ class _Received(Log):
     def skip_to(self, at: int) -> None:
         """What is between is nowhere any more."""
         self._lose(at - self._offset)
+        while len(self._starts) >= _MOST_SEGMENTS:
+            self._drop_oldest(keep=0)
 
     def force(self) -> None:
         """To disk."""

@@ -1,0 +1,223 @@
+"""What tasks report over the network is kept as they would have written it: once, in order, within limits."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from openpaisdk.errors import Conflict
+from paicluster.engines.interface import Phase, TaskLaunch
+from paicluster.engines.slurm import commands, folder, looking, runtime
+from paicluster.engines.slurm.options import SlurmOptions
+from paicluster.engines.slurm.parcel import Carried
+from paicluster.engines.slurm.reports import SlurmReports
+from paicluster.logs.reader import LogReader
+from pairuntime.supervisor import claim
+
+SEGMENT, LIMIT = 100, 300
+
+
+def task() -> TaskLaunch:
+    return TaskLaunch(uid=str(uuid.uuid4()), node="", script="true", environment={})
+
+
+class Node:
+    """A gang that was prepared, and what its tasks may say."""
+
+    def __init__(self, root: Path, thread: ThreadPoolExecutor, tasks: int = 1):
+        self.options = SlurmOptions(root, shared=False, log_limit=LIMIT, log_segment=SEGMENT)
+        self.home = folder.Home(root)
+        self.gang = [task() for _ in range(tasks)]
+        self.uid = self.gang[0].uid
+        self.carried = Carried.new("http://127.0.0.1:1", Path("/scratch"))
+        self.hints: list[str] = []
+        archive = runtime.install(root / "runtime")
+        words = commands.sbatch(self.gang, self.options, self.home.gang(self.uid))
+        prepared = (self.home, self.gang, self.options, archive, {}, words, None, self.carried)
+        folder.prepare(*prepared)
+        self.reports = SlurmReports(self.home, self.options, thread, self.hints.append)
+
+    async def begun(self) -> Node:
+        await self.reports.claim(self.uid, {"word": "a", "pid": 7, "place": {"node": "n1"}})
+        return self
+
+    async def put(self, at: int, data: bytes, after: int | None = None) -> int:
+        taken = await self.reports.append(self.uid, "all", at, at if after is None else after, data)
+        return taken.end
+
+    def log(self) -> list[tuple[int, bytes]]:
+        reader = LogReader(self.home.task(self.uid), "all")
+        found, at = [], 0
+        while (chunk := reader.read(at, 1 << 20)).data:
+            found.append((chunk.offset, chunk.data))
+            at = chunk.end
+        return found
+
+
+@pytest.fixture
+def thread() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as one:
+        yield one
+
+
+@pytest.fixture
+def node(tmp_path: Path, thread: ThreadPoolExecutor) -> Node:
+    return Node(tmp_path / "slurm", thread)
+
+
+async def test_what_is_sent_again_is_kept_once(node: Node) -> None:
+    await node.begun()
+    assert await node.put(0, b"one\n") == 4
+    assert await node.put(0, b"one\ntwo\n") == 8
+    assert await node.put(0, b"one\n") == 8
+    assert node.log() == [(0, b"one\ntwo\n")]
+
+
+async def test_whoever_is_ahead_of_what_is_kept_is_told_where_it_ends(node: Node) -> None:
+    """As after a crash of the machine that lost the end of a file."""
+    await node.begun()
+    await node.put(0, b"one\n")
+    assert await node.put(8, b"three\n") == 4
+    assert node.log() == [(0, b"one\n")]
+
+
+async def test_what_a_node_could_not_keep_is_a_gap_and_offsets_stay(node: Node) -> None:
+    await node.begun()
+    await node.put(0, b"one\n")
+    assert await node.put(50, b"late\n", after=4) == 55
+    assert await node.put(55, b"r\n") == 57
+    assert node.log() == [(0, b"one\n"), (50, b"late\nr\n")]
+
+
+async def test_a_log_keeps_its_newest_part_within_its_limit(node: Node) -> None:
+    await node.begun()
+    at = 0
+    for number in range(100):
+        at = await node.put(at, b"%09d\n" % number)
+    sizes = [path.stat().st_size for path in node.home.task(node.uid).glob("all.*")]
+    assert sum(sizes) <= LIMIT + SEGMENT
+    assert max(sizes) <= SEGMENT
+    assert node.log()[-1][1].endswith(b"000000099\n")
+    assert node.log()[0][0] == 1000 - sum(sizes)
+
+
+async def test_gaps_do_not_fill_the_disk_with_files(node: Node) -> None:
+    await node.begun()
+    for number in range(200):
+        await node.put(number * 10, b"x", after=number * 10 - 9 if number else 0)
+    assert len(list(node.home.task(node.uid).glob("all.*"))) <= 64
+
+
+async def test_the_end_is_taken_when_the_log_is_whole(node: Node) -> None:
+    await node.begun()
+    await node.put(0, b"one\n")
+    said = {"exit_code": 3, "started_ms": 1, "ended_ms": 2}
+    sizes = {"all": 8, "stdout": 0, "stderr": 0}
+    assert await node.reports.end(node.uid, said, sizes) == {"all": 4, "stdout": 0, "stderr": 0}
+    assert looking.look(node.home, node.uid, None, 0).phase is Phase.RUNNING
+    await node.put(4, b"two\n")
+    assert await node.reports.end(node.uid, said, sizes) is None
+    assert await node.reports.end(node.uid, {"exit_code": 0}, sizes) is None
+    seen = looking.look(node.home, node.uid, None, 0)
+    assert (seen.phase, seen.exit_code) == (Phase.ENDED, 3)
+    with pytest.raises(Conflict):
+        await node.put(8, b"more\n")
+
+
+async def test_nothing_is_taken_of_a_task_that_has_not_begun(node: Node) -> None:
+    with pytest.raises(Conflict):
+        await node.put(0, b"one\n")
+    with pytest.raises(Conflict):
+        await node.reports.end(node.uid, {}, {})
+
+
+async def test_one_process_claims_a_task_however_often_it_says_so(node: Node) -> None:
+    await node.begun()
+    await node.begun()
+    with pytest.raises(Conflict):
+        await node.reports.claim(node.uid, {"word": "b", "pid": 8})
+    seen = looking.look(node.home, node.uid, None, 0)
+    assert seen.place is not None
+    assert (seen.phase, seen.place.node) == (Phase.RUNNING, "n1")
+    assert set(node.hints) == {node.uid}
+
+
+async def test_a_task_that_was_buried_cannot_be_claimed_or_fetched(node: Node) -> None:
+    claim.bury(str(node.home.task(node.uid)), node.uid)
+    for said in ({"word": "a"}, {"word": ""}, {}):
+        with pytest.raises(Conflict):
+            await node.reports.claim(node.uid, said)
+    with pytest.raises(Conflict):
+        await node.reports.parcel(node.uid, "1", None, 0)
+
+
+async def test_a_second_job_of_slurm_gets_nothing(node: Node) -> None:
+    await node.reports.parcel(node.uid, "1", None, 0)
+    await node.reports.parcel(node.uid, "1", None, 0)
+    with pytest.raises(Conflict):
+        await node.reports.parcel(node.uid, "2", None, 0)
+
+
+async def test_a_request_to_stop_comes_with_the_answer(node: Node) -> None:
+    await node.begun()
+    folder.request_stop(node.home.task(node.uid), node.uid, 4.0)
+    taken = await node.reports.append(node.uid, "all", 0, 0, b"")
+    assert taken.stop == {"grace_s": 4.0}
+
+
+async def test_what_travels_is_for_one_process_alone(tmp_path: Path, thread: ThreadPoolExecutor) -> None:
+    node = Node(tmp_path / "slurm", thread, tasks=2)
+    pilot, second = (
+        await node.reports.parcel(node.uid, "1", None, 0),
+        await node.reports.parcel(node.uid, "0", 0, 1),
+    )
+    for parcel, own in ((pilot, []), (second, [node.gang[1].uid])):
+        with tarfile.open(fileobj=io.BytesIO(b"".join(parcel.chunks()))) as tar:
+            names = tar.getnames()
+            assert [name.split("/")[2] for name in names if name.endswith("spec.json")] == own
+            # With it everything is there.
+            assert names[-1].endswith("gang.json")
+            assert not any(member.mode & 0o077 for member in tar)
+    kept = json.loads((node.home.task(node.gang[1].uid) / "spec.json").read_text())
+    assert kept["cwd"] == f"{node.carried.root}-0-1/tasks/{node.gang[1].uid[:2]}/{node.gang[1].uid}/work"
+
+
+async def test_the_ticket_is_not_kept_and_is_good_for_its_gang_alone(
+    tmp_path: Path, thread: ThreadPoolExecutor
+) -> None:
+    node, other = (Node(tmp_path / name, thread, tasks=2) for name in ("a", "b"))
+    assert all(node.reports.allows(task.uid, node.carried.ticket) for task in node.gang)
+    assert not node.reports.allows(node.uid, other.carried.ticket)
+    assert not node.reports.allows("no-such", node.carried.ticket)
+    assert (node.home.gang(node.uid) / folder.TICKET).read_text() != node.carried.ticket
+    script = node.home.gang(node.uid) / "batch.sh"
+    assert script.stat().st_mode & 0o077 == 0
+    # Everybody sees the words of a command.
+    assert node.carried.ticket not in script.read_text().rpartition("\nexec ")[2]
+
+
+async def test_figures_are_kept_up_to_what_is_read_of_them(node: Node) -> None:
+    await node.begun()
+    file = node.home.task(node.uid) / "work" / ".pai" / "metrics.jsonl"
+    for at, data in ((0, b'{"a":1}\n'), (0, b'{"a":1}\n{"a":2}\n'), (100, b"beyond")):
+        await node.reports.append(node.uid, "metrics", at, at, data)
+    assert file.read_bytes() == b'{"a":1}\n{"a":2}\n'
+    os.truncate(file, 32 << 20)
+    taken = await node.reports.append(node.uid, "metrics", 32 << 20, 32 << 20, b"x")
+    assert taken.end == 32 << 20
+
+
+def test_a_job_that_travels_leaves_no_file_where_anybody_may_have_put_one(tmp_path: Path) -> None:
+    options = replace(SlurmOptions(tmp_path), shared=False)
+    words = commands.sbatch([task()], options, tmp_path / "g")
+    assert "--output=/dev/null" in words
+    assert "--chdir=/tmp" in words
