@@ -10,15 +10,14 @@ from pathlib import Path
 for _room in ("slurm", "engines", ""):
     sys.path.insert(0, str(Path(__file__).parent.parent / _room))
 
-from slurm_rig import options  # noqa: E402
+from slurm_rig import engine_of  # noqa: E402
 
 from paicluster.engines.interface import Phase, TaskLaunch  # noqa: E402
-from paicluster.engines.slurm.engine import SlurmEngine  # noqa: E402
 
 
 async def main() -> None:
     told = json.loads(sys.stdin.readline())
-    engine = SlurmEngine(options(Path(told["home"])))
+    engine = engine_of(Path(told["home"]), told["port"])
     await engine.start(lambda uid: None)
     await engine.launch(
         [

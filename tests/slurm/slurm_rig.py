@@ -11,6 +11,7 @@ from typing import Any
 
 from driving import Elsewhere, block, holder_of, running_with
 from real_slurm import RealSlurm
+from reporting import ReportedEngine
 
 from paicluster.engines.container.client import Client
 from paicluster.engines.interface import TaskLaunch
@@ -25,9 +26,17 @@ def options(folder: Path, **more: Any) -> SlurmOptions:
     return SlurmOptions(**{"folder": folder, "usual": usual, "file_lag_s": 0.5, "interval_s": 0.5, **more})
 
 
+def engine_of(folder: Path, port: int | None, **more: Any) -> SlurmEngine:
+    if port is None:
+        return SlurmEngine(options(folder, **more))
+    return ReportedEngine(options(folder, shared=False, overhead_mb=64, **more), port)
+
+
 class SlurmRig:
     node = "n1"
     many = 30
+    # Where tasks report to; None: they have a folder in common with the server.
+    port: int | None = None
 
     def __init__(self, slurm: RealSlurm, home: Path, podman: Client | None = None):
         """``podman``: how the nodes run images."""
@@ -45,7 +54,7 @@ class SlurmRig:
     def engine(self, **limits: Any) -> SlurmEngine:
         # Slurm holds tasks to what they asked for, told or not.
         limits.pop("enforce_limits", None)
-        return SlurmEngine(options(self.home, **{**self._podman, **limits}))
+        return engine_of(self.home, self.port, **{**self._podman, **limits})
 
     def folder(self, uid: str) -> Path:
         return self.home / "tasks" / uid[:2] / uid
@@ -54,7 +63,8 @@ class SlurmRig:
         return self.home / "gangs" / uid[:2] / uid
 
     def launch_elsewhere(self, gang: Sequence[TaskLaunch]) -> int:
-        told = {"home": str(self.home), "gang": [dataclasses.asdict(task) for task in gang]}
+        told = {"home": str(self.home), "port": self.port}
+        told["gang"] = [dataclasses.asdict(task) for task in gang]
         return self._elsewhere.launch(
             Path(__file__).with_name("slurm_elsewhere.py"), told, self.slurm.environment
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from contract import EngineContract
 from driving import Driven
-from real_slurm import RealSlurm
+from real_slurm import RealSlurm, free_ports
 from slurm_rig import SlurmRig
 
 from outside import debian
@@ -27,14 +27,18 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Client:
     return found
 
 
-@pytest.fixture
-def rig(slurm: RealSlurm, podman: Client, tmp_path: Path) -> Iterator[SlurmRig]:
-    made = SlurmRig(slurm, tmp_path / "shared", podman)
-    yield made
-    made.close()
-
-
 class TestSlurmEngine(EngineContract):
+    @pytest.fixture(params=("shared", "reported"))
+    def rig(
+        self, request: pytest.FixtureRequest, slurm: RealSlurm, podman: Client, tmp_path: Path
+    ) -> Iterator[SlurmRig]:
+        """Once with a folder that server and tasks share, once with tasks that report over the network."""
+        made = SlurmRig(slurm, tmp_path / "home", podman)
+        if request.param == "reported":
+            made.port = free_ports(1)[0]
+        yield made
+        made.close()
+
     async def test_ports_in_use_are_not_free(self, rig: SlurmRig) -> None:  # type: ignore[override]
         """Nobody can tell before it is known where a task runs: the tasks find free ones themselves."""
         async with Driven(rig) as driven:

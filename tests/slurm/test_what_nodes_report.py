@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
+import socket
+import subprocess
+import sys
 import tarfile
 import uuid
 from collections.abc import Iterator
@@ -13,6 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import uvicorn
+from reporting import QuietServer, app_of
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
 from openpaisdk.errors import Conflict
 from paicluster.engines.interface import Phase, TaskLaunch
@@ -26,23 +34,35 @@ from pairuntime.supervisor import claim
 SEGMENT, LIMIT = 100, 300
 
 
-def task() -> TaskLaunch:
-    return TaskLaunch(uid=str(uuid.uuid4()), node="", script="true", environment={})
+def task(script: str = "true") -> TaskLaunch:
+    path = {"PATH": os.environ["PATH"]}
+    return TaskLaunch(uid=str(uuid.uuid4()), node="", script=script, environment=path)
 
 
 class Node:
     """A gang that was prepared, and what its tasks may say."""
 
-    def __init__(self, root: Path, thread: ThreadPoolExecutor, tasks: int = 1):
-        self.options = SlurmOptions(root, shared=False, log_limit=LIMIT, log_segment=SEGMENT)
+    def __init__(
+        self,
+        root: Path,
+        thread: ThreadPoolExecutor,
+        tasks: int = 1,
+        script: str = "true",
+        url: str = "http://127.0.0.1:1",
+        node_folder: Path = Path("/scratch"),
+        log_limit: int = LIMIT,
+        log_segment: int = SEGMENT,
+    ):
+        limits = {"log_limit": log_limit, "log_segment": log_segment}
+        self.options = SlurmOptions(root, shared=False, python=sys.executable, **limits)
         self.home = folder.Home(root)
-        self.gang = [task() for _ in range(tasks)]
+        self.gang = [task(script) for _ in range(tasks)]
         self.uid = self.gang[0].uid
-        self.carried = Carried.new("http://127.0.0.1:1", Path("/scratch"))
+        self.carried = Carried.new(url, node_folder)
         self.hints: list[str] = []
         archive = runtime.install(root / "runtime")
         words = commands.sbatch(self.gang, self.options, self.home.gang(self.uid))
-        prepared = (self.home, self.gang, self.options, archive, {}, words, None, self.carried)
+        prepared = (self.home, self.gang, self.options, archive, limits, words, None, self.carried)
         folder.prepare(*prepared)
         self.reports = SlurmReports(self.home, self.options, thread, self.hints.append)
 
@@ -221,3 +241,52 @@ def test_a_job_that_travels_leaves_no_file_where_anybody_may_have_put_one(tmp_pa
     words = commands.sbatch([task()], options, tmp_path / "g")
     assert "--output=/dev/null" in words
     assert "--chdir=/tmp" in words
+
+
+async def test_a_task_brings_every_byte_once_though_answers_get_lost(
+    tmp_path: Path, thread: ThreadPoolExecutor
+) -> None:
+    """The batch script as Slurm would run it, and a server that fails every second time."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    local = tmp_path / "node"
+    local.mkdir()
+    script = "seq 1 40000; echo wrong >&2; exit 6"
+    limits = {"log_limit": 64 << 20, "log_segment": 200_000}
+    node = Node(tmp_path / "slurm", thread, script=script, url=url, node_folder=local, **limits)
+    app = app_of(node.reports)
+    asked = 0
+
+    async def unreliable(scope: Scope, receive: Receive, send: Send) -> None:
+        async def unheard(message: Message) -> None: ...
+
+        nonlocal asked
+        asked += 1
+        if asked % 2:
+            await app(scope, receive, send)
+            return
+        if asked % 4:
+            await app(scope, receive, unheard)
+        await Response(status_code=502)(scope, receive, send)
+
+    server = QuietServer(uvicorn.Config(unreliable, lifespan="off", log_config=None, access_log=False))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    environment = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "1", "SLURMD_NODENAME": "n1"}
+    ran = await asyncio.to_thread(
+        subprocess.run,
+        ["sh", str(node.home.gang(node.uid) / "batch.sh")],
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+    server.should_exit = True
+    await serving
+    assert ran.returncode == 0
+    out = "".join(f"{n}\n" for n in range(1, 40001)).encode()
+    path = node.home.task(node.uid)
+    assert b"".join(data for _, data in node.log()) == out + b"wrong\n"
+    assert LogReader(path, "stdout").last(1 << 20) == out
+    assert LogReader(path, "stderr").last(1 << 20) == b"wrong\n"
+    seen = looking.look(node.home, node.uid, None, 0)
+    assert (seen.phase, seen.exit_code) == (Phase.ENDED, 6)
+    assert list(local.iterdir()) == []

@@ -136,6 +136,12 @@ def test_an_exit_code_is_told_as_anywhere(cluster: Cluster) -> None:
     assert cluster.log_of("fails") == b"so\n"
 
 
+def test_what_we_take_beside_a_task_is_within_what_we_ask_for(cluster: Cluster) -> None:
+    look = "cat /proc/$PPID/smaps_rollup /proc/$(cut -d' ' -f4 /proc/$PPID/stat)/smaps_rollup | grep ^Pss:"
+    said = succeeded(cluster, job("small", look))
+    assert sum(int(line.split()[1]) for line in said.splitlines()) < 40 << 10, said
+
+
 def test_sources_travel_there_and_results_and_figures_back(cluster: Cluster) -> None:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:
@@ -312,7 +318,7 @@ def test_a_node_that_cannot_reach_the_server_is_said_so(base: Path, apart: RealS
     try:
         running.start()
         name = running.accept(job("mute", "true"))
-        wanted = "did not reach this server"
+        wanted = "Its node fetched nothing from here"
         eventually(lambda: any(wanted in one["message"] for one in running.events(name)), "the event")
         running.stop(name)
         running.wait_over(name)

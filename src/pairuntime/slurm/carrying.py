@@ -93,9 +93,8 @@ class Server:
 
     def put(self, path: "str", body: "bytes", timeout_s: "float" = _TIMEOUT_S) -> "dict[str, Any]":
         """One try. OSError and HTTPException: it may be tried again."""
-        if self._connection is not None and time.monotonic() - self._used > _KEPT_S:
-            self._connection.close()
-            self._connection = None
+        if time.monotonic() - self._used > _KEPT_S:
+            self.hang_up()
         if self._connection is None:
             self._connection = boot.connect(self._url, timeout_s)
         elif self._connection.sock is not None:
@@ -118,8 +117,12 @@ class Server:
             raise http.client.HTTPException(str(e))
         finally:
             if not done:
-                self._connection.close()
-                self._connection = None
+                self.hang_up()
+
+    def hang_up(self) -> "None":
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def claim(self, folder: "str", attempt: "str") -> "bool":
         """Make the attempt ours, before anything of it begins. False: it is not for us, or we must leave."""
@@ -169,8 +172,10 @@ def hold(folder: "str", attempt: "str", run_it: "Callable[[], int]") -> "int":
     try:
         if not _server.claim(folder, attempt):
             return 3
-        # Until the supervisor listens itself, this signal must not end it.
-        signal.signal(TOLD, _nothing)
+        # Until the supervisor listens itself, these must not end it.
+        for signum in (TOLD, signal.SIGTERM):
+            signal.signal(signum, _nothing)
+        _server.hang_up()
         pid = os.fork()
         if pid == 0:
             status = 70
@@ -196,12 +201,13 @@ class Carrier:
         # How much the server has of each.
         self._at = dict.fromkeys(STREAMS + (FIGURES,), 0)
         self._sent = time.monotonic()
+        # Before the server is asked again that did not answer.
+        self._pause = _FIRST_PAUSE_S
         # Slurm wants us to end, and whether the server was asked about that.
         self._told = False
         self._asked = False
 
     def run(self) -> "int":
-        pause = _FIRST_PAUSE_S
         ended = None  # type: float | None
         while True:
             try:
@@ -213,15 +219,14 @@ class Carrier:
                 sent = self._send()
                 if over and not sent and self._end():
                     break
-                pause = _FIRST_PAUSE_S
                 self._rest(0.0 if sent and (over or sent == LARGEST) else _LOOK_S)
             except Refused:
                 break
             except (OSError, http.client.HTTPException):
                 if ended is not None and time.monotonic() - ended > _PATIENCE_S:
                     break
-                self._rest(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
+                self._rest(self._pause)
+                self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
         while not self._reap():
             self._hear()
             self._rest(_LOOK_S)
@@ -290,6 +295,7 @@ class Carrier:
         path = "%s/logs/%s?at=%d&after=%d" % (self._attempt, stream, at, self._at[stream])
         answer = self._server.put(path, data, timeout_s)
         self._sent = time.monotonic()
+        self._pause = _FIRST_PAUSE_S
         self._at[stream] = int(answer["end"])
         self._take_stop(answer.get("stop"))
 
@@ -300,12 +306,12 @@ class Carrier:
             path = os.path.join(self._folder, _FIGURES_FILE)
             return at, _contents(path, at, min(LARGEST, MOST_FIGURES - at))
         prefix = stream + "."
-        starts = sorted(
-            int(name[len(prefix) :])
-            for name in os.listdir(self._folder)
-            if name.startswith(prefix) and name[len(prefix) :].isdigit()
-        )
-        for start in starts:
+        try:
+            names = os.listdir(self._folder)
+        except OSError:
+            names = []  # the task has removed it; there is nothing to wait for
+        starts = [name[len(prefix) :] for name in names if name.startswith(prefix)]
+        for start in sorted(int(start) for start in starts if start.isdigit()):
             data = _contents(os.path.join(self._folder, prefix + str(start)), max(0, at - start), LARGEST)
             if data:
                 return max(at, start), data

@@ -43,6 +43,7 @@ def sections(cluster: str, partitions: Sequence[Partition], *, gpus: bool) -> tu
         "engine:",
         "  type: slurm",
         "  folder: slurm                         # on every node under the same name: a shared file system",
+        "  # shared: true                          # false: nodes do not see it; needs external-url, above",
         f"  partition: {_word(usual.name)}",
         "  # account: my-account                   # --account and --qos of all jobs",
         "  # qos: normal",

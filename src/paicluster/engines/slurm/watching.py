@@ -114,9 +114,7 @@ class Watcher:
         state = gang.seen.state if gang.seen is not None else ""
         words = folder.last_words(gang.folder)
         if not words and state == "FAILED" and folder.never_reported(gang.folder):
-            words = (
-                "Its node did not reach this server: look at external-url and python in the cluster's file."
-            )
+            words = "Its node fetched nothing from here: are external-url, python and node-folder right?"
         if state == "COMPLETED" and not words:
             return
         text = (

@@ -1,0 +1,68 @@
+"""A Slurm engine with as much of a server around it as its tasks need to report to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from paicluster.api import reports
+from paicluster.api.answers import KEY
+from paicluster.api.edge import Edge
+from paicluster.api.guard import guard
+from paicluster.engines.interface import Hint, Reports, Say, unheard
+from paicluster.engines.slurm.engine import SlurmEngine
+from paicluster.engines.slurm.options import SlurmOptions
+
+
+def app_of(kept: Reports) -> ASGIApp:
+    """The routes by which tasks report, and nothing else."""
+    edge = Edge()
+    rows = [(path, guard(route, path, methods, edge), methods) for path, methods, route in reports.ROUTES]
+    app = Starlette(routes=[Route(path, route, methods=methods) for path, route, methods in rows])
+    context = SimpleNamespace(reports_of=lambda uid: kept, edge=edge)
+
+    async def with_context(scope: Scope, receive: Receive, send: Send) -> None:
+        scope[KEY] = context
+        await app(scope, receive, send)
+
+    return with_context
+
+
+class QuietServer(uvicorn.Server):
+    def capture_signals(self) -> Any:
+        """They are the test's own."""
+        return contextlib.nullcontext()
+
+
+class ReportedEngine(SlurmEngine):
+    def __init__(self, options: SlurmOptions, port: int):
+        super().__init__(options, url=f"http://127.0.0.1:{port}")
+        self._port = port
+
+    async def start(self, hint: Hint, say: Say = unheard) -> None:
+        await super().start(hint, say)
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", self._port))
+        config = uvicorn.Config(
+            app_of(self.reports),
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = QuietServer(config)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+
+    async def close(self) -> None:
+        self._server.should_exit = True
+        await self._serving
+        await super().close()
