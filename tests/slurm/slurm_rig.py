@@ -29,7 +29,7 @@ def options(folder: Path, **more: Any) -> SlurmOptions:
 def engine_of(folder: Path, port: int | None, **more: Any) -> SlurmEngine:
     if port is None:
         return SlurmEngine(options(folder, **more))
-    return ReportedEngine(options(folder, shared=False, overhead_mb=64, **more), port)
+    return ReportedEngine(options(folder, shared=False, **more), port)
 
 
 class SlurmRig:

@@ -139,7 +139,7 @@ def test_an_exit_code_is_told_as_anywhere(cluster: Cluster) -> None:
 def test_what_we_take_beside_a_task_is_within_what_we_ask_for(cluster: Cluster) -> None:
     look = "cat /proc/$PPID/smaps_rollup /proc/$(cut -d' ' -f4 /proc/$PPID/stat)/smaps_rollup | grep ^Pss:"
     said = succeeded(cluster, job("small", look))
-    assert sum(int(line.split()[1]) for line in said.splitlines()) < 40 << 10, said
+    assert sum(int(line.split()[1]) for line in said.splitlines()) < 24 << 10, said
 
 
 def test_sources_travel_there_and_results_and_figures_back(cluster: Cluster) -> None:

@@ -86,8 +86,7 @@ class SlurmEngine:
         self._last_change = time.monotonic()
         if options.container:
             self.runs_images = True
-        if not options.shared:
-            self.reports = SlurmReports(self._home, options, self._files, lambda uid: self._hint(uid))
+        self.reports = SlurmReports(self._home, options, self._files, lambda uid: self._hint(uid))
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -197,10 +196,9 @@ class SlurmEngine:
             raise NotFound("The task does not run.")
         words = ["srun", "--overlap", *job, f"--nodelist={place.node}", "--nodes=1", "--ntasks=1"]
         words += ["--quiet", "--pty"] if terminal else ["--quiet"]
-        beside = (self._runtime, path) if self._options.shared else folder.on_node(self._home, uid)
-        words += [self._options.python, "-I", "-S", str(beside[0]), "inside", str(beside[1]), *command]
-        # Of what travels the account has no more here than the folder that says whose it is.
-        owner = path.stat() if self._options.shared else folder.run_folder(self._home, uid).stat()
+        archive, seen = folder.on_node(self._home, uid) or (self._runtime, path)
+        words += [self._options.python, "-I", "-S", str(archive), "inside", str(seen), *command]
+        owner = folder.run_folder(self._home, uid).stat()
         if os.geteuid() == 0 and owner.st_uid != 0:
             who = (f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}")
             return ["setpriv", *who, "--init-groups", *words]

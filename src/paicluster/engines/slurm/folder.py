@@ -118,7 +118,7 @@ def prepare(
         _write(
             folder / inside.GANG,
             json.dumps({**_description(there, gang), **_carriage(home, carried, runtime)}),
-            0o600 if account is None else 0o644,
+            0o644 if account is not None and carried is None else 0o600,
         )
     except OSError as error:
         for path in made:
@@ -364,9 +364,11 @@ def run_folder(home: Home, uid: str) -> Path:
     return home.gang(leader_of(home, uid) or uid) / inside.RUN
 
 
-def on_node(home: Home, uid: str) -> tuple[Path, Path]:
-    """Where an attempt that has travelled has the runtime, and its own folder."""
+def on_node(home: Home, uid: str) -> tuple[Path, Path] | None:
+    """Where an attempt that has travelled has the runtime, and its own folder; None: here."""
     said = json.loads((run_folder(home, uid).parent / inside.GANG).read_text())
+    if "archive" not in said:
+        return None
     own = next(Path(task["folder"]) for task in said["tasks"] if task["uid"] == uid)
     # Below its root everything is as it is here.
     root = own.parents[len(home.task(uid).relative_to(home.root).parts) - 1]

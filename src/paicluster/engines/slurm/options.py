@@ -62,18 +62,16 @@ def options_of(said: Mapping[str, object], home: Path, name: str) -> SlurmOption
     if container and container not in CONTAINERS:
         raise ConfigError(f"Images are run by {', '.join(CONTAINERS)}, not by {container}.")
     usual = _share(given, Share())
-    shared = bool(given.get("shared", True))
     shares = {vc: _share(one or {}, usual) for vc, one in (given.get("clusters") or {}).items()}
     return SlurmOptions(
         folder=folder,
-        shared=shared,
+        shared=bool(given.get("shared", True)),
         node_folder=Path(str(given.get("node-folder", "/tmp"))),
         usual=usual,
         shares=shares,
         gres=str(given.get("gres", "gpu")),
         python=str(given.get("python", "python3")),
-        # Whoever carries takes as much again.
-        overhead_mb=int(given.get("overhead-mb", 32 if shared else 64)),
+        overhead_mb=int(given.get("overhead-mb", 32)),
         container=container,
         container_command=tuple(map(str, given.get("container-command", ()))),
         container_options=tuple(map(str, given.get("container-options", ()))),
