@@ -22,7 +22,11 @@ from reporting import QuietServer, app_of
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from openpaisdk.errors import Conflict
+from openpaisdk.errors import ConfigError, Conflict
+from paicluster.cli.engines import engines_of
+from paicluster.config.sections import EngineSettings
+from paicluster.config.settings import Settings
+from paicluster.engines.interface import Node as Machine
 from paicluster.engines.interface import Phase, TaskLaunch
 from paicluster.engines.slurm import commands, folder, looking, runtime
 from paicluster.engines.slurm.options import SlurmOptions
@@ -290,3 +294,14 @@ async def test_a_task_brings_every_byte_once_though_answers_get_lost(
     seen = looking.look(node.home, node.uid, None, 0)
     assert (seen.phase, seen.exit_code) == (Phase.ENDED, 6)
     assert list(local.iterdir()) == []
+
+
+def test_a_server_whose_tasks_are_to_report_must_say_where_to(tmp_path: Path) -> None:
+    slurm = EngineSettings("slurm", "slurm", {"shared": False})
+    settings = Settings(home=tmp_path, engines=(slurm,))
+    here = Machine("here", "127.0.0.1", 1, 1)
+    with pytest.raises(ConfigError, match="not told where to") as refused:
+        engines_of(settings, here).all()
+    assert "external-url" in refused.value.hint
+    told = replace(settings, external_url="https://pai.example.com")
+    assert engines_of(told, here).reports_of("anything") is not None

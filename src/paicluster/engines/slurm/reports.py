@@ -79,7 +79,9 @@ class SlurmReports:
     def _running(self, uid: str) -> Path:
         path = self._home.task(uid)
         owner = told.claim_of(path)
-        if owner is None or "pid" not in owner or os.path.lexists(path / record.NAME):
+        # An empty one is what a crash of this machine left of somebody's.
+        buried = owner is None or (owner and "pid" not in owner)
+        if buried or os.path.lexists(path / record.NAME):
             raise Conflict("The task is over, or has not begun.")
         return path
 
