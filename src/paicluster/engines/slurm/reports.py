@@ -137,7 +137,7 @@ class SlurmReports:
 
     def _claim(self, path: Path, said: Mapping[str, Any]) -> None:
         owner = told.json_of(path / claim.NAME)
-        if owner is None:
+        if owner is None and said.get("word"):
             folder.write_mark(path, place.PLACE, json.dumps(said.get("place")))
             aside = path / f"claim.{os.urandom(8).hex()}"
             aside.write_text(json.dumps({"pid": 0, **said, "place": None}))
@@ -148,8 +148,8 @@ class SlurmReports:
                 pass
             finally:
                 aside.unlink()
-            owner = told.json_of(path / claim.NAME) or {}
-        if not said.get("word") or owner.get("word") != said["word"]:
+            owner = told.json_of(path / claim.NAME)
+        if not owner or not said.get("word") or owner.get("word") != said["word"]:
             raise Conflict("The task has begun, or will not.")
 
     def _append(self, path: Path, stream: str, at: int, after: int, data: bytes) -> Taken:
