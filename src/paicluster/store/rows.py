@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -193,6 +194,12 @@ class Access:
 
     def may_use(self, vc: str) -> bool:
         return self.admin or vc in self.clusters
+
+    def may_use_storage(self, name: str, groups: Collection[str]) -> bool:
+        """A storage of these groups; of none, it is everybody's."""
+        return (
+            self.admin or not groups or name in self.storages or any(group in groups for group in self.groups)
+        )
 
 
 @dataclass(frozen=True, slots=True)

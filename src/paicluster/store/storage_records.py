@@ -17,6 +17,10 @@ class StorageRecord(NamedTuple):
     groupname: str | None
     sealed: bytes
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return _groups(self.groupname)
+
 
 def list_records(conn: Connection, kind: str) -> list[StorageRecord]:
     query = select(records).where(records.c.kind == kind).order_by(records.c.name)
@@ -42,9 +46,13 @@ def delete_record(conn: Connection, kind: str, name: str) -> bool:
     return conn.execute(wanted).rowcount > 0
 
 
-def names_and_groups(conn: Connection, kind: str) -> list[tuple[str, str | None]]:
+def names_and_groups(conn: Connection, kind: str) -> list[tuple[str, tuple[str, ...]]]:
     """What there is and whose it is, without opening anything."""
-    return [(row.name, row.groupname) for row in conn.execute(_names(kind).order_by(records.c.name))]
+    return [(row.name, _groups(row.groupname)) for row in conn.execute(_names(kind).order_by(records.c.name))]
+
+
+def _groups(groupname: str | None) -> tuple[str, ...]:
+    return () if groupname is None else (groupname,)
 
 
 def _names(kind: str) -> Select[Any]:

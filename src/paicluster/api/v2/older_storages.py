@@ -62,7 +62,7 @@ async def _configs(request: Request) -> dict[str, Shown]:
     ctx = context(request)
     found = {storage.name: _as_config(storage, access) for storage in usable(ctx, access)}
     for record in await ctx.store.read(lambda conn: records.list_records(conn, CONFIG)):
-        if may_use(access, record.name, record.groupname):
+        if access.may_use_storage(record.name, record.groups):
             found[record.name] = _opened(ctx, record)
     return found
 
@@ -81,10 +81,6 @@ async def _servers(request: Request) -> dict[str, Shown]:
             if identity.admin or record.name in named:
                 found[record.name] = _opened(ctx, record)
     return found
-
-
-def may_use(access: Access, name: str, groupname: str | None) -> bool:
-    return access.admin or groupname is None or groupname in access.groups or name in access.storages
 
 
 async def _wanted(request: Request, found: Mapping[str, Shown]) -> list[Shown]:

@@ -34,13 +34,7 @@ class Storage:
     default: bool = False
 
     def open_to(self, access: Access) -> bool:
-        """Whether somebody may use it: everybody's, or one of the groups he is in."""
-        return (
-            access.admin
-            or not self.groups
-            or self.name in access.storages
-            or not set(self.groups).isdisjoint(access.groups)
-        )
+        return access.may_use_storage(self.name, self.groups)
 
 
 OWN = "home"

@@ -69,11 +69,15 @@ async def one_user(request: Request) -> Response:
 
 
 def _info(
-    ctx: Context, identity: Identity, row: UserRow, access: Access, written: Sequence[tuple[str, str | None]]
+    ctx: Context,
+    identity: Identity,
+    row: UserRow,
+    access: Access,
+    written: Sequence[tuple[str, tuple[str, ...]]],
 ) -> dict[str, Any]:
     clusters = [name for name in ctx.shares if access.may_use(name)]
     usable = [storage.name for storage in storages.usable(ctx, access)]
-    usable += [name for name, group in written if older_storages.may_use(access, name, group)]
+    usable += [name for name, owners in written if access.may_use_storage(name, owners)]
     return {
         "username": row.username,
         "grouplist": list(access.groups),
