@@ -90,10 +90,6 @@ class Tokens:
             raise Unauthorized(INVALID, hint="It has expired: log in again.")
         return identity
 
-    async def list(self, username: str) -> list[str]:
-        """A user's valid tokens."""
-        return [self.render(row) for row in await self.rows(username)]
-
     async def rows(self, username: str, *, offset: int = 0, limit: int = 1 << 60) -> Sequence[TokenRow]:
         """What is known of a user's valid tokens, oldest first."""
         now_ms = int(time.time() * 1000)
