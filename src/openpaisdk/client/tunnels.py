@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from openpaisdk.client.address import Address, parse_uri
 from openpaisdk.client.wire import CHUNK, Body, WireError
@@ -19,31 +21,29 @@ class TunnelAnswer:
         self.headers = {k.lower(): v for k, v in answer.getheaders()}
 
     def read(self) -> bytes:
-        try:
+        with _cut_short():
             return self.answer.read()
-        except http.client.HTTPException as e:
-            raise WireError(
-                f"the connection was closed in the middle of an answer ({type(e).__name__})"
-            ) from None
 
     def read_some(self) -> bytes:
-        try:
+        with _cut_short():
             return self.answer.read1(CHUNK)
-        except http.client.HTTPException as e:
-            raise WireError(
-                f"the connection was closed in the middle of an answer ({type(e).__name__})"
-            ) from None
 
     def read_into(self, buffer: memoryview) -> int:
         filled = 0
-        try:
+        with _cut_short():
             while filled < len(buffer) and (got := self.answer.readinto(buffer[filled:])):
                 filled += got
-        except http.client.HTTPException as e:
-            raise WireError(
-                f"the connection was closed in the middle of an answer ({type(e).__name__})"
-            ) from None
         return filled
+
+
+@contextmanager
+def _cut_short() -> Iterator[None]:
+    try:
+        yield
+    except http.client.HTTPException as e:
+        raise WireError(
+            f"the connection was closed in the middle of an answer ({type(e).__name__})"
+        ) from None
 
 
 class TunnelConnection:
