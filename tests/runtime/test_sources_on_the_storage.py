@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import json
+import os
+import shutil
 import tarfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 from served import Cluster, eventually, job
+
+from openpaisdk.protocol import read_job
+from paicluster.api import laying
+from paicluster.files import Person, Storage
+from paicluster.files.staging import STAGED
+from paicluster.store import Store, users
+from paicluster.store.submissions import INSERT_JOB, NewJob
 
 
 def bundle(cluster: Cluster, **files: str) -> dict[str, Any]:
@@ -96,3 +107,58 @@ def test_a_folder_a_person_made_is_left_as_it_is_and_an_event_says_so(cluster: C
     told = eventually(lambda: [e for e in cluster.events("in-a-project") if e["reason"] == "SourcesNotKept"])
     assert f"{mine}/source already exists" in json.dumps(told)
     assert listed(cluster, f"{mine}/source") == ["mine"]
+
+
+def test_a_server_killed_before_they_lie_there_leaves_them_to_the_next_one(cluster: Cluster) -> None:
+    many = {f"file-{n}": "1" for n in range(5000)}
+    what = with_sources(cluster, "killed", "true", **many)
+    cluster.accept(with_sources(cluster, "done", "true", a="1"))
+    eventually(lambda: listed(cluster, source(cluster, "done")))
+    cluster.accept(what)
+    cluster.kill()
+    on_disk = cluster.home / "storage" / source(cluster, "killed").lstrip("/")
+    assert not on_disk.exists()
+    shutil.rmtree(cluster.home / "storage" / source(cluster, "done").lstrip("/"))
+    cluster.start()
+    eventually(lambda: listed(cluster, source(cluster, "killed")))
+    assert sorted(path.name for path in on_disk.iterdir()) == sorted(many)
+    # What somebody took away since it lay there stays away.
+    assert listed(cluster, source(cluster, "done")) is None
+
+
+def test_a_server_that_leaves_gives_up_a_large_folder_and_the_next_one_takes_it_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(laying, "_LAST_PATIENCE_S", 0)
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    with tarfile.open(sources / f"{'0' * 64}.tar", "w") as archive:
+        for n in range(5000):
+            archive.addfile(tarfile.TarInfo(f"file-{n}"))
+    text = json.dumps(
+        {**job("large", "true"), "extras": {"openpaisdk": {"sources": {"sha256": "0" * 64, "size": 1}}}}
+    )
+    alice = Person("alice")
+    storage = Storage(tmp_path / "storage")
+    folder = tmp_path / "storage/user/alice/jobs/large/source"
+
+    async def main() -> None:
+        store = Store.open(tmp_path / "cluster.db")
+        await store.write(lambda conn: users.add_user(conn, "alice", "!", created_ms=0, admin=False))
+        first = laying.Layings(storage, store, sources)
+        await first.take_up()
+        new = NewJob("alice", "large", "default", text, text, 0)
+        inserted = await store.write_batched(INSERT_JOB, new)
+        await first.lay(read_job(text), alice, inserted.id)
+        await first.close()
+        assert not folder.exists() and os.listdir(storage.area.folder(STAGED)) == []
+        second = laying.Layings(storage, store, sources)
+        await second.take_up()
+        while not folder.exists():
+            await asyncio.sleep(0.01)
+        await second.close()
+        store.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert len(os.listdir(folder)) == 5000
+    storage.close()

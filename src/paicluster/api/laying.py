@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from sqlalchemy import Connection
 
@@ -20,8 +23,8 @@ from openpaisdk.protocol import Job, read_job
 from openpaisdk.protocol.layout import source_folder
 from openpaisdk.protocol.states import framework_name
 from paicluster.files import Person, Storage
-from paicluster.files.unpacking import Unpacked, remove_marked
-from paicluster.store import Store, jobs
+from paicluster.files.unpacking import Unpacked, is_marked, remove_marked
+from paicluster.store import Store, groups, jobs, users
 from paicluster.store.rows import JobRow, JobSpecRow
 
 log = logging.getLogger("paicluster.files")
@@ -31,10 +34,18 @@ _PATIENCE_S = 0.02
 _LAST_PATIENCE_S = 2.0
 # So few that a thousand jobs at once hold up nobody who reads or writes files.
 _THREADS = 2
+# A number is written over another one of the same length, in one step.
+_DIGITS = 19
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class Layings:
-    """All that are under way."""
+    """All that are under way, and in the file ``laid`` from which job on some may be missing.
+
+    Whoever laid a folder does not look at it again: people may take it away.
+    """
 
     def __init__(self, storage: Storage, store: Store, sources: Path):
         self._storage = storage
@@ -42,34 +53,85 @@ class Layings:
         self._sources = sources
         self._threads = ThreadPoolExecutor(_THREADS, "sources")
         self._under_way: set[asyncio.Task[None]] = set()
+        # Jobs whose folders are missing so far, and the newest one we know of.
+        self._missing: set[int] = set()
+        self._newest = 0
+        self._laid = -1
+        self._leaving = False
+
+    async def take_up(self) -> None:
+        """Before the first job is taken in: begin with what an earlier server left undone."""
+        self._laid = os.open(self._sources.with_name("laid"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        written = os.pread(self._laid, _DIGITS, 0)
+
+        def look(conn: Connection) -> tuple[list[int], int]:
+            newest = jobs.newest_id(conn)
+            # A home of the time before this file was there has all that it will have.
+            since = int(written) if written.isdigit() else newest + 1
+            return jobs.ids_with(conn, "sha256", since), newest
+
+        missing, self._newest = await self._store.read(look)
+        self._missing.update(missing)
+        self._note()
+        if missing:
+            self._begin(self._lay_again(missing))
 
     async def lay(self, job: Job, who: Person, job_id: int) -> None:
         """Begin with a job that was just taken in. What takes longer than a moment goes on by itself."""
         if job.additions.sources is None:
             return
-        task = asyncio.create_task(self._lay(job, job.additions.sources.sha256, who, job_id))
+        # Jobs are taken in by their numbers, so that none before this one is still to come.
+        self._newest = max(self._newest, job_id)
+        self._missing.add(job_id)
+        await asyncio.wait([self._begin(self._lay(job, who, job_id))], timeout=_PATIENCE_S)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
-        await asyncio.wait([task], timeout=_PATIENCE_S)
+        return task
 
-    async def _lay(self, job: Job, sha256: str, who: Person, job_id: int) -> None:
-        loop = asyncio.get_running_loop()
+    async def _lay(self, job: Job, who: Person, job_id: int) -> None:
+        assert job.additions.sources is not None
         path = source_folder(job, who.name)
         framework = framework_name(who.name, job.name)
         mark = _mark(framework, job_id)
-        bundle = self._sources / f"{sha256}.tar"
+        bundle = self._sources / f"{job.additions.sources.sha256}.tar"
         try:
-            await loop.run_in_executor(self._threads, _lay_out, self._storage, bundle, path, mark, who)
+            await self._in_thread(_lay_out, self._storage, bundle, path, mark, who, lambda: self._leaving)
             if await self._store.read(lambda conn: jobs.get_job_by_id(conn, job_id)) is None:
                 # It was deleted sooner than this was done.
-                await loop.run_in_executor(self._threads, remove_marked, self._storage, path, mark)
+                await self._in_thread(remove_marked, self._storage, path, mark)
         except PaiError as error:
+            if self._leaving:
+                return
             words = (
                 f"Its source files are not on the storage (the job has them all the same): {error.message}"
             )
             await self._tell(job_id, words)
         except Exception:
             log.exception("the files of %s could not be laid out", framework)
+        self._is_laid(job_id)
+
+    async def _lay_again(self, job_ids: Sequence[int]) -> None:
+        """In their order: of two that have one place the later one holds it."""
+        for job_id in job_ids:
+            found = await self._store.read(partial(_accepted, job_id=job_id))
+            if found is None:
+                self._is_laid(job_id)
+            else:
+                await self._lay(*found, job_id)
+
+    def _is_laid(self, job_id: int) -> None:
+        self._missing.discard(job_id)
+        self._note()
+
+    def _note(self) -> None:
+        # Killed before this is written, the next server looks at a few folders in vain.
+        os.pwrite(self._laid, b"%0*d" % (_DIGITS, min(self._missing, default=self._newest + 1)), 0)
+
+    async def _in_thread(self, call: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
 
     async def _tell(self, job_id: int, words: str) -> None:
         def note(conn: Connection) -> None:
@@ -90,14 +152,15 @@ class Layings:
             log.warning("%s (%s)", words, error)
 
     async def close(self) -> None:
-        """The server leaves: what is nearly done is waited for, and the rest is left."""
+        """The server leaves: what is nearly done is waited for, and the rest is left to the next one."""
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=_LAST_PATIENCE_S)
-        # What is being unpacked this moment is unpacked to its end, but others need not wait for it.
+        self._leaving = True
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
+        os.close(self._laid)
 
     async def forget(self, job_ids: Sequence[int]) -> None:
         """These jobs are removed: the copies made for them go, too. Results stay."""
@@ -110,9 +173,8 @@ class Layings:
                 if row is not None and spec is not None and "sha256" in spec.job
             ]
 
-        loop = asyncio.get_running_loop()
         for row, spec in await self._store.read(look):
-            await loop.run_in_executor(self._threads, self._remove, row, spec)
+            await self._in_thread(self._remove, row, spec)
 
     def _remove(self, row: JobRow, spec: JobSpecRow) -> None:
         try:
@@ -128,8 +190,23 @@ def _mark(framework: str, job_id: int) -> str:
     return f"{framework} {job_id}"
 
 
-def _lay_out(storage: Storage, bundle: Path, path: str, mark: str, who: Person) -> None:
-    folder = Unpacked(storage, path, who)
+def _accepted(conn: Connection, job_id: int) -> tuple[Job, Person] | None:
+    """A job that has sources and whose user is still there, and what he may do without being asked for it."""
+    row, spec = jobs.get_job_by_id(conn, job_id), jobs.job_spec(conn, job_id)
+    if row is None or spec is None or users.get_user(conn, row.username) is None:
+        return None
+    job = read_job(spec.job, stored=True)
+    if job.additions.sources is None:
+        return None
+    return job, Person(row.username, frozenset(groups.access_of(conn, row.username).groups))
+
+
+def _lay_out(
+    storage: Storage, bundle: Path, path: str, mark: str, who: Person, stop: Callable[[], bool]
+) -> None:
+    if is_marked(storage, path, mark):
+        return  # an earlier server had come so far
+    folder = Unpacked(storage, path, who, stop)
     try:
         folder.fill(bundle)
         folder.place(mark)

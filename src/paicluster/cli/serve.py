@@ -220,6 +220,7 @@ class _Server:
                 growth.close()
                 store.close()
             return
+        await context.layings.take_up()
         await controller.start()
         clusters.hand_over(handed_over(settings, engines))
         housekeeping.start()

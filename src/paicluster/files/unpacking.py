@@ -10,6 +10,7 @@ import errno
 import os
 import secrets
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 from openpaisdk.errors import PaiError
@@ -26,6 +27,8 @@ from paicluster.files.storage import Storage
 from paicluster.files.tree import Node, Tree
 
 MARK = "user.pai.made-for"
+# So much of a file between two questions whether to go on.
+_AT_ONCE = 64 << 20
 _NO_MARK = (errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,11 +37,15 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class Unpacked:
     """A folder that lies aside. ``place`` or ``drop`` it; from one thread at a time."""
 
-    def __init__(self, storage: Storage, path: str, who: Person):
-        """``path`` is where it will lie, and ``who`` whose it will be."""
+    def __init__(self, storage: Storage, path: str, who: Person, stop: Callable[[], bool] = lambda: False):
+        """``path`` is where it will lie, and ``who`` whose it will be.
+
+        ``stop`` is asked again and again whether it is to be given up.
+        """
         self._storage = storage
         self._names = names_of(path)
         self._who = who
+        self._stop = stop
         self._name = secrets.token_hex(16)
         self._aside = storage.area.folder(STAGED)
         # What folders in it get; a team's folder has its say.
@@ -70,6 +77,7 @@ class Unpacked:
         # Nobody else writes where this is unpacked, and no link is made there: a path below it stays there.
         made: set[Names] = {()}
         for member in archive:
+            self._refuse_if_stopped()
             names = self._names_in(member.name)
             if not names or member.issparse() or not (member.isreg() or member.isdir()):
                 continue
@@ -98,7 +106,8 @@ class Unpacked:
         try:
             at, end = member.offset_data, member.offset_data + member.size
             while at < end:
-                done = os.sendfile(fd, bundle, at, end - at)
+                self._refuse_if_stopped()
+                done = os.sendfile(fd, bundle, at, min(_AT_ONCE, end - at))
                 if not done:
                     raise OSError(errno.EIO, "the tar ends too early")
                 at += done
@@ -107,6 +116,10 @@ class Unpacked:
             os.utime(fd, (member.mtime, member.mtime))
         finally:
             os.close(fd)
+
+    def _refuse_if_stopped(self) -> None:
+        if self._stop():
+            raise failed(f"{self.path} was given up before it was whole.")
 
     @property
     def _keeps(self) -> bool:
@@ -151,6 +164,16 @@ class Unpacked:
                 remove(self._aside, self._name)
             except OSError:
                 pass  # gone, or gone with the next start
+
+
+def is_marked(storage: Storage, path: str, mark: str) -> bool:
+    """Whether the folder that was made with this mark is there."""
+    root = Person(SUPERUSER, admin=True)
+    names = names_of(path)
+    with disk_errors(path), storage.tree.find(text_of(names[:-1]), root) as spot:
+        if spot.node is None or not spot.node.folder:
+            return False
+        return _mark_of(storage.tree, spot.node, names[-1]) == mark
 
 
 def remove_marked(storage: Storage, path: str, mark: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, literal_column, select, update
+from sqlalchemy import Connection, bindparam, func, literal_column, select, update
 
 from openpaisdk.errors import NotFound
 from openpaisdk.protocol.states import SubState, job_state
@@ -67,10 +67,12 @@ __all__ = [
     "get_job_by_id",
     "get_task",
     "held_places",
+    "ids_with",
     "insert_jobs",
     "insert_tasks",
     "job_spec",
     "list_jobs",
+    "newest_id",
     "newest_named",
     "page_of_events",
     "pending_jobs",
@@ -122,6 +124,19 @@ def newest_named(conn: Connection, name: str) -> JobRow | None:
     newest = _jobs.where(jobs.c.name == name).order_by(jobs.c.submission_ms.desc(), jobs.c.id.desc())
     row = conn.execute(newest.limit(1)).fetchone()
     return None if row is None else JobRow(*row)
+
+
+def newest_id(conn: Connection) -> int:
+    """The number of the job that came last; without any, 0."""
+    return int(conn.execute(select(func.max(jobs.c.id))).scalar() or 0)
+
+
+def ids_with(conn: Connection, text: str, since: int) -> list[int]:
+    """The jobs from this number on that have a text in them, in their order."""
+    query = select(job_specs.c.job_id).where(job_specs.c.job_id >= since).order_by(job_specs.c.job_id)
+    return list(
+        conn.execute(query.where(func.instr(job_specs.c.config + job_specs.c.job, text) > 0)).scalars()
+    )
 
 
 def job_spec(conn: Connection, job_id: int) -> JobSpecRow | None:
