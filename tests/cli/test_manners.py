@@ -134,6 +134,11 @@ def test_nobody_reads_any_more(person) -> None:
     assert person.sh("pai --help | head -1; echo ${PIPESTATUS[1]}").err == ""
 
 
+def test_a_command_whose_streams_were_closed_does_its_work(person) -> None:
+    done = person.sh("pai sub -f -j unseen -- echo x <&- >&- && pai job-status unseen 2>&- >&-; echo $?")
+    assert done.out == "0\n" and "Traceback" not in done.err and "unseen SUCCEEDED" in done.err, done
+
+
 def on_terminal(command: list[str], **how) -> str:
     """What a command prints when it sits at a terminal."""
     ours, theirs = pty.openpty()

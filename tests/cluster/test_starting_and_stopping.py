@@ -8,6 +8,7 @@ import re
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -257,6 +258,17 @@ def test_it_leaves_at_once_while_jobs_run_and_people_follow(
     cluster.start()
     assert cluster.wait_state("goes-on", "RUNNING")["retries"] == 0
     assert cluster.log_of("goes-on") == b"ready\n"
+
+
+def test_a_server_whose_streams_were_closed_serves_and_leaves_well(new_cluster: MakeCluster) -> None:
+    closed = ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-m", "paicluster")
+    cluster = new_cluster(program=closed).start()
+    assert cluster.run(job("seen", "echo x"))["state"] == "SUCCEEDED"
+    assert cluster.log_of("seen") == b"x\n"
+    assert cluster.process is not None
+    for number in (0, 1, 2):
+        assert Path(f"/proc/{cluster.process.pid}/fd/{number}").readlink() == Path(os.devnull)
+    assert cluster.terminate() == 0
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])

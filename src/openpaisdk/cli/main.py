@@ -21,6 +21,10 @@ INTERRUPTED = 130
 
 def run(argv: list[str], translate: Callable[[list[str]], list[str]] | None = None) -> int:
     """Run one command line; the exit status. No traceback reaches a person who did not ask for one."""
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        from openpaisdk.streams import open_the_closed
+
+        open_the_closed()
     if argv[:1] == ["--debug"]:
         argv = argv[1:]
         debug()

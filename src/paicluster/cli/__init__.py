@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from openpaisdk._version import __version__
 from openpaisdk.errors import PaiError
+from openpaisdk.streams import open_the_closed
 from paicluster.cli.parsing import Parser
 
 # By command: the module that has it, its functions for options and for running, and what it does.
@@ -26,6 +27,7 @@ _COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    open_the_closed()
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["serve"]:
         from paicluster.cli import leaving
