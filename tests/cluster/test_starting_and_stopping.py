@@ -221,6 +221,18 @@ def test_a_database_that_is_damaged(new_cluster: MakeCluster) -> None:
     assert "damaged" in refusal(cluster)
 
 
+def test_a_database_that_lost_all_it_held(new_cluster: MakeCluster) -> None:
+    cluster = new_cluster().start()
+    cluster.terminate()
+    file = cluster.home / "cluster.db"
+    file.write_bytes(b"")
+    assert "is empty, though the cluster was used before" in refusal(cluster)
+    assert file.read_bytes() == b""
+    # Whoever wants to begin anew takes it away.
+    file.unlink()
+    cluster.start()
+
+
 def test_a_database_of_a_newer_version(new_cluster: MakeCluster) -> None:
     cluster = new_cluster().start()
     cluster.terminate()

@@ -292,6 +292,18 @@ def test_a_command_that_does_not_know_where_or_what(
     assert "add|list" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("into", "status", "says"),
+    [("| true; exit ${PIPESTATUS[0]}", 141, ""), (">/dev/full", 1, "paicluster: No space left on device.\n")],
+)
+def test_output_that_nobody_takes_ends_a_command_without_a_traceback(
+    running: CrewCluster, into: str, status: int, says: str
+) -> None:
+    command = f"{sys.executable} -m paicluster user list --home {running.home} {into}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (status, says)
+
+
 def test_a_new_home_gets_its_administrator_from_the_first_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

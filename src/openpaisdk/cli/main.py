@@ -38,7 +38,7 @@ def run(argv: list[str], translate: Callable[[list[str]], list[str]] | None = No
         _show_where()
         return INTERRUPTED
     except BrokenPipeError:
-        from openpaisdk.output.pipes import silence_broken_pipe
+        from openpaisdk.streams import silence_broken_pipe
 
         return silence_broken_pipe()
     except EOFError:
@@ -143,7 +143,7 @@ def _tell(message: str, hint: str, status: int) -> int:
         sys.stderr.write(f"pai: {message}\n" + (f"     {hint}\n" if hint else ""))
         sys.stderr.flush()
     except BrokenPipeError:
-        from openpaisdk.output.pipes import silence_broken_pipe
+        from openpaisdk.streams import silence_broken_pipe
 
         silence_broken_pipe()
     except (OSError, ValueError):

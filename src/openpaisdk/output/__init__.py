@@ -4,7 +4,6 @@ Imported by every command, so it stays small: the YAML and JSON writers are load
 """
 
 from openpaisdk.output.colour import Palette, palette
-from openpaisdk.output.pipes import silence_broken_pipe
 from openpaisdk.output.show import FORMATS, say, show
 from openpaisdk.output.table import table
 from openpaisdk.output.times import duration, moment
@@ -17,6 +16,5 @@ __all__ = [
     "palette",
     "say",
     "show",
-    "silence_broken_pipe",
     "table",
 ]

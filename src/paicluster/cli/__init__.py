@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from openpaisdk._version import __version__
 from openpaisdk.errors import PaiError
-from openpaisdk.streams import open_the_closed
+from openpaisdk.streams import open_the_closed, silence_broken_pipe
 from paicluster.cli.parsing import Parser
 
 # By command: the module that has it, its functions for options and for running, and what it does.
@@ -34,14 +34,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         leaving.listen()
     try:
-        return _parse_and_run(words)
+        status = _parse_and_run(words)
+        sys.stdout.flush()
     except PaiError as error:
-        print(f"paicluster: {error.message.removeprefix('paicluster: ')}", file=sys.stderr)
-        if error.hint:
-            print(error.hint, file=sys.stderr)
-        return error.exit_status
+        return _tell(error.message, error.hint, error.exit_status)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        return silence_broken_pipe()
+    except OSError as error:
+        silence_broken_pipe()
+        return _tell(
+            f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}.", "", 1
+        )
+    return status
+
+
+def _tell(message: str, hint: str, status: int) -> int:
+    print(f"paicluster: {message.removeprefix('paicluster: ')}", file=sys.stderr)
+    if hint:
+        print(hint, file=sys.stderr)
+    return status
 
 
 def _parse_and_run(words: list[str]) -> int:

@@ -23,7 +23,7 @@ import uvicorn
 import uvloop
 
 from openpaisdk._version import __version__
-from openpaisdk.errors import ConfigError
+from openpaisdk.errors import ConfigError, StoreError
 from paicluster.api.app import Door, build
 from paicluster.api.connections import Connection, Patience, make_room
 from paicluster.api.context import Context
@@ -145,8 +145,9 @@ class _Server:
         engines = engines_of(settings, node, lambda: store.glance(users.count_users))
         given = placed_shares(settings, engines)
         shares(whole(engines.placed_nodes()), given)
-        store = Store.open(settings.database_file)
         keys = home / "keys"
+        _refuse_lost_database(settings.database_file, keys)
+        store = Store.open(settings.database_file)
         tokens = HomeTokens.open(store, keys, settings.authentication.session_s)
         sealer = Sealer.open_keys(keys)
         new = not store.read_sync(users.count_users)
@@ -338,6 +339,15 @@ async def _leave_when_idle(server: _Uvicorn, door: Door, controller: Controller,
             server.stop()
             return
         await asyncio.sleep(max(0.1, min(after_s - quiet, 60.0)) if quiet < after_s else 1.0)
+
+
+def _refuse_lost_database(file: Path, keys: Path) -> None:
+    """A crash of the machine may leave it empty, and a fresh one in its place would forget every job."""
+    if keys.is_dir() and file.exists() and not file.stat().st_size:
+        raise StoreError(
+            f"The cluster's database {file} is empty, though the cluster was used before.",
+            hint="Put a backup in its place; or remove it, to begin with a new one.",
+        )
 
 
 def _folders(settings: Settings) -> tuple[Folder, ...]:
