@@ -51,7 +51,7 @@ class Launcher:
                 record.launched.update(uids)
                 engine = self._engines.engine_of(record.job, record.row.vc)
                 for part in self._handed_together(record, uids):
-                    await self._engines.launch(engine, gang_of(record, self._settings, part))
+                    await self._engines.launch(engine, gang_of(record, self._settings, part), record.certain)
                 launched.update(uids)
             # From here on the engine hints by itself: at the start, at the end, when a supervisor dies.
             abandoned = False
@@ -90,6 +90,8 @@ class Launcher:
 
     async def _abandon(self, record: Record, uids: list[str], why: str) -> None:
         """Nothing of the gang may start any more; its attempt then ends, and is retried by the rules."""
+        if record.certain is not None and not await record.certain:
+            return  # it never was to be
         try:
             await self._engines.stop(uids, 0)
         except OSError as error:

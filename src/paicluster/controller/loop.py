@@ -236,12 +236,20 @@ class Controller:
             steps.settle(record, changes, now_ms)
             self._file(record, changes, now_ms)
         await self._start_what_fits(changes, now_ms)
-        if changes:
-            await self._store.write(lambda conn: changes.write(conn, now_ms))
+        certain: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        for job_id in changes.launch:
+            # Made ready while the decision is being written, started when it is on disk.
+            self._records[job_id].certain = certain
+            self._launcher.launch(self._records[job_id])
+        written = False
+        try:
+            if changes:
+                await self._store.write(lambda conn: changes.write(conn, now_ms))
+            written = True
+        finally:
+            certain.set_result(written)
         for uids in changes.forgotten.values():
             await self._engines.remove(uids)
-        for job_id in changes.launch:
-            self._launcher.launch(self._records[job_id])
         if changes.stop:
             self._stop_sent.update(changes.stop)
             await self._engines.stop(changes.stop, self._grace_s)
@@ -482,7 +490,7 @@ class Controller:
         for remark in self._engines.remarks(engine):
             changes.events.append(Event(record.row.id, remark.type, remark.reason, remark.message))
         on_the_host = not wants_image(record.job)
-        if not isinstance(self._engines.get(engine), RunsImages):
+        if not on_the_host and not isinstance(self._engines.get(engine), RunsImages):
             on_the_host = True
             for message in remarks_on(record):
                 changes.events.append(Event(record.row.id, "Warning", "ImageNotUsed", message))

@@ -32,6 +32,8 @@ class Record:
     # The task attempts of the current attempt by uid; of each task the latest one.
     tasks: dict[str, TaskRow] = field(default_factory=dict)
     launching: asyncio.Task[None] | None = None
+    # Whether the latest decision to start tasks of it got to disk; before that nothing of them may run.
+    certain: asyncio.Future[bool] | None = None
     # What the engine was told to launch, and how often it had to be told again.
     launched: set[str] = field(default_factory=set)
     relaunches: int = 0

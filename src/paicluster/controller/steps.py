@@ -146,7 +146,7 @@ def _draw(
         if len(set(numbers)) < len(numbers) or ledger.ports_taken(numbers):
             continue
         # A job with very many ports may find no draw that keeps out of the kernel's own range.
-        if ports_free(node, numbers, lasting=draw < _PORT_DRAWS):
+        if not numbers or ports_free(node, numbers, lasting=draw < _PORT_DRAWS):
             break
     return uid, ports
 

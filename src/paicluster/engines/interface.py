@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -249,6 +249,15 @@ class LogSource(Protocol):
 
     def log_folder(self, uid: str) -> Path:
         """The folder that holds the log segments of an attempt."""
+
+
+@runtime_checkable
+class LaunchesAhead(Protocol):
+    """An engine that can make a gang ready while the decision to launch it is on its way to disk."""
+
+    async def launch_when(self, gang: Sequence[TaskLaunch], certain: Awaitable[bool]) -> None:
+        """As `launch`, but nothing starts before ``certain`` is true. Where it turns out false, or the server
+        dies before, nothing of it was started and nothing of it is left."""
 
 
 @runtime_checkable

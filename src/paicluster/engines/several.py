@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -15,6 +15,7 @@ from paicluster.engines.interface import (
     Enterable,
     GivesUp,
     Hint,
+    LaunchesAhead,
     LogSource,
     Node,
     Observation,
@@ -157,12 +158,21 @@ class Engines:
             groups.setdefault(self._find(uid) or "", []).append(uid)
         return groups
 
-    async def launch(self, name: str, gang: Sequence[TaskLaunch]) -> None:
-        """Start a gang with this engine, unless another has it already."""
+    async def launch(
+        self, name: str, gang: Sequence[TaskLaunch], certain: Awaitable[bool] | None = None
+    ) -> None:
+        """Start a gang with this engine, unless another has it already, as soon as that is certain."""
         if len(self._makers) > 1:
             name = next((known for task in gang if (known := self._find(task.uid))), name)
             self._at.update((task.uid, name) for task in gang)
-        await self.get(name).launch(gang)
+        engine = self.get(name)
+        if certain is not None and isinstance(engine, LaunchesAhead):
+            await engine.launch_when(gang, certain)
+        elif certain is None or await certain:
+            await engine.launch(gang)
+        if certain is not None and not await certain:
+            for task in gang:
+                self._at.pop(task.uid, None)
 
     async def observe(self, uids: Sequence[str]) -> dict[str, Observation]:
         if len(self._makers) == 1:

@@ -9,6 +9,8 @@ import struct
 from functools import cache
 from pathlib import Path
 
+from paicluster.logs.reader import STREAMS
+
 _MODIFY = 0x2
 _CREATE = 0x100
 _DELETE = 0x200
@@ -16,6 +18,8 @@ _MOVED_TO = 0x80
 _NONBLOCK = os.O_NONBLOCK
 _CLOEXEC = os.O_CLOEXEC
 _EVENT = struct.Struct("iIII")
+
+_LOGS = tuple(f"{stream}.".encode() for stream in STREAMS)
 
 # Where inotify cannot see (a full watch table, a network file system), look this often.
 SLOW_LOOK_S = 0.25
@@ -118,7 +122,11 @@ class Growth:
         at = 0
         while at < len(data):
             wd, _, _, length = _EVENT.unpack_from(data, at)
+            name = data[at + _EVENT.size : at + _EVENT.size + length]
             at += _EVENT.size + length
+            # Beside the log lie files by which others tell how the task is: they wake no reader.
+            if wd >= 0 and not name.startswith(_LOGS):
+                continue
             # -1: more happened than the kernel could note. Then it may concern anybody.
             waiters = [self._waiters.get(wd, set())] if wd >= 0 else list(self._waiters.values())
             for events in waiters:

@@ -24,11 +24,15 @@ def write(folder: "str", fd: "int", record: "dict[str, object]") -> "None":
     os.ftruncate(fd, len(data))
     os.fsync(fd)
     os.rename(os.path.join(folder, _ASIDE), os.path.join(folder, NAME))
-    folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def settle(folder: "str") -> "None":
+    """See to it that the record is still there under its name should the machine lose its power."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder_fd)
+        os.fsync(fd)
     finally:
-        os.close(folder_fd)
+        os.close(fd)
 
 
 def read(folder: "str") -> "dict[str, object] | None":

@@ -197,7 +197,9 @@ class Attempt:
                 "log_dropped": sum(log.dropped for log in self._logs.values()),
             },
         )
+        # Whoever is told now writes down what he read, on disk: he need not wait for the folder to get there.
         self._tell("ended")
+        record.settle(self._folder)
 
     def _hold_tree(self) -> "None":
         tree.become_subreaper()

@@ -1,9 +1,10 @@
 """A small process without threads from which supervisors are forked, already warm.
 
-It reads gangs from a socket, one a line, the members apart by NUL, each ``folder<TAB>mode<TAB>cgroup``,
-and answers each with a line: the supervisors' pids, or ``-errno`` when not all could be forked and
-therefore none goes on.
-When the socket closes (the server is gone) it ends; its supervisors go on.
+It reads lines from a socket. ``fork N members`` asks for a gang, the members apart by NUL, each
+``folder<TAB>mode<TAB>cgroup``, and is answered with a line: the supervisors' pids, or ``-errno`` when not all
+could be forked and therefore none goes on. They wait and touch nothing until ``go N``; on ``no N`` they
+leave.
+When the socket closes (the server is gone) it ends; supervisors that wait leave, the others go on.
 """
 
 import gc
@@ -34,14 +35,24 @@ def serve(fd: "int") -> "int":
     # What is there now is never looked at again by a collection: its pages stay shared (since 3.7).
     getattr(gc, "freeze", int)()
     pending = b""
+    waiting = {}  # type: dict[bytes, Gang]
     try:
         while True:
             data = os.read(fd, 65536)
             if not data:
                 return 0
-            *gangs, pending = (pending + data).split(b"\n")
-            for gang in gangs:
-                _send(fd, b" ".join(b"%d" % number for number in _launch(fd, gang.split(b"\0"))) + b"\n")
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                word, _, rest = line.partition(b" ")
+                number, _, members = rest.partition(b" ")
+                if word == b"fork":
+                    gang = Gang()
+                    pids = gang.fork(members.split(b"\0"), fd, waiting)
+                    if pids[0] > 0:
+                        waiting[number] = gang
+                    _send(fd, b" ".join(b"%d" % pid for pid in pids) + b"\n")
+                elif number in waiting:
+                    waiting.pop(number).part(go=word == b"go")
     except OSError:  # the server died with answers unread
         return 0
 
@@ -51,34 +62,48 @@ def _send(fd: "int", data: "bytes") -> "None":
         data = data[os.write(fd, data) :]
 
 
-def _launch(fd: "int", gang: "list[bytes]") -> "list[int]":
-    """A supervisor for each of the gang, or none: they wait for each other before they claim anything."""
-    go_r, go_w = os.pipe()
-    pids = []  # type: list[int]
-    try:
-        for member in gang:
-            folder, mode, path = (os.fsdecode(part) for part in member.split(b"\t"))
-            cgroup = tree.Cgroup(mode, path)
-            cgroup.make()
-            pid = cgroup.fork()
-            if pid == 0:
-                os.close(go_w)
-                _supervise_and_exit(fd, go_r, cgroup, folder)
-            pids.append(pid)
-        _send(go_w, b"g" * len(gang))
-    except OSError as e:
-        # Those that wait see the pipe close without a word, and leave.
-        return [-(e.errno or 1)]
-    finally:
-        os.close(go_r)
-        os.close(go_w)
-    return pids
+class Gang:
+    """Supervisors that wait for the same word before they claim anything."""
+
+    def __init__(self) -> "None":
+        self.ends = os.pipe()
+        self._size = 0
+
+    def fork(self, members: "list[bytes]", fd: "int", others: "dict[bytes, Gang]") -> "list[int]":
+        """One for each member, or none. They keep nothing of ours, so that they notice when we are gone."""
+        wait, go = self.ends
+        ours = [fd, go]
+        for other in others.values():
+            ours.extend(other.ends)
+        pids = []  # type: list[int]
+        try:
+            for member in members:
+                folder, mode, path = (os.fsdecode(part) for part in member.split(b"\t"))
+                cgroup = tree.Cgroup(mode, path)
+                cgroup.make()
+                pid = cgroup.fork()
+                if pid == 0:
+                    _supervise_and_exit(ours, wait, cgroup, folder)
+                pids.append(pid)
+        except OSError as e:
+            self.part(go=False)
+            return [-(e.errno or 1)]
+        self._size = len(pids)
+        return pids
+
+    def part(self, go: "bool") -> "None":
+        """Let them go. Or not: they see the pipe close without a word, and leave."""
+        if go:
+            _send(self.ends[1], b"g" * self._size)
+        for end in self.ends:
+            os.close(end)
 
 
-def _supervise_and_exit(fd: "int", go: "int", cgroup: "tree.Cgroup", folder: "str") -> "None":
+def _supervise_and_exit(ours: "list[int]", go: "int", cgroup: "tree.Cgroup", folder: "str") -> "None":
     status = 1
     try:
-        os.close(fd)
+        for fd in ours:
+            os.close(fd)
         os.setsid()
         # The server's terminal or pipe must not stay open for as long as the last task runs.
         nothing = os.open(os.devnull, os.O_RDWR)

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -177,6 +177,13 @@ class ContainerEngine(ProcessEngine):
         finally:
             for uid in boxed:
                 self._boxed.pop(uid, None)
+
+    async def launch_when(self, gang: Sequence[TaskLaunch], certain: Awaitable[bool]) -> None:
+        # Nobody is told what becomes of an image before it is certain that somebody wants it.
+        if not any(task.image for task in gang):
+            await super().launch_when(gang, certain)
+        elif await certain:
+            await self.launch(gang)
 
     def _was_launched(self, uid: str) -> bool:
         try:

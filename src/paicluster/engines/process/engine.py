@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -32,6 +32,7 @@ from paicluster.engines.interface import (
     unheard,
 )
 from paicluster.engines.process import accounts, cgroups, folder, limits, runtime
+from paicluster.engines.process.ahead import Ahead
 from paicluster.engines.process.machine import is_ephemeral
 from paicluster.engines.process.zygote import Zygote
 from paicluster.logs.reader import LogReader
@@ -74,6 +75,7 @@ class ProcessEngine:
         self._way_is_open = False
         self._tasks = home / "tasks"
         self._run = home / "run"
+        self._ahead = Ahead(self._run / "ahead")
         self._runtimes = home / "runtime"
         self._node = node
         name = "pai-" + hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:12]
@@ -111,6 +113,13 @@ class ProcessEngine:
             # would be noticed only by the slow sweep.
             fcntl.fcntl(self._events_fd, fcntl.F_SETPIPE_SZ, _HINTS_ROOM)
         asyncio.get_running_loop().add_reader(self._events_fd, self._read_events)
+        for uid in self._ahead.open():
+            # What is to start after all is laid anew. Its supervisor may have been let go a moment ago: only
+            # who is there first may have it.
+            path = folder.path_of(self._tasks, uid)
+            if path.exists() and claim.bury(str(path), uid):
+                trees.remove(path)
+        self._ahead.clear()
         self._runtime = runtime.install(self._runtimes)
         self._zygote = Zygote(self._runtime)
         await self._zygote.start()
@@ -126,6 +135,7 @@ class ProcessEngine:
             self._unwatch(uid)
         if self._zygote is not None:
             await self._zygote.close()
+        self._ahead.close()
         self._files.shutdown()
         for root in self._roots():
             _sweep(root)
@@ -233,14 +243,37 @@ class ProcessEngine:
     # -- writing -------------------------------------------------------------------------------
 
     async def launch(self, gang: Sequence[TaskLaunch]) -> None:
-        account = self._account_of(gang)
-        folders = await self._in_files(lambda: self._prepare_all(gang, account), len(gang))
-        if not folders:
+        await self._launch(gang)
+
+    async def launch_when(self, gang: Sequence[TaskLaunch], certain: Awaitable[bool]) -> None:
+        if not self._ahead.note([task.uid for task in gang]):
+            if await certain:
+                await self._launch(gang)
             return
-        assert self._zygote is not None
         try:
-            groups = [self._group_of(task) for task in gang]
-            pids = await self._zygote.launch(list(zip(folders, groups, strict=True)))
+            await self._launch(gang, certain)
+        finally:
+            self._ahead.settled()
+
+    async def _launch(self, gang: Sequence[TaskLaunch], certain: Awaitable[bool] | None = None) -> None:
+        """The supervisors are forked while their folders are laid: they look there once they are let go."""
+        if not gang:
+            return
+        account = self._account_of(gang)
+        members = [(folder.path_of(self._tasks, task.uid), self._group_of(task)) for task in gang]
+        assert self._zygote is not None
+        supervisors = await self._zygote.fork(members)
+        try:
+            laid = await self._in_files(lambda: self._prepare_all(gang, account), len(gang))
+            if certain is not None and not await certain:
+                await supervisors.leave()
+                await self._in_files(lambda: _remove_all(laid), len(laid))
+                return
+        except BaseException:
+            await supervisors.leave()
+            raise
+        try:
+            pids = await supervisors.go()
         except LaunchFailed:
             # It died before it could tell whether they had started.
             await self.stop([task.uid for task in gang], 0)
@@ -266,7 +299,7 @@ class ProcessEngine:
         return found
 
     def _prepare_all(self, gang: Sequence[TaskLaunch], account: accounts.Account | None) -> list[Path]:
-        """All folders, or none: nothing is started before the last one is complete."""
+        """All folders, or none: nothing is started before the last one is complete. Gives the new ones."""
         if account is not None:
             gang = accounts.dress(gang, account)
         made: list[Path] = []
@@ -279,25 +312,26 @@ class ProcessEngine:
                         shared[key] = self._run / f"env.{task.uid}"
                         folder.write_common(shared[key], task)
 
-            def prepare_some(part: Sequence[TaskLaunch]) -> list[Path]:
-                return [self._prepare_one(task, shared, account, made) for task in part]
+            def prepare_some(part: Sequence[TaskLaunch]) -> None:
+                for task in part:
+                    self._prepare_one(task, shared, account, made)
 
             if len(gang) < _MANY_FOLDERS:
-                return prepare_some(gang)
-            # Most of it is the file system's work, which another core can do as well.
-            halves = (gang[: len(gang) // 2], gang[len(gang) // 2 :])
-            with ThreadPoolExecutor(len(halves), thread_name_prefix="engine-folders") as helpers:
-                return [path for paths in helpers.map(prepare_some, halves) for path in paths]
+                prepare_some(gang)
+            else:
+                # Most of it is the file system's work, which another core can do as well.
+                halves = (gang[: len(gang) // 2], gang[len(gang) // 2 :])
+                with ThreadPoolExecutor(len(halves), thread_name_prefix="engine-folders") as helpers:
+                    list(helpers.map(prepare_some, halves))
         except OSError as e:
-            for path in made:
-                if folder.owner_of(path) is None:
-                    trees.remove(path)
+            _remove_all(made)
             raise LaunchFailed(
                 f"The tasks' folders could not be written: {e.strerror} ({e.filename})."
             ) from e
         finally:
             for path in shared.values():
                 path.unlink(missing_ok=True)
+        return made
 
     def _prepare_one(
         self,
@@ -305,10 +339,10 @@ class ProcessEngine:
         shared: Mapping[int, Path],
         account: accounts.Account | None,
         made: list[Path],
-    ) -> Path:
+    ) -> None:
         path = folder.path_of(self._tasks, task.uid)
         if folder.complete(path, self._boot_id):
-            return path
+            return
         made.append(path)
         spec: dict[str, object] = {
             **self._usual,
@@ -319,7 +353,6 @@ class ProcessEngine:
         if limited := self._limits_of(task):
             spec["limits"] = limited
         self._prepare(path, task, spec, shared.get(id(task.shared_environment)), account)
-        return path
 
     def _prepare(
         self,
@@ -420,6 +453,13 @@ class ProcessEngine:
         if count <= _INLINE:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._files, work)
+
+
+def _remove_all(laid: Sequence[Path]) -> None:
+    """Folders that were laid for nothing."""
+    for path in laid:
+        if folder.owner_of(path) is None:
+            trees.remove(path)
 
 
 def _sweep(root: Path) -> None:

@@ -25,7 +25,7 @@ _SH_HEADER = "set -o errexit -o nounset\n"
 
 
 def path_of(tasks: Path, uid: str) -> Path:
-    return tasks / uid[:2] / uid
+    return tasks.joinpath(uid[:2], uid)
 
 
 def marker(uid: str) -> str:

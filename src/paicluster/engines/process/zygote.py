@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 import subprocess
@@ -25,6 +26,7 @@ class Zygote:
         # One for each gang asked for, by this process; answers come in the order of the questions.
         self._answers: deque[_Answer] = deque()
         self._reader: asyncio.Task[None] | None = None
+        self._gangs = itertools.count()
         self._sending = asyncio.Lock()
 
     async def start(self) -> None:
@@ -57,28 +59,33 @@ class Zygote:
         if self._process is not None:
             await asyncio.to_thread(self._process.wait)
 
-    async def launch(self, members: Sequence[tuple[Path, Cgroup]]) -> list[int]:
-        """Fork a supervisor for each attempt folder, born in its cgroup, and give their pids.
-
-        All or none: when one cannot be forked, the only number given is a negative error number.
-        """
-        question = b"\0".join(os.fsencode(f"{folder}\t{g.mode}\t{g.path}") for folder, g in members) + b"\n"
-        loop = asyncio.get_running_loop()
-        answer: _Answer = loop.create_future()
+    async def fork(self, members: Sequence[tuple[Path, Cgroup]]) -> Waiting:
+        """A supervisor for each attempt folder, born in its cgroup. They wait for a word: see `Waiting`."""
+        question = b"\0".join(os.fsencode(f"{folder}\t{g.mode}\t{g.path}") for folder, g in members)
+        answer: _Answer = asyncio.get_running_loop().create_future()
         async with self._sending:
             if self._socket is None:
                 await self.start()
             sock, answers = self._socket, self._answers
             assert sock is not None
+            gang = Waiting(self, sock, next(self._gangs), answer)
             # Noted before it is sent: the answer may be there before the sending returns.
             answers.append(answer)
-            try:
-                await loop.sock_sendall(sock, question)
-            except OSError:
-                if self._socket is sock:
-                    self._socket = None
-                _fail(answers)
-        return await answer
+            await self._send(sock, answers, b"fork %d %b\n" % (gang.number, question))
+        return gang
+
+    async def _tell(self, gang: Waiting, word: bytes) -> None:
+        async with self._sending:
+            if self._socket is gang.sock:
+                await self._send(gang.sock, self._answers, b"%b %d\n" % (word, gang.number))
+
+    async def _send(self, sock: socket.socket, answers: deque[_Answer], data: bytes) -> None:
+        try:
+            await asyncio.get_running_loop().sock_sendall(sock, data)
+        except OSError:
+            if self._socket is sock:
+                self._socket = None
+            _fail(answers)
 
     async def _read_answers(
         self, sock: socket.socket, process: subprocess.Popen[bytes], answers: deque[_Answer]
@@ -104,6 +111,30 @@ class Zygote:
         sock.close()
         _fail(answers)
         await asyncio.to_thread(process.wait)
+
+
+class Waiting:
+    """Supervisors of one gang that were asked for, and start nothing before they are told."""
+
+    def __init__(self, zygote: Zygote, sock: socket.socket, number: int, pids: _Answer):
+        self._zygote = zygote
+        self.sock = sock
+        self.number = number
+        self._pids = pids
+
+    async def go(self) -> list[int]:
+        """Let them go on, and give their pids.
+
+        All or none: when one could not be forked, the only number given is a negative error number.
+        """
+        await self._zygote._tell(self, b"go")
+        return await self._pids
+
+    async def leave(self) -> None:
+        """They are not needed after all, and leave without a trace."""
+        if not self._pids.cancel():
+            self._pids.exception()  # whatever it was, it is of no concern any more
+        await self._zygote._tell(self, b"no")
 
 
 def _fail(answers: deque[_Answer]) -> None:
