@@ -149,6 +149,22 @@ def test_what_one_engine_has_is_not_launched_by_another() -> None:
     asyncio.run(run())
 
 
+def test_what_turns_out_not_to_be_wanted_is_not_launched() -> None:
+    async def run() -> None:
+        shelves = Shelves()
+        engines = shelves.engines()
+        wanted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        launching = asyncio.create_task(engines.launch("two", [launch("a")], wanted))
+        await asyncio.sleep(0)
+        assert shelves.kept["two"] == {}
+        wanted.set_result(False)
+        await launching
+        assert shelves.kept["two"] == {}
+        assert not engines.has("a")
+
+    asyncio.run(run())
+
+
 def test_what_was_stopped_before_it_was_launched_stays_where_it_was_stopped() -> None:
     async def run() -> None:
         shelves = Shelves()

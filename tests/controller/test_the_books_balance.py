@@ -51,7 +51,10 @@ DEADLINE_S = 20.0
 class Dictionaries:
     """An engine that remembers what it was told. It outlives controllers, as tasks do."""
 
-    def __init__(self, dice: random.Random):
+    def __init__(self, dice: random.Random, is_written: Callable[[str], bool]):
+        self._is_written = is_written
+        # What was launched though a crash would have made it be forgotten.
+        self.unwritten: list[str] = []
         self.seen: dict[str, Observation] = {}
         self.asked: set[str] = set()
         self.launches: dict[str, int] = {}
@@ -83,6 +86,8 @@ class Dictionaries:
         if self._dice.random() < 0.1:
             raise LaunchFailed("The dice said no.")
         for task in gang:
+            if not self._is_written(task.uid):
+                self.unwritten.append(task.uid)
             if task.uid not in self.seen:
                 self.seen[task.uid] = Observation(Phase.RUNNING, started_ms=_now())
                 self.launches[task.uid] = self.launches.get(task.uid, 0) + 1
@@ -143,7 +148,9 @@ class Cluster:
     def __init__(self, folder: Path, dice: random.Random):
         self.dice = dice
         self.store = Store.open(folder / "cluster.db")
-        self.engine = Dictionaries(dice)
+        self.engine = Dictionaries(
+            dice, lambda uid: self.store.glance(lambda conn: jobs.get_task(conn, uid)) is not None
+        )
         self.ids: list[int] = []
         self.names: list[str] = []
         self._settings = LaunchSettings(
@@ -286,6 +293,7 @@ class Cluster:
         # Whatever runs is accounted for; nothing of a finished job does, and nothing ran twice.
         assert set(self.engine.running) <= live.keys()
         assert set(self.engine.launches.values()) <= {1}
+        assert not self.engine.unwritten
 
 
 _Pair = tuple[ActiveJob, TaskRow]
@@ -439,3 +447,64 @@ async def _to_the_end(cluster: Cluster) -> None:
         events = await cluster.store.read(lambda conn, job_id=job_id: jobs.events_of(conn, job_id))  # type: ignore[misc]
         said = [event for event in events if event.reason == "LimitsNotEnforced"]
         assert len(said) == 1, "said once for each job"
+
+
+class _Even(random.Random):
+    def random(self) -> float:
+        return 0.5
+
+
+def test_what_is_decided_while_a_job_is_being_launched_starts_once_it_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an array the next task is placed while the launch of the one before has yet to return."""
+
+    async def run() -> None:
+        cluster = Cluster(tmp_path, _Even())
+        engine, store = cluster.engine, cluster.store
+        returns, asked, may_write = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        may_write.set()
+        launch, write = engine.launch, store.write
+
+        async def launch_slowly(gang: Sequence[TaskLaunch]) -> None:
+            await launch(gang)
+            await returns.wait()
+
+        async def write_slowly(work: Callable[[Connection], Any]) -> Any:
+            asked.set()
+            await may_write.wait()
+            return await write(work)
+
+        monkeypatch.setattr(engine, "launch", launch_slowly)
+        await cluster.controller.start()
+        text = job_of("array", "true", instances=2, extras=_ONE_AT_A_TIME)
+        need = to_text(request_of(read_job(json.dumps(text)), "ann"))
+        new = NewJob("ann", "array", "default", json.dumps(text), json.dumps(text), _now(), need=need)
+        await store.write(lambda conn: jobs.insert_jobs(conn, [new]))
+        await _until(lambda: len(engine.running) == 1)
+        await _until(lambda: cluster.controller._pass_began is None)
+        monkeypatch.setattr(store, "write", write_slowly)
+        may_write.clear()
+        asked.clear()
+        engine.end(engine.running[0], 0)
+        await asyncio.wait_for(asked.wait(), DEADLINE_S)
+        returns.set()
+        await asyncio.sleep(0.05)
+        assert len(engine.launches) == 1
+        may_write.set()
+        await _until(lambda: len(engine.launches) == 2)
+        assert not engine.unwritten
+        await cluster.controller.close()
+        store.close()
+
+    asyncio.run(run())
+
+
+_ONE_AT_A_TIME = {"gangAllocation": False, "openpaisdk": {"arrayLimit": 1}}
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    ends = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < ends
+        await asyncio.sleep(0.005)

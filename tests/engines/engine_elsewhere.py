@@ -25,7 +25,14 @@ async def main() -> None:
         TaskLaunch(**{**one, "gpus": tuple(one["gpus"]), "secrets": tuple(one["secrets"])})
         for one in told["gang"]
     ]
-    await engine.launch(gang)
+    if told.get("uncertain"):
+        never: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        launching = asyncio.create_task(engine.launch_when(gang, never))
+        while not all((engine.log_folder(task.uid) / "spec.json").exists() for task in gang):
+            await asyncio.sleep(0.01)
+        assert not launching.done()
+    else:
+        await engine.launch(gang)
     print("launched", flush=True)
     await asyncio.Event().wait()
 

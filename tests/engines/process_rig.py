@@ -53,8 +53,10 @@ class ProcessRig:
     def folder(self, uid: str) -> Path:
         return path_of(self.home / "tasks", uid)
 
-    def launch_elsewhere(self, gang: Sequence[TaskLaunch]) -> int:
+    def launch_elsewhere(self, gang: Sequence[TaskLaunch], *, uncertain: bool = False) -> int:
+        """``uncertain``: made ready, and left waiting for the word to start."""
         told = {
+            "uncertain": uncertain,
             "home": str(self.home),
             "mode": self.hold.mode,
             "root": str(self.hold.root) if self.hold.root else None,

@@ -20,7 +20,7 @@ import pytest
 from driving import Driven, appears, lines_of, mark, missing, nothing_left, task
 from process_rig import ProcessRig
 
-from paicluster.engines.interface import LaunchFailed, Phase
+from paicluster.engines.interface import LaunchFailed, Phase, TaskLaunch
 from paicluster.engines.process.cgroups import PROC_ONLY
 from pairuntime.supervisor import claim, record, supervise, tree
 
@@ -108,6 +108,107 @@ async def test_when_a_fork_is_refused_nothing_of_the_gang_ever_runs(rig: Process
         # Nothing of it ran, so all of it may be launched again.
         await driven.run(*gang)
     assert len(lines_of(ran)) == 8
+
+
+# -- launched before it is certain ----------------------------------------------------------------
+
+
+async def _ready(rig: ProcessRig, zygote: int, *gang: TaskLaunch) -> list[int]:
+    """Wait until everything is there but the word to start. Gives the supervisors."""
+    for one in gang:
+        await appears((rig.folder(one.uid) / supervise.SPEC).exists, "the folder")
+    await appears(lambda: len(tree.children(zygote)) == len(gang), "the supervisors")
+    return tree.children(zygote)
+
+
+async def test_what_is_made_ready_starts_when_it_is_certain_and_not_before(
+    rig: ProcessRig, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    gang = [task(rig, f"echo $$ >> {ran}; exit 33") for _ in range(3)]
+    async with Driven(rig) as driven:
+        certain: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        launching = asyncio.create_task(driven.engine.launch_when(gang, certain))
+        await _ready(rig, await _zygote(), *gang)
+        await asyncio.sleep(0.2)
+        assert [(await driven.look(one.uid)).phase for one in gang] == [Phase.ABSENT] * 3
+        # Nobody has to wait for those who wait.
+        await driven.run(task(rig, "true"))
+        assert not ran.exists()
+        certain.set_result(True)
+        await launching
+        assert [(await driven.ended(one.uid)).exit_code for one in gang] == [33] * 3
+    assert len(lines_of(ran)) == 3
+
+
+async def test_of_what_was_made_ready_for_nothing_nothing_is_left(rig: ProcessRig, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    gang = [task(rig, f"echo $$ >> {ran}") for _ in range(3)]
+    async with Driven(rig) as driven:
+        certain: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        launching = asyncio.create_task(driven.engine.launch_when(gang, certain))
+        zygote = await _zygote()
+        await _ready(rig, zygote, *gang)
+        certain.set_result(False)
+        await launching
+        await appears(lambda: tree.children(zygote) == [], "the supervisors to leave")
+        assert not any(rig.folder(one.uid).exists() for one in gang)
+        # Nothing of it ran, so all of it may be launched again.
+        await driven.run(*gang)
+    assert len(lines_of(ran)) == 3
+
+
+async def test_a_server_that_dies_before_it_is_certain_leaves_nothing(
+    rig: ProcessRig, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    gang = [task(rig, f"echo $$ >> {ran}") for _ in range(3)]
+    server = rig.launch_elsewhere(gang, uncertain=True)
+    (zygote,) = tree.children(server)
+    supervisors = await _ready(rig, zygote, *gang)
+    os.kill(server, signal.SIGKILL)
+    await appears(lambda: not any(claim.start_time(pid) for pid in supervisors), "the supervisors to leave")
+    async with Driven(rig) as driven:
+        assert not any(rig.folder(one.uid).exists() for one in gang)
+        assert [(await driven.look(one.uid)).phase for one in gang] == [Phase.ABSENT] * 3
+        assert not ran.exists()
+        await driven.run(*gang)
+    assert len(lines_of(ran)) == 3
+
+
+async def test_a_server_that_dies_with_its_tasks_let_go_leaves_them_alone(
+    rig: ProcessRig, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    one = task(rig, f"until [ -e {go} ]; do sleep 0.02; done; exit 34")
+    async with Driven(rig) as driven:
+        await driven.launch(one)
+        await driven.until(one.uid, Phase.RUNNING)
+        # As if it had died before it could note that nothing is uncertain any more.
+        (rig.home / "run" / "ahead").write_text(f"\n{one.uid}")
+    async with Driven(rig) as driven:
+        assert (await driven.look(one.uid)).phase is Phase.RUNNING
+        go.touch()
+        assert (await driven.ended(one.uid)).exit_code == 34
+
+
+async def test_a_zygote_that_dies_before_it_is_certain_starts_nothing(
+    rig: ProcessRig, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    one = task(rig, f"echo $$ >> {ran}")
+    async with Driven(rig) as driven:
+        certain: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        launching = asyncio.create_task(driven.engine.launch_when([one], certain))
+        zygote = await _zygote()
+        supervisors = await _ready(rig, zygote, one)
+        os.kill(zygote, signal.SIGKILL)
+        await appears(lambda: not any(claim.start_time(pid) for pid in supervisors), "them to leave")
+        certain.set_result(True)
+        await launching
+        assert (await driven.look(one.uid)).phase is Phase.ABSENT
+        await driven.run(one)
+    assert len(lines_of(ran)) == 1
 
 
 class _few_processes:  # noqa: N801 (reads as a verb where it stands)

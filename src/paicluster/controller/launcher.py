@@ -90,7 +90,8 @@ class Launcher:
 
     async def _abandon(self, record: Record, uids: list[str], why: str) -> None:
         """Nothing of the gang may start any more; its attempt then ends, and is retried by the rules."""
-        if record.certain is not None and not await record.certain:
+        certain = record.certain
+        if certain is not None and not await certain:
             return  # it never was to be
         try:
             await self._engines.stop(uids, 0)

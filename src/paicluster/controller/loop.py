@@ -236,18 +236,18 @@ class Controller:
             steps.settle(record, changes, now_ms)
             self._file(record, changes, now_ms)
         await self._start_what_fits(changes, now_ms)
-        certain: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         for job_id in changes.launch:
             # Made ready while the decision is being written, started when it is on disk.
-            self._records[job_id].certain = certain
+            self._records[job_id].written = written
             self._launcher.launch(self._records[job_id])
-        written = False
         try:
             if changes:
                 await self._store.write(lambda conn: changes.write(conn, now_ms))
-            written = True
-        finally:
-            certain.set_result(written)
+        except BaseException:
+            written.set_result(False)
+            raise
+        written.set_result(True)
         for uids in changes.forgotten.values():
             await self._engines.remove(uids)
         if changes.stop:

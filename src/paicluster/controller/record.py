@@ -33,7 +33,7 @@ class Record:
     tasks: dict[str, TaskRow] = field(default_factory=dict)
     launching: asyncio.Task[None] | None = None
     # Whether the latest decision to start tasks of it got to disk; before that nothing of them may run.
-    certain: asyncio.Future[bool] | None = None
+    written: asyncio.Future[bool] | None = None
     # What the engine was told to launch, and how often it had to be told again.
     launched: set[str] = field(default_factory=set)
     relaunches: int = 0
@@ -44,6 +44,11 @@ class Record:
     put_off: bool = False
     # Tasks that ended and are to be started again, but not at once. A new controller does not wait.
     resting: set[str] = field(default_factory=set)
+
+    @property
+    def certain(self) -> asyncio.Future[bool] | None:
+        """`written`, for one who may be cancelled while he waits: others wait for it too."""
+        return None if self.written is None else asyncio.shield(self.written)
 
     @property
     def stop_wanted(self) -> bool:
