@@ -28,9 +28,14 @@ def write(folder: "str", fd: "int", record: "dict[str, object]") -> "None":
 
 def settle(folder: "str") -> "None":
     """See to it that the record is still there under its name should the machine lose its power."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:  # whoever read it has removed it already
+        return
     try:
         os.fsync(fd)
+    except OSError:
+        pass
     finally:
         os.close(fd)
 

@@ -113,13 +113,7 @@ class ProcessEngine:
             # would be noticed only by the slow sweep.
             fcntl.fcntl(self._events_fd, fcntl.F_SETPIPE_SZ, _HINTS_ROOM)
         asyncio.get_running_loop().add_reader(self._events_fd, self._read_events)
-        for uid in self._ahead.open():
-            # What is to start after all is laid anew. Its supervisor may have been let go a moment ago: only
-            # who is there first may have it.
-            path = folder.path_of(self._tasks, uid)
-            if path.exists() and claim.bury(str(path), uid):
-                trees.remove(path)
-        self._ahead.clear()
+        self._remove_unsettled()
         self._runtime = runtime.install(self._runtimes)
         self._zygote = Zygote(self._runtime)
         await self._zygote.start()
@@ -143,6 +137,18 @@ class ProcessEngine:
                 root.rmdir()
             except OSError:
                 pass  # tasks go on in there
+
+    def _remove_unsettled(self) -> None:
+        """What a server that died had laid ahead. What is to start after all is laid anew."""
+        try:
+            for uid in self._ahead.open():
+                path = folder.path_of(self._tasks, uid)
+                # Its supervisor may have been let go a moment ago: who is there first has it.
+                if path.exists() and claim.bury(str(path), uid):
+                    trees.remove(path)
+            self._ahead.clear()
+        except OSError as error:  # a full disk: the next server tries again
+            log.warning("What an earlier server had made ready could not be removed: %s", error)
 
     def _see_off(self) -> None:
         """A supervisor that has told the end of its task is gone in a moment: then its cgroup can go too."""

@@ -132,7 +132,7 @@ class Waiting:
 
     async def leave(self) -> None:
         """They are not needed after all, and leave without a trace."""
-        if not self._pids.cancel():
+        if not self._pids.cancel() and not self._pids.cancelled():
             self._pids.exception()  # whatever it was, it is of no concern any more
         await self._zygote._tell(self, b"no")
 
