@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.engines.interface import TaskLaunch
+from paicluster.engines.interface import Blanks, TaskLaunch
 from paicluster.engines.slurm import folder, runtime
 from paicluster.engines.slurm.options import SlurmOptions
 from pairuntime.supervisor import record
@@ -29,14 +29,17 @@ _OTHERS = sorted(
 ) or [found for name in ("python3.9", "python3.13") if (found := shutil.which(name)) and _works(found)]
 
 
-def _run(home: Path, python: str, *, spoil: str = "") -> tuple[int, Path, str]:
+_SCRIPT = "echo out; echo err >&2; exit 7"
+
+
+def _run(home: Path, python: str, *, spoil: str = "", script: str = _SCRIPT) -> tuple[int, Path, str]:
     """Exit status of the script, the attempt's folder, and what Slurm would have kept of its words."""
     options = SlurmOptions(folder=home, python=python)
     archive = runtime.install(home / "runtime")
     if spoil:
         archive.with_name(spoil).write_bytes(b"nothing of use")
     (home / "notes").mkdir()
-    task = TaskLaunch(uid="ab12", node="", script="echo out; echo err >&2; exit 7", environment={"A": "b"})
+    task = TaskLaunch(uid="ab12", node="", script=script, environment={"A": "b"})
     usual: dict[str, object] = {"events": str(home / "notes")}
     folder.prepare(folder.Home(home), [task], options, archive, usual, ["sbatch"], None)
     done = subprocess.run(
@@ -50,14 +53,15 @@ def _run(home: Path, python: str, *, spoil: str = "") -> tuple[int, Path, str]:
     return done.returncode, folder.Home(home).task("ab12"), done.stderr
 
 
+def _notes(home: Path) -> list[str]:
+    return sorted(note.name for note in (home / "notes").iterdir())
+
+
 def _ran(path: Path) -> None:
     assert json.loads((path / record.NAME).read_text())["exit_code"] == 7
     assert (path / "stdout.0").read_text() == "out\n"
     assert (path / "stderr.0").read_text() == "err\n"
-    assert sorted(name.name for name in (path.parents[2] / "notes").iterdir()) == [
-        "ab12.ended",
-        "ab12.started",
-    ]
+    assert _notes(path.parents[2]) == ["ab12.ended"]
     assert json.loads((path / "place.json").read_text())["node"] == "n1"
 
 
@@ -89,3 +93,38 @@ def test_what_lies_ready_is_all_that_a_task_alone_loads() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == sorted(runtime.ALONE)
+
+
+def test_a_task_that_is_not_brief_says_that_it_began(tmp_path: Path) -> None:
+    told = tmp_path / "notes" / "ab12.started"
+    status, _, said = _run(tmp_path, sys.executable, script=f"until [ -e {told} ]; do /bin/sleep 0.01; done")
+    assert (status, said) == (0, "")
+    assert _notes(tmp_path) == ["ab12.ended", "ab12.started"]
+
+
+def test_nothing_large_is_loaded_to_find_an_address_and_ports(tmp_path: Path) -> None:
+    """Their outer halves, and what those bring along, take longer to load than Python to start."""
+    (tmp_path / "notes").mkdir()
+    archive = runtime.install(tmp_path / "runtime")
+    home, options = folder.Home(tmp_path), SlurmOptions(folder=tmp_path)
+    task = TaskLaunch(
+        uid="ab12",
+        node="",
+        script=f"echo $PORT $WHERE > {tmp_path}/told",
+        environment={"PATH": "/usr/bin:/bin", "PORT": "%pai.0.0.0%", "WHERE": "%pai.0.ip%"},
+        blanks=Blanks("%pai.0.ip%", {"http": ("%pai.0.0.0%",)}, "%pai.0.gpus%"),
+    )
+    folder.prepare(home, [task], options, archive, {"events": str(home.notes)}, [], None)
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *runtime.loader(archive, home.gang("ab12"))],
+        env={"SLURM_JOB_ID": "5", "SLURMD_NODENAME": "localhost"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    port, where = (tmp_path / "told").read_text().split()
+    assert 0 < int(port) < 65536 and where.startswith("127.")
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "os" in loaded
+    assert not loaded & {"socket", "selectors", "enum", "collections", "re", "json", "struct", "signal"}

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from pairuntime.supervisor import supervise
+from pairuntime.supervisor import claim, supervise
 from pairuntime.supervisor.limits import Limits
 
 TYPE_CHECKING = False
@@ -12,6 +12,20 @@ if TYPE_CHECKING:
 
 # A request to stop comes with a signal; should that get lost, it is found this late.
 _LOOK_S = 5.0
+# A task that ends sooner has only its end to tell: each word is a file that the server has to look after.
+_BRIEF_S = 0.05
+
+
+def refresh(folder: "str") -> "None":
+    """Have a shared file system say what is in a folder now.
+
+    NFS remembers for half a minute and longer that a file is not there, unless its folder is opened, which
+    makes it ask. Other file systems do not need it.
+    """
+    try:
+        os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
+    except OSError:
+        pass
 
 
 class SlurmAttempt(supervise.Attempt):
@@ -29,9 +43,8 @@ class SlurmAttempt(supervise.Attempt):
         self._ask_again = False
         # Where nothing is shared, whoever carries for us finds out first who wants the end.
         supervise.set_handler(signal.SIGUSR2 if spec.get("carried") else signal.SIGTERM, self._hear)
-        # Timers are nobody's inheritance: the task has none.
         supervise.set_handler(signal.SIGALRM, self._wake_up)
-        signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)
+        self._began = False
 
     def _hear(self, signum: "int", frame: "object") -> "None":
         self._told = self._ask_again = True
@@ -39,15 +52,14 @@ class SlurmAttempt(supervise.Attempt):
     def _wake_up(self, signum: "int", frame: "object") -> "None":
         """The loop looks again."""
         self._ask_again = True
+        if self._began:
+            self._began = False
+            self._leave_note("started")
 
     def _stop_requested(self) -> "bool":
         if self._ask_again:
             self._ask_again = False
-            try:
-                # NFS remembers that a file is missing until somebody opens its folder.
-                os.close(os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY))
-            except OSError:
-                pass
+            refresh(self._folder)
         if super(SlurmAttempt, self)._stop_requested():
             return True
         if self._told:
@@ -72,6 +84,14 @@ class SlurmAttempt(supervise.Attempt):
         super(SlurmAttempt, self)._write_record(reserved, what)
 
     def _tell(self, what: "str") -> "None":
+        self._began = what == "started"
+        if self._began:
+            # Timers are nobody's inheritance: the task has none.
+            signal.setitimer(signal.ITIMER_REAL, _BRIEF_S, _LOOK_S)
+        else:
+            self._leave_note(what)
+
+    def _leave_note(self, what: "str") -> "None":
         """A file in a folder that the server lists: no file system forgets to show that."""
         if not self._events:
             return
@@ -105,14 +125,14 @@ class _OwnMemory(Limits):
 def _counter() -> "str":
     """The file in which the kernel counts what it killed in our memory group; empty where there is none."""
     try:
-        with open("/proc/self/cgroup") as f:
-            own = [line.strip().split(":", 2) for line in f]
-        with open("/proc/self/mountinfo") as f:
-            mounts = [line.split(" - ") for line in f]
+        own = [line.split(":", 2) for line in _lines("/proc/self/cgroup")]
+        mounts = [line.split(" - ") for line in _lines("/proc/self/mountinfo")]
     except OSError:
         return ""
     for left, right in mounts:
-        kind = right.split()[0]
+        kind = right.split(" ", 1)[0]
+        if kind not in ("cgroup", "cgroup2"):
+            continue
         mount = left.split()[4]
         for _, controllers, path in own:
             if (
@@ -127,12 +147,16 @@ def _counter() -> "str":
     return ""
 
 
+def _lines(path: "str") -> "list[str]":
+    """Whole ones. By the plain call: `open` takes its time, and lines of text end at more than a newline."""
+    return os.fsdecode(claim.contents(path)).split("\n")[:-1]
+
+
 def _killed(path: "str") -> "int":
     try:
-        with open(path) as f:
-            for line in f:
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
+        for line in _lines(path):
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
     except (OSError, ValueError):
         pass
     return 0

@@ -6,7 +6,7 @@ import sys
 import time
 
 from pairuntime.slurm import place
-from pairuntime.supervisor import supervise, tree
+from pairuntime.supervisor import claim, supervise, tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a task alone does without them, and starts sooner
@@ -28,8 +28,7 @@ _MEET_S = 300.0
 
 
 def _read(folder: "str") -> "dict[str, object]":
-    with open(os.path.join(folder, GANG)) as f:
-        gang = dict(json.loads(f.read()))
+    gang = dict(json.loads(claim.contents(os.path.join(folder, GANG)).decode()))
     # Where it travelled here, it lies beside.
     gang["nodes"] = os.path.join(folder, gang["nodes"])
     return gang
@@ -43,8 +42,8 @@ def _own(folder: "str") -> "bool":
         fd = os.open(os.path.join(folder, RUN, OWNER), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return False
-    with os.fdopen(fd, "w") as f:
-        f.write(job)
+    os.write(fd, job.encode())
+    os.close(fd)
     return not again
 
 
@@ -56,7 +55,7 @@ def run(folder: "str") -> "int":
     tasks = gang["tasks"]  # type: list[dict[str, object]] # type: ignore[assignment]
     if len(tasks) > 1:
         return _pilot(folder, gang, tasks)
-    offers = [_offer(gang, tasks[0])]
+    offers = [_offer(gang, tasks[0], spare=0)]
     places = place.deal(offers, tasks)
     own = str(tasks[0]["folder"])
     spec = place.settle(own, places[0], place.values(tasks, places))
@@ -72,20 +71,20 @@ def _supervise(folder: "str", spec: "dict[str, Any]") -> "int":
     # Neither Slurm's files nor its pipes are for the task.
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    status = supervise.supervise(folder, tree.Cgroup(tree.PROC, ""))
+    status = supervise.supervise(folder, tree.Cgroup(tree.PROC, ""), spec)
     if spec.get("cleanup"):
         # A container whose program was killed has nobody left to remove it.
         os.spawnvpe(os.P_WAIT, spec["cleanup"][0], spec["cleanup"], spec["env"])
     return status
 
 
-def _offer(gang: "dict[str, object]", task: "dict[str, object]") -> "dict[str, object]":
+def _offer(gang: "dict[str, object]", task: "dict[str, object]", spare: "int") -> "dict[str, object]":
     node = place.node_name()
     wanted = sum(task["ports"].values())  # type: ignore[attr-defined]
     return {
         "node": node,
         "ip": place.address(node, str(gang["nodes"])),
-        "ports": place.free_ports(wanted),
+        "ports": place.free_ports(wanted, spare),
         "gpus": place.gpus(),
     }
 
@@ -216,7 +215,7 @@ def run_task(folder: "str") -> "int":
     members = [number for number, task in enumerate(tasks) if task["component"] == component]
     number = members[int(os.environ["SLURM_PROCID"])]
     host, port, word = os.environ[MEET].split(":")
-    offer = _offer(gang, tasks[number])
+    offer = _offer(gang, tasks[number], spare=place.SPARE)
     with socket.create_connection((host, int(port)), 60) as connection:
         connection.settimeout(_MEET_S)
         connection.sendall((json.dumps(dict(offer, number=number, word=word)) + "\n").encode())

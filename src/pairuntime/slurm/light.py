@@ -5,6 +5,7 @@ halves give; the other halves bring `re`, `enum` and more. Our own modules lie r
 in which they are needed: to find each in an archive takes longer than to run it.
 """
 
+import gc
 import sys
 
 TYPE_CHECKING = False
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 def install() -> "None":
     """Before anything of ours is loaded. Where the halves are not as expected, the whole modules serve."""
+    # Nothing of ours goes round in circles: there is nothing to collect.
+    gc.disable()
     try:
         import _signal  # type: ignore[import-not-found]
 

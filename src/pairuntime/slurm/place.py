@@ -4,8 +4,11 @@ import json
 import os
 import sys
 
+from pairuntime.supervisor import claim
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes time
+    import types
     from typing import Any
 
 PLACE = "place.json"
@@ -20,7 +23,16 @@ _FEW = 16
 # Below what kernels give to whoever connects somewhere.
 _PORTS = (10000, 32000)
 # Of so many more than are needed the pilot chooses, when tasks of one node offer the same.
-_SPARE = 8
+SPARE = 8
+
+
+def _sockets() -> "types.ModuleType":
+    """The C half of `socket` where there is one: the other half takes as long to load as Python to start."""
+    try:
+        import _socket as found
+    except ImportError:
+        import socket as found  # type: ignore[no-redef]
+    return found
 
 
 def node_name() -> "str":
@@ -31,47 +43,49 @@ def address(node: "str", nodes_file: "str") -> "str":
     """How others reach this node: as Slurm does, else as the route to the world goes."""
     known = node
     try:
-        with open(nodes_file) as f:
-            known = json.loads(f.read()).get(node) or node
+        known = json.loads(claim.contents(nodes_file).decode()).get(node) or node
     except (OSError, ValueError):
         pass
     if known.count(".") == 3 and known.replace(".", "").isdigit():
         return str(known)
-    import socket
-
-    for name in (known, socket.gethostname()):
+    sockets = _sockets()
+    for name in (known, sockets.gethostname()):
         try:
-            return socket.gethostbyname(name)
+            # Bytes: for a text it would load what names of all the world need.
+            return str(sockets.gethostbyname(name.encode()))
         except OSError:
             continue
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
+    probe = sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM)
+    try:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+    finally:
+        probe.close()
 
 
-def free_ports(count: "int") -> "list[int]":
-    """Ports nobody listens on here, and a few more to choose from."""
+def free_ports(count: "int", spare: "int" = 0) -> "list[int]":
+    """Ports nobody listens on here, and some to choose from."""
     if not count:
         return []
-    import socket
-
+    sockets = _sockets()
     found = []  # type: list[int]
     first, last = _PORTS
     for _ in range(200 + 20 * count):
         port = first + int.from_bytes(os.urandom(4), "big") % (last - first)
         if port in found:
             continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
+        probe = sockets.socket()
+        try:
+            probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+            probe.bind(("", port))
+        except OSError:
+            continue
+        finally:
+            probe.close()
         found.append(port)
-        if len(found) >= count + _SPARE:
+        if len(found) >= count + spare:
             break
     return found
 
@@ -129,8 +143,9 @@ def write(path: "str", text: "str") -> "None":
     """Whole or not at all."""
     aside = "%s.%d.aside" % (path, os.getpid())
     fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w") as f:
-        f.write(text)
+    # Bytes: what files of text bring along takes longer than the writing.
+    with os.fdopen(fd, "wb") as f:
+        f.write(text.encode())
     os.rename(aside, path)
 
 
@@ -158,8 +173,7 @@ def _find(program: "str", path: "str") -> "str":
 def settle(folder: "str", place: "dict[str, object]", known: "dict[str, str]") -> "dict[str, Any]":
     """Complete the task's spec, tell where it is, and give the spec."""
     path = os.path.join(folder, "spec.json")
-    with open(path) as f:
-        spec = json.loads(f.read())  # type: dict[str, Any]
+    spec = json.loads(claim.contents(path).decode())  # type: dict[str, Any]
     if spec.get("keep"):
         # By the Python that runs us: the server cannot know where it is here.
         spec["keep"]["argv"][0] = sys.executable

@@ -4,7 +4,6 @@ import errno
 import fcntl
 import json
 import os
-import struct
 import time
 
 NAME = "claim"
@@ -128,6 +127,8 @@ def held(folder: "str") -> "bool":
         fd = os.open(os.path.join(folder, NAME), os.O_RDWR)
     except FileNotFoundError:
         return False
+    import struct  # those who hold a claim never ask, and start sooner without
+
     try:
         query = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         answer = fcntl.fcntl(fd, fcntl.F_GETLK, query)

@@ -21,7 +21,7 @@ from pairuntime.supervisor.segments import Log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs memory
-    from typing import Callable
+    from typing import Any, Callable
 
 SPEC = "spec.json"
 STOP = "stop"
@@ -65,12 +65,14 @@ def _ignore(signum: "int", frame: "object") -> "None":
     """Signals only wake the loop; what happened is looked up, not remembered."""
 
 
-def supervise(folder: "str", cgroup: "tree.Cgroup") -> "int":
+def supervise(folder: "str", cgroup: "tree.Cgroup", spec: "dict[str, Any] | None" = None) -> "int":
     """Run the attempt in this folder, unless someone else has it. Gives this process's exit status.
 
     This process is in the cgroup already, if there is one. A task with limits is held by one of its own.
+    Whoever has read the folder's spec already gives it.
     """
-    spec = json.loads(claim.contents(os.path.join(folder, SPEC)).decode())
+    if spec is None:
+        spec = json.loads(claim.contents(os.path.join(folder, SPEC)).decode())
     wake_r, wake_w = os.pipe()
     os.set_blocking(wake_r, False)
     os.set_blocking(wake_w, False)

@@ -87,7 +87,7 @@ def prepare(
         if account is not None:
             # What an earlier server left unfinished may be the account's already, with anything in it.
             trees.remove(folder)
-        _make(folder)
+        open_folder(folder, 0o700)
         (folder / inside.RUN).mkdir(mode=0o700, exist_ok=True)
         for task in gang[1:]:
             open_folder(home.gang(task.uid).parent)
@@ -191,7 +191,7 @@ def _prepare_task(
 ) -> None:
     """Written here, in words for ``there``."""
     written = home.task(task.uid)
-    _make(written)
+    open_folder(written, 0o700)
     (written / WORK).mkdir(exist_ok=True)
     aids.make_folders(written / WORK)
     path = there.task(task.uid)
@@ -275,11 +275,6 @@ def open_folder(folder: Path, mode: int = 0o711) -> None:
     folder.chmod(mode)
 
 
-def _make(folder: Path) -> None:
-    open_folder(folder.parent)
-    open_folder(folder, 0o700)
-
-
 def _hand_over(made: Sequence[Path], account: Account, *, shared: bool) -> None:
     """``made``: the gang's folder, then its tasks'. Of what travels, only whose it is can be seen here."""
     if not shared:
@@ -306,14 +301,14 @@ def _give(folder: Path, account: Account) -> None:
 
 
 def _write(path: Path, text: str, mode: int = 0o600) -> None:
-    aside = path.with_name(f"{path.name}.aside")
-    aside.unlink(missing_ok=True)
+    # The folder may be another account's, which cannot have put anything under a name it did not know.
+    aside = f"{path}.{os.urandom(8).hex()}"
     fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     with os.fdopen(fd, "w") as f:
         f.write(text)
         # Whatever our umask is.
         os.fchmod(fd, mode)
-    aside.rename(path)
+    os.rename(aside, path)  # noqa: PTH104 - on the way of every job
 
 
 def write_mark(folder: Path, name: str, text: str) -> None:
@@ -330,13 +325,8 @@ def read_mark(folder: Path, name: str) -> str | None:
 def request_stop(path: Path, uid: str, grace_s: float) -> None:
     """Leave the request to stop; an attempt that has not started never will."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    aside = path / f"stop.{os.urandom(8).hex()}"
     # Readable for the supervisor, which may be another account's.
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-    with os.fdopen(fd, "w") as f:
-        os.fchmod(fd, 0o644)
-        f.write(json.dumps({"grace_s": grace_s}))
-    aside.rename(path / supervise.STOP)
+    _write(path / supervise.STOP, json.dumps({"grace_s": grace_s}), 0o644)
     claim.bury(str(path), uid)
 
 

@@ -10,6 +10,7 @@ from paicluster.engines.interface import ABSENT, Loss, Observation, Phase
 from paicluster.engines.process.folder import from_record
 from paicluster.engines.slurm import folder, told
 from paicluster.engines.slurm.gangs import Gang
+from pairuntime.slurm.attempt import refresh
 from pairuntime.supervisor import claim, supervise
 
 # How long the end of a task that Slurm ended waits for Slurm to say why.
@@ -18,7 +19,7 @@ _REASON_S = 15.0
 
 def look(home: folder.Home, uid: str, gang: Gang | None, lag_s: float) -> Observation:
     path = home.task(uid)
-    told.refresh(path)
+    refresh(str(path))
     owner = told.claim_of(path)
     if owner is None:
         return _unstarted(home, uid, gang, lag_s)

@@ -19,9 +19,9 @@ _LIGHT = "pairuntime.slurm.light"
 ALONE = (
     "pairuntime",
     "pairuntime.slurm",
-    "pairuntime.slurm.place",
     "pairuntime.supervisor",
     "pairuntime.supervisor.claim",
+    "pairuntime.slurm.place",
     "pairuntime.supervisor.keeping",
     "pairuntime.supervisor.record",
     "pairuntime.supervisor.tree",

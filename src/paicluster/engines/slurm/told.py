@@ -6,7 +6,6 @@ sense. What makes none counts as not written.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -35,16 +34,6 @@ def tail(path: Path, size: int = _LARGEST) -> bytes:
         return os.pread(fd, size, max(0, found.st_size - size))
     finally:
         os.close(fd)
-
-
-def refresh(path: Path) -> None:
-    """Have a shared file system say what is in a folder now.
-
-    NFS remembers for half a minute and longer that a file is not there, unless its folder is opened, which
-    makes it ask. Other file systems do not need it.
-    """
-    with contextlib.suppress(OSError):
-        os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
 
 
 def text(value: object, longest: int = _LONGEST) -> str:
