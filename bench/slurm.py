@@ -22,8 +22,9 @@ from bench.table import Row, alternate, limit_row, ms, ratio_row
 _TESTS = Path(__file__).parents[1] / "tests"
 _MANY = 200
 _CALM_S = 10.0
-# Slurm's scheduler looks once a second, and each job comes at another moment: a run is a mean of so many.
-_EACH = 8
+# Slurm's scheduler looks once a second: how long a job waits for that depends on when it comes, and differs
+# by more than all else takes. So a run is the mean of jobs that come at moments spread evenly over a second.
+_MOMENTS = [number / 8 for number in range(8)]
 # What is asked because somebody submits, or a step begins or ends, or by us in order to count.
 _NOT_COUNTED = re.compile(r"SUBMIT|STEP|COMPLETE|STATS_INFO|RESOURCE_ALLOC|PROLOG|EPILOG|SIGNAL|KILL")
 
@@ -82,37 +83,43 @@ def _wait(markers: list[Path]) -> None:
 def one_job(server: Server, folder: Path) -> Row:
     number = iter(range(10**6))
 
-    def by_us() -> float:
+    def by_us(moment: float) -> float:
         name = f"one-{next(number)}"
-        began = time.perf_counter()
+        began = _at(moment)
         server.call("POST", "/api/v2/jobs", job(name, "true"))
         if follow_to_end(server, name) != "SUCCEEDED":
             raise RuntimeError("the job failed")
         return _settled(time.perf_counter() - began)
 
-    def by_hand() -> float:
-        began = time.perf_counter()
+    def by_hand(moment: float) -> float:
+        began = _at(moment)
         _wait([_sbatch(folder, f"one-{next(number)}")])
         return _settled(time.perf_counter() - began)
 
     def ours() -> float:
-        return statistics.mean(by_us() for _ in range(_EACH))
+        return statistics.mean(map(by_us, _MOMENTS))
 
     def reference() -> float:
-        return statistics.mean(by_hand() for _ in range(_EACH))
+        return statistics.mean(map(by_hand, _MOMENTS))
 
-    by_us()
-    by_hand()
+    by_us(0)
+    by_hand(0)
     what = "one `true` job over Slurm, submit to SUCCEEDED / sbatch of the same until its marker"
     return ratio_row(what, *alternate(ours, reference, runs=5), at_most=1.5, show=ms)
 
 
 def _settled(took: float) -> float:
-    """The next one finds Slurm idle. Its scheduler looks once a second: nobody may keep step with it."""
+    """The next one finds Slurm idle."""
     while subprocess.run(["squeue", "-h"], capture_output=True, check=True).stdout:
         time.sleep(0.05)
-    time.sleep(0.2 + random.random())
+    time.sleep(0.2)
     return took
+
+
+def _at(moment: float) -> float:
+    """Begin at this part of a second: nobody may keep step with Slurm's scheduler. Gives when that was."""
+    time.sleep((moment - time.perf_counter()) % 1.0)
+    return time.perf_counter()
 
 
 def many_jobs(server: Server, folder: Path, runs: int = 5) -> Row:
@@ -120,7 +127,7 @@ def many_jobs(server: Server, folder: Path, runs: int = 5) -> Row:
 
     def ours() -> float:
         names = [f"many-{next(number)}" for _ in range(_MANY)]
-        began = time.perf_counter()
+        began = _at(random.random())
         with ThreadPoolExecutor(8) as people:
             list(people.map(lambda name: server.call("POST", "/api/v2/jobs", job(name, "true")), names))
         # Seldom: asking takes of the same two cores that run the jobs.
@@ -129,7 +136,7 @@ def many_jobs(server: Server, folder: Path, runs: int = 5) -> Row:
         return _settled(_MANY / (time.perf_counter() - began))
 
     def reference() -> float:
-        began = time.perf_counter()
+        began = _at(random.random())
         with ThreadPoolExecutor(8) as people:
             markers = list(people.map(lambda _: _sbatch(folder, f"many-{next(number)}"), range(_MANY)))
         _wait(markers)

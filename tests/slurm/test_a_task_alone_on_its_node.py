@@ -29,7 +29,7 @@ _OTHERS = sorted(
 ) or [found for name in ("python3.9", "python3.13") if (found := shutil.which(name)) and _works(found)]
 
 
-_SCRIPT = "echo out; echo err >&2; exit 7"
+_SCRIPT = "[ $PORT -gt 1023 ]; echo out; echo err >&2; exit 7"
 
 
 def _run(home: Path, python: str, *, spoil: str = "", script: str = _SCRIPT) -> tuple[int, Path, str]:
@@ -39,7 +39,13 @@ def _run(home: Path, python: str, *, spoil: str = "", script: str = _SCRIPT) -> 
     if spoil:
         archive.with_name(spoil).write_bytes(b"nothing of use")
     (home / "notes").mkdir()
-    task = TaskLaunch(uid="ab12", node="", script=script, environment={"A": "b"})
+    task = TaskLaunch(
+        uid="ab12",
+        node="",
+        script=script,
+        environment={"PORT": "%pai.0.0.0%"},
+        blanks=Blanks("%pai.0.ip%", {"http": ("%pai.0.0.0%",)}, "%pai.0.gpus%"),
+    )
     usual: dict[str, object] = {"events": str(home / "notes")}
     folder.prepare(folder.Home(home), [task], options, archive, usual, ["sbatch"], None)
     done = subprocess.run(
@@ -61,8 +67,9 @@ def _ran(path: Path) -> None:
     assert json.loads((path / record.NAME).read_text())["exit_code"] == 7
     assert (path / "stdout.0").read_text() == "out\n"
     assert (path / "stderr.0").read_text() == "err\n"
-    assert _notes(path.parents[2]) == ["ab12.ended"]
-    assert json.loads((path / "place.json").read_text())["node"] == "n1"
+    assert "ab12.ended" in _notes(path.parents[2])
+    place = json.loads((path / "place.json").read_text())
+    assert place["node"] == "n1" and place["ip"].count(".") == 3
 
 
 def test_this_python_needs_only_the_code_that_lies_ready(tmp_path: Path) -> None:
@@ -93,6 +100,21 @@ def test_what_lies_ready_is_all_that_a_task_alone_loads() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == sorted(runtime.ALONE)
+
+
+def test_a_task_that_is_brief_says_only_that_it_ended(tmp_path: Path) -> None:
+    home, archive = folder.Home(tmp_path), runtime.install(tmp_path / "runtime")
+    home.notes.mkdir()
+    task = TaskLaunch(uid="ab12", node="", script="true", environment={})
+    folder.prepare(
+        home, [task], SlurmOptions(folder=tmp_path), archive, {"events": str(home.notes)}, [], None
+    )
+    # However slow this machine is.
+    program = (
+        "import sys; from pairuntime.slurm import attempt as a, gang; a._BRIEF_S = 60; gang.run(sys.argv[1])"
+    )
+    subprocess.run([sys.executable, "-c", program, str(home.gang("ab12"))], check=True, timeout=60)
+    assert _notes(tmp_path) == ["ab12.ended"]
 
 
 def test_a_task_that_is_not_brief_says_that_it_began(tmp_path: Path) -> None:
