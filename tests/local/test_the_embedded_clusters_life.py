@@ -1,5 +1,6 @@
 """The cluster on this machine: begun by the first command, found by the next, stopped, killed, replaced."""
 
+import contextlib
 import json
 import os
 import signal
@@ -287,3 +288,22 @@ def test_an_ordinary_user_has_a_cluster_too(tmp_path) -> None:
     done = pai("sub", "--follow", "id", "-u")
     assert done.stdout == "65534\n", done
     assert pai("stop-cluster", "--now").returncode == 0
+
+
+def servers_of(person) -> list[str]:
+    """The servers of this person, also one that is only starting."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().decode(errors="replace")
+            if "paicluster" in words and str(person.home) in words:
+                found.append(words)
+    return found
+
+
+def test_whoever_interrupts_the_first_start_leaves_no_cluster_behind(newcomer) -> None:
+    begun = newcomer.begin("sub", "true")
+    until(lambda: servers_of(newcomer))
+    begun.send_signal(signal.SIGINT)
+    assert begun.wait(20) == 130
+    until(lambda: not servers_of(newcomer))

@@ -91,7 +91,12 @@ def _spawn(home: str, port: int) -> Handshake:
         raise Unavailable(f"The cluster cannot be started with {sys.executable}: {e.strerror}.") from None
     finally:
         os.close(fd)
-    return _await(process, home, log, said_before)
+    try:
+        return _await(process, home, log, said_before)
+    except KeyboardInterrupt:
+        # Whoever interrupts the start does not expect a cluster to come up behind him.
+        process.terminate()
+        raise
 
 
 def _await(process: subprocess.Popen[bytes], home: str, log: str, said_before: int) -> Handshake:
