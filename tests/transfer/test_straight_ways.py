@@ -19,6 +19,7 @@ import uvicorn
 from storages_of import storage_of
 from team import TeamCluster
 
+from cli.at_a_terminal import until
 from openpaisdk.errors import PaiError
 from openpaisdk.parcels import hashing
 from openpaisdk.storage import mounted
@@ -57,12 +58,39 @@ def test_a_part_whose_bytes_are_already_here_when_its_head_is_read(team: TeamClu
     """However much of a body comes together with the head: all, half, or as much as one block."""
     alice = storage_of(team, "alice", over_http=True).backend
     assert isinstance(alice, Fast)
-    for size in (1, 1000, direct.BLOCK - 16, direct.BLOCK, direct.BLOCK + 1, 3 * direct.BLOCK):
+    at_once = direct.AT_ONCE
+    for size in (1, 1000, at_once - 16, at_once, at_once + 1, 3 * at_once):
         content = os.urandom(size)
         upload = alice.begin("/user/alice/sizes", (size, 10**18, 0o644), f"k{size}")
         upload.put(0, size, lambda content=content: iter((content,)))  # type: ignore[misc]
         upload.finish(size)
         assert b"".join(map(bytes, alice.read("/user/alice/sizes"))) == content
+
+
+def test_a_client_that_sends_a_little_now_and_then_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the thread would rather be woken for more at once."""
+    monkeypatch.setattr(direct, "_STANDSTILL_MS", 20)
+    pieces = [os.urandom(100) for _ in range(5)]
+    came: list[bytes] = []
+    protocol = SimpleNamespace(received=0, transport=SimpleNamespace(is_closing=lambda: False))
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
+        client.connect(listener.getsockname())
+        server, _ = listener.accept()
+        with server:
+            server.setblocking(False)
+            pouring = threading.Thread(
+                target=direct._pour,
+                args=(os.dup(server.fileno()), b"", 500, lambda data: came.append(bytes(data)), protocol),
+                daemon=True,
+            )
+            pouring.start()
+            for number, piece in enumerate(pieces, 1):
+                client.sendall(piece)
+                until(lambda number=number: protocol.received == 100 * number, DEADLINE)  # type: ignore[misc]
+            pouring.join(DEADLINE)
+            # The event loop gets it back as it was.
+            assert server.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 1
+    assert b"".join(came) == b"".join(pieces)
 
 
 def test_what_is_handed_over_has_hashes_too(team: TeamCluster, tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from openpaisdk.storage.entries import Facts, Folder
 
 JOURNAL = ".done"
-PIECE = 64 << 10
-"""What the kernel is given at once. It takes memory for so much in one stretch, and long stretches cost a
-virtual machine five times as much when its host takes back what is free."""
+PIECE = 256 << 10
+"""What the kernel is given at once. It takes memory for so much in one stretch: short ones cost time for
+each, and very long ones it may have to look for."""
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
