@@ -26,6 +26,8 @@ LARGER_PARTS = 16 << 20
 MANY_PARTS = 8
 CHUNK = 256 << 10
 """What is read, hashed and written in one go: small enough to stay in the processor's cache meanwhile."""
+WORKERS = 4
+"""Threads that move files at the same time, so that a long way is never idle."""
 MARK = ".pai-part"
 """How the names of unfinished copies end, on every kind of storage. They never travel themselves."""
 CHANGED = "ChangedFileError"
@@ -40,6 +42,8 @@ class Outgoing:
     mode: int
     key: str
     """Names this very content: another size, time or place gives another key."""
+    sums = False
+    """Whether its storage may know what it contains (``checksum``), and its ranges are not proven anyway."""
 
     def chunks(self, offset: int, length: int) -> Chunks:
         """Its bytes. Each chunk is good until the next one is asked for: its memory is used again."""
@@ -54,7 +58,7 @@ class Outgoing:
         raise NotImplementedError
 
     def checksum(self) -> Checksum | None:
-        """What its storage says it contains; None where it says nothing, or each range is proven anyway."""
+        """What its storage says it contains; None where it says nothing."""
         return None
 
     def check(self) -> None:
@@ -79,6 +83,8 @@ class Incoming:
     """What its parts are hashed with."""
     in_order = False
     """Whether the ranges must come one after the other."""
+    sums = False
+    """Whether its storage may know what has arrived (``checksum``), and ranges are not proven anyway."""
 
     def missing(self) -> list[Range]:
         """What has not arrived yet; an interrupted copy of the same content is taken up."""
@@ -100,8 +106,12 @@ class Incoming:
         """A range was written through ``fileno``: this is the hash of what was written."""
 
     def checksum(self) -> Checksum | None:
-        """What its storage says has arrived, once all of it has; None where each range was proven."""
+        """What its storage says has arrived, once all of it has; None where it says nothing."""
         return None
+
+    def will_sum(self) -> str:
+        """By which kind of checksum, as far as that is known before; empty where it is not."""
+        return ""
 
     def finish(self, size: int) -> None:
         """Put it in the target's place, whole."""
@@ -141,6 +151,8 @@ class Backend:
     packs = False
     """Whether small files can travel packed (``send_pack``, ``fetch_pack``)."""
     names_are_hdfs = False
+    workers = WORKERS
+    """How many threads are worth their while."""
 
     def status(self, path: str) -> Entry | None:
         raise NotImplementedError

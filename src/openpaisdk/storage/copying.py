@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from openpaisdk.errors import PaiError, UsageError
+from openpaisdk.errors import ConnectionFailed, PaiError, UsageError
 from openpaisdk.storage.address import LOCAL, Place
-from openpaisdk.storage.backend import PART_BYTES, key_of, no_such
+from openpaisdk.storage.backend import PART_BYTES, no_such, parts
 from openpaisdk.storage.engine import Engine, Progress
 from openpaisdk.storage.entries import Folder
 from openpaisdk.storage.plan import Plan, compare
@@ -202,22 +202,17 @@ def from_stream(opener: Opener, stream: BinaryIO, target: Place, name: str = "")
     there = backend.status(path)
     if (there is not None and there.is_folder) or target.is_folder:
         raise UsageError(f"{target.text} is a folder: say what the file from standard input is to be called.")
-    import time
+    from openpaisdk.storage.growing import Growing
 
-    now = time.time_ns()
-    incoming = backend.begin(path, (-1, now, 0o644), key_of(path, now, os.getpid()))
-    at = 0
+    growing = Growing(backend, path)
     try:
         while data := _filled(stream):
-            incoming.put(at, len(data), lambda data=data: iter((data,)))  # type: ignore[misc]
-            at += len(data)
-        if at == 0:
-            incoming.put(0, 0, lambda: iter(()))
-        incoming.finish(at)
+            growing.add(data)
+        growing.finish()
     except BaseException:
-        incoming.abandon()
+        growing.abandon()
         raise
-    return at
+    return growing.size
 
 
 def _filled(stream: BinaryIO) -> bytes:
@@ -232,6 +227,8 @@ def _filled(stream: BinaryIO) -> bytes:
 
 def to_stream(opener: Opener, source: Place, write: Callable[[bytes | memoryview], object]) -> int:
     """A file's bytes, verified, to wherever they are wanted."""
+    from openpaisdk.storage.hadoopsum import Comparison
+
     backend, path = opener.open(source)
     found = backend.status(path)
     if found is None:
@@ -240,9 +237,15 @@ def to_stream(opener: Opener, source: Place, write: Callable[[bytes | memoryview
         raise UsageError(f"{source.text} is a folder: only a file goes to standard output.")
     outgoing = backend.open(path)
     try:
-        for chunk in outgoing.chunks(0, outgoing.size):
-            write(chunk)
+        comparison = Comparison(outgoing, None)
+        # Each range costs a request, and what is known of it memory.
+        for at, length in parts(outgoing.size, 4 * PART_BYTES if outgoing.sums else outgoing.size):
+            for chunk in comparison.seen(at, outgoing.chunks(at, length)):
+                write(chunk)
+            comparison.arrived(at)
         outgoing.check()
+        if comparison.is_same(outgoing.size) is False:
+            raise ConnectionFailed(f"{source.text} was damaged on its way: do not use what came of it.")
         return outgoing.size
     finally:
         outgoing.close()

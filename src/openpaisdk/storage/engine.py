@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     Item = tuple[str, Facts]
     Unit = Callable[[], None]
 
-WORKERS = 4
-
 
 class Progress:
     """How far we are; whoever draws it looks from outside."""
@@ -47,11 +45,11 @@ class Failure:
 
 
 class Engine:
-    def __init__(self, plan: Plan, source: Backend, target: Backend, *, workers: int = WORKERS):
+    def __init__(self, plan: Plan, source: Backend, target: Backend):
         self.plan = plan
         self.source = source
         self.target = target
-        self.workers = workers
+        self.workers = min(source.workers, target.workers)
         self.progress = Progress(plan.new.count, plan.new.size)
         self.failures: list[Failure] = []
         self.stopped: BaseException | None = None
@@ -326,6 +324,9 @@ class _Large:
         except BaseException:
             self.close()
             raise
+        from openpaisdk.storage.hadoopsum import Comparison
+
+        self._comparison = Comparison(outgoing, self.incoming)
         self._left = max(1, len(self.ranges))
         self._moving = 0
         self._error: PaiError | None = None
@@ -379,12 +380,11 @@ class _Large:
 
     def _compare(self) -> None:
         """Where parts are not proven one by one, an HDFS may know what the whole contains."""
-        from openpaisdk.storage.hadoopsum import is_same
         from openpaisdk.storage.mounted import refused
 
         shown = self.engine.target.shown(self.engine._there(self.path))
         try:
-            same = is_same(self.outgoing, self.incoming)
+            same = self._comparison.is_same(self.outgoing.size)
         except OSError as e:
             raise refused(shown, e) from None
         if same is False:
@@ -398,12 +398,13 @@ class _Large:
             self.engine._done(0, length)
             return
         self.incoming.put(offset, length, lambda: self._counted(offset, length), self.outgoing)
+        self._comparison.arrived(offset)
 
     def _counted(self, offset: int, length: int) -> Iterator[bytes | memoryview]:
         # A part that has to be sent again counts from its beginning.
         self.engine._done(0, -self._counts.pop(offset, 0))
         self._counts[offset] = 0
-        for chunk in self.outgoing.chunks(offset, length):
+        for chunk in self._comparison.seen(offset, self.outgoing.chunks(offset, length)):
             yield chunk
             self._counts[offset] += len(chunk)
             self.engine._done(0, len(chunk))

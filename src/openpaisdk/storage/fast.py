@@ -10,7 +10,16 @@ import threading
 from openpaisdk.client.wire import Body
 from openpaisdk.errors import ConnectionFailed, InvalidParameters, NotFound, PaiError
 from openpaisdk.parcels import hashing
-from openpaisdk.storage.backend import CHUNK, Handover, Incoming, Outgoing, changed, part_bytes_of, parts
+from openpaisdk.storage.backend import (
+    CHUNK,
+    WORKERS,
+    Handover,
+    Incoming,
+    Outgoing,
+    changed,
+    part_bytes_of,
+    parts,
+)
 from openpaisdk.storage.entries import Folder
 from openpaisdk.storage.lines import Lines, blocks_of, body_of, persistent, whole
 from openpaisdk.storage.webhdfs import BASE, RemoteOutgoing, WebHdfs
@@ -52,6 +61,9 @@ class Fast(WebHdfs):
         best = hashing.preferred()
         self.algorithm = best if isinstance(known, list) and best in known else hashing.BLAKE2B
         self.over_http = over_http
+        if is_same_machine(offer):
+            # The cluster needs the same processors: more threads than these only stand in each other's way.
+            self.workers = max(2, min(WORKERS, os.cpu_count() or 1))
         self._handover: Handover | None = None
         self._meeting = threading.Lock()
 
@@ -202,6 +214,8 @@ def is_same_machine(offer: dict[str, object]) -> bool:
 class VerifiedOutgoing(RemoteOutgoing):
     """What was read of it was found right, so whoever writes it need not hash it again."""
 
+    sums = False
+
     def __init__(self, backend: Fast, path: str, facts: Facts):
         super().__init__(backend, path, facts)
         self._fast = backend
@@ -214,9 +228,6 @@ class VerifiedOutgoing(RemoteOutgoing):
         if not length:
             keep(hashing.of_bytes(b"", self._fast.algorithm))
         return self._fast.read(self.path, offset, length, keep)
-
-    def checksum(self) -> None:
-        return None  # every range of it is proven when it is read
 
     def proves(self, algorithm: str) -> bool:
         return self._fast.algorithm == algorithm

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import time
 
 from fsspec.caching import BaseCache, register_cache  # type: ignore[import-untyped]
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped]
 
 from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError, UsageError
 from openpaisdk.storage.address import read_place
-from openpaisdk.storage.backend import PART_BYTES, Backend, Incoming, Outgoing, key_of, no_such
+from openpaisdk.storage.backend import PART_BYTES, Backend, Incoming, Outgoing, damaged, key_of, no_such
+from openpaisdk.storage.growing import Growing
+from openpaisdk.storage.hadoopsum import Comparison
 from openpaisdk.storage.storages import Opener
 from openpaisdk.storage.webhdfs import NO_FILE
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
+    from openpaisdk.storage.backend import Chunks
     from openpaisdk.storage.entries import Entry
 
 FRONT = "pai://"
@@ -205,14 +207,14 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             try:
                 target = os.path.abspath(lpath)
                 facts = (outgoing.size, outgoing.mtime_ns, outgoing.mode)
-                _carried(outgoing, Mounted().begin(target, facts, outgoing.key), callback)
+                _carried(outgoing, Mounted().begin(target, facts, outgoing.key), lpath, callback)
             finally:
                 outgoing.close()
 
     def _carry(self, outgoing: Outgoing, path: str, callback: Any = None) -> None:
         backend, there = self._at(path)
         facts = (outgoing.size, outgoing.mtime_ns, outgoing.mode)
-        _carried(outgoing, backend.begin(there, facts, outgoing.key), callback)
+        _carried(outgoing, backend.begin(there, facts, outgoing.key), path, callback)
         self.invalidate_cache(path)
 
     def invalidate_cache(self, path: str | None = None) -> None:
@@ -261,8 +263,7 @@ class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
         self._backend = backend
         self._there = there
         self._outgoing: Outgoing | None = None
-        self._incoming: Incoming | None = None
-        self._sent = 0
+        self._growing: Growing | None = None
         self._pending = bytearray()
         if mode == "rb":
             with _as_oserror(path):
@@ -281,40 +282,33 @@ class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def _initiate_upload(self) -> None:
-        now = time.time_ns()
         with _as_oserror(self.path):
-            key = key_of(self._there, now, os.getpid(), id(self))
-            self._incoming = self._backend.begin(self._there, (-1, now, 0o644), key)
+            self._growing = Growing(self._backend, self._there)
 
     def _upload_chunk(self, final: bool = False) -> bool:
-        incoming = self._incoming
-        if incoming is None:
+        growing = self._growing
+        if growing is None:
             raise ValueError("The file is not open for writing.")
-        # All parts but the last are of one size, so that they can be told apart by where they begin.
         self._pending += self.buffer.getvalue()
         with _as_oserror(self.path):
-            while len(self._pending) >= PART_BYTES or (final and (self._pending or not self._sent)):
-                piece = bytes(self._pending[:PART_BYTES])
-                incoming.put(self._sent, len(piece), lambda piece=piece: iter((piece,)))  # type: ignore[misc]
+            while len(self._pending) >= PART_BYTES or (final and self._pending):
+                growing.add(bytes(self._pending[:PART_BYTES]))
                 del self._pending[:PART_BYTES]
-                self._sent += len(piece)
-                if not piece:
-                    break
         if final and self.autocommit:
             self.commit()
         return True
 
     def commit(self) -> None:
-        if self._incoming is not None:
+        if self._growing is not None:
             with _as_oserror(self.path):
-                self._incoming.finish(self._sent)
-            self._incoming = None
+                self._growing.finish()
+            self._growing = None
             self.fs.invalidate_cache(self.path)
 
     def discard(self) -> None:
-        if self._incoming is not None:
-            self._incoming.abandon()
-            self._incoming = None
+        if self._growing is not None:
+            self._growing.abandon()
+            self._growing = None
 
     def close(self) -> None:
         super().close()
@@ -366,19 +360,24 @@ class _Adaptive(BaseCache):  # type: ignore[misc]
 register_cache(_Adaptive, clobber=True)
 
 
-def _carried(outgoing: Outgoing, incoming: Incoming, callback: Any = None) -> None:
+def _carried(outgoing: Outgoing, incoming: Incoming, shown: str, callback: Any = None) -> None:
     if callback is not None:
         callback.set_size(outgoing.size)
+    comparison = Comparison(outgoing, incoming)
+
+    def chunks(offset: int, length: int) -> Chunks:
+        return comparison.seen(offset, outgoing.chunks(offset, length))
+
     try:
         for offset, length in incoming.missing():
-            incoming.put(
-                offset,
-                length,
-                lambda offset=offset, length=length: outgoing.chunks(offset, length),  # type: ignore[misc]
-            )
+            incoming.put(offset, length, lambda at=offset, length=length: chunks(at, length))  # type: ignore[misc]
+            comparison.arrived(offset)
             if callback is not None:
                 callback.relative_update(length)
         outgoing.check()
+        if comparison.is_same(outgoing.size) is False:
+            incoming.abandon()
+            raise damaged(shown)
         incoming.finish(outgoing.size)
     finally:
         incoming.close()

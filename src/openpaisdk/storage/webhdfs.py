@@ -33,6 +33,7 @@ from openpaisdk.storage.lines import Lines, body_of, persistent, whole
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any
 
     from openpaisdk.client.wire import Answer
     from openpaisdk.storage.backend import Chunks, Range
@@ -61,6 +62,7 @@ _HELD = ("AlreadyBeingCreatedException", "RecoveryInProgressException", "file le
 """HDFS keeps a file for whoever wrote to it last, for a minute after he was gone."""
 HELD_FOR_S = 90.0
 _REDIRECTS = (300, 301, 302, 303, 307, 308)
+_CHECKSUMS = {1: "CRC32", 2: "CRC32C"}
 _FULL = ("QuotaExceeded", "DiskOutOfSpace", "could only be replicated", "No space")
 
 
@@ -87,6 +89,7 @@ class WebHdfs(Backend):
         self.user = user
         self.base = base
         self.root = root.rstrip("/")
+        self._summing: str | None = None
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -155,6 +158,17 @@ class WebHdfs(Backend):
             return Checksum(str(told["algorithm"]), str(told["bytes"]))
         except (PaiError, ValueError, KeyError, TypeError):
             return None
+
+    def will_sum(self) -> str:
+        """The kind of checksum files will have that are written now; empty where it cannot be told."""
+        if self._summing is None:
+            try:
+                told: Any = self._json("GET", "/", "GETSERVERDEFAULTS")["FsServerDefaults"]
+                step, kind = int(told["bytesPerChecksum"]), _CHECKSUMS[told["checksumType"]]
+                self._summing = f"MD5-of-{int(told['blockSize']) // step}MD5-of-{step}{kind}"
+            except (PaiError, ValueError, KeyError, TypeError, ZeroDivisionError):
+                self._summing = ""
+        return self._summing
 
     # -- changes -------------------------------------------------------------------------------
 
@@ -290,6 +304,8 @@ class WebHdfs(Backend):
 
 
 class RemoteOutgoing(Outgoing):
+    sums = True
+
     def __init__(self, backend: WebHdfs, path: str, facts: Facts):
         self.backend = backend
         self.path = path
@@ -323,6 +339,7 @@ class StreamIncoming(Incoming):
     """HDFS writes a file from its beginning to its end; an interrupted one is appended to."""
 
     in_order = True
+    sums = True
 
     def __init__(self, backend: WebHdfs, path: str, outgoing: Facts, key: str):
         self.backend = backend
@@ -377,6 +394,9 @@ class StreamIncoming(Incoming):
 
     def checksum(self) -> Checksum | None:
         return self.backend.checksum(self.part)
+
+    def will_sum(self) -> str:
+        return self.backend.will_sum()
 
     def finish(self, size: int) -> None:
         found = self.backend.status(self.part)
