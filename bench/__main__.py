@@ -19,10 +19,15 @@ def main(wanted: list[str]) -> int:
         )
         return 2
     rows: list[Row] = []
+    notes: list[str] = []
     for part in wanted or parts:
         print(f"measuring {part} ...", file=sys.stderr, flush=True)
-        rows += importlib.import_module(f"bench.{part}").rows()
+        module = importlib.import_module(f"bench.{part}")
+        rows += module.rows()
+        notes += [module.HOW] if hasattr(module, "HOW") else []
     print_table(rows)
+    for note in notes:
+        print(f"\n{note}")
     return 0 if all(row.verdict == "met" for row in rows) else 1
 
 

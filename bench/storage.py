@@ -17,12 +17,13 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import urlsplit
 
 from bench.server import Server
-from bench.table import Row, alternate, limit_row, ms, ratio_row
+from bench.table import Row, limit_row, ms, ratio_row, spread
 from openpaisdk.client import Cluster, Endpoint
 from openpaisdk.storage import Storage
 
@@ -30,9 +31,11 @@ SIZE = int(os.environ.get("PAI_BENCH_MB", "1024")) << 20
 COUNT = 10_000
 SOME = 1_000
 """`hdfscli` needs a minute for all of them: it gets a tenth, and is compared by files a second."""
-RUNS = 5
-FEWER = 4
-"""Beside `hdfscli`, which takes its time."""
+RUNS = 8
+HOW = """\
+storage: pairs of runs in turn, after one that does not count; every run after a sync. Of each side the faster
+half counts, by its median: a disk and a host that others use make runs slower, never faster. The spread is
+that of the runs that count. Neither cp nor we wait until the bytes are on the disk."""
 READS = 400
 PIECE = 64 << 10
 BIN = Path(sys.executable).parent
@@ -142,10 +145,10 @@ class Desk:
     # -- one large file ------------------------------------------------------------------------
 
     def same_machine(self) -> list[Row]:
-        up, cp = alternate(
+        up, cp = in_turn(
             lambda: self.upload(self.kernel), lambda: self.cp(self.big, self.folder / "cp"), RUNS
         )
-        down, cp2 = alternate(
+        down, cp2 = in_turn(
             lambda: self.download(self.kernel), lambda: self.cp(self.big, self.folder / "cp"), RUNS
         )
         return [
@@ -154,10 +157,10 @@ class Desk:
         ]
 
     def over_http(self) -> list[Row]:
-        up, bare = alternate(lambda: self.upload(self.http), self.bare_up, RUNS)
-        down, bare2 = alternate(lambda: self.download(self.http), self.bare_down, RUNS)
-        hup, hours = alternate(self.hdfs_up, lambda: self.upload(self.http), FEWER)
-        hdown, hours2 = alternate(self.hdfs_down, lambda: self.download(self.http), FEWER)
+        up, bare = in_turn(lambda: self.upload(self.http), self.bare_up, RUNS)
+        down, bare2 = in_turn(lambda: self.download(self.http), self.bare_down, RUNS)
+        hup, hours = in_turn(self.hdfs_up, lambda: self.upload(self.http), RUNS)
+        hdown, hours2 = in_turn(self.hdfs_down, lambda: self.download(self.http), RUNS)
         return [
             speed("1 GiB up over HTTP, verified / a bare route", up, bare, 0.8),
             speed("1 GiB down over HTTP, verified / a bare file response", down, bare2, 0.8),
@@ -168,8 +171,8 @@ class Desk:
 
     def limits(self) -> list[Row]:
         """What two processes, a socket and a disk can do here at all, with no HTTP and no hashes."""
-        up, raw = alternate(lambda: self.upload(self.http), self.raw, FEWER)
-        down, raw2 = alternate(lambda: self.download(self.http), self.raw, FEWER)
+        up, raw = in_turn(lambda: self.upload(self.http), self.raw, RUNS)
+        down, raw2 = in_turn(lambda: self.download(self.http), self.raw, RUNS)
         return [
             speed("1 GiB up over HTTP / sendfile, a socket, recv and write", up, raw, 0.7),
             speed("1 GiB down over HTTP / sendfile, a socket, recv and write", down, raw2, 0.7),
@@ -246,15 +249,13 @@ class Desk:
         some = self.folder / "some"
         for i in range(SOME // 100):
             shutil.copytree(self.tree / f"d{i:03}", some / f"d{i:03}")
-        hours, hdfs = alternate(self.tree_up, lambda: self.hdfs_some(some), FEWER)
-        up, cp = alternate(self.tree_up, self.cp_tree, RUNS)
-        again, walk = alternate(lambda: self.pai("sync", "--http", "tree", self.last), self.walk, RUNS + 2)
+        hours, hdfs = in_turn(self.tree_up, lambda: self.hdfs_some(some), RUNS)
+        up, cp = in_turn(self.tree_up, self.cp_tree, RUNS)
+        again, walk = in_turn(lambda: self.pai("sync", "--http", "tree", self.last), self.walk, RUNS)
         return [
             speed("10 000 files of 4 KiB over HTTP / hdfscli", hours, hdfs, 20),
             speed("10 000 files of 4 KiB over HTTP / cp -r", up, cp, 0.25),
-            ratio_row(
-                "10 000 unchanged files again / a walk and python -c pass", again, walk, at_most=5, show=ms
-            ),
+            times("10 000 unchanged files again / a walk and python -c pass", again, walk, 5),
         ]
 
     @property
@@ -328,7 +329,7 @@ class Desk:
                         data = bare.getresponse().read()
                     assert len(data) == PIECE
 
-            a, b = alternate(lambda: self.timed(ours), lambda: self.timed(reference), RUNS)
+            a, b = in_turn(lambda: self.timed(ours), lambda: self.timed(reference), RUNS)
         finally:
             os.environ["HOME"] = before
         return speed(f"{READS} random reads of 64 KiB over pai:// / a bare ranged GET", a, b, 0.7)
@@ -348,11 +349,34 @@ class Desk:
         return time.perf_counter() - began
 
 
+def in_turn(
+    ours: Callable[[], float], reference: Callable[[], float], runs: int
+) -> tuple[list[float], list[float]]:
+    """The faster half of the runs of each. Who begins changes, for each leaves the machine to the other."""
+    first: list[float] = []
+    second: list[float] = []
+    for number in range(runs + 1):
+        both = [(first, ours), (second, reference)]
+        for seconds, run in both if number % 2 else reversed(both):
+            seconds.append(run())
+    return _faster(first[1:]), _faster(second[1:])
+
+
+def _faster(seconds: list[float]) -> list[float]:
+    return sorted(seconds)[: len(seconds) // 2]
+
+
 def speed(what: str, ours: list[float], reference: list[float], at_least: float) -> Row:
     """Seconds as a ratio of speeds."""
-    return ratio_row(
+    row = ratio_row(
         what, [1 / s for s in ours], [1 / s for s in reference], at_least=at_least, show=lambda v: ms(1 / v)
     )
+    return replace(row, spread=max(spread(ours), spread(reference)))
+
+
+def times(what: str, ours: list[float], reference: list[float], at_most: float) -> Row:
+    row = ratio_row(what, ours, reference, at_most=at_most, show=ms)
+    return replace(row, spread=max(spread(ours), spread(reference)))
 
 
 def call(*command: str, **more: object) -> None:
