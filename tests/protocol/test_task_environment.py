@@ -188,7 +188,7 @@ def test_tf_config_names_the_cluster_and_the_task(env):
 def test_a_task_without_gpus_sees_none():
     gang_job = job()
     env = GangEnvironment(gang_job, user="a", places=places(gang_job)).for_task("ps_server", 0)
-    assert (env["NVIDIA_VISIBLE_DEVICES"], env["CUDA_VISIBLE_DEVICES"]) == ("none", "")
+    assert (env["NVIDIA_VISIBLE_DEVICES"], env["CUDA_VISIBLE_DEVICES"]) == ("none", "none")
 
 
 def test_the_hostfile_has_a_slot_for_every_gpu_on_a_host():

@@ -302,9 +302,9 @@ def _own_ports(place: TaskPlace) -> dict[str, str]:
 
 
 def _devices(place: TaskPlace, role: TaskRole) -> dict[str, str]:
-    """GPUs by id. Without any, both names hide all of them, each in its own way."""
+    """GPUs by id. Without any, the word that is no GPU hides all of them, from CUDA as from containers."""
     ids = ",".join(map(str, place.gpus)) if role.resources.gpu else ""
-    return {"NVIDIA_VISIBLE_DEVICES": ids or "none", "CUDA_VISIBLE_DEVICES": ids}
+    return dict.fromkeys(("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"), ids or "none")
 
 
 def _resource(role: TaskRole) -> str:
