@@ -6,7 +6,10 @@ import hashlib
 import socket
 from pathlib import Path
 
+import pytest
 from served import Cluster, eventually, job
+
+from paicluster.engines.process.machine import is_ephemeral, lasting_ports
 
 PLANTED = "PLANTED_IN_THE_SERVERS_ENVIRONMENT"
 # What an account has, what a launcher expects, and what a shell adds by itself.
@@ -82,6 +85,15 @@ def test_ports_are_given_once_and_are_free(cluster: Cluster, name: str, tmp_path
     cluster.wait_over(name)
 
 
+def test_not_one_of_many_ports_is_given_away_by_the_kernel(cluster: Cluster, name: str) -> None:
+    status = cluster.run(job(name, "true", ports={"a": 40, "b": 20}))
+    assert status["state"] == "SUCCEEDED", status
+    task = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"][0]
+    ports = [int(port) for each in task["containerPorts"].values() for port in each.split(",")]
+    assert len(ports) == len(set(ports)) == 62
+    assert not [port for port in ports if is_ephemeral(port)]
+
+
 def test_secrets_reach_the_task_and_not_its_log(cluster: Cluster, name: str, tmp_path: Path) -> None:
     secret = "correct horse 'battery' staple"
     out = tmp_path / "digest"
@@ -135,3 +147,19 @@ def test_output_is_not_held_back_by_python(cluster: Cluster, name: str, tmp_path
     assert first["data"] == b"early\n"
     go.touch()
     assert [frame["state"] for frame in stream if frame["kind"] == "end"] == ["SUCCEEDED"]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "lasting"),
+    [
+        (32768, 60999, range(15000, 32768)),
+        (49152, 65535, range(15000, 40000)),
+        (16000, 65000, range(1024, 16000)),
+        (1024, 60999, range(61000, 65536)),
+        (1024, 65535, range(0)),
+    ],
+)
+def test_where_ports_last_follows_from_what_the_kernel_gives_away(
+    first: int, last: int, lasting: range
+) -> None:
+    assert lasting_ports(first, last) == lasting

@@ -16,6 +16,11 @@ def draw_port(uid: str, label: str, i: int, start: int = PORT_START, end: int = 
     return (int(digest[:12], 16) + int(digest[12:24], 16) + int(digest[24:], 16)) % (end - start) + start
 
 
-def draw_ports(uid: str, counts: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+def draw_ports(
+    uid: str, counts: Mapping[str, int], among: range = range(PORT_START, PORT_END)
+) -> dict[str, tuple[int, ...]]:
     """All ports of a task: ``counts`` says how many each label wants."""
-    return {label: tuple(draw_port(uid, label, i) for i in range(count)) for label, count in counts.items()}
+    return {
+        label: tuple(draw_port(uid, label, i, among.start, among.stop) for i in range(count))
+        for label, count in counts.items()
+    }

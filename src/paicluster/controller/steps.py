@@ -7,6 +7,7 @@ import random
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Any, Protocol
 
 from openpaisdk.protocol.completion import (
@@ -16,7 +17,7 @@ from openpaisdk.protocol.completion import (
     Verdict,
     decide,
 )
-from openpaisdk.protocol.ports import draw_ports
+from openpaisdk.protocol.ports import PORT_END, PORT_START, draw_ports
 from openpaisdk.protocol.retries import decide_retry
 from paicluster.controller.changes import Changes, Event
 from paicluster.controller.exits import NEVER_STARTED, PREEMPTED, TaskExit
@@ -37,7 +38,9 @@ from paicluster.store.writer import job_token_id
 
 # An attempt that ran this long did real work: what ended it is not the same trouble again.
 _PROGRESS_MS = 600_000
+_USUAL_PORTS = range(PORT_START, PORT_END)
 _PORT_DRAWS = 200
+_LASTING_DRAWS = 1000
 
 
 class PortsFree(Protocol):
@@ -125,7 +128,7 @@ def _chosen(
     seat: TaskSeat, nodes: dict[str, Node], counts: Any, ledger: Ledger, ports_free: PortsFree
 ) -> dict[str, Any]:
     """The columns of a task whose place we chose."""
-    uid, ports = _draw(seat.node, counts, ledger, ports_free)
+    uid, ports = _draw(nodes[seat.node], counts, ledger, ports_free)
     return {
         "uid": uid,
         "node": seat.node,
@@ -136,17 +139,23 @@ def _chosen(
 
 
 def _draw(
-    node: str, counts: Any, ledger: Ledger, ports_free: PortsFree
+    node: Node, counts: Any, ledger: Ledger, ports_free: PortsFree
 ) -> tuple[str, dict[str, tuple[int, ...]]]:
     """A uid whose ports are free. They are computed from the uid, so it is the uid that is redrawn."""
-    for draw in range(2 * _PORT_DRAWS):
+    # Of many ports some always lie in the kernel's own range, unless none of it is drawn from.
+    draws = chain(
+        repeat((_USUAL_PORTS, True), _PORT_DRAWS),
+        repeat((node.lasting_ports, True), _LASTING_DRAWS if node.lasting_ports else 0),
+        # Better such a port, which is free for now, than none.
+        repeat((_USUAL_PORTS, False), _PORT_DRAWS),
+    )
+    for among, lasting in draws:
         uid = str(uuid.uuid4())
-        ports = draw_ports(uid, counts)
+        ports = draw_ports(uid, counts, among)
         numbers = [port for ports_of in ports.values() for port in ports_of]
         if len(set(numbers)) < len(numbers) or ledger.ports_taken(numbers):
             continue
-        # A job with very many ports may find no draw that keeps out of the kernel's own range.
-        if not numbers or ports_free(node, numbers, lasting=draw < _PORT_DRAWS):
+        if not numbers or ports_free(node.name, numbers, lasting=lasting):
             break
     return uid, ports
 

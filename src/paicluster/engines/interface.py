@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from openpaisdk.errors import PaiError
+from openpaisdk.protocol.ports import PORT_END, PORT_START
 
 
 class LaunchFailed(PaiError):
@@ -30,6 +31,8 @@ class Node:
     cpu: int
     memory_mb: int
     gpus: tuple[int, ...] = ()
+    # Ports that it gives to nobody who merely connects somewhere, where all that tasks get must be such.
+    lasting_ports: range = range(PORT_START, PORT_END)
 
 
 @dataclass(frozen=True, slots=True)

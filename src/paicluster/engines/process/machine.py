@@ -7,9 +7,13 @@ import socket
 from functools import cache
 from pathlib import Path
 
+from openpaisdk.protocol.ports import PORT_END, PORT_START
 from paicluster.engines.interface import Node
 from paicluster.engines.process.gpus import gpu_indexes
 from pairuntime.supervisor import claim
+
+_FIRST_FREE_TO_ALL = 1024
+_ENOUGH_PORTS = 2000
 
 
 def this_machine(
@@ -26,6 +30,7 @@ def this_machine(
         cpu=cpu if cpu is not None else len(os.sched_getaffinity(0)),
         memory_mb=memory_mb if memory_mb is not None else _memory_mb(),
         gpus=tuple(range(gpus)) if gpus is not None else gpu_indexes(),
+        lasting_ports=lasting_ports(*_ephemeral()[:2]),
     )
 
 
@@ -46,6 +51,14 @@ def is_ephemeral(port: int) -> bool:
     """Whether the kernel may give this port to anybody who connects somewhere."""
     first, last, reserved = _ephemeral()
     return first <= port <= last and port not in reserved
+
+
+def lasting_ports(first: int, last: int) -> range:
+    """The ports beside those from ``first`` to ``last``: of the usual ones, else where most are."""
+    usual = range(PORT_START, min(first, PORT_END))
+    if len(usual) >= _ENOUGH_PORTS:
+        return usual
+    return max(range(_FIRST_FREE_TO_ALL, first), range(last + 1, 1 << 16), key=len)
 
 
 @cache
