@@ -73,11 +73,12 @@ async def test_a_killed_zygote_is_replaced_and_its_tasks_go_on(rig: ProcessRig, 
         assert (await driven.ended(before.uid)).exit_code == 31
 
 
+@pytest.mark.parametrize("size", [3, 120])
 async def test_a_zygote_that_dies_while_it_is_asked_runs_nothing_of_the_gang(
-    rig: ProcessRig, tmp_path: Path
+    rig: ProcessRig, tmp_path: Path, size: int
 ) -> None:
     ran = tmp_path / "ran"
-    gang = [task(rig, f"echo $$ >> {ran}") for _ in range(3)]
+    gang = [task(rig, f"echo $$ >> {ran}") for _ in range(size)]
     async with Driven(rig) as driven:
         zygote = await _zygote()
         os.kill(zygote, signal.SIGSTOP)
@@ -93,11 +94,14 @@ async def test_a_zygote_that_dies_while_it_is_asked_runs_nothing_of_the_gang(
     assert not ran.exists()
 
 
-async def test_when_a_fork_is_refused_nothing_of_the_gang_ever_runs(rig: ProcessRig, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("size", "room"), [(8, 4), (120, 70)])
+async def test_when_a_fork_is_refused_nothing_of_the_gang_ever_runs(
+    rig: ProcessRig, tmp_path: Path, size: int, room: int
+) -> None:
     ran = tmp_path / "ran"
-    gang = [task(rig, f"echo $$ >> {ran}") for _ in range(8)]
+    gang = [task(rig, f"echo $$ >> {ran}") for _ in range(size)]
     async with Driven(rig) as driven:
-        with _few_processes(await _zygote(), 4):
+        with _few_processes(await _zygote(), room):
             with pytest.raises(LaunchFailed) as refused:
                 await driven.launch(*gang)
             assert "process" in refused.value.message
@@ -107,7 +111,7 @@ async def test_when_a_fork_is_refused_nothing_of_the_gang_ever_runs(rig: Process
         assert not ran.exists()
         # Nothing of it ran, so all of it may be launched again.
         await driven.run(*gang)
-    assert len(lines_of(ran)) == 8
+    assert len(lines_of(ran)) == size
 
 
 # -- launched before it is certain ----------------------------------------------------------------

@@ -17,9 +17,9 @@ RESULTS = f"{HIDDEN}/output"
 FIGURES = f"{HIDDEN}/metrics.jsonl"
 
 
-def make_folders(work: Path) -> tuple[Path, ...]:
+def make_folders(work: Path | str) -> tuple[str, ...]:
     """The folders a task may use; whoever gives the work to an account gives these too."""
-    made = (work / HIDDEN, work / RESULTS)
+    made = (f"{work}/{HIDDEN}", f"{work}/{RESULTS}")
     for folder in made:
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder)  # noqa: PTH102 - on the way of every job
@@ -45,27 +45,28 @@ def _joined(first: str, second: str) -> str:
     return f"{first}:{second}" if first else second
 
 
-def keeping(task: TaskLaunch, work: Path, runtime: Path, python: str) -> dict[str, object] | None:
+def keeping(task: TaskLaunch, work: Path | str, runtime: Path | str, python: str) -> dict[str, object] | None:
     """How the supervisor brings results to the storage, as a part of its spec; None where there is none."""
     results = task.results
     if results is None:
         return None
+    folder = f"{work}/{RESULTS}"
     return {
-        "argv": [python, "-I", "-S", str(runtime / "pairuntime.pyz"), "keep"],
-        "env": {VARIABLE: _told(results, work / RESULTS), "LANG": "C.UTF-8", "HOME": str(work)},
+        "argv": [python, "-I", "-S", f"{runtime}/pairuntime.pyz", "keep"],
+        "env": {VARIABLE: _told(results, folder), "LANG": "C.UTF-8", "HOME": str(work)},
         "cwd": str(work),
-        "folder": str(work / RESULTS),
+        "folder": folder,
         "named": bool(results.named),
     }
 
 
-def _told(results: Results, folder: Path) -> str:
+def _told(results: Results, folder: str) -> str:
     return json.dumps(
         {
             "address": results.address,
             "token": results.token,
             "target": results.target,
-            "folder": str(folder),
+            "folder": folder,
             "named": list(results.named),
         }
     )

@@ -29,10 +29,8 @@ def refresh(folder: "str") -> "None":
 
 
 class SlurmAttempt(supervise.Attempt):
-    def __init__(
-        self, folder: "str", spec: "dict[str, object]", cgroup: "tree.Cgroup", wake: "int"
-    ) -> "None":
-        super(SlurmAttempt, self).__init__(folder, spec, cgroup, wake)
+    def __init__(self, folder: "str", spec: "dict[str, object]", cgroup: "tree.Cgroup") -> "None":
+        super(SlurmAttempt, self).__init__(folder, spec, cgroup)
         self._limits = _OwnMemory()
         # What Slurm leaves between asking and killing.
         self._kill_wait_s = float(spec.get("kill_wait_s", 30))  # type: ignore[arg-type]
@@ -42,9 +40,13 @@ class SlurmAttempt(supervise.Attempt):
         # Whether it is time to ask the file system again for what it may remember as missing.
         self._ask_again = False
         # Where nothing is shared, whoever carries for us finds out first who wants the end.
-        supervise.set_handler(signal.SIGUSR2 if spec.get("carried") else signal.SIGTERM, self._hear)
-        supervise.set_handler(signal.SIGALRM, self._wake_up)
+        self._asks_to_end = signal.SIGUSR2 if spec.get("carried") else signal.SIGTERM
         self._began = False
+
+    def listen(self) -> "None":
+        super(SlurmAttempt, self).listen()
+        supervise.set_handler(self._asks_to_end, self._hear)
+        supervise.set_handler(signal.SIGALRM, self._wake_up)
 
     def _hear(self, signum: "int", frame: "object") -> "None":
         self._told = self._ask_again = True

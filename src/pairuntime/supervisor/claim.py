@@ -26,11 +26,11 @@ def contents(path: "str") -> "bytes":
         os.close(fd)
 
 
-def _read_boot_id() -> "str":
+def _read_boot_id() -> "bytes":
     try:
-        return contents("/proc/sys/kernel/random/boot_id").decode().strip()
+        return contents("/proc/sys/kernel/random/boot_id").strip()
     except OSError:
-        return ""
+        return b""
 
 
 # It cannot change while this process or a copy of it lives.
@@ -38,7 +38,11 @@ _BOOT_ID = _read_boot_id()
 
 
 def boot_id() -> "str":
-    return _BOOT_ID
+    return _BOOT_ID.decode()
+
+
+# What an owner says of itself. Its words need no escaping, and a copy of the zygote does without `json`.
+_OWNER = b'{"attempt": "%s", "boot_id": "%s", "pid": %d, "start_time": %d, "claimed_ms": %d}'
 
 
 def start_time(pid: "int") -> "int":
@@ -69,14 +73,7 @@ def take(folder: "str", attempt: "str") -> "int":
     try:
         # POSIX locks belong to the process: a child does not inherit them, and they end with us.
         _lock(fd)
-        owner = {
-            "attempt": attempt,
-            "boot_id": boot_id(),
-            "pid": pid,
-            "start_time": start_time(pid),
-            "claimed_ms": int(time.time() * 1000),
-        }
-        os.write(fd, json.dumps(owner).encode())
+        os.write(fd, _OWNER % (attempt.encode(), _BOOT_ID, pid, start_time(pid), int(time.time() * 1000)))
         os.link(aside, os.path.join(folder, NAME))
     except OSError as e:
         os.close(fd)

@@ -27,10 +27,8 @@ _REMOVALS = 3
 
 
 class Contained(Attempt):
-    def __init__(
-        self, folder: "str", spec: "dict[str, object]", cgroup: "tree.Cgroup", wake: "int"
-    ) -> "None":
-        super().__init__(folder, spec, cgroup, wake)
+    def __init__(self, folder: "str", spec: "dict[str, object]", cgroup: "tree.Cgroup") -> "None":
+        super().__init__(folder, spec, cgroup)
         box = spec["container"]  # type: dict[str, object] # type: ignore[assignment]
         self._shared = str(box["shared"])
         self._kill_argv = box["kill"]  # type: list[str] # type: ignore[assignment]

@@ -1,7 +1,7 @@
 """The life of one supervisor: claim, start, carry the output, end the tree, write the record.
 
 It is single-threaded and small: it is forked from the zygote, and what it touches becomes private
-memory. What a large gang has in common is read when the program is started, and forgotten.
+memory, page by page, each of which has to be copied first. So whatever can be done before the fork is.
 """
 
 import _signal  # type: ignore[import-not-found]
@@ -68,23 +68,22 @@ def _ignore(signum: "int", frame: "object") -> "None":
 def supervise(folder: "str", cgroup: "tree.Cgroup", spec: "dict[str, Any] | None" = None) -> "int":
     """Run the attempt in this folder, unless someone else has it. Gives this process's exit status.
 
-    This process is in the cgroup already, if there is one. A task with limits is held by one of its own.
     Whoever has read the folder's spec already gives it.
     """
+    attempt = read(folder, cgroup, Common(), spec)
+    attempt.listen()
+    return attempt.supervise()
+
+
+def read(
+    folder: "str", cgroup: "tree.Cgroup", gang: "Common", spec: "dict[str, Any] | None" = None
+) -> "Attempt":
+    """The attempt that is to be run in this folder. Nothing is done about it yet."""
     if spec is None:
         spec = json.loads(claim.contents(os.path.join(folder, SPEC)).decode())
-    wake_r, wake_w = os.pipe()
-    os.set_blocking(wake_r, False)
-    os.set_blocking(wake_w, False)
-    signal.set_wakeup_fd(wake_w)
-    for signum in _HANDLED:
-        set_handler(signum, _ignore)
     if spec.get("limits"):
+        # This process is in the cgroup already, if there is one; a task with limits is held by its own.
         cgroup = tree.Cgroup(spec["tree"]["mode"], spec["tree"]["path"])
-        cgroup.make()
-    lock = _patiently(lambda: claim.take(folder, spec["attempt"]))
-    if lock < 0:
-        return 3
     kind = Attempt
     if spec.get("container"):
         from pairuntime.supervisor.contained import Contained
@@ -94,39 +93,53 @@ def supervise(folder: "str", cgroup: "tree.Cgroup", spec: "dict[str, Any] | None
         from pairuntime.slurm.attempt import SlurmAttempt
 
         kind = SlurmAttempt
-    attempt = kind(folder, spec, cgroup, wake_r)
-    try:
-        attempt.run()
-    except BaseException:
-        # Nothing of a task may outlive the only one who can end it.
-        attempt.abandon()
-        raise
-    return 0
+    if spec.get("tails") is not None:
+        spec["env"] = gang.environment(folder, spec["env"])
+    return kind(folder, spec, cgroup)
+
+
+class Common:
+    """What the tasks of a gang have in common of their environment: one file under many names, read once."""
+
+    def __init__(self) -> "None":
+        self._file = None  # type: tuple[int, int] | None
+        self._variables = {}  # type: dict[bytes, bytes]
+
+    def environment(self, folder: "str", own: "dict[str, str]") -> "dict[bytes, bytes]":
+        """That, with a task's own variables; but for those that end with words of its own."""
+        path = os.path.join(folder, COMMON)
+        about = os.stat(path)
+        if (about.st_dev, about.st_ino) != self._file:
+            self._variables = {}
+            for pair in claim.contents(path).split(b"\0")[:-1]:
+                name, _, value = pair.partition(b"=")
+                self._variables[name] = value
+            self._file = about.st_dev, about.st_ino
+        variables = dict(self._variables)
+        for known, text in own.items():
+            variables[os.fsencode(known)] = os.fsencode(text)
+        return variables
+
+
+def with_tails(variables: "dict[bytes, bytes]", tails: "dict[str, str]") -> "dict[bytes, bytes]":
+    """The whole environment: many variables of a gang differ in their last words only."""
+    whole = dict(variables)
+    for known, tail in tails.items():
+        whole[os.fsencode(known)] += os.fsencode(tail)
+    return whole
 
 
 def whole_environment(
     folder: "str", own: "dict[str, str]", tails: "dict[str, str] | None"
 ) -> "dict[bytes, bytes] | dict[str, str]":
     """A task's own variables, with those it has in common with its gang."""
-    if tails is None:
-        return own
-    variables = {}  # type: dict[bytes, bytes]
-    for pair in claim.contents(os.path.join(folder, COMMON)).split(b"\0")[:-1]:
-        name, _, value = pair.partition(b"=")
-        variables[name] = value
-    for known, tail in tails.items():
-        variables[os.fsencode(known)] += os.fsencode(tail)
-    for known, text in own.items():
-        variables[os.fsencode(known)] = os.fsencode(text)
-    return variables
+    return own if tails is None else with_tails(Common().environment(folder, own), tails)
 
 
 class Attempt:
     """One attempt, from the claim to the record. What differs for tasks in containers is in `contained`."""
 
-    def __init__(
-        self, folder: "str", spec: "dict[str, object]", cgroup: "tree.Cgroup", wake: "int"
-    ) -> "None":
+    def __init__(self, folder: "str", spec: "dict[str, object]", cgroup: "tree.Cgroup") -> "None":
         self._folder = folder
         self._attempt = str(spec["attempt"])
         self._argv = spec["argv"]  # type: list[str] # type: ignore[assignment]
@@ -134,9 +147,9 @@ class Attempt:
         self._events = str(spec.get("events") or "")
         self._grace_s = float(spec.get("grace_s", 10))  # type: ignore[arg-type]
         self._linger_s = float(spec.get("linger_s", 0.5))  # type: ignore[arg-type]
-        self._wake = wake
+        self._wake = -1
         self._cgroup = cgroup
-        self._environment = spec["env"]  # type: dict[str, str] # type: ignore[assignment]
+        self._environment = spec["env"]  # type: dict[bytes, bytes] | dict[str, str] # type: ignore[assignment]
         # The ends of variables whose beginnings all tasks of the gang have in common; None without a gang.
         self._tails = spec.get("tails")  # type: dict[str, str] | None # type: ignore[assignment]
         # Who the program runs as; None: as we do.
@@ -162,12 +175,36 @@ class Attempt:
         self._signals_sent = []  # type: list[int]
         self._asked = set()  # type: set[int]
 
+    def listen(self) -> "None":
+        """From here on signals wake the loop that is to come."""
+        self._wake, wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake)
+        for signum in _HANDLED:
+            set_handler(signum, _ignore)
+        self._poll.register(self._wake, select.POLLIN)
+        self._hold_tree()
+
+    def supervise(self) -> "int":
+        """Run it, unless someone else has it. Gives this process's exit status."""
+        if self._limits:
+            self._cgroup.make()
+        lock = _patiently(lambda: claim.take(self._folder, self._attempt))
+        if lock < 0:
+            return 3
+        try:
+            self.run()
+        except BaseException:
+            # Nothing of a task may outlive the only one who can end it.
+            self.abandon()
+            raise
+        return 0
+
     def run(self) -> "None":
         reserved = _patiently(lambda: record.reserve(self._folder))
         started_ms = int(time.time() * 1000)
         started = time.monotonic()
-        self._hold_tree()
-        self._poll.register(self._wake, select.POLLIN)
         error = "" if self._stop_requested() else self._start()
         self._tell("started")
         if self._main:
@@ -234,9 +271,10 @@ class Attempt:
             os.umask(0o022)
             what = "limit the task"
             self._limits.make()
-            what = "read what the tasks have in common"
-            environment = whole_environment(self._folder, self._environment, self._tails)
             what = "start %s" % self._argv[0]
+            environment = self._environment
+            if self._tails:
+                environment = with_tails(environment, self._tails)  # type: ignore[arg-type]
             self._main = self._spawn(environment, out_w, err_w)
         except OSError as e:
             problem = "cannot %s: %s" % (what, os.strerror(e.errno or 0))
@@ -464,10 +502,10 @@ class Attempt:
 
     def _stop_requested(self) -> "bool":
         if self._stop is None:
-            try:
-                self._stop = json.loads(claim.contents(os.path.join(self._folder, STOP)).decode())
-            except FileNotFoundError:
+            asked = os.path.join(self._folder, STOP)
+            if not os.access(asked, os.F_OK):
                 return False
+            self._stop = json.loads(claim.contents(asked).decode())
             self._grace_s = float(self._stop.get("grace_s", self._grace_s))  # type: ignore[arg-type]
         return True
 

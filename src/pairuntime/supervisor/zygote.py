@@ -1,9 +1,9 @@
 """A small process without threads from which supervisors are forked, already warm.
 
-It reads lines from a socket. ``fork N members`` asks for a gang, the members apart by NUL, each
-``folder<TAB>mode<TAB>cgroup``, and is answered with a line: the supervisors' pids, or ``-errno`` when not all
-could be forked and therefore none goes on. They wait and touch nothing until ``go N``; on ``no N`` they
-leave.
+It reads lines from a socket, each a part of a gang: ``number<TAB>what``, then its members, each behind a NUL:
+``folder<TAB>mode<TAB>cgroup``. It forks a supervisor for each, and answers with a line: their pids, or
+``-errno`` when not all could be forked. They wait for each other before they claim anything: after ``wait``
+more of the gang or a word follows, with ``go`` that was all and they go on, with ``drop`` none of them does.
 When the socket closes (the server is gone) it ends; supervisors that wait leave, the others go on.
 """
 
@@ -11,12 +11,20 @@ import gc
 import os
 import signal
 
-from pairuntime.supervisor import contained, supervise, tree
+from pairuntime.supervisor import claim, contained, supervise, tree
 
 # Loaded here, so that no supervisor has to.
 _LOADED = (contained,)
 # Why a supervisor died, where it could still say so.
 FAILURE = "supervisor.err"
+
+# Between two forks every page that is written has to be copied: so many are made ready at a time. Not more,
+# because each supervisor keeps what was made ready with it, though shared with those.
+_AT_ONCE = 10
+
+WAIT = b"wait"
+GO = b"go"
+DROP = b"drop"
 
 
 def serve(fd: "int") -> "int":
@@ -34,25 +42,16 @@ def serve(fd: "int") -> "int":
     gc.disable()
     # What is there now is never looked at again by a collection: its pages stay shared (since 3.7).
     getattr(gc, "freeze", int)()
+    nursery = Nursery(fd)
     pending = b""
-    waiting = {}  # type: dict[bytes, Gang]
     try:
         while True:
             data = os.read(fd, 65536)
             if not data:
                 return 0
-            *lines, pending = (pending + data).split(b"\n")
-            for line in lines:
-                word, _, rest = line.partition(b" ")
-                number, _, members = rest.partition(b" ")
-                if word == b"fork":
-                    gang = Gang()
-                    pids = gang.fork(members.split(b"\0"), fd, waiting)
-                    if pids[0] > 0:
-                        waiting[number] = gang
-                    _send(fd, b" ".join(b"%d" % pid for pid in pids) + b"\n")
-                elif number in waiting:
-                    waiting.pop(number).part(go=word == b"go")
+            *parts, pending = (pending + data).split(b"\n")
+            for part in parts:
+                _send(fd, b" ".join(b"%d" % number for number in nursery.launch(part)) + b"\n")
     except OSError:  # the server died with answers unread
         return 0
 
@@ -63,67 +62,112 @@ def _send(fd: "int", data: "bytes") -> "None":
 
 
 class Gang:
-    """Supervisors that wait for the same word before they claim anything."""
+    """Some that wait for each other: for a word each from this pipe, or for its end, which means no."""
 
     def __init__(self) -> "None":
-        self.ends = os.pipe()
-        self._size = 0
+        self.go_r, self.go_w = os.pipe()
+        self.size = 0
+        self.common = supervise.Common()
 
-    def fork(self, members: "list[bytes]", fd: "int", others: "dict[bytes, Gang]") -> "list[int]":
-        """One for each member, or none. They keep nothing of ours, so that they notice when we are gone."""
-        wait, go = self.ends
-        ours = [fd, go]
-        for other in others.values():
-            ours.extend(other.ends)
-        pids = []  # type: list[int]
+    def go(self) -> "None":
+        _send(self.go_w, b"g" * self.size)
+
+    def close(self) -> "None":
+        os.close(self.go_r)
+        os.close(self.go_w)
+
+
+class Nursery:
+    """``fd`` is where questions come from: nothing for supervisors."""
+
+    def __init__(self, fd: "int") -> "None":
+        self._fd = fd
+        self._gangs = {}  # type: dict[bytes, Gang]
+
+    def launch(self, part: "bytes") -> "list[int]":
+        """A supervisor for each member of this part of a gang; all of the gang go on, or none."""
+        head, *members = part.split(b"\0")
+        number, what = head.split(b"\t")
+        if number not in self._gangs:
+            self._gangs[number] = Gang()
+        gang = self._gangs[number]
         try:
-            for member in members:
-                folder, mode, path = (os.fsdecode(part) for part in member.split(b"\t"))
-                cgroup = tree.Cgroup(mode, path)
-                cgroup.make()
-                pid = cgroup.fork()
-                if pid == 0:
-                    _supervise_and_exit(ours, wait, cgroup, folder)
-                pids.append(pid)
+            pids = self._fork_all(gang, members)
+            if what == GO:
+                gang.go()
         except OSError as e:
-            self.part(go=False)
-            return [-(e.errno or 1)]
-        self._size = len(pids)
+            pids = [-(e.errno or 1)]
+            what = DROP
+        if what != WAIT:
+            # Those that wait see the pipe close without a word, and leave.
+            self._gangs.pop(number).close()
         return pids
 
-    def part(self, go: "bool") -> "None":
-        """Let them go. Or not: they see the pipe close without a word, and leave."""
-        if go:
-            _send(self.ends[1], b"g" * self._size)
-        for end in self.ends:
-            os.close(end)
+    def _fork_all(self, gang: "Gang", members: "list[bytes]") -> "list[int]":
+        pids = []  # type: list[int]
+        for start in range(0, len(members), _AT_ONCE):
+            ready = [_Member(gang, member) for member in members[start : start + _AT_ONCE]]
+            for member in ready:
+                pid = member.cgroup.fork()
+                if pid == 0:
+                    self._leave(gang)
+                    member.supervise_and_exit(gang.go_r)
+                pids.append(pid)
+        gang.size += len(pids)
+        return pids
+
+    def _leave(self, own: "Gang") -> "None":
+        """In the child: only what it waits for stays open."""
+        os.close(self._fd)
+        os.close(own.go_w)
+        for gang in self._gangs.values():
+            if gang is not own:
+                gang.close()
 
 
-def _supervise_and_exit(ours: "list[int]", go: "int", cgroup: "tree.Cgroup", folder: "str") -> "None":
-    status = 1
-    try:
-        for fd in ours:
-            os.close(fd)
-        os.setsid()
-        # The server's terminal or pipe must not stay open for as long as the last task runs.
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 2)
-        os.close(nothing)
-        supervise.set_handler(signal.SIGCHLD, supervise.DEFAULT)
-        if os.read(go, 1):
-            os.close(go)
-            cgroup.join()
-            status = supervise.supervise(folder, cgroup)
-    except BaseException:
-        # The attempt is then claimed without a record, or unclaimed: both are told apart from the
-        # folder. Why it happened is said there too.
-        import traceback
-
+class _Member:
+    def __init__(self, gang: "Gang", member: "bytes") -> "None":
+        folder, mode, path = (os.fsdecode(part) for part in member.split(b"\t"))
+        self.folder = folder
+        self.cgroup = tree.Cgroup(mode, path)
+        self.cgroup.make()
+        self.attempt = None  # type: supervise.Attempt | None
         try:
-            fd = os.open(os.path.join(folder, FAILURE), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(fd, "w") as f:
-                traceback.print_exc(file=f)
-        except OSError:
+            self.attempt = supervise.read(folder, self.cgroup, gang.common)
+        except Exception:  # noqa: BLE001 - what is wrong with it its own supervisor finds out, and says
             pass
-    finally:
-        os._exit(status)
+
+    def supervise_and_exit(self, go: "int") -> "None":
+        status = 1
+        try:
+            os.setsid()
+            # The server's terminal or pipe must not stay open for as long as the last task runs.
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, 2)
+            os.close(nothing)
+            supervise.set_handler(signal.SIGCHLD, supervise.DEFAULT)
+            try:
+                attempt = self.attempt or supervise.read(self.folder, self.cgroup, supervise.Common())
+            except Exception:
+                if os.read(go, 1):
+                    # Claimed, it is lost; unclaimed it would be launched again, and again.
+                    claim.take(self.folder, os.path.basename(self.folder))
+                raise
+            attempt.listen()
+            if os.read(go, 1):
+                os.close(go)
+                self.cgroup.join()
+                status = attempt.supervise()
+        except BaseException:
+            # The attempt is then claimed without a record, or unclaimed: both are told apart from the
+            # folder. Why it happened is said there too.
+            import traceback
+
+            try:
+                fd = os.open(os.path.join(self.folder, FAILURE), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                with os.fdopen(fd, "w") as f:
+                    traceback.print_exc(file=f)
+            except OSError:
+                pass
+        finally:
+            os._exit(status)

@@ -137,7 +137,7 @@ def prepare(
     told, shared, work = (folder / part for part in (TOLD, SHARED, WORK))
     for path in (told, shared, work):
         path.mkdir(exist_ok=True)
-    opened = [(path, 0o1777) for path in (shared, work, *aids.make_folders(work))]
+    opened = [(path, 0o1777) for path in (shared, work, *map(Path, aids.make_folders(work)))]
     for path, mode in ((told, 0o755), *opened):
         path.chmod(mode)
     for pipe in ("stdout", "stderr", contained.ASK):

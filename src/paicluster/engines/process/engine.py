@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -34,7 +34,7 @@ from paicluster.engines.interface import (
 from paicluster.engines.process import accounts, cgroups, folder, limits, runtime
 from paicluster.engines.process.ahead import Ahead
 from paicluster.engines.process.machine import is_ephemeral
-from paicluster.engines.process.zygote import Zygote
+from paicluster.engines.process.zygote import Gang, Zygote
 from paicluster.logs.reader import LogReader
 from pairuntime.supervisor import claim, record, tree
 
@@ -53,8 +53,12 @@ _PATIENCE_WITH_MANY_S = 0.5
 _LEAVING_S = 0.2
 # So many attempts are looked at or prepared in less time than a thread takes to wake.
 _INLINE = 4
-# Of a gang of so many the folders are made by two at a time.
-_MANY_FOLDERS = 100
+# Of a large gang the folders of so many are made, then their supervisors forked while the next ones are.
+_AT_ONCE = 50
+
+
+class _NoMoreProcesses(LaunchFailed):
+    """Nothing of the gang has started."""
 
 
 class ProcessEngine:
@@ -262,32 +266,94 @@ class ProcessEngine:
             self._ahead.settled()
 
     async def _launch(self, gang: Sequence[TaskLaunch], certain: Awaitable[bool] | None = None) -> None:
-        """The supervisors are forked while their folders are laid: they look there once they are let go."""
         if not gang:
             return
         account = self._account_of(gang)
-        members = [(folder.path_of(self._tasks, task.uid), self._group_of(task)) for task in gang]
-        assert self._zygote is not None
-        supervisors = await self._zygote.fork(members)
+        if account is not None:
+            gang = accounts.dress(gang, account)
+        together = Gang()
+        made: list[Path] = []
         try:
-            laid = await self._in_files(lambda: self._prepare_all(gang, account), len(gang))
-            if certain is not None and not await certain:
-                await supervisors.leave()
-                await self._in_files(lambda: _remove_all(laid), len(laid))
-                return
-        except BaseException:
-            await supervisors.leave()
+            if not await self._launch_parts(gang, account, together, made, certain):
+                await self._in_files(lambda: _remove_all(made), len(made))
+        except OSError as e:
+            _remove_all(made)
+            raise LaunchFailed(
+                f"The tasks' folders could not be written: {e.strerror} ({e.filename})."
+            ) from e
+        except _NoMoreProcesses:
             raise
-        try:
-            pids = await supervisors.go()
         except LaunchFailed:
-            # It died before it could tell whether they had started.
+            # The zygote died before it could tell whether they had started.
             await self.stop([task.uid for task in gang], 0)
             raise
+
+    async def _launch_parts(
+        self,
+        gang: Sequence[TaskLaunch],
+        account: accounts.Account | None,
+        together: Gang,
+        made: list[Path],
+        certain: Awaitable[bool] | None,
+    ) -> bool:
+        """All folders and all supervisors, or none: nothing is claimed before the last one is there.
+
+        While the folders of some are made, the supervisors of those before them are forked. They go when that
+        is ``certain``; False: it turned out that they are not to.
+        """
+        assert self._zygote is not None
+        with self._common_files(gang) as shared:
+            forking: list[asyncio.Task[None]] = []
+            try:
+                for start in range(0, len(gang), _AT_ONCE):
+                    part = gang[start : start + _AT_ONCE]
+
+                    def prepare(part: Sequence[TaskLaunch] = part) -> list[Path]:
+                        return [self._prepare_one(task, shared, account, made) for task in part]
+
+                    folders = await self._in_files(prepare, len(part))
+                    if certain is not None or start + _AT_ONCE < len(gang):
+                        fork = self._fork(together, part, folders, last=False)
+                        forking.append(asyncio.create_task(fork))
+                        continue
+                    await asyncio.gather(*forking)
+                    await self._fork(together, part, folders, last=True)
+                if certain is None:
+                    return True
+                await asyncio.gather(*forking)
+                wanted = await certain
+            except BaseException:
+                await asyncio.gather(*forking, return_exceptions=True)
+                await self._zygote.drop(together)
+                raise
+            await (self._zygote.go(together) if wanted else self._zygote.drop(together))
+            return wanted
+
+    async def _fork(
+        self, together: Gang, part: Sequence[TaskLaunch], folders: Sequence[Path], *, last: bool
+    ) -> None:
+        assert self._zygote is not None
+        groups = map(self._group_of, part)
+        pids = await self._zygote.fork(together, list(zip(folders, groups, strict=True)), last=last)
         if pids[0] < 0:
-            raise LaunchFailed(f"The machine could not start another process: {os.strerror(-pids[0])}.")
-        for task, pid in zip(gang, pids, strict=True):
+            raise _NoMoreProcesses(f"The machine could not start another process: {os.strerror(-pids[0])}.")
+        for task, pid in zip(part, pids, strict=True):
             self._watch(task.uid, pid)
+
+    @contextlib.contextmanager
+    def _common_files(self, gang: Sequence[TaskLaunch]) -> Iterator[Mapping[int, Path]]:
+        """What the tasks of a gang have in common, in files that all their folders link to."""
+        shared: dict[int, Path] = {}
+        try:
+            for task in gang if len(gang) > 1 else ():
+                key = id(task.shared_environment)
+                if key not in shared:
+                    shared[key] = self._run / f"env.{task.uid}"
+                    folder.write_common(shared[key], task)
+            yield shared
+        finally:
+            for path in shared.values():
+                path.unlink(missing_ok=True)
 
     def _group_of(self, task: TaskLaunch) -> tree.Cgroup:
         """Where the supervisor is born. That of a task with limits puts the task into cgroups, not itself."""
@@ -304,51 +370,16 @@ class ProcessEngine:
             self._way_is_open = True
         return found
 
-    def _prepare_all(self, gang: Sequence[TaskLaunch], account: accounts.Account | None) -> list[Path]:
-        """All folders, or none: nothing is started before the last one is complete. Gives the new ones."""
-        if account is not None:
-            gang = accounts.dress(gang, account)
-        made: list[Path] = []
-        shared: dict[int, Path] = {}
-        try:
-            if len(gang) > 1:
-                for task in gang:
-                    key = id(task.shared_environment)
-                    if key not in shared:
-                        shared[key] = self._run / f"env.{task.uid}"
-                        folder.write_common(shared[key], task)
-
-            def prepare_some(part: Sequence[TaskLaunch]) -> None:
-                for task in part:
-                    self._prepare_one(task, shared, account, made)
-
-            if len(gang) < _MANY_FOLDERS:
-                prepare_some(gang)
-            else:
-                # Most of it is the file system's work, which another core can do as well.
-                halves = (gang[: len(gang) // 2], gang[len(gang) // 2 :])
-                with ThreadPoolExecutor(len(halves), thread_name_prefix="engine-folders") as helpers:
-                    list(helpers.map(prepare_some, halves))
-        except OSError as e:
-            _remove_all(made)
-            raise LaunchFailed(
-                f"The tasks' folders could not be written: {e.strerror} ({e.filename})."
-            ) from e
-        finally:
-            for path in shared.values():
-                path.unlink(missing_ok=True)
-        return made
-
     def _prepare_one(
         self,
         task: TaskLaunch,
         shared: Mapping[int, Path],
         account: accounts.Account | None,
         made: list[Path],
-    ) -> None:
+    ) -> Path:
         path = folder.path_of(self._tasks, task.uid)
         if folder.complete(path, self._boot_id):
-            return
+            return path
         made.append(path)
         spec: dict[str, object] = {
             **self._usual,
@@ -359,6 +390,7 @@ class ProcessEngine:
         if limited := self._limits_of(task):
             spec["limits"] = limited
         self._prepare(path, task, spec, shared.get(id(task.shared_environment)), account)
+        return path
 
     def _prepare(
         self,

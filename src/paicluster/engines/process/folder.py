@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -40,6 +41,8 @@ def shell() -> str:
 
 def complete(folder: Path, boot_id: str) -> bool:
     """Whether everything is there that a supervisor needs, or the time for that is over."""
+    if not folder.exists():
+        return False
     spec = _spec(folder)
     # The files are not forced to disk one by one. What was written before the machine was last started
     # may be cut short, and nobody can be reading it: it is written again.
@@ -73,16 +76,19 @@ def prepare(
     With an account of its own the task can pass through the folder to its work and its script, and see or
     touch nothing else there.
     """
+    # Paths are texts here: of the time that a large gang takes to prepare, `Path` would have a third.
+    home, work = str(folder), f"{folder}/{WORK}"
+    script, beside = f"{home}/{SCRIPT}", str(runtime.parent)
     # The folder is closed to others: script and environment may carry secrets.
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    work = folder / WORK
-    work.mkdir(exist_ok=True)
+    os.makedirs(home, mode=0o700, exist_ok=True)  # noqa: PTH103
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(work)  # noqa: PTH102
     inner = aids.make_folders(work)
     if account is not None:
         for one in (work, *inner):
             _give(one, account, 0o700)
-        for one in (folder.parent, folder):
-            one.chmod(0o711)
+        for outer in (folder.parent, folder):
+            outer.chmod(0o711)
     program = shell()
     header = _BASH_HEADER if program.endswith("bash") else _SH_HEADER
     unpack = ""
@@ -99,32 +105,27 @@ def prepare(
     else:
         environment, tails = own(task)
         spec = {**spec, "tails": tails}
-        _link(shared_file, folder / supervise.COMMON)
+        _link(shared_file, f"{home}/{supervise.COMMON}")
     environment[key] = value
-    environment.update(
-        aids.variables({**task.shared_environment, **environment}, str(work), str(runtime.parent))
-    )
-    _write(folder / SCRIPT, unpack + header + task.script + "\n")
+    environment.update(aids.variables({**task.shared_environment, **environment}, work, beside))
+    _write(script, unpack + header + task.script + "\n")
     if account is not None:
         if "HOME" not in task.shared_environment:
-            environment.setdefault("HOME", str(work))
+            environment.setdefault("HOME", work)
         spec = {**spec, "account": account.as_spec()}
-        _give(folder / SCRIPT, account, 0o600)
+        _give(script, account, 0o600)
     spec = {
         **spec,
         "attempt": task.uid,
-        "argv": [program, str(folder / SCRIPT)],
-        "cwd": str(work),
+        "argv": [program, script],
+        "cwd": work,
         "env": environment,
         "mask": list(task.secrets),
         "time_limit_s": task.time_limit_s,
-        "keep": aids.keeping(
-            task, work, runtime.parent, sys.executable if account is None else _any_python()
-        ),
+        "keep": aids.keeping(task, work, beside, sys.executable if account is None else _any_python()),
     }
-    aside = folder / "spec.aside"
-    _write(aside, json.dumps(spec))
-    aside.rename(folder / supervise.SPEC)
+    _write(f"{home}/spec.aside", json.dumps(spec))
+    os.rename(f"{home}/spec.aside", f"{home}/{supervise.SPEC}")  # noqa: PTH104
 
 
 @cache
@@ -133,9 +134,9 @@ def _any_python() -> str:
     return shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or sys.executable
 
 
-def _give(path: Path, account: Account, mode: int) -> None:
+def _give(path: str, account: Account, mode: int) -> None:
     os.chown(path, account.uid, account.gid, follow_symlinks=False)
-    path.chmod(mode)
+    os.chmod(path, mode)  # noqa: PTH101
 
 
 def write_common(path: Path, task: TaskLaunch) -> None:
@@ -143,10 +144,13 @@ def write_common(path: Path, task: TaskLaunch) -> None:
     _write(path, common(task))
 
 
-def _link(source: Path, target: Path) -> None:
-    target.unlink(missing_ok=True)
+def _link(source: Path, target: str) -> None:
     try:
         os.link(source, target)
+    except FileExistsError:
+        # Of an earlier start, before the machine went down.
+        os.unlink(target)  # noqa: PTH108
+        _link(source, target)
     except OSError as e:
         # The tasks' folders lie on another disk, or on one without links.
         if e.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
@@ -234,7 +238,7 @@ def _int(value: object) -> int:
     return int(value) if isinstance(value, (int, float)) else 0
 
 
-def _write(path: Path, content: str | bytes) -> None:
+def _write(path: Path | str, content: str | bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         data = content.encode() if isinstance(content, str) else content

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import socket
@@ -13,9 +14,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paicluster.engines.interface import LaunchFailed
+from pairuntime.supervisor import zygote
 from pairuntime.supervisor.tree import Cgroup
 
 _Answer = asyncio.Future[list[int]]
+_DIED = "The process that starts tasks died; it is started again."
+_numbers = itertools.count()
+
+
+class Gang:
+    """Supervisors that wait for each other. They do so as children of one zygote: if it dies, all leave."""
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        self.waits_in: socket.socket | None = None
 
 
 class Zygote:
@@ -23,10 +35,9 @@ class Zygote:
         self._runtime = runtime
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        # One for each gang asked for, by this process; answers come in the order of the questions.
+        # One for each question, by this process; answers come in the order of the questions.
         self._answers: deque[_Answer] = deque()
         self._reader: asyncio.Task[None] | None = None
-        self._gangs = itertools.count()
         self._sending = asyncio.Lock()
 
     async def start(self) -> None:
@@ -42,7 +53,7 @@ class Zygote:
                 # Out of the server's session: Ctrl-C at the server's terminal is not for the tasks.
                 start_new_session=True,
                 cwd="/",
-                env={"PATH": os.defpath, "LANG": "C.UTF-8"},
+                env={"PATH": os.defpath, "LANG": "C.UTF-8", "LD_BIND_NOW": "1"},
             )
         self._socket = ours
         self._answers = deque()
@@ -59,33 +70,46 @@ class Zygote:
         if self._process is not None:
             await asyncio.to_thread(self._process.wait)
 
-    async def fork(self, members: Sequence[tuple[Path, Cgroup]]) -> Waiting:
-        """A supervisor for each attempt folder, born in its cgroup. They wait for a word: see `Waiting`."""
-        question = b"\0".join(os.fsencode(f"{folder}\t{g.mode}\t{g.path}") for folder, g in members)
-        answer: _Answer = asyncio.get_running_loop().create_future()
+    async def fork(self, gang: Gang, members: Sequence[tuple[Path, Cgroup]], *, last: bool) -> list[int]:
+        """Fork a supervisor for each attempt folder, born in its cgroup, and give their pids.
+
+        They go on when the last of their gang are there. When one cannot be forked none of them does, and the
+        only number given is a negative error number.
+        """
+        told = [f"{folder}\t{group.mode}\t{group.path}" for folder, group in members]
+        return await self._ask(gang, zygote.GO if last else zygote.WAIT, told)
+
+    async def go(self, gang: Gang) -> None:
+        """That were all of the gang: those that wait go on."""
+        await self._ask(gang, zygote.GO, ())
+
+    async def drop(self, gang: Gang) -> None:
+        """The others of the gang will not come: those that wait leave."""
+        if gang.waits_in is None:
+            return
+        with contextlib.suppress(LaunchFailed):  # it is dead, and they have left
+            await self._ask(gang, zygote.DROP, ())
+
+    async def _ask(self, gang: Gang, what: bytes, members: Sequence[str]) -> list[int]:
+        question = b"\0".join((b"%d\t%b" % (gang.number, what), *map(os.fsencode, members))) + b"\n"
+        loop = asyncio.get_running_loop()
+        answer: _Answer = loop.create_future()
         async with self._sending:
-            if self._socket is None:
+            if self._socket is None and gang.waits_in is None:
                 await self.start()
             sock, answers = self._socket, self._answers
-            assert sock is not None
-            gang = Waiting(self, sock, next(self._gangs), answer)
+            if sock is None or gang.waits_in not in (None, sock):
+                raise LaunchFailed(_DIED)
+            gang.waits_in = sock
             # Noted before it is sent: the answer may be there before the sending returns.
             answers.append(answer)
-            await self._send(sock, answers, b"fork %d %b\n" % (gang.number, question))
-        return gang
-
-    async def _tell(self, gang: Waiting, word: bytes) -> None:
-        async with self._sending:
-            if self._socket is gang.sock:
-                await self._send(gang.sock, self._answers, b"%b %d\n" % (word, gang.number))
-
-    async def _send(self, sock: socket.socket, answers: deque[_Answer], data: bytes) -> None:
-        try:
-            await asyncio.get_running_loop().sock_sendall(sock, data)
-        except OSError:
-            if self._socket is sock:
-                self._socket = None
-            _fail(answers)
+            try:
+                await loop.sock_sendall(sock, question)
+            except OSError:
+                if self._socket is sock:
+                    self._socket = None
+                _fail(answers)
+        return await answer
 
     async def _read_answers(
         self, sock: socket.socket, process: subprocess.Popen[bytes], answers: deque[_Answer]
@@ -113,32 +137,8 @@ class Zygote:
         await asyncio.to_thread(process.wait)
 
 
-class Waiting:
-    """Supervisors of one gang that were asked for, and start nothing before they are told."""
-
-    def __init__(self, zygote: Zygote, sock: socket.socket, number: int, pids: _Answer):
-        self._zygote = zygote
-        self.sock = sock
-        self.number = number
-        self._pids = pids
-
-    async def go(self) -> list[int]:
-        """Let them go on, and give their pids.
-
-        All or none: when one could not be forked, the only number given is a negative error number.
-        """
-        await self._zygote._tell(self, b"go")
-        return await self._pids
-
-    async def leave(self) -> None:
-        """They are not needed after all, and leave without a trace."""
-        if not self._pids.cancel() and not self._pids.cancelled():
-            self._pids.exception()  # whatever it was, it is of no concern any more
-        await self._zygote._tell(self, b"no")
-
-
 def _fail(answers: deque[_Answer]) -> None:
     while answers:
         answer = answers.popleft()
         if not answer.done():
-            answer.set_exception(LaunchFailed("The process that starts tasks died; it is started again."))
+            answer.set_exception(LaunchFailed(_DIED))
