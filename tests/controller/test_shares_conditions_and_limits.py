@@ -64,7 +64,8 @@ def test_an_opportunistic_job_gives_way_and_comes_back(
         0,
         1,
     )
-    assert "Preempted" in {event["reason"] for event in cluster.events("guest")}
+    said = {event["reason"]: event["message"] for event in cluster.events("guest")}
+    assert f"gives way to {cluster.user}~owner" in said["Preempted"]
 
 
 def test_a_guest_that_saved_its_work_and_ended_well_comes_back_all_the_same(

@@ -423,11 +423,14 @@ class Controller:
         unknown = [d.job_id for d in decisions if isinstance(d, Start) and d.job_id not in self._records]
         if unknown:
             await self._refresh(unknown)
+        heirs = {d.for_job for d in decisions if isinstance(d, Preempt)}
+        names = await self._store.read(lambda conn: jobs.names_of(conn, heirs)) if heirs else {}
         for decision in decisions:
             if isinstance(decision, Start):
                 self._start(decision, changes, now_ms)
             elif isinstance(decision, Preempt):
-                steps.give_way(self._records[decision.job_id], decision.for_job, changes)
+                for_job = names.get(decision.for_job, "another job")
+                steps.give_way(self._records[decision.job_id], for_job, changes)
             else:
                 if decision.never or self._is_time_to_say(decision.job_id):
                     self._reasons.say(decision.job_id, decision.reason, changes)

@@ -160,13 +160,13 @@ def _draw(
     return uid, ports
 
 
-def give_way(record: Record, for_job: int, changes: Changes) -> None:
+def give_way(record: Record, for_job: str, changes: Changes) -> None:
     """Ask an opportunistic job's tasks to end; what is decided about it follows when they have."""
     for task in record.live:
         if not task.stop_requested:
             set_task(record, changes, task.uid, stop_requested=True)
             changes.stop.append(task.uid)
-    message = f"The job gives way to job number {for_job}, which has a right to what it uses."
+    message = f"The job gives way to {for_job}, which has a right to what it uses."
     changes.events.append(Event(record.row.id, "Warning", "Preempted", message, "default-scheduler"))
 
 

@@ -5,7 +5,7 @@ Everything that changes a job also notes it for the change feed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any
@@ -162,6 +162,12 @@ def pending_jobs(conn: Connection, job_ids: Sequence[int]) -> list[PendingJob]:
         .order_by(jobs.c.id)
     )
     return [PendingJob(*row) for row in conn.execute(query)]
+
+
+def names_of(conn: Connection, job_ids: Collection[int]) -> dict[int, str]:
+    """The full names of those jobs that there are."""
+    rows = conn.execute(select(jobs.c.id, jobs.c.framework).where(jobs.c.id.in_(job_ids)))
+    return {row.id: row.framework for row in rows}
 
 
 def states_of(conn: Connection, frameworks: Sequence[str]) -> dict[str, str]:
