@@ -183,6 +183,25 @@ def test_without_a_gang_a_task_is_retried_by_itself(cluster: Cluster, name: str,
     assert [task["retries"] for task in tasks] == [0, 1]
 
 
+def test_a_task_rests_before_its_retry_over_a_restart_too(
+    own_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = own_cluster("--cpus", "2", "--memory-mb", "1000", "--gpus", "0")
+    ran = tmp_path / "ran"
+    work = job("restless", f"date +%s.%N >> {ran}; exit 3", extras={"gangAllocation": False})
+    work["taskRoles"]["main"]["taskRetryCount"] = -1
+    cluster.accept(work)
+
+    def starts() -> list[float]:
+        return [float(word) for word in ran.read_text().split()] if ran.exists() else []
+
+    eventually(lambda: len(starts()) >= 2)
+    cluster.kill()
+    cluster.start()
+    eventually(lambda: len(starts()) >= 3)
+    assert starts()[2] - starts()[1] >= 2
+
+
 def test_a_task_that_runs_too_long_is_asked_then_killed(cluster: Cluster, name: str) -> None:
     command = "trap 'echo asked' TERM; while true; do sleep 0.05; done"
     cluster.accept(job(name, command, extras=ours(timeLimit=1)))

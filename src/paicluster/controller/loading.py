@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import Connection
 
 from paicluster.controller.record import COMPLETED, PENDING
@@ -11,20 +13,38 @@ from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow, TaskRow
 Loaded = tuple[JobRow, tuple[TaskRow, ...], JobSpecRow, AttemptRow | None]
 
 
-def read_active(conn: Connection) -> tuple[list[int], list[Loaded]]:
-    """The jobs that merely wait, by number; and all others that are not over, whole."""
-    waiting: list[int] = []
+def read_active(conn: Connection) -> tuple[list[JobRow], list[Loaded]]:
+    """The jobs that merely wait; and all others that are not over, whole."""
+    waiting: list[JobRow] = []
     loaded: list[Loaded] = []
     for active in jobs.active_jobs(conn):
         job = active.job
         if job.sub_state == PENDING and job.execution_type == "START":
-            waiting.append(job.id)
+            waiting.append(job)
             continue
         spec = jobs.job_spec(conn, job.id)
         if spec is not None:
             attempt = next((a for a in jobs.attempts_of(conn, job.id) if a.attempt == job.attempt), None)
             loaded.append((job, active.tasks, spec, attempt))
     return waiting, loaded
+
+
+def waiting_since(
+    conn: Connection, waiting: Iterable[JobRow], started: Iterable[JobRow], not_before_ms: int
+) -> dict[tuple[str, str], int]:
+    """Since when whoever waits has got nothing, by virtual cluster and user."""
+    since: dict[tuple[str, str], int] = {}
+    latest = jobs.latest_starts(conn, not_before_ms)
+    for job in waiting:
+        place = job.vc, job.username
+        since[place] = min(since.get(place, job.submission_ms), job.submission_ms)
+        if job.attempt:
+            launched = [attempt.launched_ms or 0 for attempt in jobs.attempts_of(conn, job.id)]
+            latest[place] = max([latest.get(place, 0), *launched])
+    for job in started:
+        place = job.vc, job.username
+        latest[place] = max(latest.get(place, 0), job.launched_ms or 0)
+    return {place: max(began, latest.get(place, 0)) for place, began in since.items()}
 
 
 def read_some(

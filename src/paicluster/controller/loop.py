@@ -15,9 +15,9 @@ from paicluster.controller.changes import Changes, Event
 from paicluster.controller.launcher import Launcher
 from paicluster.controller.launching import CODE_BESIDE_WORK, LaunchSettings, remarks_on, wants_image
 from paicluster.controller.ledger import Ledger
-from paicluster.controller.loading import read_active, read_some
+from paicluster.controller.loading import read_active, read_some, waiting_since
 from paicluster.controller.mounting import not_mounted
-from paicluster.controller.patience import Patience
+from paicluster.controller.patience import TOO_LONG_S, Patience
 from paicluster.controller.queue import Queue, judge
 from paicluster.controller.reasons import Reasons
 from paicluster.controller.record import ATTEMPT_COMPLETED, COMPLETED, PENDING, PREPARING, RUNNING, Record
@@ -343,11 +343,17 @@ class Controller:
             message = f"Task {task.role}[{task.task_index}] was lost: {exits.why_lost(seen)}"
             changes.events.append(Event(record.row.id, "Warning", "TaskLost", message))
         self._ledger.free(task.uid)
-        pause_s = record.pause_before_retry(record.tasks[task.uid])
-        if pause_s > 0:
+        self._let_rest(record, record.tasks[task.uid], 0)
+
+    def _let_rest(self, record: Record, task: TaskRow, rested_s: float) -> None:
+        """What is left of the rest before a task is started again, if it is."""
+        pause_s = record.pause_before_retry(task)
+        # The clock may have been set back since it ended.
+        left_s = min(pause_s, pause_s - rested_s)
+        if left_s > 0:
             record.resting.add(task.uid)
             loop = asyncio.get_running_loop()
-            self._rests[task.uid] = loop.call_later(pause_s, self._rested, record, task.uid)
+            self._rests[task.uid] = loop.call_later(left_s, self._rested, record, task.uid)
 
     def _rested(self, record: Record, uid: str) -> None:
         self._rests.pop(uid, None)
@@ -539,10 +545,19 @@ class Controller:
         waiting, loaded = await self._store.read(read_active)
         for row, tasks, spec, attempt in loaded:
             self._adopt(row, tasks, spec, attempt)
-        self._submitted.update(dict.fromkeys(waiting))
+        self._submitted.update(dict.fromkeys(job.id for job in waiting))
+        await self._resume_patience(waiting)
         self._requests.update(self._records)
         self._hints.update(self._job_of)
         self._wake.set()
+
+    async def _resume_patience(self, waiting: Sequence[JobRow]) -> None:
+        started = [record.row for record in self._records.values()]
+        now_ms, now = _now_ms(), time.monotonic()
+        since = await self._store.read(
+            lambda conn: waiting_since(conn, waiting, started, now_ms - int(TOO_LONG_S * 1000))
+        )
+        self._patience.resume({place: now - max(0, now_ms - began) / 1000 for place, began in since.items()})
 
     async def _refresh(self, job_ids: Iterable[int]) -> list[Record]:
         wanted = list(job_ids)
@@ -579,7 +594,9 @@ class Controller:
         self._records[row.id] = record
         for task in record.tasks.values():
             self._job_of[task.uid] = row.id
-            if task.sub_state != COMPLETED and not self._is_handed_over(record):
+            if task.sub_state == COMPLETED:
+                self._let_rest(record, task, (_now_ms() - (task.completed_ms or 0)) / 1000)
+            elif not self._is_handed_over(record):
                 self._ledger.take(task, record.holder())
 
 

@@ -6,7 +6,7 @@ that anything becomes free. So whoever of a virtual cluster gets nothing for an 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 TOO_LONG_S = 3600.0
 
@@ -22,6 +22,10 @@ class Patience:
         """Who of those that wait has got nothing for too long."""
         self._since = {place: self._since.get(place, now) for place in waiting}
         return frozenset(place for place, since in self._since.items() if now - since >= self._too_long_s)
+
+    def resume(self, since: Mapping[tuple[str, str], float]) -> None:
+        """Those who waited already when we came, by the same clock."""
+        self._since = dict(since)
 
     def started(self, vc: str, user: str) -> None:
         self._since.pop((vc, user), None)

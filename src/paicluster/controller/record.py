@@ -42,7 +42,7 @@ class Record:
     hindrance: str = ""
     hindered: int = 0
     put_off: bool = False
-    # Tasks that ended and are to be started again, but not at once. A new controller does not wait.
+    # Tasks that ended and are to be started again, but not at once.
     resting: set[str] = field(default_factory=set)
 
     @property

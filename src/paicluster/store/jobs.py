@@ -90,6 +90,8 @@ __all__ = [
 
 _COLUMNS = tuple(field.name for field in fields(JobRow))
 _ATTEMPT = _COLUMNS.index("attempt")
+# As the index has it.
+_COMPLETION = "coalesce(jobs.completed_ms, 9223372036854775807)"
 _ENDED = (SubState.ATTEMPT_COMPLETED.value, SubState.COMPLETED.value)
 _jobs = select(*(jobs.c[name] for name in _COLUMNS))
 _BY_FRAMEWORK = Prepared(_jobs.where(jobs.c.framework == bindparam("framework")))
@@ -168,6 +170,16 @@ def names_of(conn: Connection, job_ids: Collection[int]) -> dict[int, str]:
     """The full names of those jobs that there are."""
     rows = conn.execute(select(jobs.c.id, jobs.c.framework).where(jobs.c.id.in_(job_ids)))
     return {row.id: row.framework for row in rows}
+
+
+def latest_starts(conn: Connection, not_before_ms: int) -> dict[tuple[str, str], int]:
+    """When a job that has ended since then was last started, by virtual cluster and user."""
+    query = (
+        select(jobs.c.vc, jobs.c.username, func.max(jobs.c.launched_ms))
+        .where(literal_column(_COMPLETION) >= not_before_ms, jobs.c.completed_ms.is_not(None))
+        .group_by(jobs.c.vc, jobs.c.username)
+    )
+    return {(vc, user): launched or 0 for vc, user, launched in conn.execute(query)}
 
 
 def states_of(conn: Connection, frameworks: Sequence[str]) -> dict[str, str]:
