@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from desk import Desk
@@ -43,8 +43,11 @@ class _Both(Opener):
 
 
 @pytest.fixture
-def both(desk: Desk) -> _Both:
-    return _Both(desk)
+def both(desk: Desk) -> Iterator[_Both]:
+    both = _Both(desk)
+    yield both
+    both.hdfs.close()
+    both.own.close()
 
 
 def _place(text: str) -> Place:

@@ -203,3 +203,10 @@ def test_a_selected_storage_is_meant_by_zero(desk: Desk) -> None:
     assert "vision" in desk.ok("listdir", f"pai://team/0/{desk.user}")
     bad = desk.pai("select-storage", "-a", "team", "--storage-name", "nope")
     assert bad.status == 2 and "'nope'" in bad.err
+
+
+def test_below_a_file_no_folder_can_be_made(desk: Desk) -> None:
+    desk.ok("copy", str(desk.write("f")), f"{desk.there}/f")
+    done = desk.pai("makedirs", f"{desk.there}/f/below")
+    assert done.status == 2
+    assert done.err.strip().endswith("/f/below: a part of this path is a file and not a folder.")

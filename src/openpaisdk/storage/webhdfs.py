@@ -289,6 +289,8 @@ class WebHdfs(Backend):
             return _missing(shown)
         if kind is Forbidden:
             return Forbidden(f"{shown}: permission denied ({message}).")
+        if name == "ParentNotDirectoryException":
+            return UsageError(f"{shown}: a part of this path is a file and not a folder.", status=status)
         return kind(f"{shown}: {message or name}", status=status)
 
     def _strange(self) -> ConnectionFailed:
