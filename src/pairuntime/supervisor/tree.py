@@ -233,7 +233,11 @@ class Cgroup:
         """A fork whose child is born in the group where that can be; else it must still `join`."""
         clone3 = find_clone3() if self.mode == V2 and self.path else None
         if clone3 is not None:
-            fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            except FileNotFoundError:
+                # Whoever else was in it has left, and it was swept away: `join` makes it again.
+                return os.fork()
             pid = clone3(fd)
             if pid == 0:
                 self._joined = True
