@@ -326,7 +326,12 @@ class ProcessEngine:
                 await asyncio.gather(*forking, return_exceptions=True)
                 await self._zygote.drop(together)
                 raise
-            await (self._zygote.go(together) if wanted else self._zygote.drop(together))
+            if not wanted:
+                await self._zygote.drop(together)
+            elif not await self._zygote.go(together):
+                # Whoever looks now finds that nothing has begun, and launches again.
+                for task in gang:
+                    self._hint(task.uid)
             return wanted
 
     async def _fork(

@@ -79,9 +79,12 @@ class Zygote:
         told = [f"{folder}\t{group.mode}\t{group.path}" for folder, group in members]
         return await self._ask(gang, zygote.GO if last else zygote.WAIT, told)
 
-    async def go(self, gang: Gang) -> None:
-        """That were all of the gang: those that wait go on."""
+    async def go(self, gang: Gang) -> bool:
+        """Those that wait go on: the gang is complete. False: their zygote has died, and they have left."""
+        if self._socket is not gang.waits_in:
+            return False
         await self._ask(gang, zygote.GO, ())
+        return True
 
     async def drop(self, gang: Gang) -> None:
         """The others of the gang will not come: those that wait leave."""
