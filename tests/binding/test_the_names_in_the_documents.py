@@ -121,11 +121,15 @@ def test_the_client_of_a_program_inside_a_job(here, server, monkeypatch) -> None
     assert isinstance(client.storage.list("/"), list)
 
 
+# The cluster hears a moment after the program began that it did.
 INSIDE = """\
+import time
 import openpaisdk
 client = openpaisdk.OpenPAIClient()
 assert openpaisdk.in_job_container()
 me = __import__("os").environ["PAI_JOB_NAME"].split("~")[-1]
+while client.status(me).state == "WAITING":
+    time.sleep(0.05)
 print(client.status(me).state, me in [job.name for job in client.jobs()])
 """
 

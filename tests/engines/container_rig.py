@@ -24,7 +24,7 @@ from paicluster.engines.process.folder import path_of
 from pairuntime.supervisor import claim
 from small_images import NO_SHELL, PLAIN, WITH_BASH, bring
 
-PODMAN = ["podman", "runc", "netavark", "slirp4netns", "uidmap", "busybox-static"]
+PODMAN = ["podman", "runc", "netavark", "iptables", "slirp4netns", "uidmap", "busybox-static"]
 NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)
 
 
@@ -35,7 +35,7 @@ class ContainerRig:
     def __init__(self, folder: Path, kind: str, environment: Mapping[str, str] | None = None):
         """``environment``: what the container program needs to be told, as DOCKER_HOST."""
         if kind == "podman":
-            debian(PODMAN, commands=["podman", "runc", "busybox"])
+            debian(PODMAN, commands=["podman", "runc", "iptables", "slirp4netns", "busybox"])
         self.folder = folder
         self.home = folder / "home"
         self.kind = kind

@@ -18,7 +18,7 @@ def test_the_container_engine_keeps_its_contract_for_an_ordinary_user() -> None:
         missing("root, who can become somebody else")
     debian(
         ["podman", "runc", "slirp4netns", "uidmap", "busybox-static"],
-        commands=["podman", "runc", "newuidmap", "busybox"],
+        commands=["podman", "runc", "slirp4netns", "newuidmap", "busybox"],
     )
     # The only thing an ordinary user's podman cannot do on cgroup v1 is to limit memory.
     said = ordinary.run(["test_container_engine_contract.py"], words=["-x", "-rs"])
