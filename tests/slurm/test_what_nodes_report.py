@@ -33,7 +33,9 @@ from paicluster.engines.slurm.options import SlurmOptions
 from paicluster.engines.slurm.parcel import Carried
 from paicluster.engines.slurm.reports import SlurmReports
 from paicluster.logs.reader import LogReader
-from pairuntime.supervisor import claim
+from pairuntime.slurm import carrying
+from pairuntime.slurm import gang as batch
+from pairuntime.supervisor import claim, record, supervise, tree
 
 SEGMENT, LIMIT = 100, 300
 
@@ -155,6 +157,14 @@ async def test_the_end_is_taken_when_the_log_is_whole(node: Node) -> None:
     assert (seen.phase, seen.exit_code) == (Phase.ENDED, 3)
     with pytest.raises(Conflict):
         await node.put(8, b"more\n")
+
+
+async def test_an_end_that_is_taken_is_on_disk(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    await node.begun()
+    settled: list[str] = []
+    monkeypatch.setattr(record, "settle", settled.append)
+    assert await node.reports.end(node.uid, {"exit_code": 0}, {}) is None
+    assert settled == [str(node.home.task(node.uid))]
 
 
 async def test_nothing_is_taken_of_a_task_that_has_not_begun(node: Node) -> None:
@@ -305,3 +315,17 @@ def test_a_server_whose_tasks_are_to_report_must_say_where_to(tmp_path: Path) ->
     assert "external-url" in refused.value.hint
     told = replace(settings, external_url="https://pai.example.com")
     assert engines_of(told, here).reports_of("anything") is not None
+
+
+def test_a_supervisor_knows_that_it_is_carried_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would hear Slurm's signal before it is known who wanted the end."""
+    told: list[dict[str, object]] = []
+
+    def taken(folder: str, cgroup: tree.Cgroup, spec: dict[str, object]) -> int:
+        told.append(spec)
+        return 5
+
+    monkeypatch.setattr(carrying, "hold", lambda folder, attempt, run_it: run_it())
+    monkeypatch.setattr(supervise, "supervise", taken)
+    assert batch._supervise("/nowhere", {"attempt": "one", "carried": True}) == 5
+    assert [spec["carried"] for spec in told] == [True]

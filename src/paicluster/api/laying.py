@@ -7,6 +7,7 @@ copies what they like, and a job never waits for them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -127,8 +128,9 @@ class Layings:
         self._note()
 
     def _note(self) -> None:
-        # Killed before this is written, the next server looks at a few folders in vain.
-        os.pwrite(self._laid, b"%0*d" % (_DIGITS, min(self._missing, default=self._newest + 1)), 0)
+        # Killed before this is written, or without room: the next server looks at a few folders in vain.
+        with contextlib.suppress(OSError):
+            os.pwrite(self._laid, b"%0*d" % (_DIGITS, min(self._missing, default=self._newest + 1)), 0)
 
     async def _in_thread(self, call: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)

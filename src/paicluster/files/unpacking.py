@@ -10,7 +10,8 @@ import errno
 import os
 import secrets
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from openpaisdk.errors import PaiError
@@ -24,7 +25,7 @@ from paicluster.files.removing import remove
 from paicluster.files.renaming import rename_new
 from paicluster.files.staging import STAGED
 from paicluster.files.storage import Storage
-from paicluster.files.tree import Node, Tree
+from paicluster.files.tree import Node, Spot, Tree
 
 MARK = "user.pai.made-for"
 # So much of a file between two questions whether to go on.
@@ -168,30 +169,33 @@ class Unpacked:
 
 def is_marked(storage: Storage, path: str, mark: str) -> bool:
     """Whether the folder that was made with this mark is there."""
-    root = Person(SUPERUSER, admin=True)
-    names = names_of(path)
-    with disk_errors(path), storage.tree.find(text_of(names[:-1]), root) as spot:
-        if spot.node is None or not spot.node.folder:
-            return False
-        return _mark_of(storage.tree, spot.node, names[-1]) == mark
+    with _around(storage, path, mark) as spot:
+        return spot is not None
 
 
 def remove_marked(storage: Storage, path: str, mark: str) -> bool:
     """Take a folder away that was made with this mark, and the folder around it where that is empty then."""
-    root = Person(SUPERUSER, admin=True)
-    names = names_of(path)
-    with disk_errors(path), storage.tree.find(text_of(names[:-1]), root) as spot:
-        if spot.node is None or not spot.node.folder:
+    with _around(storage, path, mark) as spot:
+        if spot is None or spot.node is None:
             return False
-        if _mark_of(storage.tree, spot.node, names[-1]) != mark:
-            return False
-        storage.area.discard(spot.node.fd, names[-1])
+        storage.area.discard(spot.node.fd, names_of(path)[-1])
         if spot.names:
             try:
                 os.rmdir(spot.name, dir_fd=spot.holder().fd)
             except OSError:
                 pass  # there is more in it
         return True
+
+
+@contextmanager
+def _around(storage: Storage, path: str, mark: str) -> Iterator[Spot | None]:
+    """The folder in which one that was made with this mark lies; None where there is no such."""
+    names = names_of(path)
+    root = Person(SUPERUSER, admin=True)
+    with disk_errors(path), storage.tree.find(text_of(names[:-1]), root) as spot:
+        folder = spot.node
+        there = folder is not None and folder.folder and _mark_of(storage.tree, folder, names[-1]) == mark
+        yield spot if there else None
 
 
 def _mark_of(tree: Tree, folder: Node, name: str) -> str | None:

@@ -67,7 +67,11 @@ def _supervise(folder: "str", spec: "dict[str, Any]") -> "int":
     if spec.get("carried"):
         from pairuntime.slurm import carrying
 
-        return carrying.hold(folder, spec["attempt"], lambda: _supervise(folder, dict(spec, carried=False)))
+        return carrying.hold(folder, spec["attempt"], lambda: _supervise_here(folder, spec))
+    return _supervise_here(folder, spec)
+
+
+def _supervise_here(folder: "str", spec: "dict[str, Any]") -> "int":
     # Neither Slurm's files nor its pipes are for the task.
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)

@@ -182,6 +182,8 @@ class SlurmReports:
             record.write(str(path), fd, dict(said))
         finally:
             os.close(fd)
+        # The node forgets all of it when it hears that.
+        record.settle(str(path))
         return None
 
 
