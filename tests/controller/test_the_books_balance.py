@@ -246,10 +246,10 @@ class Cluster:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            # What it had handed in is written or was never: no write of a dead server comes after it.
-            await self.store.write(lambda conn: None)
             for timer in (*old._timers.values(), *old._rests.values(), *([old._sweep] if old._sweep else [])):
                 timer.cancel()
+        # What it had handed in is written or was never: a store that closes sees to that, and here it stays open.
+        await self.store.write(lambda conn: None)
         self.controller = self._new()
         await self.controller.start()
 
@@ -477,10 +477,7 @@ def test_what_is_decided_while_a_job_is_being_launched_starts_once_it_is_on_disk
 
         monkeypatch.setattr(engine, "launch", launch_slowly)
         await cluster.controller.start()
-        text = job_of("array", "true", instances=2, extras=_ONE_AT_A_TIME)
-        need = to_text(request_of(read_job(json.dumps(text)), "ann"))
-        new = NewJob("ann", "array", "default", json.dumps(text), json.dumps(text), _now(), need=need)
-        await store.write(lambda conn: jobs.insert_jobs(conn, [new]))
+        await _hand_in(store, job_of("array", "true", instances=2, extras=_ONE_AT_A_TIME))
         await _until(lambda: len(engine.running) == 1)
         await _until(lambda: cluster.controller._pass_began is None)
         monkeypatch.setattr(store, "write", write_slowly)
@@ -498,6 +495,50 @@ def test_what_is_decided_while_a_job_is_being_launched_starts_once_it_is_on_disk
         store.close()
 
     asyncio.run(run())
+
+
+def test_what_could_not_be_launched_is_tried_anew_also_when_its_tasks_had_been_retried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The row of the first try of a task must not be in the way of the next first try."""
+    monkeypatch.setattr(loop, "_FIRST_PUT_OFF_S", 0.01)
+
+    async def run() -> None:
+        cluster = Cluster(tmp_path, _Even())
+        engine, store = cluster.engine, cluster.store
+        launch = engine.launch
+        # The first refusal is the task's own, and the task is retried; the second may pass.
+        refusals = [LaunchFailed("No.", transient=False), LaunchFailed("Not now.")]
+
+        async def launch_at_last(gang: Sequence[TaskLaunch]) -> None:
+            if refusals:
+                raise refusals.pop(0)
+            await launch(gang)
+
+        monkeypatch.setattr(engine, "launch", launch_at_last)
+        await cluster.controller.start()
+        text = job_of("array", "true", extras=_ONE_AT_A_TIME)
+        text["taskRoles"]["main"]["taskRetryCount"] = 1
+        await _hand_in(store, text)
+        while not engine.running:
+            await asyncio.sleep(0.01)
+            cluster.time_passes()
+        await cluster.quiet()
+        await cluster.check()
+        (one,) = await store.read(jobs.active_jobs)
+        assert [(task.task_attempt, task.sub_state) for task in one.tasks] == [(0, "AttemptRunning")]
+        await cluster.controller.close()
+        store.close()
+
+    asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
+    assert "starts over" not in caplog.text
+
+
+async def _hand_in(store: Store, text: dict[str, Any]) -> None:
+    written = json.dumps(text)
+    need = to_text(request_of(read_job(written), "ann"))
+    new = NewJob("ann", str(text["name"]), "default", written, written, _now(), need=need)
+    await store.write(lambda conn: jobs.insert_jobs(conn, [new]))
 
 
 _ONE_AT_A_TIME = {"gangAllocation": False, "openpaisdk": {"arrayLimit": 1}}

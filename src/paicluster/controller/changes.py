@@ -27,8 +27,8 @@ class Changes:
     new_tasks: list[TaskRow] = field(default_factory=list)
     task_columns: dict[str, dict[str, Any]] = field(default_factory=dict)
     attempts: dict[tuple[int, int], AttemptRow] = field(default_factory=dict)
-    # Task attempts that are not to be remembered, by their jobs.
-    forgotten: dict[int, list[str]] = field(default_factory=dict)
+    # Jobs and the attempt of each whose tasks are not to be remembered, the earlier tries among them.
+    forgotten: dict[int, int] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     # Tokens of attempts that are over.
     ended_tokens: list[str] = field(default_factory=list)
@@ -39,13 +39,15 @@ class Changes:
     def __bool__(self) -> bool:
         return bool(self.job_columns or self.new_tasks or self.task_columns or self.attempts or self.events)
 
-    def write(self, conn: Connection, now_ms: int) -> None:
+    def write(self, conn: Connection, now_ms: int) -> list[str]:
+        """Write all of it; which tasks are forgotten."""
+        forgotten: list[str] = []
         if self.new_tasks:
             jobs.insert_tasks(conn, self.new_tasks)
         if self.task_columns:
             jobs.update_tasks(conn, list(self.task_columns.values()))
-        for job_id, uids in self.forgotten.items():
-            jobs.forget_tasks(conn, job_id, uids)
+        for job_id, attempt in self.forgotten.items():
+            forgotten += jobs.forget_tasks(conn, job_id, attempt)
         for row in self.attempts.values():
             jobs.upsert_attempt(conn, row)
         for job_id, columns in self.job_columns.items():
@@ -62,3 +64,4 @@ class Changes:
             )
         if self.ended_tokens:
             touch_tokens(conn, self.ended_tokens)
+        return forgotten

@@ -241,15 +241,16 @@ class Controller:
             # Made ready while the decision is being written, started when it is on disk.
             self._records[job_id].written = written
             self._launcher.launch(self._records[job_id])
+        forgotten: list[str] = []
         try:
             if changes:
-                await self._store.write(lambda conn: changes.write(conn, now_ms))
+                forgotten = await self._store.write(lambda conn: changes.write(conn, now_ms))
         except BaseException:
             written.set_result(False)
             raise
         written.set_result(True)
-        for uids in changes.forgotten.values():
-            await self._engines.remove(uids)
+        if forgotten:
+            await self._engines.remove(forgotten)
         if changes.stop:
             self._stop_sent.update(changes.stop)
             await self._engines.stop(changes.stop, self._grace_s)

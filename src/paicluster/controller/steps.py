@@ -371,7 +371,7 @@ def _attempt_over(record: Record, changes: Changes, now_ms: int) -> None:
 
 def put_back(record: Record, changes: Changes) -> None:
     """Nothing could be launched: the same attempt waits again, and its tasks never were."""
-    changes.forgotten.setdefault(record.row.id, []).extend(record.tasks)
+    changes.forgotten[record.row.id] = record.row.attempt
     for uid in record.tasks:
         changes.task_columns.pop(uid, None)
     record.tasks = {}

@@ -49,11 +49,12 @@ def update_tasks(conn: Connection, changes: Sequence[Mapping[str, Any]]) -> None
     touch_all(conn, (change["job_id"] for change in changes))
 
 
-def forget_tasks(conn: Connection, job_id: int, uids: Sequence[str]) -> None:
-    """Take task attempts out that never came to anything."""
-    for start in range(0, len(uids), 500):
-        conn.execute(delete(tasks).where(tasks.c.uid.in_(uids[start : start + 500])))
+def forget_tasks(conn: Connection, job_id: int, attempt: int) -> list[str]:
+    """Take every task of an attempt out that never came to anything; who they were."""
+    gone = delete(tasks).where(tasks.c.job_id == job_id, tasks.c.attempt == attempt).returning(tasks.c.uid)
+    uids = [uid for (uid,) in conn.execute(gone)]
     touch(conn, job_id)
+    return uids
 
 
 @lru_cache(maxsize=64)
