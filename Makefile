@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help quickstart setup test test-fast lint docs bench dist clean
+.PHONY: help quickstart compiled setup test test-fast lint docs bench dist clean
 
 help: ## list what can be done
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -26,6 +26,10 @@ $(VENV)/.dev: $(VENV)/.run
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
+# As an installed package is: where Python may not write bytecode, every process would compile all anew.
+compiled: $(VENV)/.dev
+	@$(BIN)/python -m compileall -q src
+
 setup: $(VENV)/.dev ## make the virtual environment with everything a developer needs
 
 quickstart: $(VENV)/.run ## set up and run a first training job on the embedded cluster
@@ -41,10 +45,10 @@ lint: $(VENV)/.dev ## format check, lint, types (Linux, macOS, Windows), walls, 
 	@$(BIN)/lint-imports
 	@$(BIN)/vermin -q -t=3.6- --violations --no-tips src/pairuntime
 
-test-fast: $(VENV)/.dev ## the tests that need no outside service (under five minutes)
+test-fast: compiled ## the tests that need no outside service (under five minutes)
 	@$(PYTEST) -n 4 --dist loadgroup -m "not slow and not service"
 
-test: lint ## everything: lint, types, walls, the whole suite
+test: lint compiled ## everything: lint, types, walls, the whole suite
 	@$(PYTEST) -n 4 --dist loadgroup -m "not slow"
 	@$(PYTEST) -m slow
 	@cd tests && ../$(BIN)/python -m unittest discover
@@ -52,7 +56,7 @@ test: lint ## everything: lint, types, walls, the whole suite
 docs: $(VENV)/.dev ## write the pages that are made from the code
 	@$(BIN)/python -m openpaisdk.cli.reference > docs/command-line-references.md
 
-bench: $(VENV)/.dev ## measure, and print one table of ours against the reference
+bench: compiled ## measure, and print one table of ours against the reference
 	@$(BIN)/python -m bench
 
 dist: $(VENV)/.dev ## build the wheel and the source distribution into dist/
