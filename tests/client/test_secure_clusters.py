@@ -1,18 +1,13 @@
 """Clusters behind TLS, and through a proxy: the same client, carried by http.client."""
 
-import datetime
-import ipaddress
 import socket
 import ssl
 import threading
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from http_peer import Peer, reply
 
+import certificates
 from openpaisdk.client import Cluster, Endpoint
 from openpaisdk.client.following import Wanted, follow
 from openpaisdk.errors import ConnectionFailed, PaiError
@@ -21,29 +16,7 @@ from openpaisdk.errors import ConnectionFailed, PaiError
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     """A certificate for 127.0.0.1 that nobody has signed but itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
-        )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-        .sign(key, hashes.SHA256())
-    )
-    folder = tmp_path_factory.mktemp("tls")
-    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    plain = serialization.NoEncryption()
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    (folder / "key.pem").write_bytes(pem)
-    return folder
+    return certificates.certificate(tmp_path_factory.mktemp("tls"), "127.0.0.1")
 
 
 class SecurePeer(Peer):

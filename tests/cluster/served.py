@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -356,3 +357,15 @@ class Cluster:
             return b"".join(frame["data"] for frame in frames if frame["kind"] == "log")
         finally:
             frames.close()
+
+
+@dataclass
+class SecureCluster(Cluster):
+    """One that serves with TLS, as localhost; we know it by its certificate, and by no authority."""
+
+    authority: Path = Path()
+
+    def connect(self, timeout: float = 30.0) -> http.client.HTTPConnection:
+        trust = ssl.create_default_context(cafile=str(self.authority))
+        trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        return http.client.HTTPSConnection("localhost", self.address[1], timeout=timeout, context=trust)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import http.client
 import json
 import os
@@ -11,16 +10,13 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-from served import Cluster, job
+from served import Cluster, SecureCluster, eventually, job
+
+import certificates
 
 PASSWORD = "of the administrator"
 EXTERNAL = "https://pai.example.com:8443/cluster"
@@ -29,41 +25,11 @@ EXTERNAL = "https://pai.example.com:8443/cluster"
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with cert.pem, which vouches for itself and is made for localhost, and its key.pem."""
-    folder = tmp_path_factory.mktemp("certificate")
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return folder
+    return certificates.certificate(tmp_path_factory.mktemp("certificate"), "localhost")
 
 
-@dataclass
-class SecureCluster(Cluster):
-    authority: Path = Path()
-
-    def connect(self, timeout: float = 30.0) -> http.client.HTTPConnection:
-        trust = ssl.create_default_context(cafile=str(self.authority))
-        return http.client.HTTPSConnection("localhost", self.address[1], timeout=timeout, context=trust)
-
-    def log_in(self) -> SecureCluster:
+class SecureTeam(SecureCluster):
+    def log_in(self) -> SecureTeam:
         login = {"username": "admin", "password": PASSWORD}
         self.user, self.token = "admin", self.ask("POST", "/api/v2/authn/basic/login", login).json()["token"]
         return self
@@ -76,7 +42,7 @@ def described(home: Path, text: str) -> Path:
 
 
 @pytest.fixture
-def secure(tmp_path: Path, certificate: Path) -> SecureCluster:
+def secure(tmp_path: Path, certificate: Path) -> SecureTeam:
     text = f"""
 listen:
   host: 0.0.0.0
@@ -85,14 +51,13 @@ listen:
 engine: {{type: process, cpus: 4, memory-mb: 4096, gpus: 0}}
 """
     home = described(tmp_path / "home", text)
-    return SecureCluster(
-        home, (), {"PAICLUSTER_ADMIN_PASSWORD": PASSWORD}, authority=certificate / "cert.pem"
-    )
+    return SecureTeam(home, (), {"PAICLUSTER_ADMIN_PASSWORD": PASSWORD}, authority=certificate / "cert.pem")
 
 
-def test_a_cluster_described_by_its_home_serves_with_tls(secure: SecureCluster, tmp_path: Path) -> None:
+def test_a_cluster_described_by_its_home_serves_with_tls(secure: SecureTeam, tmp_path: Path) -> None:
     try:
-        secure.start().log_in()
+        secure.start()
+        secure.log_in()
         assert json.loads((secure.home / "server.json").read_text())["url"].startswith("https://")
         assert secure.get("/healthz").status == 200
         assert "max-age" in secure.get("/api/v2/info").headers.get("strict-transport-security", "")
@@ -134,6 +99,67 @@ def test_a_cluster_described_by_its_home_serves_with_tls(secure: SecureCluster, 
         assert ran.returncode == 0 and "hello from afar" in ran.stdout, (ran.stdout, ran.stderr)
     finally:
         secure.close()
+
+
+def test_tasks_know_a_server_whose_certificate_their_system_does_not(tmp_path: Path) -> None:
+    """Not even its authority is known to them: what vouches for the server travels with the runtime."""
+    own = certificates.certificate(tmp_path, "localhost", by_an_authority=True)
+    # Many keep both in one file. The key is nobody's business.
+    (own / "both.pem").write_bytes((own / "key.pem").read_bytes() + (own / "cert.pem").read_bytes())
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    text = f"""
+listen:
+  port: {port}
+  tls: {{certificate: {own}/both.pem, key: {own}/key.pem}}
+  external-url: https://localhost:{port}
+engine: {{type: process, cpus: 4, memory-mb: 4096, gpus: 0}}
+"""
+    home = described(tmp_path / "home", text)
+    password = {"PAICLUSTER_ADMIN_PASSWORD": PASSWORD}
+    cluster = SecureTeam(home, ("--port", str(port)), password, authority=own / "cert.pem")
+    try:
+        cluster.start()
+        cluster.log_in()
+        asks = "from openpaisdk import OpenPAIClient; print([job.name for job in OpenPAIClient().jobs()])"
+        what = job(
+            "here",
+            "echo kept > $PAI_OUTPUT_DIR/result",
+            "hdfs dfs -ls /user",
+            f"{sys.executable} -c '{asks}'",
+        )
+        assert cluster.run(what)["state"] == "SUCCEEDED", cluster.log_of("here")
+        said = cluster.log_of("here").decode()
+        assert "/user/admin" in said and "['here']" in said
+        assert [path.read_text() for path in home.glob("storage/**/result")] == ["kept\n"]
+        [beside] = home.glob("runtime/*/authority.pem")
+        assert beside.read_text().strip() == (own / "cert.pem").read_text().strip()
+        assert "does not hold" not in cluster.log.read_text()
+    finally:
+        cluster.close()
+
+
+def test_a_certificate_for_another_name_is_told_at_the_start_and_keeps_no_task_waiting(
+    tmp_path: Path, certificate: Path
+) -> None:
+    text = f"""
+listen:
+  tls: {{certificate: {certificate}/cert.pem, key: {certificate}/key.pem}}
+engine: {{type: process, cpus: 4, memory-mb: 4096, gpus: 0}}
+"""
+    home = described(tmp_path / "home", text)
+    password = {"PAICLUSTER_ADMIN_PASSWORD": PASSWORD}
+    cluster = SecureTeam(home, (), password, authority=certificate / "cert.pem")
+    try:
+        cluster.start()
+        cluster.log_in()
+        # It is made for localhost, and tasks are told 127.0.0.1.
+        eventually(lambda: "does not hold" in cluster.log.read_text(), "a warning")
+        assert "external-url" in cluster.log.read_text()
+        assert cluster.run(job("left", "echo kept > $PAI_OUTPUT_DIR/result"))["state"] == "FAILED"
+        assert "is not trusted here" in cluster.log_of("left").decode()
+    finally:
+        cluster.close()
 
 
 def test_options_win_over_the_file(new_cluster: Callable[..., Cluster], tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ class Cluster:
             await asyncio.gather(*tasks, return_exceptions=True)
             for timer in (*old._timers.values(), *old._rests.values(), *([old._sweep] if old._sweep else [])):
                 timer.cancel()
-        # What it had handed in is written or was never: a store that closes sees to that, and here it stays open.
+        # What it had handed in is written or was never: no write of a server that is gone comes after it.
         await self.store.write(lambda conn: None)
         self.controller = self._new()
         await self.controller.start()

@@ -12,6 +12,8 @@ import re
 import signal
 import socket
 import subprocess
+import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,18 @@ class EngineContract:
         async with Driven(rig) as driven:
             await driven.run(alone)
             assert driven.log(alone.uid) == b"it's\n$HOME"
+
+    async def test_every_task_is_led_to_the_runtime_also_one_of_several(self, rig: Rig) -> None:
+        shared = {"PATH": os.environ["PATH"], "PYTHONPATH": "/mine"}
+        looks = task(rig, 'command -v hdfs > /dev/null && echo "$PYTHONPATH"')
+        gang = [
+            replace(looks, uid=str(uuid.uuid4()), environment={"LANG": "C.UTF-8"}, shared_environment=shared)
+            for _ in range(2)
+        ]
+        async with Driven(rig) as driven:
+            await driven.run(*gang)
+            for one in gang:
+                assert re.fullmatch(rb"/mine:/\S+/lib\n", driven.log(one.uid))
 
     async def test_nothing_of_the_servers_environment_reaches_a_task(
         self, rig: Rig, monkeypatch: pytest.MonkeyPatch

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from persons import CrewCluster, add_people, unix_accounts
 from real_slurm import RealSlurm, eventually, free_ports
-from served import Cluster, job, role
+from served import Cluster, SecureCluster, job, role
 
+import certificates
 from paicluster.engines.slurm.engine import SlurmEngine
 from paicluster.engines.slurm.options import SlurmOptions
 
@@ -327,6 +328,28 @@ def test_a_node_that_cannot_reach_the_server_is_said_so(base: Path, apart: RealS
         running.wait_over(name)
     finally:
         running.close()
+
+
+def test_nodes_know_a_server_whose_certificate_their_system_does_not(
+    base: Path, apart: RealSlurm, tmp_path: Path
+) -> None:
+    plain = make(base, "secure", apart)
+    own = certificates.certificate(tmp_path, "localhost", by_an_authority=True)
+    text = (plain.home / "cluster.yaml").read_text()
+    text = text.replace('"http://127.0.0.1:', '"https://localhost:')
+    text = text.replace("listen: {", f"listen: {{tls: {{certificate: {own}/cert.pem, key: {own}/key.pem}}, ")
+    (plain.home / "cluster.yaml").write_text(text)
+    secure = SecureCluster(plain.home, plain.options, plain.variables, authority=own / "cert.pem")
+    try:
+        secure.start()
+        what = on_two_nodes(
+            "secure", "echo kept > $PAI_OUTPUT_DIR/result", "hdfs dfs -test -d /user && echo there"
+        )
+        assert succeeded(secure, what).split() == ["there"]
+        kept = sorted((plain.home / "storage").rglob("result"))
+        assert [path.read_text() for path in kept] == ["kept\n", "kept\n"]
+    finally:
+        secure.close()
 
 
 # -- who may do what ------------------------------------------------------------------------------------

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from openpaisdk.binding.cluster import Cluster
 
 REST_SERVER = "PAI_REST_SERVER_URI"
 TOKEN = "PAI_USER_TOKEN"
+RUNTIME = "PAI_RUNTIME_DIR"
+AUTHORITY = "authority.pem"
 HERE = "here"
 USERS = ("PAI_USER_NAME", "PAI_USERNAME")
 
@@ -36,6 +39,8 @@ class OpenPAIClient(Cluster):
             user = user or next((os.environ[name] for name in USERS if os.environ.get(name)), "")
             token = token or ("" if password else os.environ.get(TOKEN, ""))
             cluster_alias = HERE
+            beside = Path(os.environ.get(RUNTIME, ""), AUTHORITY)
+            ca_file = ca_file or (str(beside) if beside.is_file() else "")
         super().__init__(cluster_alias, pai_uri, user, password, token, verify=verify, ca_file=ca_file)
         if token and not pai_uri:
             self.login(token)

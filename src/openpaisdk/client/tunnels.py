@@ -149,6 +149,9 @@ def _context(verify: bool, authority_file: str):  # type: ignore[no-untyped-def]
         raise PaiError(
             f"The file of certificates {authority_file} cannot be used: {e.strerror or e}."
         ) from None
+    if authority_file:
+        # That of the cluster itself will do, whoever signed it.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

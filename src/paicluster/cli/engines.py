@@ -70,6 +70,7 @@ def _process(engine: EngineSettings, settings: Settings, node: Node, users: User
         grace_s=settings.grace_s,
         enforce_limits=settings.enforce_limits,
         accounts=unix.of_settings(settings, users),
+        authority=settings.authority(),
     )
 
 
@@ -92,6 +93,7 @@ def _container(engine: EngineSettings, settings: Settings, node: Node, users: Us
         grace_s=settings.grace_s,
         enforce_limits=settings.enforce_limits,
         accounts=unix.of_settings(settings, users),
+        authority=settings.authority(),
     )
 
 
@@ -110,6 +112,7 @@ def _slurm(engine: EngineSettings, settings: Settings, node: Node, users: Users)
         grace_s=settings.grace_s,
         accounts=unix.of_settings(settings, users),
         url=settings.external_url or "",
+        authority=settings.authority(),
     )
 
 

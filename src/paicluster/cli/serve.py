@@ -257,15 +257,43 @@ class _Server:
             ssl_certfile=settings.tls_cert,
             ssl_keyfile=settings.tls_key,
         )
-        server = _Uvicorn(config, announce, context.close_streams)
+        loop = asyncio.get_running_loop()
+        wondering: list[asyncio.Task[None]] = []
+
+        def ready() -> None:
+            announce()
+            if settings.tls_cert:
+                wondering.append(loop.create_task(self._try_own_name()))
+
+        server = _Uvicorn(config, ready, context.close_streams)
         patience = Patience(server.server_state.connections, settings.limits.slow_client_s)
         idle = None
         if settings.idle_exit_s is not None:
             idle = asyncio.create_task(_leave_when_idle(server, door, controller, settings.idle_exit_s))
         await server.serve(sockets=[self._listener])
         patience.close()
-        if idle is not None:
-            idle.cancel()
+        for task in (*wondering, *([idle] if idle is not None else ())):
+            task.cancel()
+
+    async def _try_own_name(self) -> None:
+        """Whether our certificate is one for the address that tasks are told: else none would come to us."""
+        trust = ssl.create_default_context(cadata=self._settings.authority())
+        trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._settings.host, self._settings.host)
+        port = self._listener.getsockname()[1]
+        name = urlsplit(self._external_url).hostname
+        try:
+            _, writer = await asyncio.open_connection(here, port, ssl=trust, server_hostname=name)
+            writer.close()
+        except ssl.SSLCertVerificationError as error:
+            log.warning(
+                "Tasks reach this server at %s, for which its certificate does not hold (%s): "
+                "set external-url to an address that it was made for.",
+                self._external_url,
+                error.verify_message,
+            )
+        except OSError as error:
+            log.warning("Our own certificate could not be tried: %s", error)
 
     def _first_user(self, store: Store, tokens: Tokens, tell: TextIO) -> tuple[str, str]:
         """Who may log in. The embedded cluster knows one person, whose token is in the handshake file."""

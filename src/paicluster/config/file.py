@@ -137,6 +137,9 @@ def _about_listening(listen: Mapping[str, Any], folder: Path) -> Iterator[Proble
     for key, name in (tls or {}).items():
         if not _under(folder, name).is_file():
             yield Problem(("listen", "tls", key), f"there is no file {_under(folder, name)}")
+    trusted = listen.get("external-ca")
+    if trusted and not _under(folder, trusted).is_file():
+        yield Problem(("listen", "external-ca"), f"there is no file {_under(folder, trusted)}")
     host = listen.get("host", "127.0.0.1")
     if not tls and not listen.get("allow-plain-http") and not is_loopback(host):
         yield Problem(
@@ -194,6 +197,8 @@ def _fields(said: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     _take(fields, listen, "host", "port", "allow-plain-http")
     if listen.get("external-url"):
         fields["external_url"] = listen["external-url"].rstrip("/")
+    if listen.get("external-ca"):
+        fields["external_ca"] = str(_under(folder, listen["external-ca"]))
     if listen.get("tls"):
         fields["tls_cert"] = str(_under(folder, listen["tls"]["certificate"]))
         fields["tls_key"] = str(_under(folder, listen["tls"]["key"]))

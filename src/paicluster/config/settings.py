@@ -25,6 +25,8 @@ class Settings:
     allow_plain_http: bool = False
     # How people and tasks reach us, where that is not the address we listen on.
     external_url: str | None = None
+    # The certificates by which tasks know that address, if not our own: of what stands in front.
+    external_ca: str | None = None
     # Pages from these origins may use the API from a browser.
     cors_origins: tuple[str, ...] = ()
     # Addresses of servers in front of us that say truly, in X-Forwarded-For, who is behind them.
@@ -63,6 +65,12 @@ class Settings:
     def database_file(self) -> Path:
         return self.database or self.home / "cluster.db"
 
+    def authority(self) -> str:
+        """The certificates by which tasks know us, where those that their system trusts may not do."""
+        file = self.external_ca or self.tls_cert
+        # Certificates alone: there may be a key in the same file, which is nobody's business.
+        return "\n".join(_CERTIFICATE.findall(Path(file).read_text())) if file else ""
+
     def check(self) -> Settings:
         if not 0 <= self.port <= 65535:
             raise UsageError(f"There is no port {self.port}: it is a number from 0 to 65535.")
@@ -79,12 +87,13 @@ class Settings:
             raise UsageError("--host must name an address to listen on.")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise UsageError("TLS needs both --tls-cert and --tls-key.")
-        for file in (self.tls_cert, self.tls_key):
+        for file in (self.tls_cert, self.tls_key, self.external_ca):
             if file and not Path(file).is_file():
                 raise UsageError(f"There is no file {file}.")
         return self
 
 
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
 _SHARE = re.compile(r"([A-Za-z0-9_]+)=(\d+),(\d+),(\d+)")
 
 

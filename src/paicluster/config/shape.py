@@ -177,6 +177,7 @@ _SECTIONS: dict[str, Node] = {
             "host": Text(pattern=r"\S+", form="an address or a name"),
             "port": Int(minimum=0, maximum=65535),
             "external-url": Nullable(Url()),
+            "external-ca": Nullable(_FOLDER),
             "tls": Nullable(
                 Fields({"certificate": _FOLDER, "key": _FOLDER}, required=("certificate", "key"))
             ),

@@ -17,6 +17,7 @@ listen:
   host: 127.0.0.1                       # 0.0.0.0 serves other machines, and then wants tls
   port: 9186                            # 0 takes a free one
   # external-url: https://pai.example.com   # what people and tasks type, if something stands in front
+  # external-ca: ca.pem                   # the certificates it is known by, if tasks do not trust them anyway
   # tls:
   #   certificate: cert.pem               # the chain, PEM
   #   key: key.pem

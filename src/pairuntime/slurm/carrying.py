@@ -85,8 +85,8 @@ class Refused(Exception):
 class Server:
     def __init__(self, told: "dict[str, Any]", root: "str") -> "None":
         self._root = root
+        self._told = told
         self._gang = told["gang"]
-        self._url = told["url"]
         self._headers = boot.headers(told["ticket"])
         self._connection = None  # type: http.client.HTTPConnection | None
         self._used = 0.0
@@ -96,10 +96,10 @@ class Server:
         if time.monotonic() - self._used > _KEPT_S:
             self.hang_up()
         if self._connection is None:
-            self._connection = boot.connect(self._url, timeout_s)
+            self._connection = boot.connect(self._told, timeout_s)
         elif self._connection.sock is not None:
             self._connection.sock.settimeout(timeout_s)
-        way = urlsplit(self._url).path.rstrip("/") + "/api/v2/attempts/" + path
+        way = urlsplit(self._told["url"]).path.rstrip("/") + "/api/v2/attempts/" + path
         done = False
         try:
             self._connection.request("PUT", way, body, self._headers)

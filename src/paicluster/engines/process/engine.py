@@ -73,7 +73,10 @@ class ProcessEngine:
         log_limit: int = 512 << 20,
         log_segment: int = 64 << 20,
         grace_s: float = 10.0,
+        authority: str = "",
     ):
+        # By which certificates tasks know the server.
+        self._authority = authority
         # None: all tasks run as we do.
         self._accounts = accounts
         self._way_is_open = False
@@ -118,7 +121,7 @@ class ProcessEngine:
             fcntl.fcntl(self._events_fd, fcntl.F_SETPIPE_SZ, _HINTS_ROOM)
         asyncio.get_running_loop().add_reader(self._events_fd, self._read_events)
         self._remove_unsettled()
-        self._runtime = runtime.install(self._runtimes)
+        self._runtime = runtime.install(self._runtimes, self._authority)
         self._zygote = Zygote(self._runtime)
         await self._zygote.start()
 

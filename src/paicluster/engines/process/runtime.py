@@ -10,21 +10,23 @@ from pathlib import Path
 import pairuntime
 from pairuntime import stub
 from pairuntime.pack import NAME, zipapp_bytes
+from pairuntime.task.webhdfs import AUTHORITY
 
 
-def install(runtimes: Path) -> Path:
+def install(runtimes: Path, authority: str = "") -> Path:
     """Put this version's runtime into the folder, if it is not there, and give its path.
 
     Beside it lies what tasks use: ``bin`` for their PATH, ``lib`` for their Python, and ``start``, with
-    which every Python of a task logs as the cluster likes it.
+    which every Python of a task logs as the cluster likes it; and ``authority``, the certificates by which
+    tasks know the server, where those that their system trusts may not do.
     """
     data = zipapp_bytes()
-    folder = runtimes / hashlib.sha256(data).hexdigest()[:16]
+    folder = runtimes / hashlib.sha256(data + authority.encode()).hexdigest()[:16]
     target = folder / NAME
     if not target.exists():
         aside = runtimes / f"{folder.name}.{os.getpid()}"
         shutil.rmtree(aside, ignore_errors=True)
-        _lay_out(aside, data)
+        _lay_out(aside, data, authority)
         try:
             aside.rename(folder)
         except OSError:
@@ -34,7 +36,7 @@ def install(runtimes: Path) -> Path:
     return target
 
 
-def _lay_out(folder: Path, data: bytes) -> None:
+def _lay_out(folder: Path, data: bytes, authority: str) -> None:
     root = Path(pairuntime.__file__).parent
     user = (root / "user.py").read_text()
     texts = {
@@ -44,6 +46,8 @@ def _lay_out(folder: Path, data: bytes) -> None:
         "lib/openpaisdk/runtime.py": user,
         "start/sitecustomize.py": stub.SITE,
     }
+    if authority:
+        texts[AUTHORITY] = authority
     for name, text in texts.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -62,10 +62,12 @@ class SlurmEngine:
         grace_s: float = 10.0,
         accounts: Accounts | None = None,
         url: str = "",
+        authority: str = "",
     ):
-        """``url``: where tasks reach the server, if they have to."""
+        """``url``: where tasks reach the server, if they have to. ``authority``: by what they know it."""
         self._options = options
         self._url = url
+        self._authority = authority
         self._home = folder.Home(options.folder)
         self._grace_s = grace_s
         self._accounts = accounts
@@ -100,7 +102,8 @@ class SlurmEngine:
         self._home.notes.mkdir(exist_ok=True)
         # Tasks of any account leave notes; only the server lists them.
         self._home.notes.chmod(0o1733 if root else 0o700)
-        self._runtime = await self._in_files(lambda: runtime.install(self._home.root / "runtime"))
+        runtimes = self._home.root / "runtime"
+        self._runtime = await self._in_files(lambda: runtime.install(runtimes, self._authority))
         await self._learn_nodes(deadline_s=10)
         for work in (self._read_notes, self._watcher.run, self._refresh_nodes):
             self._running.append(asyncio.create_task(self._forever(work)))
@@ -252,7 +255,7 @@ class SlurmEngine:
         }
         carried = None
         if not self._options.shared:
-            carried = Carried.new(self._url, self._options.node_folder)
+            carried = Carried.new(self._url, self._options.node_folder, self._authority)
             usual["kill_wait_s"] = max(1.0, self._kill_wait_s - _CARRYING_S)
         owner = None if account is None else (account.uid, account.gid)
         words: list[str] = []

@@ -111,6 +111,8 @@ def prepare(
         _write(folder / COMMAND, json.dumps(list(command)))
         if len(gang) > 1:
             own = {name for task in gang for name in task.environment}
+            # Each has its own of these, which leads to the runtime.
+            own.update(aids.variables(gang[0].shared_environment, "", ""))
             _write(folder / inside.COMMON_BLANK, exports(gang[0].shared_environment, but=own))
         if account is not None:
             _hand_over(made, account, shared=carried is None)

@@ -23,11 +23,14 @@ class Carried:
     url: str
     root: Path
     ticket: str = field(repr=False)
+    # The certificates by which they know us, beside those that their system trusts.
+    authority: str = field(default="", repr=False)
 
     @classmethod
-    def new(cls, url: str, node_folder: Path) -> Carried:
+    def new(cls, url: str, node_folder: Path, authority: str = "") -> Carried:
         # Nobody can be there before: the name cannot be guessed.
-        return cls(url, node_folder / f"pai-{secrets.token_hex(8)}", secrets.token_urlsafe(32))
+        root = node_folder / f"pai-{secrets.token_hex(8)}"
+        return cls(url, root, secrets.token_urlsafe(32), authority)
 
     def of(self, component: int, rank: int) -> Path:
         """The folder of one task of several: whoever else is on its node has another."""
@@ -38,6 +41,7 @@ def batch_script(carried: Carried, python: str, *, uid: str, archive: Path, fold
     """``archive`` and ``folder``, of the runtime and the gang, are those below the root."""
     told = {
         "url": carried.url,
+        "authority": carried.authority,
         "ticket": carried.ticket,
         "root": str(carried.root),
         "gang": uid,

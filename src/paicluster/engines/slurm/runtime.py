@@ -38,9 +38,9 @@ _NEEDED = ("__main__", "pairuntime/__", "pairuntime/supervisor/", "pairuntime/sl
 _UNCHECKED = (1).to_bytes(4, "little")
 
 
-def install(runtimes: Path) -> Path:
+def install(runtimes: Path, authority: str = "") -> Path:
     """Put this version's runtime into the folder, if it is not there, and give its path."""
-    plain = runtime.install(runtimes)
+    plain = runtime.install(runtimes, authority)
     target = plain.with_name(_NAME)
     if not target.exists():
         for path in (runtimes, target.parent):
