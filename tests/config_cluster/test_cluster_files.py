@@ -81,8 +81,8 @@ def test_what_init_shows_as_defaults_are_the_defaults(tmp_path: Path) -> None:
     )
     assert load_fields(tmp_path, {"limits": shown["limits"]})["limits"] == RequestLimits()
     # What is commented out is right too, once the comments are gone.
-    (tmp_path / "cert.pem").touch()
-    (tmp_path / "key.pem").touch()
+    for name in ("ca.pem", "cert.pem", "key.pem"):
+        (tmp_path / name).touch()
     bare = re.sub(r"(?m)^( *)# ?( *[a-z-]+:.*|  +- .*| +[a-z]+: .*)$", r"\1\2", text)
     whole = read(tmp_path, bare)
     assert whole.external_url == "https://pai.example.com"
@@ -90,6 +90,7 @@ def test_what_init_shows_as_defaults_are_the_defaults(tmp_path: Path) -> None:
     assert [storage.kind for storage in whole.storages] == ["own", "mount", "hdfs"]
     assert whole.accounts == {"alice": "asmith"}
     assert whole.tls_cert == str(tmp_path / "cert.pem")
+    assert whole.external_ca == str(tmp_path / "ca.pem")
 
 
 def load_fields(folder: Path, data: dict[str, Any]) -> dict[str, Any]:
