@@ -9,16 +9,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound
 from openpaisdk.parcels import hashing
-from openpaisdk.parcels.records import FILE, Record, end, head
 from openpaisdk.storage.handover import Conversation
-from paicluster.api.transfer import packing
 from paicluster.api.transfer import upload as one_upload
 from paicluster.api.transfer import window as at_window
 from paicluster.api.transfer.upload import About
@@ -333,20 +330,3 @@ def test_whoever_shows_no_ticket_is_soon_sent_away(
             except (BrokenPipeError, ConnectionResetError):
                 return
     pytest.fail("the stranger still stands there")
-
-
-def test_files_of_a_pack_are_not_cleaned_away_for_being_old(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = packing.rename_new
-
-    def clean_first(*where: Any) -> None:
-        storage.clean()
-        place(*where)
-
-    monkeypatch.setattr(packing, "rename_new", clean_first)
-    data = b"old"
-    old = Record(FILE, "f", data, mtime_ns=10**18, digest=hashing.of_bytes(data, hashing.XXH3))
-    assert packing.store(storage, ALICE, "/user/alice", head(old) + data + end(1)) == []
-    assert content(storage, "/user/alice/f") == data
-    assert storage.area.active == set()

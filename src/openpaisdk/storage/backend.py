@@ -6,6 +6,7 @@ A backend is asked from several threads at once. Paths are absolute, with ``/`` 
 from __future__ import annotations
 
 from openpaisdk.errors import ConnectionFailed, PaiError, UsageError
+from openpaisdk.parcels.records import SMALL
 from openpaisdk.storage.entries import join
 
 TYPE_CHECKING = False
@@ -190,6 +191,21 @@ class Backend:
 
     def fetch_pack(self, base: str, names: list[str]) -> bytes:
         raise NotImplementedError
+
+    def take(self, path: str, facts: Facts) -> tuple[bytes, int, int]:
+        """A small file as it was at one moment: content, time and mode.
+
+        Where it is not the one any more that was planned with (``facts``), it is taken as it is now.
+        """
+        outgoing = self.open(path)
+        try:
+            if outgoing.size > SMALL:
+                raise changed(self.shown(path), "grew")
+            content = b"".join(map(bytes, outgoing.chunks(0, outgoing.size)))
+            outgoing.check()
+            return content, outgoing.mtime_ns, outgoing.mode
+        finally:
+            outgoing.close()
 
     def place(self, path: str, content: bytes | memoryview, mtime_ns: int, mode: int) -> None:
         """A small file, whole or not at all."""

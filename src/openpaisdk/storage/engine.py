@@ -6,12 +6,12 @@ Nothing is left torn: a target is the old file or the new one, and what was begu
 
 from __future__ import annotations
 
-import os
 import threading
 
 from openpaisdk.errors import ConnectionFailed, PaiError, Unauthorized, Unavailable
 from openpaisdk.parcels import records
 from openpaisdk.parcels.hashing import ALGORITHMS, of_bytes, preferred
+from openpaisdk.parcels.turns import Turns
 from openpaisdk.storage.backend import CHANGED, FULL, PART_BYTES, changed, damaged
 from openpaisdk.storage.plan import Plan, counted, named
 
@@ -55,7 +55,7 @@ class Engine:
         self.stopped: BaseException | None = None
         self._lock = threading.Lock()
         self._open: list[_Large] = []
-        self._folders: set[str] = set()
+        self._turns = Turns()
 
     def run(self, watch: Callable[[Progress], None] | None = None) -> None:
         """Do all of it. ``watch`` is called now and then, from this thread."""
@@ -155,7 +155,11 @@ class Engine:
                 self._fail(folder, e)
 
     def _pack(self, batch: list[Item]) -> None:
-        pack = self._fetched(batch) if self.source.packs else self._packed(batch)
+        if self.source.packs:
+            pack = self._fetched(batch)
+        else:
+            with self._turns.mine():
+                pack = self._packed(batch)
         if self.target.packs:
             self._report(self.target.send_pack(self.plan.target, pack))
         else:
@@ -170,7 +174,7 @@ class Engine:
         count = 0
         for path, facts in batch:
             try:
-                content, mtime_ns, mode = self._read_small(path, facts)
+                content, mtime_ns, mode = self.source.take(self._here(path), facts)
             except PaiError as e:
                 self._fail(path, e)
                 continue
@@ -191,21 +195,6 @@ class Engine:
             count += 1
         out.append(records.end(count))
         return b"".join(out)
-
-    def _read_small(self, path: str, facts: Facts) -> tuple[bytes, int, int]:
-        """A small file of this machine. That it stayed the same while it was read is looked at afterwards."""
-        outgoing = self.source.open(self._here(path), facts)
-        try:
-            fd = outgoing.fileno()
-            content = (
-                os.pread(fd, outgoing.size + 1, 0) if hasattr(os, "pread") else os.read(fd, outgoing.size + 1)
-            )
-            if len(content) > outgoing.size:
-                raise changed(self.source.shown(self._here(path)), "grew")
-            outgoing.check()
-            return content, outgoing.mtime_ns, outgoing.mode
-        finally:
-            outgoing.close()
 
     def _fetched(self, batch: list[Item]) -> bytes:
         return self.source.fetch_pack(self.plan.source, [path for path, _ in batch])

@@ -10,6 +10,7 @@ OWN = ".pai"
 LONGEST_PATH = 8000
 LONGEST_NAME = 255
 DEEPEST = 250
+_NUL = "it has a NUL character"
 
 Names = tuple[str, ...]
 
@@ -21,24 +22,27 @@ def names_of(path: str) -> Names:
     if len(path) > LONGEST_PATH:
         raise bad_path(path, f"it is longer than {LONGEST_PATH} characters")
     if "\0" in path:
-        raise bad_path(path, "it has a NUL character")
+        raise bad_path(path, _NUL)
     names = tuple(name for name in path.split("/") if name)
     if len(names) > DEEPEST:
         raise bad_path(path, f"it has more than {DEEPEST} levels")
     for name in names:
-        _check(path, name)
+        refuse_unless_name(path, name)
     if names and names[0] == OWN:
         raise no_file(path)
     return names
 
 
-def _check(path: str, name: str) -> None:
+def refuse_unless_name(path: str, name: str) -> None:
+    """One name of a path, which nothing else need be wrong with."""
     if name in (".", ".."):
         raise bad_path(path, f"'{name}' is not a name; give the path without it")
     if ":" in name:
         raise bad_path(path, "a name may not have a ':'")
+    if "\0" in name:
+        raise bad_path(path, _NUL)
     try:
-        size = len(name.encode())
+        size = len(name) if name.isascii() else len(name.encode())
     except UnicodeEncodeError:
         raise bad_path(path, "it is not Unicode text") from None
     if size > LONGEST_NAME:

@@ -26,7 +26,14 @@ def write_at(fd: int, data: bytes | memoryview, offset: int) -> None:
         at += os.pwrite(fd, view[at : at + PIECE], offset + at)
 
 
-def append(fd: int, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+def append(fd: int, data: bytes | memoryview) -> None:
+    """All of it, where the file stands."""
+    done = os.write(fd, data) if len(data) <= PIECE else 0
+    if done < len(data):
+        append_all(fd, (memoryview(data)[done:],))
+
+
+def append_all(fd: int, parts: Iterable[bytes | bytearray | memoryview]) -> None:
     """All of them, where the file stands."""
     for group in _grouped(parts):
         wrote = os.writev(fd, group)

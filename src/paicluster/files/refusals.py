@@ -82,21 +82,26 @@ def disk_errors(path: str) -> Iterator[None]:
     """Whatever the disk says, as a sentence about ``path``, never about where it lies on the server."""
     try:
         yield
-    except FileNotFoundError:
-        raise no_file(path) from None
-    except FileExistsError:
-        raise exists(path) from None
-    except IsADirectoryError:
-        raise is_a_folder(path) from None
-    except NotADirectoryError:
-        raise not_a_folder(path) from None
     except OSError as error:
-        if error.errno in _FULL:
-            raise full(path) from None
-        if error.errno == errno.ENAMETOOLONG:
-            raise bad_path(path, "a name is too long for the disk") from None
-        if error.errno == errno.ENOTEMPTY:
-            raise not_empty(path) from None
-        if error.errno == errno.ELOOP:
-            raise no_file(path) from None
-        raise failed(f"The cluster's storage cannot do this with {path}: {error.strerror}.") from error
+        raise of_disk(error, path) from error
+
+
+def of_disk(error: OSError, path: str) -> PaiError:
+    """What ``disk_errors`` raises."""
+    if isinstance(error, FileNotFoundError):
+        return no_file(path)
+    if isinstance(error, FileExistsError):
+        return exists(path)
+    if isinstance(error, IsADirectoryError):
+        return is_a_folder(path)
+    if isinstance(error, NotADirectoryError):
+        return not_a_folder(path)
+    if error.errno in _FULL:
+        return full(path)
+    if error.errno == errno.ENAMETOOLONG:
+        return bad_path(path, "a name is too long for the disk")
+    if error.errno == errno.ENOTEMPTY:
+        return not_empty(path)
+    if error.errno == errno.ELOOP:
+        return no_file(path)
+    return failed(f"The cluster's storage cannot do this with {path}: {error.strerror}.")

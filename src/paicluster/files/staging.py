@@ -70,7 +70,7 @@ class Staged:
     def write_all(self, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         """Several in one go."""
         with disk_errors(self.path):
-            pieces.append(self.fd, parts)
+            pieces.append_all(self.fd, parts)
 
     def reserve(self, size: int) -> None:
         """Refuse at once what cannot have room in the end."""

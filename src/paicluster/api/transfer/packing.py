@@ -6,19 +6,21 @@ import errno
 import os
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from openpaisdk.errors import PaiError
 from openpaisdk.parcels.hashing import ALGORITHMS, of_bytes
 from openpaisdk.parcels.records import FILE, FOLDER, PROBLEM, SMALL, Record, cut, end, head, unpacked
+from openpaisdk.parcels.turns import Turns
 from paicluster.api.transfer.folders import Folders
 from paicluster.files import Need, Person, Storage, records
-from paicluster.files.paths import Names, names_of
+from paicluster.files.paths import LONGEST_PATH, OWN, Names, names_of, refuse_unless_name
 from paicluster.files.pieces import append
 from paicluster.files.placing import record_for, refuse_unless_may_add, refuse_unless_removable
-from paicluster.files.refusals import FULL, disk_errors, exists, is_a_folder, no_file
+from paicluster.files.refusals import FULL, disk_errors, exists, is_a_folder, no_file, of_disk
 from paicluster.files.renaming import rename_new
-from paicluster.files.staging import STAGED
+from paicluster.files.staging import STAGED, StagingArea
 from paicluster.files.tree import Node, open_file
 
 _CHUNK = 1 << 20
@@ -26,91 +28,119 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _NAMELESS = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
 # Not every disk has files without a name.
 _CANNOT = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
+_turns = Turns()
 
 
 def store(storage: Storage, who: Person, base: str, pack: bytes) -> list[dict[str, Any]]:
     """Put every file of a pack in its place below ``base``; what was refused is told, one by one."""
-    arrived = list(unpacked(pack))  # nothing of a pack that was cut on its way is taken
-    problems: list[dict[str, Any]] = []
-    front = names_of(base)
-    staging = storage.area.folder(STAGED)
-    prefix = secrets.token_hex(12)
-    with Folders(storage, who, Need.WRITE | Need.EXECUTE) as folders:
-        for number, record in enumerate(arrived):
-            try:
-                _store_one(storage, folders, staging, f"{prefix}{number:04x}", front, record)
-            except PaiError as error:
-                problems.append(_problem(record.name, error))
-                if error.code == FULL:
-                    break
-    return problems
+    with _turns.mine():
+        arrived = list(unpacked(pack))  # nothing of a pack that was cut on its way is taken
+        problems: list[dict[str, Any]] = []
+        ways = _Ways(base)
+        prefix = secrets.token_hex(12)
+        with Folders(storage, who, Need.WRITE | Need.EXECUTE) as folders:
+            for number, record in enumerate(arrived):
+                try:
+                    _store_one(storage, folders, f"{prefix}{number:04x}", ways.names_of(record.name), record)
+                except (PaiError, OSError) as e:
+                    error = e if isinstance(e, PaiError) else of_disk(e, record.name)
+                    problems.append(_problem(record.name, error))
+                    if error.code == FULL:
+                        break
+        return problems
 
 
-def _store_one(
-    storage: Storage, folders: Folders, staging: int, aside: str, front: Names, record: Record
-) -> None:
-    names = (*front, *names_of("/" + record.name)) if record.name else front
+class _Ways:
+    """Paths below one, taken apart: those of a pack have few folders among them, looked at once each."""
+
+    def __init__(self, base: str):
+        self._base = names_of(base)
+        self._known: dict[str, Names] = {}
+
+    def names_of(self, path: str) -> Names:
+        """As ``paths.names_of``."""
+        way, _, name = path.rpartition("/")
+        if not name or name == OWN or len(path) >= LONGEST_PATH:
+            return (*self._base, *names_of("/" + path)) if path else self._base
+        folder = self._known.get(way)
+        if folder is None:
+            folder = self._known[way] = (*self._base, *names_of(f"/{way}/{name}")[:-1])
+        refuse_unless_name(path, name)
+        return (*folder, name)
+
+
+def _store_one(storage: Storage, folders: Folders, aside: str, names: Names, record: Record) -> None:
     if record.kind == FOLDER:
         folders.get(names, make=True)
         return
     if record.kind != FILE or record.algorithm >= len(ALGORITHMS):
         raise cut()
-    content = record.content
-    if of_bytes(content, ALGORITHMS[record.algorithm]) != record.digest:
+    if of_bytes(record.content, ALGORITHMS[record.algorithm]) != record.digest:
         raise cut()
     if not names:
         raise is_a_folder("/")
-    path, name = record.name, names[-1]
-    with disk_errors(path):
-        folder = folders.get(names[:-1], make=True)
-        whose = record_for(folder.record, folders.who, record.mode, is_folder=False)
-        # Its time is the original's: whoever cleans must not take it for an old one.
-        active = storage.area.active
-        active.add(aside)
-        try:
-            fd, is_named = _new_file(folder.fd, staging, aside)
-            try:
-                append(fd, (content,))
-                records.write(fd, whose, keeps=folders.tree.keeps_records)
-                os.utime(fd, ns=(record.mtime_ns, record.mtime_ns))
-                try:
-                    if is_named:
-                        rename_new(staging, aside, folder.fd, name)
-                    else:
-                        os.link(_own(fd), name, dst_dir_fd=folder.fd)
-                except FileExistsError:
-                    _refuse_unless_replaceable(folders, folder, name)
-                    if not is_named:
-                        os.link(_own(fd), aside, dst_dir_fd=staging)
-                    os.rename(aside, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
-            finally:
-                os.close(fd)
-        except BaseException:
-            try:
-                os.unlink(aside, dir_fd=staging)
-            except FileNotFoundError:
-                pass
-            raise
-        finally:
-            active.discard(aside)
-
-
-def _new_file(folder: int, staging: int, aside: str) -> tuple[int, bool]:
-    """A file to be written, and whether it has a name (``aside``) already.
-
-    Best it has none: a disk then puts it beside the others of its folder, and nobody waits for anybody, as
-    all would who make files in one folder of ours.
-    """
+    folder, name = folders.get(names[:-1], make=True), names[-1]
     try:
-        return os.open(".", _NAMELESS, 0o600, dir_fd=folder), False
+        # Best it has no name yet: a disk then puts it beside the others of its folder, and nobody waits for
+        # anybody, as all would who make files in one folder of ours.
+        fd = os.open(".", _NAMELESS, 0o600, dir_fd=folder.fd)
     except OSError as error:
         if error.errno not in _CANNOT:
             raise
-    return os.open(aside, _NEW, 0o600, dir_fd=staging), True
+        _store_by_name(storage, folders, aside, folder, name, record)
+        return
+    try:
+        _fill(fd, folders, folder, record)
+        own = f"/proc/self/fd/{fd}"
+        try:
+            os.link(own, name, dst_dir_fd=folder.fd)
+        except FileExistsError:
+            _refuse_unless_replaceable(folders, folder, name)
+            with _lying_aside(storage.area, aside) as staging:
+                os.link(own, aside, dst_dir_fd=staging)
+                os.rename(aside, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
+    finally:
+        os.close(fd)
 
 
-def _own(fd: int) -> str:
-    return f"/proc/self/fd/{fd}"
+def _store_by_name(
+    storage: Storage, folders: Folders, aside: str, folder: Node, name: str, record: Record
+) -> None:
+    with _lying_aside(storage.area, aside) as staging:
+        fd = os.open(aside, _NEW, 0o600, dir_fd=staging)
+        try:
+            _fill(fd, folders, folder, record)
+        finally:
+            os.close(fd)
+        try:
+            rename_new(staging, aside, folder.fd, name)
+        except FileExistsError:
+            _refuse_unless_replaceable(folders, folder, name)
+            os.rename(aside, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
+
+
+def _fill(fd: int, folders: Folders, folder: Node, record: Record) -> None:
+    append(fd, record.content)
+    whose = record_for(folder.record, folders.who, record.mode, is_folder=False)
+    records.write(fd, whose, keeps=folders.tree.keeps_records)
+    os.utime(fd, ns=(record.mtime_ns, record.mtime_ns))
+
+
+@contextmanager
+def _lying_aside(area: StagingArea, name: str) -> Iterator[int]:
+    """The folder for it. Its time is the original's: whoever cleans must not take it for an old one."""
+    staging = area.folder(STAGED)
+    area.active.add(name)
+    try:
+        yield staging
+    except BaseException:
+        try:
+            os.unlink(name, dir_fd=staging)
+        except FileNotFoundError:
+            pass
+        raise
+    finally:
+        area.active.discard(name)
 
 
 def _refuse_unless_replaceable(folders: Folders, folder: Node, name: str) -> None:
@@ -129,14 +159,14 @@ def _refuse_unless_replaceable(folders: Folders, folder: Node, name: str) -> Non
 
 def fetch(storage: Storage, who: Person, base: str, wanted: Sequence[str], algorithm: str) -> Iterator[bytes]:
     """The files by these names below ``base``, packed; one that cannot be had is a record that says why."""
-    front = names_of(base)
+    ways = _Ways(base)
     place = ALGORITHMS.index(algorithm)
     out: list[bytes] = []
     size = 0
     with Folders(storage, who, Need.EXECUTE) as folders:
         for each in wanted:
             try:
-                record, content = _read_one(folders, front, each, place)
+                record, content = _read_one(folders, ways.names_of(each), each, place)
             except PaiError as error:
                 content = error.message.encode()
                 record = Record(PROBLEM, each, content)
@@ -149,8 +179,7 @@ def fetch(storage: Storage, who: Person, base: str, wanted: Sequence[str], algor
     yield b"".join(out)
 
 
-def _read_one(folders: Folders, front: Names, name: str, place: int) -> tuple[Record, bytes]:
-    names = (*front, *names_of("/" + name)) if name else front
+def _read_one(folders: Folders, names: Names, name: str, place: int) -> tuple[Record, bytes]:
     if not names:
         raise is_a_folder("/")
     with disk_errors(name):

@@ -1,0 +1,162 @@
+"""Many small files as one: each comes whole, at its own place, whatever disk and names there are."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openpaisdk.errors import PaiError
+from openpaisdk.parcels import hashing
+from openpaisdk.parcels.records import FILE, SMALL, Record, end, head
+from openpaisdk.parcels.turns import LONGEST_S, Turns
+from openpaisdk.storage.mounted import Mounted
+from paicluster.api.transfer import packing
+from paicluster.files import Person, Storage
+from paicluster.files.paths import names_of
+
+ALICE = Person("alice")
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[Storage]:
+    made = Storage(tmp_path / "storage")
+    made.welcome(ALICE)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["a disk with files that have no name", "a disk without"])
+def disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "without" in request.param:
+        monkeypatch.setattr(packing, "_NAMELESS", os.O_WRONLY)
+
+
+def pack(*files: tuple[str, bytes]) -> bytes:
+    made = b""
+    for name, data in files:
+        digest = hashing.of_bytes(data, hashing.XXH3)
+        made += head(Record(FILE, name, data, mode=0o640, mtime_ns=10**18 + 1, digest=digest)) + data
+    return made + end(len(files))
+
+
+def content(storage: Storage, path: str) -> bytes:
+    return (storage.root / path.lstrip("/")).read_bytes()
+
+
+@pytest.mark.usefixtures("disk")
+def test_files_take_their_places_and_replace_what_was_there(storage: Storage) -> None:
+    # Longer than the kernel is given at once.
+    long = os.urandom(300 << 10)
+    assert packing.store(storage, ALICE, "/user/alice", pack(("a", b"old"), ("d/e/b", long))) == []
+    held = (storage.root / "user/alice/a").open("rb")
+    assert packing.store(storage, ALICE, "/user/alice", pack(("a", b"new"), ("d/e/c", b""))) == []
+    with held:
+        assert held.read() == b"old"
+    assert content(storage, "/user/alice/a") == b"new"
+    assert content(storage, "/user/alice/d/e/b") == long
+    assert content(storage, "/user/alice/d/e/c") == b""
+    told = storage.status("/user/alice/a", ALICE)
+    assert (told.record.owner, told.record.mode) == ("alice", 0o640)
+    assert (storage.root / "user/alice/a").stat().st_mtime_ns == 10**18 + 1
+    assert os.listdir(storage.root / ".pai/staged") == [] and storage.area.active == set()
+
+
+@pytest.mark.usefixtures("disk")
+def test_a_file_does_not_take_the_place_of_a_folder(storage: Storage) -> None:
+    packing.store(storage, ALICE, "/user/alice", pack(("d/f", b"1")))
+    [problem] = packing.store(storage, ALICE, "/user/alice", pack(("d", b"2")))
+    assert problem["code"] == "ConflictFileError"
+    assert os.listdir(storage.root / ".pai/staged") == [] and storage.area.active == set()
+
+
+def test_files_of_a_pack_are_not_cleaned_away_for_being_old(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = packing.rename_new
+    cleaned = []
+
+    def clean_first(*where: Any) -> None:
+        storage.clean()
+        cleaned.append(where)
+        place(*where)
+
+    monkeypatch.setattr(packing, "_NAMELESS", os.O_WRONLY)
+    monkeypatch.setattr(packing, "rename_new", clean_first)
+    assert packing.store(storage, ALICE, "/user/alice", pack(("f", b"old"))) == []
+    assert cleaned and content(storage, "/user/alice/f") == b"old"
+    assert storage.area.active == set()
+
+
+_names = st.sampled_from(["a", "b", ".", "..", "", ".pai", "x:y", "n\0", "ü" * 130, "l" * 256, "\udc80"])
+_deep = st.integers(245, 252).map(lambda depth: "/".join("d" * depth))
+_long = st.integers(7990, 8005).map(lambda length: "/".join(["d" * 250] * 40)[:length])
+_paths = st.one_of(st.lists(_names, max_size=5).map("/".join), _deep, _long)
+
+
+@given(base=st.sampled_from(["/", "/user/alice"]), paths=st.lists(_paths, min_size=1, max_size=6))
+def test_paths_of_a_pack_are_taken_apart_as_any(base: str, paths: list[str]) -> None:
+    ways = packing._Ways(base)
+    for path in paths:
+        assert _told(lambda path=path: ways.names_of(path)) == _told(
+            lambda path=path: (*names_of(base), *names_of("/" + path))
+        )
+
+
+def _told(ask: Any) -> object:
+    try:
+        return ask()
+    except PaiError as error:
+        return error.code
+
+
+def test_a_file_that_is_another_than_planned_is_taken_as_it_is_now(tmp_path: Path) -> None:
+    here = Mounted()
+    file = tmp_path / "f"
+    file.write_bytes(b"planned")
+    found = file.stat()
+    facts = (found.st_size, found.st_mtime_ns, 0o644)
+    assert here.take(str(file), facts)[:2] == (b"planned", found.st_mtime_ns)
+    for now in (b"another", b"short", b"a longer one"):
+        file.write_bytes(now)
+        os.utime(file, ns=(5 * 10**17, 5 * 10**17))
+        assert here.take(str(file), facts)[:2] == (now, 5 * 10**17)
+    file.write_bytes(bytes(SMALL + 1))
+    with pytest.raises(PaiError, match="grew while it was copied"):
+        here.take(str(file), facts)
+    file.unlink()
+    with pytest.raises(PaiError, match="vanished while it was copied"):
+        here.take(str(file), facts)
+    file.mkdir()
+    with pytest.raises(PaiError, match="is not a file"):
+        here.take(str(file), facts)
+
+
+def test_nobody_waits_long_for_his_turn() -> None:
+    turns, leave = Turns(), threading.Event()
+    inside = threading.Event()
+
+    def stay() -> None:
+        with turns.mine():
+            inside.set()
+            leave.wait(30)
+
+    slow = threading.Thread(target=stay)
+    slow.start()
+    assert inside.wait(10)
+    began = time.monotonic()
+    with turns.mine():
+        assert time.monotonic() - began >= LONGEST_S
+    with turns.mine():  # whoever did not wait to the end took nothing away with him
+        assert slow.is_alive()
+    leave.set()
+    slow.join(10)
+    with turns.mine():
+        pass
