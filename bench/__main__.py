@@ -1,6 +1,9 @@
+"""`python -m bench [PART | PART.GROUP]...`: measure all of it, some parts, or a group of rows of a part."""
+
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 
@@ -12,21 +15,29 @@ _NOT_PARTS = {"table", "server", "load", "__main__"}
 
 def main(wanted: list[str]) -> int:
     parts = sorted(m.name for m in pkgutil.iter_modules(bench.__path__) if m.name not in _NOT_PARTS)
-    unknown = set(wanted) - set(parts)
+    unknown = {one.partition(".")[0] for one in wanted} - set(parts)
     if unknown:
         print(
             f"There is no part {', '.join(sorted(unknown))}; there are {', '.join(parts)}.", file=sys.stderr
         )
         return 2
+    # What people install has its bytecode; here the runs that do not count write it.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     rows: list[Row] = []
-    notes: list[str] = []
-    for part in wanted or parts:
-        print(f"measuring {part} ...", file=sys.stderr, flush=True)
+    notes: dict[str, str] = {}
+    for one in wanted or parts:
+        part, _, group = one.partition(".")
         module = importlib.import_module(f"bench.{part}")
-        rows += module.rows()
-        notes += [module.HOW] if hasattr(module, "HOW") else []
+        groups = getattr(module, "GROUPS", {})
+        if group and group not in groups:
+            print(f"{part} has no group {group}; it has {', '.join(groups) or 'none'}.", file=sys.stderr)
+            return 2
+        print(f"measuring {one} ...", file=sys.stderr, flush=True)
+        rows += module.rows(group) if group else module.rows()
+        if hasattr(module, "HOW"):
+            notes[part] = module.HOW
     print_table(rows)
-    for note in notes:
+    for note in notes.values():
         print(f"\n{note}")
     return 0 if all(row.verdict == "met" for row in rows) else 1
 

@@ -1,6 +1,7 @@
 """Moving files: against `cp`, a bare Starlette route, `hdfscli`, a walk of the tree, and a bare ranged GET.
 
-`PAI_BENCH_MB` makes the large file smaller. Everything is removed afterwards.
+`PAI_BENCH_MB` makes the large file smaller. Everything is removed afterwards. `python -m bench storage.GROUP`
+measures one of `GROUPS`.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from openpaisdk.storage import Storage
 
 SIZE = int(os.environ.get("PAI_BENCH_MB", "1024")) << 20
 COUNT = 10_000
-SOME = 1_000
-"""`hdfscli` needs a minute for all of them: it gets a tenth, and is compared by files a second."""
+SOME = 200
+"""`hdfscli` needs more than a minute for all of them: it gets some, and is compared by files a second."""
 RUNS = 8
 HOW = """\
-storage: pairs of runs in turn, after one that does not count; every run after a sync. Of each side the faster
-half counts, by its median: a disk and a host that others use make runs slower, never faster. The spread is
-that of the runs that count. Neither cp nor we wait until the bytes are on the disk."""
+storage: rounds in which each runs once, in turn, after one that does not count; every run after a sync. Of
+each the faster half counts, by its median: a disk and a host that others use make runs slower, never faster.
+The spread is that of the runs that count. Neither cp nor we wait until the bytes are on the disk."""
 READS = 400
 PIECE = 64 << 10
 BIN = Path(sys.executable).parent
@@ -69,17 +70,13 @@ while got := line.recv_into(buffer, 1 << 16, socket.MSG_WAITALL):
 """
 
 
-def rows() -> list[Row]:
+def rows(group: str = "") -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="pai-bench-storage-"))
     try:
         with Server() as server, BareServer(folder) as bare:
             desk = Desk(folder, server, bare)
             return [
-                *desk.same_machine(),
-                *desk.over_http(),
-                *desk.many_files(),
-                desk.random_reads(),
-                desk.memory(),
+                row for name, measure in GROUPS.items() if name == (group or name) for row in measure(desk)
             ]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -137,6 +134,7 @@ class Desk:
             (self.tree / f"d{i // 100:03}" / f"f{i:05}").write_bytes(os.urandom(4096))
         self.kernel = self.storage(over_http=False)
         self.http = self.storage(over_http=True)
+        self.kernel.upload(str(self.big), f"{self.there}/big")
 
     def storage(self, *, over_http: bool) -> Storage:
         server = self.server
@@ -145,37 +143,33 @@ class Desk:
     # -- one large file ------------------------------------------------------------------------
 
     def same_machine(self) -> list[Row]:
-        up, cp = in_turn(
-            lambda: self.upload(self.kernel), lambda: self.cp(self.big, self.folder / "cp"), RUNS
-        )
-        down, cp2 = in_turn(
-            lambda: self.download(self.kernel), lambda: self.cp(self.big, self.folder / "cp"), RUNS
+        up, down, cp = in_turn(
+            lambda: self.upload(self.kernel),
+            lambda: self.download(self.kernel),
+            self.cp,
         )
         return [
             speed("1 GiB up, same machine / cp", up, cp, 0.8),
-            speed("1 GiB down, same machine / cp", down, cp2, 0.8),
+            speed("1 GiB down, same machine / cp", down, cp, 0.8),
         ]
 
-    def over_http(self) -> list[Row]:
-        up, bare = in_turn(lambda: self.upload(self.http), self.bare_up, RUNS)
-        down, bare2 = in_turn(lambda: self.download(self.http), self.bare_down, RUNS)
-        hup, hours = in_turn(self.hdfs_up, lambda: self.upload(self.http), RUNS)
-        hdown, hours2 = in_turn(self.hdfs_down, lambda: self.download(self.http), RUNS)
+    def up_over_http(self) -> list[Row]:
+        """The last is what two processes, a socket and a disk can do here at all: no HTTP and no hashes."""
+        ours, bare, hdfs, raw = in_turn(lambda: self.upload(self.http), self.bare_up, self.hdfs_up, self.raw)
         return [
-            speed("1 GiB up over HTTP, verified / a bare route", up, bare, 0.8),
-            speed("1 GiB down over HTTP, verified / a bare file response", down, bare2, 0.8),
-            speed("1 GiB up over HTTP / hdfscli", hours, hup, 2),
-            speed("1 GiB down over HTTP / hdfscli", hours2, hdown, 2),
-            *self.limits(),
+            speed("1 GiB up over HTTP, verified / a bare route", ours, bare, 0.8),
+            speed("1 GiB up over HTTP / hdfscli", ours, hdfs, 2),
+            speed("1 GiB up over HTTP / sendfile, a socket, recv and write", ours, raw, 0.7),
         ]
 
-    def limits(self) -> list[Row]:
-        """What two processes, a socket and a disk can do here at all, with no HTTP and no hashes."""
-        up, raw = in_turn(lambda: self.upload(self.http), self.raw, RUNS)
-        down, raw2 = in_turn(lambda: self.download(self.http), self.raw, RUNS)
+    def down_over_http(self) -> list[Row]:
+        ours, bare, hdfs, raw = in_turn(
+            lambda: self.download(self.http), self.bare_down, self.hdfs_down, self.raw
+        )
         return [
-            speed("1 GiB up over HTTP / sendfile, a socket, recv and write", up, raw, 0.7),
-            speed("1 GiB down over HTTP / sendfile, a socket, recv and write", down, raw2, 0.7),
+            speed("1 GiB down over HTTP, verified / a bare file response", ours, bare, 0.8),
+            speed("1 GiB down over HTTP / hdfscli", ours, hdfs, 2),
+            speed("1 GiB down over HTTP / sendfile, a socket, recv and write", ours, raw, 0.7),
         ]
 
     def raw(self) -> float:
@@ -191,48 +185,41 @@ class Desk:
                 if child.wait(120):
                     raise RuntimeError("the other end failed")
 
-        return self.timed(move, before=lambda: remove(target))
+        return self.timed(move, target)
 
     def upload(self, storage: Storage) -> float:
-        return self.timed(
-            lambda: storage.upload(str(self.big), f"{self.there}/up"),
-            before=lambda: storage.exists(f"{self.there}/up") and storage.delete(f"{self.there}/up"),
-        )
+        taken = self.timed(lambda: storage.upload(str(self.big), f"{self.there}/up"))
+        storage.delete(f"{self.there}/up")
+        return taken
 
     def download(self, storage: Storage) -> float:
         target = self.folder / "down"
-        return self.timed(
-            lambda: storage.download(f"{self.there}/up", str(target)),
-            before=lambda: target.unlink(missing_ok=True),
-        )
+        return self.timed(lambda: storage.download(f"{self.there}/big", str(target)), target)
 
-    def cp(self, source: Path, target: Path) -> float:
-        return self.timed(lambda: call("cp", "-r", str(source), str(target)), before=lambda: remove(target))
+    def cp(self) -> float:
+        target = self.folder / "cp"
+        return self.timed(lambda: call("cp", str(self.big), str(target)), target)
 
     def bare_up(self) -> float:
         url = f"http://127.0.0.1:{self.bare.port}/up"
         return self.timed(
-            lambda: call("curl", "-sf", "-H", "Expect:", "-T", str(self.big), url),
-            before=lambda: remove(self.folder / "bare"),
+            lambda: call("curl", "-sf", "-H", "Expect:", "-T", str(self.big), url), self.folder / "bare"
         )
 
     def bare_down(self) -> float:
         url = f"http://127.0.0.1:{self.bare.port}/down"
         target = self.folder / "baredown"
-        return self.timed(lambda: call("curl", "-sf", "-o", str(target), url), before=lambda: remove(target))
+        return self.timed(lambda: call("curl", "-sf", "-o", str(target), url), target)
 
     def hdfs_up(self) -> float:
         client = self.hdfs()
-        return self.timed(
-            lambda: client.upload(f"{self.there}/hup", str(self.big)),
-            before=lambda: client.delete(f"{self.there}/hup"),
-        )
+        taken = self.timed(lambda: client.upload(f"{self.there}/hup", str(self.big)))
+        client.delete(f"{self.there}/hup")
+        return taken
 
     def hdfs_down(self) -> float:
         client, target = self.hdfs(), self.folder / "hdown"
-        return self.timed(
-            lambda: client.download(f"{self.there}/hup", str(target)), before=lambda: remove(target)
-        )
+        return self.timed(lambda: client.download(f"{self.there}/big", str(target)), target)
 
     def hdfs(self):  # type: ignore[no-untyped-def]
         import requests
@@ -249,14 +236,16 @@ class Desk:
         some = self.folder / "some"
         for i in range(SOME // 100):
             shutil.copytree(self.tree / f"d{i:03}", some / f"d{i:03}")
-        hours, hdfs = in_turn(self.tree_up, lambda: self.hdfs_some(some), RUNS)
-        up, cp = in_turn(self.tree_up, self.cp_tree, RUNS)
-        again, walk = in_turn(lambda: self.pai("sync", "--http", "tree", self.last), self.walk, RUNS)
+        up, hdfs, cp = in_turn(self.tree_up, lambda: self.hdfs_some(some), self.cp_tree)
         return [
-            speed("10 000 files of 4 KiB over HTTP / hdfscli", hours, hdfs, 20),
+            speed("10 000 files of 4 KiB over HTTP / hdfscli", up, hdfs, 20),
             speed("10 000 files of 4 KiB over HTTP / cp -r", up, cp, 0.25),
-            times("10 000 unchanged files again / a walk and python -c pass", again, walk, 5),
         ]
+
+    def unchanged(self) -> list[Row]:
+        self.tree_up()
+        again, walk = in_turn(lambda: self.pai("sync", "--http", "tree", self.last), self.walk)
+        return [times("10 000 unchanged files again / a walk and python -c pass", again, walk, 5)]
 
     @property
     def url(self) -> str:
@@ -298,7 +287,7 @@ class Desk:
 
     # -- reading here and there ----------------------------------------------------------------
 
-    def random_reads(self) -> Row:
+    def random_reads(self) -> list[Row]:
         import fsspec
 
         os.environ["HOME"], before = str(self.home), os.environ["HOME"]
@@ -310,14 +299,14 @@ class Desk:
             bare = http.client.HTTPConnection(where.hostname or "", where.port)
 
             def ours() -> None:
-                with fs.open(f"{self.url}/up") as f:
+                with fs.open(f"{self.url}/big") as f:
                     for at in places:
                         f.seek(at)
                         assert len(f.read(PIECE)) == PIECE
 
             def reference() -> None:
                 for at in places:
-                    path = f"/webhdfs/v1{self.there}/up?op=OPEN&noredirect=false&offset={at}&length={PIECE}"
+                    path = f"/webhdfs/v1{self.there}/big?op=OPEN&noredirect=false&offset={at}&length={PIECE}"
                     headers = {"Authorization": f"Bearer {self.server.token}"}
                     bare.request("GET", path, headers=headers)
                     answer = bare.getresponse()
@@ -329,37 +318,49 @@ class Desk:
                         data = bare.getresponse().read()
                     assert len(data) == PIECE
 
-            a, b = in_turn(lambda: self.timed(ours), lambda: self.timed(reference), RUNS)
+            a, b = in_turn(lambda: self.timed(ours), lambda: self.timed(reference))
         finally:
             os.environ["HOME"] = before
-        return speed(f"{READS} random reads of 64 KiB over pai:// / a bare ranged GET", a, b, 0.7)
+        return [speed(f"{READS} random reads of 64 KiB over pai:// / a bare ranged GET", a, b, 0.7)]
 
-    def memory(self) -> Row:
-        remove(self.folder / "down")
-        self.pai("copy", "--http", f"{self.url}/up", "down")
+    def memory(self) -> list[Row]:
+        self.tree_up()
+        self.pai("sync", "--http", "tree", self.last)
+        self.pai("copy", "--http", f"{self.url}/big", "down")
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-        return limit_row("memory of any pai above", [peak], at_most=100, show=lambda mb: f"{mb:.0f} MB")
+        return [limit_row("memory of any pai above", [peak], at_most=100, show=lambda mb: f"{mb:.0f} MB")]
 
-    def timed(self, action: Callable[[], object], *, before: Callable[[], object] | None = None) -> float:
-        if before is not None:
-            before()
+    def timed(self, action: Callable[[], object], made: Path | None = None) -> float:
+        """What it ``made`` is removed at once: bytes that are gone need not go to the disk by the next run."""
         os.sync()
         began = time.perf_counter()
         action()
-        return time.perf_counter() - began
+        taken = time.perf_counter() - began
+        if made is not None:
+            made.unlink()
+        return taken
 
 
-def in_turn(
-    ours: Callable[[], float], reference: Callable[[], float], runs: int
-) -> tuple[list[float], list[float]]:
-    """The faster half of the runs of each. Who begins changes, for each leaves the machine to the other."""
-    first: list[float] = []
-    second: list[float] = []
-    for number in range(runs + 1):
-        both = [(first, ours), (second, reference)]
-        for seconds, run in both if number % 2 else reversed(both):
-            seconds.append(run())
-    return _faster(first[1:]), _faster(second[1:])
+GROUPS: dict[str, Callable[[Desk], list[Row]]] = {
+    "same-machine": Desk.same_machine,
+    "up-over-http": Desk.up_over_http,
+    "down-over-http": Desk.down_over_http,
+    "many-files": Desk.many_files,
+    "unchanged": Desk.unchanged,
+    "random-reads": Desk.random_reads,
+    "memory": Desk.memory,
+}
+
+
+def in_turn(*contestants: Callable[[], float]) -> list[list[float]]:
+    """The faster half of the runs of each. Who begins changes, for each leaves the machine to the next."""
+    seconds: list[list[float]] = [[] for _ in contestants]
+    for number in range(RUNS + 1):
+        all_of_them = list(zip(seconds, contestants, strict=True))
+        first = number % len(contestants)
+        for taken, run in all_of_them[first:] + all_of_them[:first]:
+            taken.append(run())
+    return [_faster(taken[1:]) for taken in seconds]
 
 
 def _faster(seconds: list[float]) -> list[float]:
@@ -383,13 +384,6 @@ def call(*command: str, **more: object) -> None:
     done = subprocess.run(command, capture_output=True, check=False, **more)  # type: ignore[call-overload]
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.decode()}")
-
-
-def remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _free_port() -> int:
