@@ -56,4 +56,4 @@ def _cores(person: Person) -> int:
 
 
 def test_commands_and_the_cluster_mean_the_same_events() -> None:
-    assert frozenset(KEEP_WAITING) == waiting._REASONS
+    assert frozenset(KEEP_WAITING) == waiting.REASONS

@@ -8,7 +8,7 @@ import time
 from openpaisdk.cli.parser import command_parser, whole_number
 from openpaisdk.config.clusters import EMBEDDED_ALIAS, ClusterBook, ClusterEntry
 from openpaisdk.config.folders import shown
-from openpaisdk.errors import Unavailable
+from openpaisdk.errors import PaiError, StoreError, Unavailable
 from openpaisdk.local.handshake import Handshake
 from openpaisdk.local.home import find_home
 from openpaisdk.local.ready import running
@@ -59,12 +59,23 @@ def stop_cluster(argv: list[str]) -> int:
             return _stop_without_server()
         say("The cluster on this machine does not run.")
         return 0
-    if args.now:
-        _stop_jobs()
-        found = running() or found
     from openpaisdk.local.stop import terminate
 
+    hindrance = ""
+    if args.now:
+        try:
+            _stop_jobs()
+        except PaiError as e:
+            if e.code != StoreError.code:
+                raise
+            hindrance = e.message
+        found = running() or found
     terminate(found)
+    if hindrance:
+        raise Unavailable(
+            f"The cluster on this machine has stopped, but its jobs could not be and go on: {hindrance}",
+            hint="They end with: pai stop-cluster --now, once it can write again.",
+        )
     say("The cluster on this machine has stopped." + ("" if args.now else " Running jobs go on."))
     return 0
 
@@ -78,7 +89,13 @@ def _stop_without_server() -> int:
     if not os.path.exists(os.path.join(find_home(), "cluster.db")):
         say("The cluster on this machine does not run, and never has.")
         return 0
-    start()
+    try:
+        start()
+    except PaiError as e:
+        raise Unavailable(
+            f"The cluster on this machine does not run, and jobs it left could not be ended. {e.message}",
+            hint=e.hint,
+        ) from None
     _stop_jobs()
     found = running()
     if found:

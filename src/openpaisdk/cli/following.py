@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from openpaisdk.client.following import NO_LOG, Frame, Wanted
-from openpaisdk.client.values import text
+from openpaisdk.client.values import number, text
 from openpaisdk.config.clusters import option_for
 from openpaisdk.config.folders import shown
 from openpaisdk.jobs.following import frames
@@ -70,14 +70,17 @@ def print_log(
     return final
 
 
-# What takes minutes and would else look like nothing.
-_WORTH_KNOWING = frozenset(("Pulling", "Pulled"))
+CANNOT_WRITE, WRITES_AGAIN = "CannotWrite", "WritesAgain"
+# What takes minutes and would else look like nothing, and that a trouble we told of is over.
+_WORTH_KNOWING = frozenset(("Pulling", "Pulled", WRITES_AGAIN))
 
 
 def _remark(frame: Frame, wanted: Wanted, told: set[str]) -> None:
     warns = text(frame.head, "type") == "Warning"
     if frame.kind == "event" and (warns or text(frame.head, "reason") in _WORTH_KNOWING):
         message = text(frame.head, "message")
+        if text(frame.head, "reason") == WRITES_AGAIN:
+            told.clear()
         if message not in told:
             told.add(message)
             line = f"{wanted.name}: {message}"
@@ -86,11 +89,6 @@ def _remark(frame: Frame, wanted: Wanted, told: set[str]) -> None:
         say("The cluster went away. Waiting for it to come back (Ctrl-C to leave; the job goes on).")
     elif frame.kind == "back":
         say("The cluster is back.")
-
-
-def _is_reason(frame: Frame) -> bool:
-    """Whether it says why a job waits."""
-    return text(frame.head, "reason") == "FailedScheduling"
 
 
 def tell_end(cluster: Cluster, wanted: Wanted, state: str) -> int:
@@ -202,9 +200,12 @@ def wait_to_end(
     command: str = "wait",
 ) -> str:
     """No log, only the end: what ``--wait`` does. The state it ended in. ``command`` brings one back here."""
+    from openpaisdk.cli.waiting import REASONS
+
     state = ""
     told: set[str] = set()
     why: Frame | None = None
+    since = 0
     wanted = Wanted(name, user, stream=NO_LOG)
     if on_state is None and sys.stderr.isatty():  # who waits at a terminal wants to see that something moves
         on_state = lambda now: say(f"{name} {palette(sys.stderr).state(now)}")  # noqa: E731
@@ -215,13 +216,18 @@ def wait_to_end(
                 if now != state and on_state:
                     on_state(now)
                 state = now
-            elif frame.kind == "event":
-                why = frame if _is_reason(frame) else why
+            elif frame.kind == "event" and text(frame.head, "reason") not in (CANNOT_WRITE, WRITES_AGAIN):
+                # After a lost connection all come again; only what was said since is news.
+                said = number(frame.head, "time") or since + 1
+                if text(frame.head, "reason") in REASONS and said >= since:
+                    why, since = frame, said
             else:
                 _remark(frame, wanted, told)
             # Events may come before the state, and those of a job that runs tell of its past.
-            if why and state == WAITING and not told:
+            if why and state == WAITING:
+                told.intersection_update((text(why.head, "message"),))
                 _remark(why, wanted, told)
+                why = None
     except KeyboardInterrupt:
         back = f"pai {command} {_shell_name(cluster, wanted)}"
         say(f"\nStopped waiting; the job goes on. Come back with: {back}")

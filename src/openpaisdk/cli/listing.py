@@ -6,7 +6,7 @@ import sys
 
 from openpaisdk.cli.following import causes, files_of, reason
 from openpaisdk.cli.parser import command_parser, whole_number
-from openpaisdk.client.values import check_states
+from openpaisdk.client.values import check_states, text
 from openpaisdk.config.folders import shown
 from openpaisdk.jobs.target import open_cluster
 from openpaisdk.output import duration, moment, palette, say, show, table
@@ -195,8 +195,8 @@ def job_status(argv: list[str]) -> int:
         )
         return 0
     job = cluster.job(args.job, args.user)
-    why = reason(job)
-    if job.state == "WAITING":
+    why = text(job.raw, "reason") or reason(job)
+    if job.state == "WAITING" and not why:
         from openpaisdk.cli.waiting import why_waiting
 
         why = why_waiting(cluster, args.job, args.user)

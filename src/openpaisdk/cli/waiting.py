@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from openpaisdk.jobs.build import Resources
 
 # The events that keep a job waiting: as in `protocol.states`, which a command that only looks does not load.
-_REASONS = frozenset({"FailedScheduling", "Retrying", "Preempted", "FailedLaunch"})
+REASONS = frozenset({"FailedScheduling", "Retrying", "Preempted", "FailedLaunch", "CannotWrite"})
 IN_LINE = "Jobs that came first wait for the same resources."
 
 
@@ -20,7 +20,7 @@ def why_waiting(cluster: Cluster, name: str, user: str = "") -> str:
         events = cluster.events(name, user)
     except PaiError:  # a cluster of a generation that keeps no events
         return ""
-    return next((e.message for e in events if e.reason in _REASONS and e.message), IN_LINE)
+    return next((e.message for e in events if e.reason in REASONS and e.message), IN_LINE)
 
 
 def too_large(cluster: Cluster, wanted: Resources, count: int) -> str:

@@ -6,10 +6,10 @@ from enum import StrEnum
 from hashlib import md5
 
 STOP_CODES = frozenset((-210, -220))
+"""Exit codes that mean "stopped on purpose" rather than "failed"."""
 
 # What the cluster calls the events that keep a job waiting; others tell of its past.
-KEEP_WAITING = ("FailedScheduling", "Retrying", "Preempted", "FailedLaunch")
-"""Exit codes that mean "stopped on purpose" rather than "failed"."""
+KEEP_WAITING = ("FailedScheduling", "Retrying", "Preempted", "FailedLaunch", "CannotWrite")
 
 
 class SubState(StrEnum):

@@ -48,6 +48,8 @@ class Context:
     remove_job: Callable[[int], Awaitable[bool]]
     # Seconds the controller has been busy with one pass.
     controller_age: Callable[[], float]
+    # Why the controller can write nothing down now, in a sentence, and what to do; empty when it can.
+    trouble: Callable[[], str]
     sources: Path
     version: str
     authority: Callable[[], str]

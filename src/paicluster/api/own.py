@@ -24,6 +24,8 @@ _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 async def health(request: Request) -> Response:
     """Ready means that work moves, not that the port is open."""
     ctx = context(request)
+    if trouble := ctx.trouble():
+        return PlainTextResponse(f"{trouble}\n", 503)
     waiting, passing = ctx.store.queue_age(), ctx.controller_age()
     if waiting > _SICK_AFTER_S:
         return PlainTextResponse(f"Writes have been waiting for {waiting:.0f} s.\n", 503)
@@ -100,6 +102,7 @@ def _server(ctx: Context) -> Iterator[str]:
 
     yield from one("writer_queue_age_seconds", "How long the oldest write waits.", ctx.store.queue_age())
     yield from one("controller_pass_age_seconds", "How long this pass takes already.", ctx.controller_age())
+    yield from one("cannot_write", "1 while the controller can write nothing down.", bool(ctx.trouble()))
     yield from one("database_commits_total", "Transactions on disk.", ctx.store.commits, "counter")
     heartbeat = ctx.edge.heartbeat
     if heartbeat is not None:

@@ -197,6 +197,7 @@ class _Server:
             anonymous_v1_reads=settings.authentication.anonymous_v1_reads,
             remove_job=lambda job_id: housekeeping.remove_job(job_id),
             controller_age=controller.pass_age,
+            trouble=controller.trouble,
             sources=sources,
             version=f"v{__version__}",
             authority=lambda: urlsplit(self._external_url).netloc,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from openpaisdk.errors import PaiError
+from openpaisdk.errors import PaiError, StoreError
 from openpaisdk.protocol import read_job
 from paicluster.controller import exits, steps
 from paicluster.controller.changes import Changes, Event
@@ -39,6 +39,8 @@ _FEW = 4
 _NEWCOMERS_S = 0.02
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
+# How often it is tried whether anything can be written again.
+_TRY_OUT_S = 1.0
 # How long a job that could not be launched waits for the next try: doubled each time.
 _FIRST_PUT_OFF_S = 1.0
 _LONGEST_PUT_OFF_S = 60.0
@@ -87,6 +89,7 @@ class Controller:
         self._rests: dict[str, asyncio.TimerHandle] = {}
         self._unsubscribe: Callable[[], None] = lambda: None
         self._pass_began: float | None = None
+        self._trouble: StoreError | None = None
         self.idle_since = time.monotonic()
 
     # -- life ----------------------------------------------------------------------------------
@@ -118,6 +121,21 @@ class Controller:
         """Seconds the current pass has been under way: a stuck controller shows here."""
         began = self._pass_began
         return 0.0 if began is None else time.monotonic() - began
+
+    def trouble(self) -> str:
+        """Why nothing can be written down now, and what to do; empty when all is well.
+
+        It is kept here and nowhere else: what cannot be written cannot be told by the database.
+        """
+        if self._trouble is None:
+            return ""
+        words = (self._trouble.message, self._trouble.hint, "The cluster goes on once it can write again.")
+        return " ".join(filter(None, words))
+
+    def _set_trouble(self, error: Exception | None) -> None:
+        before, self._trouble = self.trouble(), error if isinstance(error, StoreError) else None
+        if self.trouble() != before:
+            self._store.changes.wake_all()
 
     @property
     def busy(self) -> bool:
@@ -181,6 +199,7 @@ class Controller:
             try:
                 await self._pass()
                 pause = _FIRST_PAUSE_S
+                self._set_trouble(None)
             except asyncio.CancelledError:
                 raise
             except Exception as error:
@@ -189,6 +208,7 @@ class Controller:
                     log.warning("The controller starts over: %s", error)
                 else:
                     log.exception("The controller starts over after an unexpected error.")
+                self._set_trouble(error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
                 await self._reload_until_it_works()
@@ -199,12 +219,17 @@ class Controller:
         pause = _FIRST_PAUSE_S
         while True:
             try:
+                if self._trouble is not None:
+                    # To read all jobs anew is much work, and in vain while nothing can be written.
+                    await self._store.try_out()
                 await self._load_all()
-            except Exception as error:
-                if isinstance(error, PaiError):
-                    log.warning("The controller cannot read its jobs: %s", error)
-                else:
-                    log.exception("The controller cannot take up its jobs.")
+            except StoreError as error:
+                if str(error) != str(self._trouble):
+                    log.warning("The controller cannot take up its jobs: %s", error)
+                self._set_trouble(error)
+                await asyncio.sleep(_TRY_OUT_S)
+            except Exception:
+                log.exception("The controller cannot take up its jobs.")
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
             else:

@@ -67,6 +67,10 @@ class Store:
         result: R = await self._writer.submit(None, kind, item)
         return result
 
+    async def try_out(self) -> None:
+        """Whether anything can be written: a StoreError says why not."""
+        await self._writer.submit(sqlite.rewrite_a_page)
+
     def write_sync(self, fn: Callable[[Connection], T]) -> T:
         """For command lines and start-up; the thread waits."""
         result: T = self._writer.submit_and_wait(fn)

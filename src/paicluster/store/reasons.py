@@ -17,18 +17,21 @@ _decode = msgspec.json.Decoder(list[dict[str, Any]]).decode
 _encode = msgspec.json.encode
 
 
-def with_reasons(conn: Connection, page: ListPage) -> ListPage:
-    """The same page; of each job that waits it also tells why, or None where the cluster never said it."""
+def with_reasons(conn: Connection, page: ListPage, of_all: str = "") -> ListPage:
+    """The same page; of each job that waits it also tells why, or None where the cluster never said it.
+
+    ``of_all`` is the one reason of them all, where there is one.
+    """
     if b'"WAITING"' not in page.json:
         return page
     found = _decode(b"[%b]" % page.json)
     waiting = {f"{one['username']}~{one['name']}": one for one in found if one["state"] == "WAITING"}
     names = list(waiting)
     reasons: dict[str, str] = {}
-    for start in range(0, len(names), _AT_ONCE):
+    for start in range(0, 0 if of_all else len(names), _AT_ONCE):
         reasons.update(reasons_of(conn, names[start : start + _AT_ONCE]))
     for name, one in waiting.items():
-        one["reason"] = reasons.get(name)
+        one["reason"] = of_all or reasons.get(name)
     return ListPage(_encode(found)[1:-1], page.total)
 
 

@@ -142,6 +142,13 @@ def probe_writable(conn: Connection) -> None:
     raw.execute("ROLLBACK")
 
 
+def rewrite_a_page(conn: Connection) -> None:
+    """Write what is there already: whether the disk takes it shows at the commit."""
+    raw = raw_connection(conn)
+    (number,) = raw.execute("PRAGMA user_version").fetchone()
+    raw.execute(f"PRAGMA user_version={number}")
+
+
 def table_names(conn: Connection) -> set[str]:
     rows = raw_connection(conn).execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     return {str(name) for (name,) in rows}
@@ -200,7 +207,7 @@ def as_store_error(error: BaseException, path: Path) -> StoreError | None:
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         return StoreError(
-            f"The cluster's database {path} cannot be written: file, folder or disk is read-only.",
+            f"The cluster's database cannot be written: file, folder or disk is read-only ({path}).",
             hint="Give the account that runs the cluster the right to write there.",
         )
     if code == sqlite3.SQLITE_CANTOPEN:
@@ -213,16 +220,18 @@ def as_store_error(error: BaseException, path: Path) -> StoreError | None:
         )
     if code == sqlite3.SQLITE_IOERR:
         return StoreError(
-            f"The disk failed while the cluster's database {path} was in use ({error}).", status=503
+            f"The disk failed while the cluster's database {path} was in use ({error}).",
+            status=503,
+            hint="Look at what the kernel says of it: dmesg",
         )
     return None
 
 
 def _full(path: Path) -> StoreError:
     return StoreError(
-        f"The disk that holds the cluster's database {path} is full.",
+        f"The disk that holds the cluster's database is full ({path}).",
         status=503,
-        hint="Free some space on it; the cluster goes on by itself.",
+        hint="Free some space on it.",
     )
 
 

@@ -170,6 +170,7 @@ class JobDetail(Wire):
     job_priority: str | None
     job_status: JobStatus
     task_roles: dict[str, TaskRole]
+    reason: str | UnsetType = UNSET
 
 
 class TaskStatus(Wire):

@@ -21,6 +21,7 @@ from paicluster.api.answers import refusal, whole_number
 from paicluster.api.context import context
 from paicluster.api.pages.markup import Html, element, join, page
 from paicluster.api.pages.signing import reader_of, sign_in_page, sign_out_form, take_form
+from paicluster.api.trouble import trouble_of
 from paicluster.api.v1.tasklogs import log_address
 from paicluster.api.v2.details import job_status, port_lists
 from paicluster.api.v2.fields import USERNAME
@@ -102,6 +103,7 @@ class _Seen:
     events: Sequence[EventRow]
     spec: JobSpecRow | None
     waits_because: str | None
+    trouble: str
 
 
 async def _job_page(request: Request, identity: Identity, framework: str) -> Response:
@@ -116,10 +118,13 @@ async def _job_page(request: Request, identity: Identity, framework: str) -> Res
         may_see(identity, row)
         _, events = jobs.page_of_events(conn, row.id, None, 0, _MOST_EVENTS)
         tasks = jobs.tasks_of(conn, row.id, number)
-        why = reasons_of(conn, [framework]).get(framework)
-        return _Seen(row, attempt, number, tasks, events, jobs.job_spec(conn, row.id), why)
+        trouble = trouble_of(row, ctx.trouble())
+        waits = row.state == "WAITING" and not trouble
+        why = reasons_of(conn, [framework]).get(framework) if waits else None
+        return _Seen(row, attempt, number, tasks, events, jobs.job_spec(conn, row.id), why, trouble)
 
-    seen = await context(request).store.read(read)
+    ctx = context(request)
+    seen = await ctx.store.read(read)
     if seen is None:
         raise no_job(framework)
     over = seen.row.sub_state == "Completed"
@@ -147,7 +152,8 @@ def _status(seen: _Seen) -> Html:
         "Ended": _time(status["completedTime"]),
         "Retries": status["retries"] or None,
         "Tags": ", ".join(json.loads(seen.row.tags)) or None,
-        "Waits because": seen.waits_because if seen.row.state == "WAITING" else None,
+        "Waits because": seen.waits_because,
+        "Trouble": seen.trouble or None,
         "Exit code": _exit_code(status),
         "Reason": spec.get("reason") if status["appExitCode"] else None,
         "What to do": _lines(spec.get("solution") or ()) if status["appExitCode"] else None,

@@ -21,14 +21,20 @@ _decode = msgspec.json.decode
 _ports = msgspec.json.Decoder(dict[str, list[int]]).decode
 
 
-def job_detail(row: JobRow, attempt: AttemptRow | None, tasks: Sequence[tuple[Any, ...]], tags: str) -> bytes:
-    """The JobDetail. ``tasks`` are those of `store.jobs.shown_tasks_of`, ``tags`` a JSON array."""
+def job_detail(
+    row: JobRow, attempt: AttemptRow | None, tasks: Sequence[tuple[Any, ...]], tags: str, reason: str = ""
+) -> bytes:
+    """The JobDetail. ``tasks`` are those of `store.jobs.shown_tasks_of`, ``tags`` a JSON array.
+
+    ``reason`` is why the job cannot go on now, whatever it does.
+    """
     head = _encode(
         {
             "debugId": row.debug_id,
             "name": row.name,
             "tags": msgspec.Raw(tags.encode()),
             "jobPriority": row.priority,
+            **({"reason": reason} if reason else {}),
             "jobStatus": job_status(row, attempt),
         }
     )

@@ -14,9 +14,11 @@ from starlette.responses import Response, StreamingResponse
 
 from openpaisdk.errors import InvalidParameters, NotFound
 from openpaisdk.protocol import read_job
+from openpaisdk.protocol.states import KEEP_WAITING
 from paicluster.api.admission import no_job
 from paicluster.api.answers import encode, whole_number
 from paicluster.api.context import Context, context, identify
+from paicluster.api.trouble import trouble_event, trouble_of
 from paicluster.api.v2.rights import may_see
 from paicluster.api.v2.tasklogs import first_of
 from paicluster.logs.growth import SLOW_LOOK_S, Watch
@@ -37,6 +39,7 @@ class _View:
 
     job: JobRow
     task: TaskRow | None
+    # The one said last comes last.
     events: tuple[EventRow, ...]
 
 
@@ -102,7 +105,9 @@ class _Follower:
         self.task_attempt = 0
         self.offset = 0
         self.tail: int | None = None
-        self._last_event = 0
+        # How often each was said when it was told of.
+        self._told: dict[int, int] = {}
+        self._last_trouble = ""
         self._last_state: tuple[object, ...] = ()
         self._last_said = time.monotonic()
         self._drained = True
@@ -167,8 +172,7 @@ class _Follower:
                 return None
             tasks = jobs.task_attempts_of(conn, job.id, self.attempt, self._role, self._index)
             task = next((t for t in tasks if t.task_attempt == self.task_attempt), None)
-            news = sorted(jobs.events_of(conn, job.id), key=lambda event: event.id)
-            return _View(job, task, tuple(event for event in news if event.id > self._last_event))
+            return _View(job, task, tuple(reversed(jobs.events_of(conn, job.id))))
 
         return self._ctx.store.glance(read)
 
@@ -200,10 +204,18 @@ class _Follower:
 
     def _news(self, view: _View) -> list[bytes]:
         frames = []
-        for event in view.events:
-            self._last_event = max(self._last_event, event.id)
-            frames.append(_frame(kind="event", type=event.type, reason=event.reason, message=event.message))
         job = view.job
+        trouble = trouble_of(job, self._ctx.trouble())
+        for event in view.events:
+            # What is said again is news again.
+            if event.count > self._told.get(event.id, 0):
+                self._told[event.id] = event.count
+                # In trouble it does not wait for anything else, whatever was said before.
+                if not (trouble and event.reason in KEEP_WAITING):
+                    frames.append(_event(event))
+        if trouble != self._last_trouble:
+            self._last_trouble = trouble
+            frames.append(_event(trouble_event(job, trouble)))
         # How it ended is told after the last byte of the log.
         if job.sub_state == "Completed" and not self._drained:
             return frames
@@ -236,6 +248,12 @@ class _Follower:
 
 def _seeing(growth: Watch | None) -> bool:
     return growth is not None and growth.seeing
+
+
+def _event(event: EventRow) -> bytes:
+    return _frame(
+        kind="event", type=event.type, reason=event.reason, message=event.message, time=event.last_ms
+    )
 
 
 def _frame(**fields: object) -> bytes:

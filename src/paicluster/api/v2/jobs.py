@@ -15,6 +15,7 @@ from openpaisdk.protocol import read_job
 from paicluster.api.admission import admit, job_text, no_job
 from paicluster.api.answers import answer, body_of, form_or_json, whole_number
 from paicluster.api.context import Context, context, identify
+from paicluster.api.trouble import trouble_event, trouble_of
 from paicluster.api.v2 import details, shapes
 from paicluster.api.v2.fields import fields_of
 from paicluster.api.v2.rights import may_see, owner_or_admin
@@ -48,11 +49,12 @@ async def list_jobs(request: Request) -> Response:
         b"reasons" in request.scope["query_string"]
         and request.query_params.get("reasons", "").lower() == "true"
     )
-    store = context(request).store
+    ctx = context(request)
+    store = ctx.store
 
     def look(conn: Connection) -> ListPage:
         page = jobs.list_jobs(conn, query)
-        return with_reasons(conn, page) if told else page
+        return with_reasons(conn, page, ctx.trouble()) if told else page
 
     # What clients ask for again and again is read sooner than it could be handed to a thread.
     at_once = query.is_first_page(_SHORT_PAGE) and not told
@@ -110,20 +112,23 @@ async def detail(request: Request) -> Response:
     framework = request.path_params["framework"]
     wanted = request.path_params.get("attempt")
     ctx = context(request)
+    trouble = ctx.trouble()
     # A job may not see all jobs: for it each is looked at anew.
-    body = None if identity.job_id is not None else ctx.remembered.get((framework, wanted))
+    anew = bool(trouble) or identity.job_id is not None
+    body = None if anew else ctx.remembered.get((framework, wanted))
     if body is None:
         since = ctx.remembered.moment()
-        found = await ctx.store.read(lambda conn: _detail(conn, identity, framework, wanted))
+        found = await ctx.store.read(lambda conn: _detail(conn, identity, framework, wanted, trouble))
         if found is None:
             raise no_job(framework)
         job_id, body = found
-        ctx.remembered.keep((framework, wanted), job_id, body, since)
+        if not trouble:
+            ctx.remembered.keep((framework, wanted), job_id, body, since)
     return Response(body, media_type="application/json")
 
 
 def _detail(
-    conn: Connection, identity: Identity, framework: str, wanted: int | None
+    conn: Connection, identity: Identity, framework: str, wanted: int | None, trouble: str
 ) -> tuple[int, bytes] | None:
     found = job_and_attempt(conn, framework, wanted)
     if found is None:
@@ -131,7 +136,7 @@ def _detail(
     row, attempt, number = found
     may_see(identity, row)
     tasks = jobs.shown_tasks_of(conn, row.id, number)
-    return row.id, details.job_detail(row, attempt, tasks, row.tags)
+    return row.id, details.job_detail(row, attempt, tasks, row.tags, trouble_of(row, trouble))
 
 
 def job_and_attempt(
@@ -199,9 +204,15 @@ async def events(request: Request) -> Response:
     kind = get("type") or None
     offset = whole_number(get("offset"), "offset", 0)
     limit = whole_number(get("limit"), "limit", DEFAULT_LIMIT, LARGEST_LIMIT)
-    total, rows = await context(request).store.read(
-        lambda conn: jobs.page_of_events(conn, row.id, kind, offset, limit)
+    ctx = context(request)
+    trouble = trouble_of(row, ctx.trouble()) if kind in (None, "Warning") else ""
+    now = [trouble_event(row, trouble)] if trouble else []
+    total, rows = await ctx.store.read(
+        lambda conn: jobs.page_of_events(conn, row.id, kind, max(0, offset - len(now)), limit)
     )
+    if not offset:
+        rows = [*now, *rows][:limit]
+    total += len(now)
     return answer({"totalCount": total, "data": [shapes.event(row, event) for event in rows]})
 
 

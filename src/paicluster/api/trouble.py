@@ -1,0 +1,28 @@
+"""What keeps the whole cluster from going on, as a remark on every job that is not over.
+
+The database cannot tell it, for that is what cannot be written: it is made up when somebody looks.
+"""
+
+from __future__ import annotations
+
+import time
+
+from paicluster.store.rows import EventRow, JobRow
+
+_OVER = "The cluster can write again, and goes on."
+
+
+def trouble_of(row: JobRow, trouble: str) -> str:
+    """What of it concerns this job: nothing, when it is over."""
+    return "" if row.sub_state == "Completed" else trouble
+
+
+def trouble_event(row: JobRow, trouble: str) -> EventRow:
+    """As an event of the job; without any, that it is over."""
+    kind, reason, message = (
+        ("Warning", "CannotWrite", trouble) if trouble else ("Normal", "WritesAgain", _OVER)
+    )
+    now_ms = int(time.time() * 1000)
+    return EventRow(
+        0, row.id, row.debug_id, kind, reason, message, None, None, now_ms, now_ms, 1, "paicluster"
+    )

@@ -1,0 +1,144 @@
+"""While the cluster cannot write, everybody who looks is told so, and not a reason that is none."""
+
+import contextlib
+import json
+import os
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from at_a_terminal import Person, until
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs to mount")
+
+FULL = "The disk that holds the cluster's database is full"
+WHAT_TO_DO = "Free some space on it. The cluster goes on once it can write again."
+
+
+class SmallDisk:
+    """A person whose home is on a disk that can be filled and emptied; ``go`` lies elsewhere."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder / "disk"
+        self.folder.mkdir()
+        self.filler = self.folder / "filler"
+        self.go = folder / "go"
+
+    def fill(self) -> None:
+        for size in (1 << 16, 1):
+            with self.filler.open("ab", buffering=0) as f, contextlib.suppress(OSError):
+                while True:
+                    f.write(bytes(size))
+
+    def empty(self) -> None:
+        self.filler.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    small = SmallDisk(tmp_path)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(small.folder)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("this machine does not let us mount")
+    yield small
+    subprocess.run(["umount", "-l", str(small.folder)], check=False)
+
+
+@pytest.fixture
+def someone(disk: SmallDisk) -> Iterator[Person]:
+    person = Person(disk.folder / "someone")
+    yield person
+    disk.empty()
+    person.leave()
+
+
+def health(person: Person) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"{person.handshake()['url']}/healthz") as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+def first_lines(process: "subprocess.Popen[str]", until_it_has: str) -> str:
+    assert process.stderr is not None
+    seen = ""
+    for line in process.stderr:
+        seen += line
+        if until_it_has in line:
+            return seen
+    raise AssertionError(f"it ended without {until_it_has!r}: {seen}")
+
+
+def test_a_full_disk_is_told_wherever_people_look_until_it_is_over(someone: Person, disk: SmallDisk) -> None:
+    hold = f"until [ -e {disk.go} ]; do sleep 0.05; done"
+    assert someone.pai("sub", "-j", "holder", "--no-sources", "--", hold).status == 0
+    until(lambda: someone.state("holder") == "RUNNING")
+    cores = json.loads(someone.pai("cluster-resources", "-o", "json").out)[0]["totalVCores"]
+    follower = someone.begin("sub", "-f", "-j", "next", "--cpu", str(cores), "--no-sources", "--", "echo ran")
+    # It waits for the other one's cores, and that has been said.
+    first_lines(follower, "Insufficient cpu")
+    waiter = someone.begin("wait", "holder")
+    disk.fill()
+    disk.go.touch()
+
+    told = first_lines(follower, "is full")
+    assert f"next: {FULL}" in told and told.rstrip().endswith(WHAT_TO_DO)
+    assert FULL in first_lines(waiter, "is full"), "also to whoever waits for one that runs"
+    status, said = health(someone)
+    assert status == 503 and said.startswith(FULL)
+
+    rows = someone.pai("list-jobs").out.splitlines()
+    assert FULL in next(row for row in rows if row.startswith("next"))
+    listed = json.loads(someone.pai("list-jobs", "-o", "json").out)
+    reasons = {job["name"]: job.get("reason") for job in listed}
+    assert reasons["next"].startswith(FULL) and reasons["next"].endswith(WHAT_TO_DO)
+    for name in ("next", "holder"):  # one that cannot start, and one that ended and is still shown as running
+        assert FULL in someone.pai("job-status", name).out.splitlines()[0]
+        shown = json.loads(someone.pai("job-status", name, "-o", "json").out)
+        assert shown["reason"] == reasons["next"]
+        events = json.loads(someone.pai("job-status", name, "events", "-o", "json").out)
+        assert events[0]["reason"] == "CannotWrite" and events[0]["message"] == reasons["next"]
+        assert [e["reason"] for e in events].count("CannotWrite") == 1
+    for words in (["logs", "-f", "next"], ["wait", "next"]):
+        newcomer = someone.begin(*words)
+        assert "Insufficient" not in first_lines(newcomer, "is full")
+        newcomer.terminate()
+        _, more = newcomer.communicate(timeout=30)
+        assert "Insufficient" not in more
+    assert FULL in someone.pai("cluster-resources").out
+    refused = someone.pai("sub", "true")
+    assert refused.status == 1 and FULL in refused.err and "Free some space on it." in refused.err
+
+    disk.empty()
+    assert "The cluster can write again" in first_lines(follower, "again")
+    out, _ = follower.communicate(timeout=30)
+    assert (follower.returncode, out) == (0, "ran\n")
+    assert waiter.wait(30) == 0
+    assert health(someone) == (200, "Pylon ready.")
+    assert someone.pai("sub", "--wait", "--no-sources", "true").status == 0
+    for name in ("next", "holder"):
+        assert "reason" not in json.loads(someone.pai("job-status", name, "-o", "json").out)
+        events = json.loads(someone.pai("job-status", name, "events", "-o", "json").out)
+        assert "CannotWrite" not in [event["reason"] for event in events]
+
+
+def test_a_cluster_on_a_full_disk_stops_and_says_that_its_jobs_go_on(
+    someone: Person, disk: SmallDisk
+) -> None:
+    job = someone.pai("sub", "--no-sources", "sleep", "600").out.strip()
+    until(lambda: someone.state(job) == "RUNNING")
+    disk.fill()
+    done = someone.pai("stop-cluster", "--now")
+    assert done.status == 1 and "has stopped, but its jobs could not be" in done.err, done
+    assert FULL in done.err and "Traceback" not in done.err
+    assert "does not run" in someone.pai("cluster-status").out
+    again = someone.pai("stop-cluster", "--now")
+    assert again.status == 1 and "does not run, and jobs it left could not be ended" in again.err, again
+    assert "full" in again.err or "No space left" in again.err
+    disk.empty()
+    assert someone.pai("stop-cluster", "--now").status == 0
+    assert someone.state(job) == "STOPPED"
