@@ -98,6 +98,12 @@ def test_a_job_that_waits_says_why_and_the_page_comes_again(cluster: TeamCluster
 
     eventually(reason, "why it waits")
     cluster.stop(name)
+    status = cluster.wait_over(name)
+    # As OpenPAI has it, whose clients subtract one from the other.
+    assert status["launchedTime"] == status["completedTime"] is not None
+    shown = look(cluster, where, cookie).text
+    assert "Ended" in shown
+    assert "Started" not in shown, "it never was"
 
 
 def test_signing_out_ends_the_session(cluster: TeamCluster, name: str) -> None:

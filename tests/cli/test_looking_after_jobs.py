@@ -180,3 +180,26 @@ def test_a_job_without_ssh_says_so(person) -> None:
     one = done_job(person, "nossh_$")
     done = person.pai("job-status", one, "ssh")
     assert done.status == 1 and "SSH info" in done.err, done
+
+
+def test_a_job_that_never_started_shows_no_start(person) -> None:
+    failed = done_job(person, "breaks_$", "exit 3")
+    never = person.pai("sub", "--no-sources", "--wait", "-j", "never_$", "--after", failed, "true")
+    name = never.out.strip()
+    assert never.status == 3 and f"{name} FAILED before it started: exit code -1100" in never.err, never
+    stopped = person.pai("sub", "--no-sources", "--cpu", "100000", "true").out.strip()
+    person.pai("stop-job", stopped)
+    waited = person.pai("wait", stopped)
+    assert f"{stopped} STOPPED before it started: stopped on request" in waited.err, waited
+    rows = {row.split()[0]: row.split() for row in person.pai("list-jobs").out.splitlines()}
+    heads = person.pai("list-jobs").out.splitlines()[0].split()
+    # The day and the hour of its submission are two words.
+    duration = heads.index("DURATION") + 1
+    for one in (name, stopped):
+        assert rows[one][duration] == "-", rows[one]
+        shown = dict(line.split(maxsplit=1) for line in person.pai("job-status", one).out.splitlines()[1:7])
+        assert (shown["started"], shown["duration"]) == ("-", "-")
+        assert shown["ended"] != "-"
+    assert rows[failed][duration].endswith("s")
+    shown = dict(line.split(maxsplit=1) for line in person.pai("job-status", failed).out.splitlines()[1:7])
+    assert "-" not in (shown["started"], shown["duration"])

@@ -102,7 +102,9 @@ def tell_end(cluster: Cluster, wanted: Wanted, state: str) -> int:
     if bad:
         few = ", ".join(map(_failed, bad[:5])) + (", ..." if len(bad) > 5 else "")
         why = f"{len(bad)} of its {len(job.tasks)} tasks failed: {few}"
-    line = f"{job.name} {how} after {duration(job.launched_ms, job.completed_ms)}"
+    began = job.launched_ms is not None
+    when = f"after {duration(job.launched_ms, job.completed_ms)}" if began else "before it started"
+    line = f"{job.name} {how} {when}"
     say(line + (f": {why}" if why else ""))
     role, index = job.ended_by
     first = job.tasks[0].role if job.tasks else ""

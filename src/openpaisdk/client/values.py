@@ -52,6 +52,14 @@ def names(raw: Mapping[str, object], key: str) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else []
 
 
+def _launched(raw: Mapping[str, object], code_key: str) -> int | None:
+    """When it was started. Clusters tell of one that never was that it started when it ended."""
+    launched = number(raw, "launchedTime")
+    # A program's own exit code is not negative.
+    unstarted = launched == number(raw, "completedTime") and (number(raw, code_key) or 0) < 0
+    return None if unstarted else launched
+
+
 class JobSummary:
     """A job in a list."""
 
@@ -79,7 +87,7 @@ class JobSummary:
         self.tags = names(raw, "tags")
         self.state = text(raw, "state") or "UNKNOWN"
         self.submitted_ms = number(raw, "submissionTime") or number(raw, "createdTime")
-        self.launched_ms = number(raw, "launchedTime")
+        self.launched_ms = _launched(raw, "appExitCode")
         self.completed_ms = number(raw, "completedTime")
         self.exit_code = number(raw, "appExitCode")
         self.virtual_cluster = text(raw, "virtualCluster")
@@ -131,7 +139,7 @@ class Task:
         self.origin_exit_code = number(raw, "originUserExitCode")
         self.ip = text(raw, "containerIp")
         self.ports = {str(k): str(v) for k, v in inner(raw, "containerPorts").items()}
-        self.launched_ms = number(raw, "launchedTime")
+        self.launched_ms = _launched(raw, "containerExitCode")
         self.completed_ms = number(raw, "completedTime")
         self.attempt = number(raw, "attemptId") or 0
         self.log = text(raw, "containerLog")
@@ -179,7 +187,7 @@ class Job:
         self.attempt = number(status, "attemptId") or 0
         self.retries = number(status, "retries") or 0
         self.submitted_ms = number(status, "submissionTime") or number(status, "createdTime")
-        self.launched_ms = number(status, "launchedTime")
+        self.launched_ms = _launched(status, "appExitCode")
         self.completed_ms = number(status, "completedTime")
         self.exit_code = number(status, "appExitCode")
         self.origin_exit_code = number(

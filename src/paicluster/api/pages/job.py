@@ -148,7 +148,7 @@ def _status(seen: _Seen) -> Html:
         "Virtual cluster": status["virtualCluster"],
         "Priority": seen.row.priority,
         "Submitted": _time(status["submissionTime"]),
-        "Started": _time(status["launchedTime"]),
+        "Started": _time(seen.row.launched_ms),
         "Ended": _time(status["completedTime"]),
         "Retries": status["retries"] or None,
         "Tags": ", ".join(json.loads(seen.row.tags)) or None,
