@@ -51,6 +51,37 @@ def test_a_job_behind_others_says_so(newcomer) -> None:
     assert "reason" not in json.loads(newcomer.pai("job-status", holder, "-o", "json").out)
 
 
+def test_whoever_waits_for_several_is_told_nothing_that_is_over(person) -> None:
+    first = person.pai("sub", "--no-sources", "sleep", "1.5").out.strip()
+    second = person.pai("sub", "--no-sources", "--after", first, "true").out.strip()
+    both = ["--after", first, "--after", second]
+    third = person.pai("sub", "--no-sources", *both, "sleep", "0.2").out.strip()
+    until(lambda: events_of(person, second))
+    done = person.pai("wait", first, second, third)
+    assert done.status == 0 and "waits for" not in done.err, done
+    for name in (first, second, third):
+        assert f"{name} SUCCEEDED" in done.err
+
+
+def test_who_waits_is_told_each_reason_in_its_turn(newcomer) -> None:
+    """The second waits for the first, and then for room: both are said, when they are so."""
+    gate = newcomer.project / "gate"
+    cores = str(_cores(newcomer))
+    first = newcomer.pai("sub", "--no-sources", "--", f"until [ -e {gate} ]; do sleep 0.05; done").out.strip()
+    second = newcomer.pai("sub", "--no-sources", "--cpu", cores, "--after", first, "true").out.strip()
+    until(lambda: events_of(newcomer, second))
+    waiter = newcomer.begin("wait", second)
+    assert waiter.stderr is not None
+    assert f"waits for {newcomer.handshake()['user']}~{first}" in waiter.stderr.readline()
+    holder = newcomer.pai("sub", "--no-sources", "sleep", "3").out.strip()
+    if cores != "1":
+        until(lambda: newcomer.state(holder) == "RUNNING")
+    gate.touch()
+    _, err = waiter.communicate(timeout=30)
+    assert err.splitlines()[0].startswith(f"{second}: ") and "waits for" not in err, err
+    assert f"{second} SUCCEEDED" in err
+
+
 def _cores(person: Person) -> int:
     return json.loads(person.pai("cluster-resources", "-o", "json").out)[0]["totalVCores"]
 

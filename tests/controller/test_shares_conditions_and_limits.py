@@ -127,6 +127,29 @@ def test_a_job_waits_for_another_to_succeed(cluster: Cluster, name: str, tmp_pat
     assert order.read_text().split() == ["first", "second"]
 
 
+def test_nobody_sees_a_job_wait_for_one_that_is_over(cluster: Cluster, name: str, tmp_path: Path) -> None:
+    first, second, both = (f"{name}-{which}" for which in ("first", "second", "both"))
+    cluster.accept(job(first, gate(tmp_path / "first")))
+    cluster.accept(job(second, gate(tmp_path / "second")))
+    cluster.accept(job(both, "true", extras=ours(after=[{"job": first}, {"job": second}])))
+
+    def why() -> str:
+        listed = cluster.get(f"/api/v2/jobs?reasons=true&keyword={both}").json()[0]
+        return str(listed.get("reason"))
+
+    mine = f"{cluster.user}~"
+    eventually(lambda: why() == f"The job waits for {mine}{first}, {mine}{second} to be over.", "a reason")
+    for over, told in ((first, f"The job waits for {mine}{second} to be over."), (second, "")):
+        watch = iter(cluster.follow(over))
+        (tmp_path / over.removeprefix(f"{name}-")).touch()
+        assert next(frame for frame in watch if frame["kind"] == "end")["state"] == "SUCCEEDED"
+        # Not in a moment: now.
+        assert why() == told or (not told and "waits for" not in why())
+    cluster.wait_over(both)
+    reasons = [event["reason"] for event in cluster.events(both)]
+    assert reasons == ["Scheduled", "FailedScheduling", "FailedScheduling"]
+
+
 def test_a_job_whose_condition_cannot_come_ends_and_says_why(cluster: Cluster, name: str) -> None:
     cluster.run(job(f"{name}-first", "exit 1"))
     cluster.accept(job(f"{name}-second", "true", extras=ours(after=[{"job": f"{name}-first"}])))

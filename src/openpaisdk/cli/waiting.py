@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from openpaisdk.client import Cluster
     from openpaisdk.jobs.build import Resources
 
-# The events that keep a job waiting: as in `protocol.states`, which a command that only looks does not load.
-REASONS = frozenset({"FailedScheduling", "Retrying", "Preempted", "FailedLaunch", "CannotWrite"})
+# The events that say why a job waits: as in `protocol.states`, which a command that only looks does not load.
+REASONS = frozenset({"FailedScheduling", "Scheduled", "Retrying", "Preempted", "FailedLaunch", "CannotWrite"})
 IN_LINE = "Jobs that came first wait for the same resources."
 
 

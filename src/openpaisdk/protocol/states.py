@@ -8,8 +8,8 @@ from hashlib import md5
 STOP_CODES = frozenset((-210, -220))
 """Exit codes that mean "stopped on purpose" rather than "failed"."""
 
-# What the cluster calls the events that keep a job waiting; others tell of its past.
-KEEP_WAITING = ("FailedScheduling", "Retrying", "Preempted", "FailedLaunch", "CannotWrite")
+# What the cluster calls the events that say why a job waits, the latest now; others tell of its past.
+KEEP_WAITING = ("FailedScheduling", "Scheduled", "Retrying", "Preempted", "FailedLaunch", "CannotWrite")
 
 
 class SubState(StrEnum):

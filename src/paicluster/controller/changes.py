@@ -30,6 +30,8 @@ class Changes:
     # Jobs and the attempt of each whose tasks are not to be remembered, the earlier tries among them.
     forgotten: dict[int, int] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    # How jobs end that end with this, by full name.
+    ended: dict[str, str] = field(default_factory=dict)
     # Tokens of attempts that are over.
     ended_tokens: list[str] = field(default_factory=list)
     # Done after the commit: jobs to launch, and tasks to stop.

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from openpaisdk.errors import PaiError, StoreError
 from openpaisdk.protocol import read_job
+from openpaisdk.protocol.states import job_state
 from paicluster.controller import exits, steps
 from paicluster.controller.changes import Changes, Event
 from paicluster.controller.launcher import Launcher
@@ -255,11 +256,12 @@ class Controller:
                 changes.events.append(event)
         if hints:
             await self._observe(hints, touched, changes, now_ms)
-        if self._recheck:
-            await self._judge_conditions(changes, now_ms)
         for record in touched.values():
             steps.settle(record, changes, now_ms)
             self._file(record, changes, now_ms)
+        while self._recheck:
+            # At once, with the end that they waited for: nobody then sees them wait for what is over.
+            await self._judge_conditions(changes, now_ms)
         await self._start_what_fits(changes, now_ms)
         written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         for job_id in changes.launch:
@@ -280,6 +282,8 @@ class Controller:
             self._stop_sent.update(changes.stop)
             await self._engines.stop(changes.stop, self._grace_s)
         self._arm_sweep()
+        if self._recheck:
+            self._wake.set()
         if not self.busy:
             self.idle_since = time.monotonic()
 
@@ -308,17 +312,18 @@ class Controller:
         self._recheck = set()
         names = sorted({condition.framework for conditions in held.values() for condition in conditions})
         states = await self._store.read(lambda conn: jobs.states_of(conn, names))
+        states.update(changes.ended)
         for job_id, conditions in held.items():
             verdict = judge(conditions, states)
-            if verdict.met:
-                self._queue.release(job_id)
-            elif verdict.broken:
+            if verdict.broken:
                 for record in await self._refresh([job_id]):
                     steps.fail_unstarted(record, verdict.broken, changes, now_ms)
                     self._file(record, changes, now_ms)
+            elif verdict.waits_for:
+                others = ", ".join(verdict.waits_for)
+                self._reasons.say(job_id, f"The job waits for {others} to be over.", changes)
             else:
-                waits_for = ", ".join(c.framework for c in conditions)
-                self._reasons.say(job_id, f"The job waits for {waits_for} to be over.", changes)
+                self._queue.release(job_id)
 
     async def _observe(
         self, uids: Iterable[str], touched: dict[int, Record], changes: Changes, now_ms: int
@@ -422,9 +427,8 @@ class Controller:
             if timer is not None:
                 timer.cancel()
             self._reasons.forget(job_id)
+            changes.ended[record.row.framework] = job_state(state, record.row.exit_code)
             self._recheck.update(self._queue.waiting_for(record.row.framework))
-            if self._recheck:
-                self._wake.set()
             del self._records[job_id]
 
     def _put_off(self, record: Record) -> None:
@@ -516,7 +520,7 @@ class Controller:
             )
             for task in placed:
                 self._job_of[task.uid] = decision.job_id
-            self._reasons.forget(decision.job_id)
+            self._reasons.started(decision.job_id, changes)
             self._patience.started(record.row.vc, record.row.username)
         self._file(record, changes, now_ms)
 

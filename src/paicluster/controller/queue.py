@@ -12,9 +12,9 @@ from paicluster.store.rows import PendingJob
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``met``: it may go on. ``broken``: why it never will. Neither: it still waits for others."""
+    """``waits_for``: the jobs that are still to be over. ``broken``: why it never will go on."""
 
-    met: bool = False
+    waits_for: tuple[str, ...] = ()
     broken: str = ""
 
 
@@ -103,7 +103,7 @@ class Queue:
 
 def judge(conditions: Iterable[Condition], states: Mapping[str, str]) -> Verdict:
     """``states`` has the state of every job that there is."""
-    met = True
+    waits_for = []
     for condition in conditions:
         state = states.get(condition.framework)
         if state is None:
@@ -111,5 +111,6 @@ def judge(conditions: Iterable[Condition], states: Mapping[str, str]) -> Verdict
         over = state in ("SUCCEEDED", "FAILED", "STOPPED")
         if over and condition.success and state != "SUCCEEDED":
             return Verdict(broken=f"The job {condition.framework} that it waits for ended as {state}.")
-        met = met and over
-    return Verdict(met=met)
+        if not over:
+            waits_for.append(condition.framework)
+    return Verdict(tuple(waits_for))

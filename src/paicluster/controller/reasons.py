@@ -9,6 +9,7 @@ from paicluster.controller.changes import Changes, Event
 
 # So long a job waits before it is said why: what starts at once need not worry anybody.
 SILENCE_S = 1.0
+STARTING = "The job has its place, and is being started."
 
 
 class Reasons:
@@ -39,8 +40,13 @@ class Reasons:
             self._silent.pop(job_id, None)
             changes.events.append(Event(job_id, "Warning", "FailedScheduling", reason, "default-scheduler"))
 
+    def started(self, job_id: int, changes: Changes) -> None:
+        """It waits no more. Who was told why it waits is told so too: until it runs it still looks the same."""
+        if job_id in self._said:
+            changes.events.append(Event(job_id, "Normal", "Scheduled", STARTING, "default-scheduler"))
+        self.forget(job_id)
+
     def forget(self, job_id: int) -> None:
-        """It waits no more."""
         self._said.pop(job_id, None)
         self._silent.pop(job_id, None)
 
