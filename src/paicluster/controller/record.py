@@ -122,9 +122,3 @@ class Record:
             tuple(index for index in range(role.instances) if (role.name, index) not in busy)
             for role in self.job.task_roles
         )
-
-    def task_at(self, role: str, index: int) -> TaskRow | None:
-        for task in self.tasks.values():
-            if task.role == role and task.task_index == index:
-                return task
-        return None

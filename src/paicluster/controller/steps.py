@@ -82,12 +82,13 @@ def place(
     order = {role.name: number for number, role in enumerate(record.job.task_roles)}
     resources = {role.name: role.resources for role in record.job.task_roles}
     holder = record.holder()
+    latest = {(task.role, task.task_index): task for task in record.tasks.values()}
     placed = []
     for seat in seats:
         need = resources[seat.role]
         where = _chosen(seat, nodes, need.ports, ledger, ports_free) if seat.node else {}
         uid = where.pop("uid", None) or str(uuid.uuid4())
-        before = record.task_at(seat.role, seat.index)
+        before = latest.get((seat.role, seat.index))
         task = TaskRow(
             uid=uid,
             job_id=record.row.id,

@@ -216,6 +216,8 @@ class ContainerEngine(ProcessEngine):
                 folder.request_stop(path, task.uid, 0)
 
     def _is_boxed(self, task: TaskLaunch) -> bool:
+        if task.image is None:
+            return False
         return task.uid in self._boxed or marks.is_box(folder.path_of(self._tasks, task.uid))
 
     def _account_of(self, gang: Sequence[TaskLaunch]) -> accounts.Account | None:

@@ -46,7 +46,7 @@ T = TypeVar("T")
 _HINTS_ROOM = 1 << 20
 # While a dead supervisor's tree is being killed, look again this soon.
 _RECHECK_S = 0.05
-# Starts are told together, so late; later where so many came at once.
+# Starts are told together, so late; later while so many are still to come.
 _START_PATIENCE_S = 0.01
 _MANY_STARTS = 50
 _PATIENCE_WITH_MANY_S = 0.5
@@ -94,8 +94,10 @@ class ProcessEngine:
         self._hint: Hint = lambda uid: None
         self._events_fd = -1
         self._events_pending = b""
+        # Supervisors of which no start was heard yet, and those of which it is still to be told.
+        self._unheard: set[str] = set()
         self._started: list[str] = []
-        self._start_patience_s = _START_PATIENCE_S
+        self._telling: asyncio.TimerHandle | None = None
         self._boot_id = claim.boot_id()
         self._runtime = self._runtimes
         self._zygote: Zygote | None = None
@@ -215,6 +217,8 @@ class ProcessEngine:
     async def observe(self, uids: Sequence[str]) -> dict[str, Observation]:
         seen = await self._in_files(lambda: self._look(uids), len(uids))
         for uid, observation in seen.items():
+            if observation.phase is not Phase.ABSENT:
+                self._unheard.discard(uid)  # what it said may have been lost
             if observation.phase is Phase.RUNNING:
                 self._watch(uid)
         return seen
@@ -342,11 +346,18 @@ class ProcessEngine:
     ) -> None:
         assert self._zygote is not None
         groups = map(self._group_of, part)
-        pids = await self._zygote.fork(together, list(zip(folders, groups, strict=True)), last=last)
+        uids = [task.uid for task in part]
+        self._unheard.update(uids)
+        pids = [-1]
+        try:
+            pids = await self._zygote.fork(together, list(zip(folders, groups, strict=True)), last=last)
+        finally:
+            if pids[0] < 0:
+                self._unheard.difference_update(uids)
         if pids[0] < 0:
             raise _NoMoreProcesses(f"The machine could not start another process: {os.strerror(-pids[0])}.")
-        for task, pid in zip(part, pids, strict=True):
-            self._watch(task.uid, pid)
+        for uid, pid in zip(uids, pids, strict=True):
+            self._watch(uid, pid)
 
     @contextlib.contextmanager
     def _common_files(self, gang: Sequence[TaskLaunch]) -> Iterator[Mapping[int, Path]]:
@@ -443,22 +454,32 @@ class ProcessEngine:
         except BlockingIOError:
             return
         *lines, self._events_pending = (self._events_pending + data).split(b"\n")
-        loop = asyncio.get_running_loop()
         for line in lines:
             what, _, name = line.partition(b" ")
             uid = name.decode("ascii", "replace")
             if what == b"started":
-                # Most tasks that end at once say so within this time: one look then tells both.
-                self._started.append(uid)
-                if len(self._started) == 1:
-                    loop.call_later(self._start_patience_s, self._tell_started)
+                self._note_started(uid)
             else:
                 self._hint(uid)
 
+    def _note_started(self, uid: str) -> None:
+        self._started.append(uid)
+        self._unheard.discard(uid)
+        loop = asyncio.get_running_loop()
+        # Most tasks that end at once say so within the shorter time: one look then tells both.
+        due = loop.time() + (
+            _PATIENCE_WITH_MANY_S if len(self._unheard) >= _MANY_STARTS else _START_PATIENCE_S
+        )
+        if self._telling is not None:
+            if self._telling.when() <= due:
+                return
+            self._telling.cancel()
+        self._telling = loop.call_at(due, self._tell_started)
+
     def _tell_started(self) -> None:
         """All that have started meanwhile at once: for a large gang each look costs by its size."""
+        self._telling = None
         started, self._started = self._started, []
-        self._start_patience_s = _START_PATIENCE_S if len(started) < _MANY_STARTS else _PATIENCE_WITH_MANY_S
         for uid in started:
             self._hint(uid)
 
@@ -478,12 +499,14 @@ class ProcessEngine:
         try:
             fd = os.pidfd_open(pid)
         except OSError:
+            self._unheard.discard(uid)
             self._hint(uid)
             return
         self._pidfds[uid] = fd
         asyncio.get_running_loop().add_reader(fd, self._supervisor_ended, uid)
 
     def _supervisor_ended(self, uid: str) -> None:
+        self._unheard.discard(uid)
         self._unwatch(uid)
         self._hold.cgroup(uid).remove()
         self._hint(uid)
