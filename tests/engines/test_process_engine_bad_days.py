@@ -36,19 +36,26 @@ def rig(tmp_path: Path) -> Iterator[ProcessRig]:
 
 
 async def _zygote() -> int:
-    """Our child that serves as one. It is there, but for a moment its name may not be."""
+    """Our child that serves as one. It is there, but at first its name may not be, and then it rehearses."""
     found: list[int] = []
 
     def seen() -> bool:
         found[:] = [
             pid
             for pid in tree.children(os.getpid())
-            if b"\0zygote\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            if b"\0zygote\0" in Path(f"/proc/{pid}/cmdline").read_bytes() and _serves(pid)
         ]
         return bool(found)
 
     await appears(seen, "the zygote")
     return found[0]
+
+
+def _serves(pid: int) -> bool:
+    """Whether all its children are supervisors from now on: it has begun to ignore how they end."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
+    return bool(ignored >> (signal.SIGCHLD - 1) & 1)
 
 
 # -- the zygote -----------------------------------------------------------------------------------
@@ -421,6 +428,28 @@ async def test_tasks_that_ended_leave_no_descriptor_no_process_and_no_cgroup(
         assert set(tree.children(os.getpid())) <= others
     finally:
         rig.close()
+
+
+async def test_a_zygote_that_has_rehearsed_is_as_before(rig: ProcessRig) -> None:
+    async with Driven(rig) as driven:
+        zygote = await _zygote()
+        await driven.run(task(rig, "true"))
+        assert len(os.listdir(f"/proc/{zygote}/fd")) == 4  # its three, and the server's question
+        assert Path(f"/proc/{zygote}/cwd").readlink() == Path("/")
+        status = Path(f"/proc/{zygote}/status").read_text()
+        assert int(status.partition("SigCgt:")[2].split()[0], 16) == 0
+        assert not Path(f"/dev/shm/pai-rehearsal.{zygote}").exists()
+        # Whoever loses its supervisor is not its child.
+        one = task(rig, "trap '' TERM; sleep 60 & wait")
+        await driven.launch(one)
+        await driven.until(one.uid, Phase.RUNNING)
+        (supervisor,) = tree.children(zygote)
+        await appears(lambda: tree.descendants(supervisor), "the program")
+        orphans = tree.descendants(supervisor)
+        os.kill(supervisor, signal.SIGKILL)
+        await appears(lambda: not claim.start_time(supervisor), "its death")
+        assert not set(orphans) & set(tree.children(zygote))
+        await driven.until(one.uid, Phase.LOST)
 
 
 async def test_a_supervisor_does_not_keep_the_servers_terminal_open(rig: ProcessRig) -> None:

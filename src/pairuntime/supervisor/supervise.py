@@ -43,7 +43,7 @@ _SPAWN_DUP2 = getattr(os, "POSIX_SPAWN_DUP2", 0)
 # The plain one: `signal.signal` also looks up names for what it is given and what it gives back.
 set_handler = _signal.signal
 DEFAULT = _signal.SIG_DFL
-_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
 def _ignored() -> "list[int]":
@@ -58,7 +58,7 @@ def _ignored() -> "list[int]":
 
 
 # What a program is to find as usual, though Python or the server's shell (`nohup`, `&`) has it ignored.
-_RESTORED = tuple(set(_HANDLED).union(_ignored()))
+_RESTORED = tuple(set(HANDLED).union(_ignored()))
 
 
 def _ignore(signum: "int", frame: "object") -> "None":
@@ -181,7 +181,7 @@ class Attempt:
         os.set_blocking(self._wake, False)
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake)
-        for signum in _HANDLED:
+        for signum in HANDLED:
             set_handler(signum, _ignore)
         self._poll.register(self._wake, select.POLLIN)
         self._hold_tree()

@@ -82,9 +82,9 @@ def _find_prctl() -> "Callable[..., int] | None":
 _prctl = _find_prctl()
 
 
-def become_subreaper() -> "bool":
+def become_subreaper(so: "bool" = True) -> "bool":
     """Orphans of the tree become our children instead of init's, so none can slip away."""
-    return _prctl is not None and _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    return _prctl is not None and _prctl(_PR_SET_CHILD_SUBREAPER, int(so), 0, 0, 0) == 0
 
 
 def send(pid: "int", signum: "int") -> "None":

@@ -11,7 +11,7 @@ import gc
 import os
 import signal
 
-from pairuntime.supervisor import claim, contained, supervise, tree
+from pairuntime.supervisor import claim, contained, rehearsal, supervise, tree
 
 # Loaded here, so that no supervisor has to.
 _LOADED = (contained,)
@@ -34,6 +34,7 @@ def serve(fd: "int") -> "int":
         if spare > 2:
             os.close(spare)
             break
+    rehearsal.rehearse(fd)
     # Children are nobody's concern here: the kernel forgets them at once.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
