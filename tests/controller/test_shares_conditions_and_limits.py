@@ -225,6 +225,58 @@ def test_a_task_rests_before_its_retry_over_a_restart_too(
     assert starts()[2] - starts()[1] >= 2
 
 
+def test_a_task_that_rests_before_its_retry_runs_and_its_attempt_failed(
+    own_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    """As OpenPAI tells it, before and after a restart; if the job is stopped meanwhile, that was its end."""
+    cluster = own_cluster("--cpus", "2", "--memory-mb", "1000", "--gpus", "0")
+    ran = tmp_path / "ran"
+    command = f'[ "$PAI_TASK_INDEX" = 0 ] || exec sleep 600; echo >> {ran}; exit 3'
+    work = job("restless", command, instances=2, extras={"gangAllocation": False})
+    work["taskRoles"]["main"]["taskRetryCount"] = -1
+    cluster.accept(work)
+
+    def first() -> dict[str, Any]:
+        found: dict[str, Any] = cluster.detail("restless")["taskRoles"]["main"]["taskStatuses"][0]
+        return found
+
+    def rests() -> bool:
+        task = first()
+        assert task["taskState"] in ("WAITING", "RUNNING"), "it is not over"
+        # The third rest is long enough to look around in.
+        return task["attemptState"] == "FAILED" and task["retries"] == 3
+
+    def check() -> None:
+        task = first()
+        assert (task["taskState"], task["attemptState"], task["retries"]) == ("RUNNING", "FAILED", 3)
+        assert (task["containerExitCode"], task["originUserExitCode"]) == (255, 3)
+        assert task["completedTime"] is None
+        assert task["currentAttemptCompletedTime"] >= task["launchedTime"]
+        whole = cluster.get(
+            cluster.path("restless", "/attempts/0/taskRoles/main/taskIndex/0/attempts")
+        ).json()
+        assert (whole["taskState"], whole["completedTime"]) == ("RUNNING", None)
+        assert [one["attemptState"] for one in whole["attempts"]] == ["FAILED"] * 4
+        old = cluster.get(f"/api/v1/user/{cluster.user}/jobs/restless").json()["taskRoles"]["main"]
+        assert [one["taskState"] for one in old["taskStatuses"]] == ["RUNNING", "RUNNING"]
+        page = cluster.get(f"/job-detail.html?username={cluster.user}&jobName=restless").text
+        assert "FAILED" not in page.partition("<h2>Tasks</h2>")[2].partition("</table>")[0]
+
+    cluster.wait_state("restless", "RUNNING")
+    eventually(rests, "the third rest")
+    check()
+    cluster.kill()
+    cluster.start()
+    check()
+    assert cluster.stop("restless").status == 202
+    assert cluster.wait_over("restless")["state"] == "STOPPED"
+    done, stopped = cluster.detail("restless")["taskRoles"]["main"]["taskStatuses"]
+    assert (done["taskState"], done["attemptState"], done["containerExitCode"]) == ("FAILED", "FAILED", 255)
+    assert done["completedTime"] == done["currentAttemptCompletedTime"]
+    assert stopped["taskState"] == "STOPPED"
+    assert len(ran.read_text().splitlines()) == 4
+
+
 def test_a_task_that_runs_too_long_is_asked_then_killed(cluster: Cluster, name: str) -> None:
     command = "trap 'echo asked' TERM; while true; do sleep 0.05; done"
     cluster.accept(job(name, command, extras=ours(timeLimit=1)))

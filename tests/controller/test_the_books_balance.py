@@ -276,9 +276,7 @@ class Cluster:
             controller = self.controller
             if self.store.commits == commits and not controller._wake.is_set() and not controller._pass_began:
                 break
-        live = {
-            task.uid: (one, task) for one in active for task in one.tasks if task.sub_state != "Completed"
-        }
+        live = {task.uid: (one, task) for one in active for task in one.tasks if not task.over}
         _check_places([task for _, task in live.values()])
         _check_shares(list(live.values()))
         for one in active:
@@ -352,8 +350,11 @@ def _check_shares(live: list[_Pair]) -> None:
 
 
 def _check_job(one: ActiveJob) -> None:
-    places = [(task.role, task.task_index) for task in one.tasks if task.sub_state != "Completed"]
+    places = [(task.role, task.task_index) for task in one.tasks if not task.over]
     assert len(places) == len(set(places)), "a task has two live attempts"
+    latest = {(task.role, task.task_index): task.sub_state for task in one.tasks}
+    if one.job.sub_state in ("AttemptDeleting", "AttemptCompleted"):
+        assert "AttemptCompleted" not in latest.values(), "a task of what is decided is to come again"
     if one.job.sub_state in ("AttemptCreationPending", "AttemptCompleted"):
         assert not places, "a job that waits holds something"
 
@@ -363,7 +364,7 @@ def _check_gangs_and_arrays(conn: Connection) -> None:
         spec = jobs.job_spec(conn, one.job.id)
         assert spec is not None
         job = read_job(spec.job, stored=True)
-        live = [task for task in one.tasks if task.sub_state != "Completed"]
+        live = [task for task in one.tasks if not task.over]
         if job.gang:
             started = {(task.role, task.task_index) for task in one.tasks}
             assert len(started) in (0, sum(role.instances for role in job.task_roles)), "half a gang"
@@ -436,6 +437,7 @@ async def _to_the_end(cluster: Cluster) -> None:
         *cluster.controller._queue._never,
         *cluster.controller._queue._held,
     }
+    await cluster.store.read(lambda conn: _check_that_ends_are_final(conn, cluster.ids))
     started = await cluster.store.read(
         lambda conn: [
             job_id
@@ -447,6 +449,14 @@ async def _to_the_end(cluster: Cluster) -> None:
         events = await cluster.store.read(lambda conn, job_id=job_id: jobs.events_of(conn, job_id))  # type: ignore[misc]
         said = [event for event in events if event.reason == "LimitsNotEnforced"]
         assert len(said) == 1, "said once for each job"
+
+
+def _check_that_ends_are_final(conn: Connection, ids: list[int]) -> None:
+    for job_id in ids:
+        row = jobs.get_job_by_id(conn, job_id)
+        if row is not None and row.sub_state == "Completed":
+            tasks = jobs.tasks_of(conn, job_id, row.attempt)
+            assert {task.sub_state for task in tasks} <= {"Completed"}
 
 
 class _Even(random.Random):

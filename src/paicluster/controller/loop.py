@@ -332,7 +332,7 @@ class Controller:
         for uid, observation in seen.items():
             record = self._records.get(self._job_of.get(uid, -1))
             task = record.tasks.get(uid) if record is not None else None
-            if record is None or task is None or task.sub_state == COMPLETED:
+            if record is None or task is None or task.over:
                 continue
             touched[record.row.id] = record
             if observation.place is not None:
@@ -624,7 +624,7 @@ class Controller:
         self._records[row.id] = record
         for task in record.tasks.values():
             self._job_of[task.uid] = row.id
-            if task.sub_state == COMPLETED:
+            if task.over:
                 self._let_rest(record, task, (_now_ms() - (task.completed_ms or 0)) / 1000)
             elif not self._is_handed_over(record):
                 self._ledger.take(task, record.holder())

@@ -41,7 +41,7 @@ class Reasons:
             changes.events.append(Event(job_id, "Warning", "FailedScheduling", reason, "default-scheduler"))
 
     def started(self, job_id: int, changes: Changes) -> None:
-        """It waits no more. Who was told why it waits is told so too: until it runs it still looks the same."""
+        """It waits no more. Who was told why it waits is told so: until it runs it still looks the same."""
         if job_id in self._said:
             changes.events.append(Event(job_id, "Normal", "Scheduled", STARTING, "default-scheduler"))
         self.forget(job_id)

@@ -56,7 +56,7 @@ class Record:
 
     @property
     def live(self) -> list[TaskRow]:
-        return [task for task in self.tasks.values() if task.sub_state != COMPLETED]
+        return [task for task in self.tasks.values() if not task.over]
 
     @property
     def guest(self) -> bool:
@@ -70,7 +70,7 @@ class Record:
     @property
     def unlaunched(self) -> bool:
         """Whether the attempt ends because nothing of it could be launched, for a reason that may pass."""
-        ended = [task for task in self.tasks.values() if task.sub_state == COMPLETED]
+        ended = [task for task in self.tasks.values() if task.over]
         return (
             bool(self.hindrance and ended)
             and self.row.sub_state == PREPARING
@@ -98,7 +98,7 @@ class Record:
 
     def is_retried(self, task: TaskRow) -> bool:
         """Whether a task that ended is started again by itself; never in a gang."""
-        if self.job.gang or task.sub_state != COMPLETED:
+        if self.job.gang or not task.over:
             return False
         # One that gave way goes on when there is room again; one that was stopped is over.
         return task.exit_code == PREEMPTED if task.stop_requested else self._retry_of(task).retry

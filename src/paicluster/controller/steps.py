@@ -217,7 +217,7 @@ def task_ended(
 ) -> None:
     if started_ms is not None:
         task_started(record, uid, started_ms, changes)
-    set_task(
+    ended = set_task(
         record,
         changes,
         uid,
@@ -227,6 +227,8 @@ def task_ended(
         exit_info=outcome.info_json(),
         lost=lost,
     )
+    if record.is_retried(ended):
+        set_task(record, changes, uid, sub_state=ATTEMPT_COMPLETED)
 
 
 def stop_code_of(record: Record, task: TaskRow) -> int | None:
@@ -256,8 +258,11 @@ def settle(record: Record, changes: Changes, now_ms: int) -> None:
         if verdict is None:
             return
         _finish_attempt(record, verdict, changes, now_ms)
-        for task in record.live:
-            if not task.stop_requested:
+        for task in tuple(record.tasks.values()):
+            if task.sub_state == ATTEMPT_COMPLETED:
+                # It is not started again after all: that was its end.
+                set_task(record, changes, task.uid, sub_state=COMPLETED)
+            elif not task.over and not task.stop_requested:
                 set_task(record, changes, task.uid, stop_requested=True)
                 changes.stop.append(task.uid)
         set_job(record, changes, sub_state=DELETING, exit_code=verdict.exit_code)
@@ -271,7 +276,7 @@ def _verdict(record: Record) -> Verdict | None:
     outcomes = [
         TaskOutcome(task.role, task.task_index, task.exit_code or 0, task.completed_ms or 0)
         for task in record.tasks.values()
-        if task.sub_state == COMPLETED and not record.is_retried(task)
+        if task.over and not record.is_retried(task)
     ]
     verdict = decide(policies, outcomes, stop_requested=False)
     if verdict is None or verdict.trigger_role is None:
@@ -284,7 +289,7 @@ def _verdict(record: Record) -> Verdict | None:
 def _gave_way(record: Record) -> Verdict | None:
     """A gang that was told to give way ends, also where its own rules would bear the loss of tasks."""
     for task in record.tasks.values():
-        gone = task.sub_state == COMPLETED and task.stop_requested and task.exit_code == PREEMPTED
+        gone = task.over and task.stop_requested and task.exit_code == PREEMPTED
         if gone and not record.is_retried(task):
             told = f"Task {task.role}[{task.task_index}] failed with exit code {PREEMPTED}"
             return Verdict(PREEMPTED, "", task.role, task.task_index, True, told)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+_ENDED = frozenset(("AttemptCompleted", "Completed"))
+
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
@@ -94,7 +96,8 @@ class AttemptRow:
 class TaskRow:
     """One attempt of one task; ``uid`` names the attempt, ``task_uid`` the task across its attempts.
 
-    ``ports``, ``gpus`` and ``exit_info`` are JSON texts.
+    ``ports``, ``gpus`` and ``exit_info`` are JSON texts. An attempt that ended is AttemptCompleted when the
+    task is started again after it, or is to be; the last one is Completed.
     """
 
     uid: str
@@ -121,6 +124,11 @@ class TaskRow:
     retries_accountable: int = 0
     stop_requested: bool = False
     lost: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether this attempt has ended, be it the task's last one or not."""
+        return self.sub_state in _ENDED
 
 
 @dataclass(frozen=True, slots=True)

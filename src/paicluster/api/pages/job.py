@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from openpaisdk.errors import PaiError
 from openpaisdk.protocol import dump_yaml
-from openpaisdk.protocol.states import attempt_state, framework_name
+from openpaisdk.protocol.states import framework_name, job_state
 from paicluster.api.admission import no_job
 from paicluster.api.answers import refusal, whole_number
 from paicluster.api.context import context
@@ -216,7 +216,7 @@ def _task(task: TaskRow, log: str) -> Html:
     return element(
         "tr",
         element("td", f"{task.role}[{task.task_index}]"),
-        element("td", _badge(attempt_state(task.sub_state, task.exit_code))),
+        element("td", _badge(job_state(task.sub_state, task.exit_code))),
         element("td", task.node, " ", task.ip),
         element("td", ports),
         element("td", _both_codes(task.exit_code, json.loads(task.exit_info or "{}"))),

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from openpaisdk.protocol.states import attempt_state
+from openpaisdk.protocol.states import job_state
 from paicluster.api.v2 import details
 from paicluster.store.jobs import ListPage
 from paicluster.store.rows import AttemptRow, JobRow, TaskRow
@@ -58,7 +58,7 @@ def job_detail(
         role["taskStatuses"].append(
             {
                 "taskIndex": task.task_index,
-                "taskState": attempt_state(task.sub_state, task.exit_code),
+                "taskState": job_state(task.sub_state, task.exit_code),
                 "containerId": task.uid,
                 "containerIp": task.ip,
                 "containerPorts": details.port_lists(task.ports),

@@ -13,9 +13,11 @@ from typing import Any
 import msgspec
 
 from openpaisdk.protocol.exitcodes import exit_spec
-from openpaisdk.protocol.states import attempt_state
+from openpaisdk.protocol.states import SubState, attempt_state, job_state
 from paicluster.store.rows import AttemptRow, JobRow, TaskRow
 
+# A task in this state has ended once, and is not over.
+_TRIED_AGAIN = SubState.ATTEMPT_COMPLETED.value
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
 _ports = msgspec.json.Decoder(dict[str, list[int]]).decode
@@ -67,12 +69,12 @@ def task_status(row: JobRow, attempts: Sequence[TaskRow]) -> bytes:
             "taskRoleName": newest.role,
             "taskIndex": newest.task_index,
             "taskUid": newest.task_uid,
-            "taskState": attempt_state(newest.sub_state, newest.exit_code),
+            "taskState": job_state(newest.sub_state, newest.exit_code),
             "retries": newest.retries_total,
             "accountableRetries": newest.retries_accountable,
             "createdTime": oldest.created_ms,
             "launchedTime": oldest.launched_ms,
-            "completedTime": newest.completed_ms,
+            "completedTime": None if newest.sub_state == _TRIED_AGAIN else newest.completed_ms,
             "attempts": msgspec.Raw(f"[{each}]".encode()),
         }
     )
@@ -130,8 +132,9 @@ def exit_messages(attempt: AttemptRow | None) -> dict[str, Any] | None:
 def attempt_of(framework: str, task: TaskRow) -> str:
     return _attempt(
         framework, task.task_index, task.role, task.uid, task.attempt, task.task_attempt,
-        _state(task.sub_state, task.exit_code), task.node, task.ip, task.ports, _number(task.created_ms),
-        _number(task.launched_ms), _number(task.completed_ms), task.exit_code, task.exit_info,
+        _attempt_state(task.sub_state, task.exit_code), task.node, task.ip, task.ports,
+        _number(task.created_ms), _number(task.launched_ms), _number(task.completed_ms), task.exit_code,
+        task.exit_info,
     )  # fmt: skip
 
 
@@ -140,17 +143,17 @@ def _task(framework: str, shown: tuple[Any, ...]) -> str:
         _order, index, role, uid, attempt, task_attempt, task_uid, sub_state, node, ip, ports, created,
         launched, completed, exit_code, exit_info, retries, accountable,
     ) = shown  # fmt: skip
-    state = _state(sub_state, exit_code)
     created, completed = _number(created), _number(completed)
-    ran = completed if launched is None else launched
+    ended = "null" if sub_state == _TRIED_AGAIN else completed
+    ran = ended if launched is None else launched
     rest = _attempt(
-        framework, index, role, uid, attempt, task_attempt, state, node, ip, ports, created,
-        _number(launched), completed, exit_code, exit_info,
+        framework, index, role, uid, attempt, task_attempt, _attempt_state(sub_state, exit_code), node, ip,
+        ports, created, _number(launched), completed, exit_code, exit_info,
     )  # fmt: skip
     return (
-        f'{{"taskIndex":{index},"taskUid":"{task_uid}","taskState":"{state}",'
+        f'{{"taskIndex":{index},"taskUid":"{task_uid}","taskState":"{_task_state(sub_state, exit_code)}",'
         f'"retries":{retries},"accountableRetries":{accountable},"createdTime":{created},'
-        f'"launchedTime":{ran},"completedTime":{completed},{rest}}}'
+        f'"launchedTime":{ran},"completedTime":{ended},{rest}}}'
     )
 
 
@@ -201,9 +204,8 @@ def _exit_spec(code: int | None) -> str:
     return "null" if code is None else _encode(exit_spec(code).as_dict()).decode()
 
 
-@lru_cache(maxsize=512)
-def _state(sub_state: str, exit_code: int | None) -> str:
-    return attempt_state(sub_state, exit_code)
+_task_state = lru_cache(maxsize=512)(job_state)
+_attempt_state = lru_cache(maxsize=512)(attempt_state)
 
 
 def port_lists(ports: str | None) -> dict[str, str]:

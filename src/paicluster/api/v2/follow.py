@@ -239,7 +239,7 @@ class _Follower:
         """Whether there is more to send at once: the rest of this log, or the next attempt's."""
         if not self._drained:
             return True
-        over = view.task is None or view.task.sub_state == "Completed"
+        over = view.task is None or view.task.over
         if over and self.attempt < view.job.attempt:
             self.attempt, self.task_attempt, self.offset = self.attempt + 1, 0, 0
             return True

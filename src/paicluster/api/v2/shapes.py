@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from openpaisdk.protocol.exitcodes import exit_spec
-from openpaisdk.protocol.states import attempt_state
+from openpaisdk.protocol.states import attempt_state, job_state
 from paicluster.api.v2.details import exit_messages
 from paicluster.store.rows import AttemptRow, EventRow, JobRow, TaskRow
 
@@ -55,7 +55,7 @@ def job_attempt(row: JobRow, attempt: AttemptRow | None, tasks: Sequence[TaskRow
         role["taskStatuses"].append(
             {
                 "taskIndex": task.task_index,
-                "taskState": attempt_state(task.sub_state, task.exit_code),
+                "taskState": job_state(task.sub_state, task.exit_code),
                 "containerId": task.uid,
                 "containerIp": task.ip or "",
                 "containerGpus": None,

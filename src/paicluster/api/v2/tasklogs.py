@@ -187,7 +187,7 @@ async def _follow(ctx: Context, task: TaskRow, log: LogReader, start: int) -> As
 
 async def _is_over(ctx: Context, uid: str) -> bool:
     now = await ctx.store.read(lambda conn: jobs.get_task(conn, uid))
-    return now is None or now.sub_state == "Completed"
+    return now is None or now.over
 
 
 async def first_of(changed: asyncio.Future[None], growth: Watch | None, patience: float | None) -> bool:
