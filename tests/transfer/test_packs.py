@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -19,7 +20,8 @@ from openpaisdk.parcels.records import FILE, SMALL, Record, end, head
 from openpaisdk.parcels.turns import LONGEST_S, Turns
 from openpaisdk.storage.mounted import Mounted
 from paicluster.api.transfer import packing
-from paicluster.files import Person, Storage
+from paicluster.api.transfer.fresh import FreshFolder
+from paicluster.files import Person, Storage, records
 from paicluster.files.paths import names_of
 
 ALICE = Person("alice")
@@ -51,6 +53,10 @@ def content(storage: Storage, path: str) -> bytes:
     return (storage.root / path.lstrip("/")).read_bytes()
 
 
+def left_aside(storage: Storage) -> list[str]:
+    return [*os.listdir(storage.root / ".pai/staged"), *storage.area.active]
+
+
 @pytest.mark.usefixtures("disk")
 def test_files_take_their_places_and_replace_what_was_there(storage: Storage) -> None:
     # Longer than the kernel is given at once.
@@ -66,7 +72,7 @@ def test_files_take_their_places_and_replace_what_was_there(storage: Storage) ->
     told = storage.status("/user/alice/a", ALICE)
     assert (told.record.owner, told.record.mode) == ("alice", 0o640)
     assert (storage.root / "user/alice/a").stat().st_mtime_ns == 10**18 + 1
-    assert os.listdir(storage.root / ".pai/staged") == [] and storage.area.active == set()
+    assert left_aside(storage) == []
 
 
 @pytest.mark.usefixtures("disk")
@@ -74,7 +80,91 @@ def test_a_file_does_not_take_the_place_of_a_folder(storage: Storage) -> None:
     packing.store(storage, ALICE, "/user/alice", pack(("d/f", b"1")))
     [problem] = packing.store(storage, ALICE, "/user/alice", pack(("d", b"2")))
     assert problem["code"] == "ConflictFileError"
-    assert os.listdir(storage.root / ".pai/staged") == [] and storage.area.active == set()
+    assert left_aside(storage) == []
+
+
+def test_a_new_folder_appears_with_all_its_files(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+    place = FreshFolder.place
+
+    def look_first(folder: FreshFolder) -> None:
+        seen.append(sorted(os.listdir(storage.root / "user/alice/old")))
+        place(folder)
+        seen.append(sorted(os.listdir(storage.root / "user/alice/old/new")))
+
+    packing.store(storage, ALICE, "/user/alice", pack(("old/f", b"")))
+    monkeypatch.setattr(FreshFolder, "place", look_first)
+    told = packing.store(
+        storage, ALICE, "/user/alice/old", pack(("new/a", b"1"), ("new/b", b"2"), ("c", b"3"))
+    )
+    assert told == []
+    assert seen == [["f"], ["a", "b"]]
+    assert (
+        storage.status("/user/alice/old/new", ALICE).record == storage.status("/user/alice/old", ALICE).record
+    )
+    told_of = storage.status("/user/alice/old/new/a", ALICE)
+    assert (told_of.record, told_of.modified_ms) == (records.Record("alice", "alice", 0o640), 10**12)
+    assert left_aside(storage) == []
+
+
+def test_whoever_makes_the_folder_first_the_files_of_both_are_in_it(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = FreshFolder.place
+
+    def too_late(folder: FreshFolder) -> None:
+        monkeypatch.setattr(FreshFolder, "place", place)
+        packing.store(storage, ALICE, "/user/alice", pack(("new/a", b"theirs"), ("new/b", b"theirs")))
+        place(folder)
+
+    monkeypatch.setattr(FreshFolder, "place", too_late)
+    assert packing.store(storage, ALICE, "/user/alice", pack(("new/b", b"ours"), ("new/c", b"ours"))) == []
+    found = {name: content(storage, f"/user/alice/new/{name}") for name in "abc"}
+    assert found == {"a": b"theirs", "b": b"ours", "c": b"ours"}
+    assert left_aside(storage) == []
+
+
+def test_a_name_that_comes_twice_in_a_new_folder_is_the_later_file(storage: Storage) -> None:
+    twice = pack(("new/a", b"1"), ("new/a", b"2"), ("new/b/c", b"3"), ("new/d", b"4"))
+    assert packing.store(storage, ALICE, "/user/alice", twice) == []
+    assert [content(storage, f"/user/alice/new/{name}") for name in ("a", "b/c", "d")] == [b"2", b"3", b"4"]
+
+
+def test_where_the_disk_is_full_a_new_folder_has_only_whole_files(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = packing.append
+
+    def full(fd: int, data: bytes | memoryview) -> None:
+        append(fd, data[:1])
+        if len(data) > 1:
+            raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(packing, "append", full)
+    told = packing.store(storage, ALICE, "/user/alice", pack(("n/a", b"1"), ("n/b", b"22"), ("n/c", b"3")))
+    assert [problem["code"] for problem in told] == ["StorageFullError"]
+    assert os.listdir(storage.root / "user/alice/n") == ["a"]
+    assert left_aside(storage) == []
+
+
+def test_in_a_folder_of_others_no_folder_is_made(storage: Storage) -> None:
+    bob = Person("bob")
+    storage.welcome(bob)
+    packing.store(storage, ALICE, "/user/alice", pack(("open/f", b"")))
+    storage.set_mode("/user/alice", ALICE, 0o755)
+    [problem] = packing.store(storage, bob, "/user/alice/open", pack(("new/f", b"bob's")))
+    assert problem["code"] == "ForbiddenFileError"
+    assert os.listdir(storage.root / "user/alice/open") == ["f"]
+
+
+def test_in_a_teams_folder_new_folders_are_the_teams(storage: Storage) -> None:
+    member = Person("alice", frozenset(["team"]))
+    storage.welcome(member)
+    packing.store(storage, member, "/shared/team", pack(("old/f", b"")))
+    packing.store(storage, member, "/shared/team", pack(("new/f", b"")))
+    for name in ("", "/f"):
+        new, old = (storage.status(f"/shared/team/{way}{name}", member).record for way in ("new", "old"))
+        assert new == old and new.group == "team"
 
 
 def test_files_of_a_pack_are_not_cleaned_away_for_being_old(

@@ -93,7 +93,7 @@ class Engine:
         """Pieces of work, in an order in which they can be done; asked for by one worker at a time."""
         packing = (self.source.packs or self.source.is_local) and (self.target.packs or self.target.is_local)
         packing = packing and (self.source.packs or self.target.packs)
-        if self.plan.folders:
+        if self.plan.folders and not self.target.packs:
             yield lambda: self._make_folders(self.plan.folders)
         batch: list[Item] = []
         size = 0
@@ -111,6 +111,9 @@ class Engine:
                     batch, size = [], 0
         if batch:
             yield lambda batch=batch: self._pack(batch)  # type: ignore[misc]
+        if self.plan.folders and self.target.packs:
+            # A pack makes the folders of its files, and new ones with less work: what is left is empty.
+            yield lambda: self._make_folders(self.plan.folders)
 
     def _parts(self, path: str, facts: Facts) -> Iterator[Unit]:
         try:

@@ -31,6 +31,10 @@ class Folders:
             found = self._open[names] = self._opened(names, make)
         return found
 
+    def __contains__(self, names: Names) -> bool:
+        """Whether it is held open at the moment."""
+        return names in self._open
+
     def _opened(self, names: Names, make: bool) -> Node:
         path = text_of(names)
         with disk_errors(path), self.tree.find(path, self.who) as spot:

@@ -14,6 +14,7 @@ from openpaisdk.parcels.hashing import ALGORITHMS, of_bytes
 from openpaisdk.parcels.records import FILE, FOLDER, PROBLEM, SMALL, Record, cut, end, head, unpacked
 from openpaisdk.parcels.turns import Turns
 from paicluster.api.transfer.folders import Folders
+from paicluster.api.transfer.fresh import FreshFolder, fresh_folder
 from paicluster.files import Need, Person, Storage, records
 from paicluster.files.paths import LONGEST_PATH, OWN, Names, names_of, refuse_unless_name
 from paicluster.files.pieces import append
@@ -35,19 +36,134 @@ def store(storage: Storage, who: Person, base: str, pack: bytes) -> list[dict[st
     """Put every file of a pack in its place below ``base``; what was refused is told, one by one."""
     with _turns.mine():
         arrived = list(unpacked(pack))  # nothing of a pack that was cut on its way is taken
-        problems: list[dict[str, Any]] = []
-        ways = _Ways(base)
-        prefix = secrets.token_hex(12)
         with Folders(storage, who, Need.WRITE | Need.EXECUTE) as folders:
-            for number, record in enumerate(arrived):
-                try:
-                    _store_one(storage, folders, f"{prefix}{number:04x}", ways.names_of(record.name), record)
-                except (PaiError, OSError) as e:
-                    error = e if isinstance(e, PaiError) else of_disk(e, record.name)
-                    problems.append(_problem(record.name, error))
-                    if error.code == FULL:
+            laying = _Laying(storage, folders, _Ways(base))
+            try:
+                for record in arrived:
+                    laying.lay(record)
+                    if laying.is_full:
                         break
-        return problems
+                laying.settle()
+            finally:
+                laying.close()
+        return laying.problems
+
+
+class _Laying:
+    """Files of a pack on their way to their places, one after the other."""
+
+    def __init__(self, storage: Storage, folders: Folders, ways: _Ways):
+        self._storage = storage
+        self._folders = folders
+        self._ways = ways
+        self._prefix = secrets.token_hex(12)
+        self._count = 0
+        # The folder that the last file went to, where it is new, with all that went there.
+        self._fresh: FreshFolder | None = None
+        self._laid: list[tuple[Names, Record]] = []
+        self.problems: list[dict[str, Any]] = []
+        self.is_full = False
+
+    def lay(self, record: Record) -> None:
+        """What is refused is noted: the others go on."""
+        try:
+            self._lay(record)
+        except (PaiError, OSError) as error:
+            self._note(record.name, error)
+
+    def _lay(self, record: Record) -> None:
+        names = self._ways.names_of(record.name)
+        if record.kind == FOLDER:
+            self.settle()
+            self._folders.get(names, make=True)
+            return
+        _refuse_unless_whole(record)
+        if not names:
+            raise is_a_folder("/")
+        fresh = self._fresh_folder(names[:-1])
+        if fresh is None:
+            self._lay_alone(names, record)
+            return
+        try:
+            fresh.put(names[-1], lambda fd: _fill(fd, self._folders, fresh.node, record))
+        except FileExistsError:  # it comes twice
+            self.settle()
+            self._lay_alone(names, record)
+        else:
+            self._laid.append((names, record))
+
+    def _note(self, name: str, error: PaiError | OSError) -> None:
+        said = error if isinstance(error, PaiError) else of_disk(error, name)
+        self.problems.append(_problem(name, said))
+        self.is_full = self.is_full or said.code == FULL
+
+    def settle(self) -> None:
+        """Let a new folder be seen. Nothing more goes into it unseen."""
+        fresh, laid = self._fresh, self._laid
+        if fresh is None:
+            return
+        self._fresh, self._laid = None, []
+        try:
+            fresh.place()
+        except OSError:
+            # Somebody else made that folder, or moved the one around it: each file finds its way by itself.
+            for names, record in laid:
+                try:
+                    self._lay_alone(names, record)
+                except (PaiError, OSError) as error:
+                    self._note(record.name, error)
+        finally:
+            fresh.close()
+
+    def close(self) -> None:
+        if self._fresh is not None:
+            self._fresh.close()
+
+    def _fresh_folder(self, names: Names) -> FreshFolder | None:
+        if self._fresh is None or self._fresh.names != names:
+            self.settle()
+            if names not in self._folders:
+                self._fresh = fresh_folder(self._storage, self._folders.who, names)
+        return self._fresh
+
+    def _lay_alone(self, names: Names, record: Record) -> None:
+        folder, name = self._folders.get(names[:-1], make=True), names[-1]
+        self._count += 1
+        aside = f"{self._prefix}{self._count:04x}"
+        try:
+            # Best it has no name yet: a disk then puts it beside the others of its folder, and nobody waits
+            # for anybody, as all would who make files in one folder of ours.
+            fd = os.open(".", _NAMELESS, 0o600, dir_fd=folder.fd)
+        except OSError as error:
+            if error.errno not in _CANNOT:
+                raise
+            self._lay_by_name(aside, folder, name, record)
+            return
+        try:
+            _fill(fd, self._folders, folder, record)
+            own = f"/proc/self/fd/{fd}"
+            try:
+                os.link(own, name, dst_dir_fd=folder.fd)
+            except FileExistsError:
+                _refuse_unless_replaceable(self._folders, folder, name)
+                with _lying_aside(self._storage.area, aside) as staging:
+                    os.link(own, aside, dst_dir_fd=staging)
+                    os.rename(aside, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
+        finally:
+            os.close(fd)
+
+    def _lay_by_name(self, aside: str, folder: Node, name: str, record: Record) -> None:
+        with _lying_aside(self._storage.area, aside) as staging:
+            fd = os.open(aside, _NEW, 0o600, dir_fd=staging)
+            try:
+                _fill(fd, self._folders, folder, record)
+            finally:
+                os.close(fd)
+            try:
+                rename_new(staging, aside, folder.fd, name)
+            except FileExistsError:
+                _refuse_unless_replaceable(self._folders, folder, name)
+                os.rename(aside, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
 
 
 class _Ways:
@@ -69,54 +185,11 @@ class _Ways:
         return (*folder, name)
 
 
-def _store_one(storage: Storage, folders: Folders, aside: str, names: Names, record: Record) -> None:
-    if record.kind == FOLDER:
-        folders.get(names, make=True)
-        return
+def _refuse_unless_whole(record: Record) -> None:
     if record.kind != FILE or record.algorithm >= len(ALGORITHMS):
         raise cut()
     if of_bytes(record.content, ALGORITHMS[record.algorithm]) != record.digest:
         raise cut()
-    if not names:
-        raise is_a_folder("/")
-    folder, name = folders.get(names[:-1], make=True), names[-1]
-    try:
-        # Best it has no name yet: a disk then puts it beside the others of its folder, and nobody waits for
-        # anybody, as all would who make files in one folder of ours.
-        fd = os.open(".", _NAMELESS, 0o600, dir_fd=folder.fd)
-    except OSError as error:
-        if error.errno not in _CANNOT:
-            raise
-        _store_by_name(storage, folders, aside, folder, name, record)
-        return
-    try:
-        _fill(fd, folders, folder, record)
-        own = f"/proc/self/fd/{fd}"
-        try:
-            os.link(own, name, dst_dir_fd=folder.fd)
-        except FileExistsError:
-            _refuse_unless_replaceable(folders, folder, name)
-            with _lying_aside(storage.area, aside) as staging:
-                os.link(own, aside, dst_dir_fd=staging)
-                os.rename(aside, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
-    finally:
-        os.close(fd)
-
-
-def _store_by_name(
-    storage: Storage, folders: Folders, aside: str, folder: Node, name: str, record: Record
-) -> None:
-    with _lying_aside(storage.area, aside) as staging:
-        fd = os.open(aside, _NEW, 0o600, dir_fd=staging)
-        try:
-            _fill(fd, folders, folder, record)
-        finally:
-            os.close(fd)
-        try:
-            rename_new(staging, aside, folder.fd, name)
-        except FileExistsError:
-            _refuse_unless_replaceable(folders, folder, name)
-            os.rename(aside, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
 
 
 def _fill(fd: int, folders: Folders, folder: Node, record: Record) -> None:
