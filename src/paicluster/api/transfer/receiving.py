@@ -10,7 +10,7 @@ from openpaisdk.errors import InvalidParameters
 from openpaisdk.parcels import hashing
 from paicluster.api.files import Files
 from paicluster.api.transfer.direct import take_body
-from paicluster.api.transfer.upload import About, damaged
+from paicluster.api.transfer.upload import About
 from paicluster.api.transfer.uploads import Uploads
 from paicluster.files import Person
 
@@ -54,7 +54,7 @@ async def receive_part(
 
     if await take_body(request.receive, length + hashing.SIZE, sink):
         if left or proof != made.digest():
-            raise damaged(about.path)
+            raise _damaged(about.path)
         await files.run(arrived)
         return
     writing: asyncio.Future[None] | None = None
@@ -87,7 +87,7 @@ async def receive_part(
         if writing is not None:
             await asyncio.wait([writing])
     if left or proof != made.digest():
-        raise damaged(about.path)
+        raise _damaged(about.path)
     await files.run(arrived)
 
 
@@ -95,3 +95,9 @@ def _expected(uploads: Uploads, who: Person, upload_id: str, offset: int, length
     with uploads.held(upload_id, who) as upload:
         upload.about.check_part(offset, length)
         return upload.about
+
+
+def _damaged(path: str) -> InvalidParameters:
+    return InvalidParameters(
+        f"A part of {path} was cut or damaged on its way.", code="CutPartError", hint="Send it again."
+    )

@@ -65,12 +65,6 @@ class About(msgspec.Struct, frozen=True):
         return 0 <= length <= self.part_bytes and (self.size < 0 or offset + length <= self.size)
 
 
-def damaged(path: str) -> InvalidParameters:
-    return InvalidParameters(
-        f"A part of {path} was cut or damaged on its way.", code="CutPartError", hint="Send it again."
-    )
-
-
 class Head(msgspec.Struct, frozen=True):
     """How a journal begins. ``life`` tells an upload from one that is begun later for the same file."""
 
