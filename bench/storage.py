@@ -331,7 +331,7 @@ class Desk:
         return [limit_row("memory of any pai above", [peak], at_most=100, show=lambda mb: f"{mb:.0f} MB")]
 
     def timed(self, action: Callable[[], object], made: Path | None = None) -> float:
-        """What it ``made`` is removed at once: bytes that are gone need not go to the disk by the next run."""
+        """What it ``made`` is removed at once: bytes that are gone need not go to the disk before a run."""
         os.sync()
         began = time.perf_counter()
         action()
