@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import time
 from typing import Any
@@ -24,7 +25,7 @@ def rows() -> list[Row]:
 # -- a task ends with 10 000 jobs waiting --------------------------------------------------------------
 
 
-def next_start(waiting: int = 10_000, ends: int = 100) -> Row:
+def next_start(waiting: int = 10_000, ends: int = 200) -> Row:
     """One core for each of 8 virtual clusters; each job is as short as can be, the next one follows it."""
     names = [f"vc{number}" for number in range(1, CLUSTERS)]
     shares = [word for name in names for word in ("--virtual-cluster", f"{name}=0,1,1000")]
@@ -50,7 +51,8 @@ def next_start(waiting: int = 10_000, ends: int = 100) -> Row:
                 turn += 1
                 gap, running[name] = _end_to_next(server, running[name], name)
                 took.append(gap)
-            values.append(sorted(took)[int(len(took) * 0.95)])
+            # Of twenty the nineteenth, not the slowest: that one alone would be the figure.
+            values.append(sorted(took)[math.ceil(len(took) * 0.95) - 1])
     return limit_row(
         f"a task ends with {waiting} jobs waiting in {CLUSTERS} virtual clusters, to the next launched, p95",
         values,
