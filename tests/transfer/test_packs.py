@@ -20,7 +20,7 @@ from openpaisdk.parcels.records import FILE, SMALL, Record, end, head
 from openpaisdk.parcels.turns import LONGEST_S, Turns
 from openpaisdk.storage.mounted import Mounted
 from paicluster.api.transfer import packing
-from paicluster.api.transfer.fresh import FreshFolder
+from paicluster.api.transfer.fresh import FreshFolder, fresh_folder
 from paicluster.files import Person, Storage, records
 from paicluster.files.paths import names_of
 
@@ -122,6 +122,23 @@ def test_whoever_makes_the_folder_first_the_files_of_both_are_in_it(
     found = {name: content(storage, f"/user/alice/new/{name}") for name in "abc"}
     assert found == {"a": b"theirs", "b": b"ours", "c": b"ours"}
     assert left_aside(storage) == []
+
+
+def test_of_a_new_folder_that_a_dying_server_left_nothing_is_seen(tmp_path: Path) -> None:
+    before = Storage(tmp_path / "storage")
+    before.welcome(ALICE)
+    packing.store(before, ALICE, "/user/alice", pack(("old/f", b"")))
+    folder = fresh_folder(before, ALICE, ("user", "alice", "old", "new"))
+    assert folder is not None
+    folder.put("a", lambda fd: None)
+    after = Storage(tmp_path / "storage")
+    try:
+        assert os.listdir(after.root / "user/alice/old") == ["f"]
+        assert left_aside(after) == []
+    finally:
+        after.close()
+        folder.close()
+        before.close()
 
 
 def test_a_name_that_comes_twice_in_a_new_folder_is_the_later_file(storage: Storage) -> None:
