@@ -38,6 +38,22 @@ def test_a_job_is_followed_from_before_it_starts_to_its_end(cluster: TeamCluster
     assert again[-1]["kind"] == "end"
 
 
+def test_a_task_that_is_started_again_by_itself_is_followed_on(cluster: TeamCluster, name: str) -> None:
+    """Whoever comes later sees how it is tried now, as with a job that is retried as a whole."""
+    gate = cluster.home.parent / f"{name}.gate"
+    command = f"echo try; [ -e {gate} ] || {{ touch {gate}; exit 3; }}; echo well"
+    work = job(name, command, extras={"gangAllocation": False})
+    work["taskRoles"]["main"]["taskRetryCount"] = 1
+    cluster.accept(work)
+    frames = frames_of(cluster, name)
+    assert frames[-1]["state"] == "SUCCEEDED"
+    logs = [frame for frame in frames if frame["kind"] == "log"]
+    assert [(one["taskAttempt"], one["offset"]) for one in logs if one["offset"] == 0] == [(0, 0), (1, 0)]
+    assert log_in(frames) == b"try\ntry\nwell\n"
+    assert log_in(frames_of(cluster, name)) == b"try\nwell\n"
+    assert log_in(frames_of(cluster, name, **{"from": "0.0:4"})) == b"try\nwell\n"
+
+
 @pytest.mark.parametrize(("stream", "expected"), [("stdout", b"out\n"), ("stderr", b"err\n"), ("none", b"")])
 def test_one_stream_alone(cluster: TeamCluster, name: str, stream: str, expected: bytes) -> None:
     cluster.accept(job(name, "echo out", "echo err >&2"))

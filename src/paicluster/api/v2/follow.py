@@ -30,6 +30,7 @@ MEDIA_TYPE = "application/vnd.openpai.follow"
 PING_S = 15.0
 NO_LOG = "none"
 """States and events only, for those who wait for the end."""
+_LATEST = -1
 _FROM = re.compile(r"(\d{1,9})\.(\d{1,9}):(\d{1,18})")
 
 
@@ -39,6 +40,8 @@ class _View:
 
     job: JobRow
     task: TaskRow | None
+    # Of the latest attempt of this task in this attempt of the job.
+    newest: int
     # The one said last comes last.
     events: tuple[EventRow, ...]
 
@@ -66,7 +69,7 @@ async def follow(request: Request) -> Response:
     if start is not None:
         follower.attempt, follower.task_attempt, follower.offset = start[0], start[1], start[2]
     else:
-        follower.attempt = row.attempt
+        follower.attempt, follower.task_attempt = row.attempt, _LATEST
         follower.tail = lines
     return StreamingResponse(follower.frames(), media_type=MEDIA_TYPE)
 
@@ -171,8 +174,11 @@ class _Follower:
             if job is None:
                 return None
             tasks = jobs.task_attempts_of(conn, job.id, self.attempt, self._role, self._index)
+            newest = tasks[0].task_attempt if tasks else 0
+            if self.task_attempt == _LATEST:
+                self.task_attempt = newest
             task = next((t for t in tasks if t.task_attempt == self.task_attempt), None)
-            return _View(job, task, tuple(reversed(jobs.events_of(conn, job.id))))
+            return _View(job, task, newest, tuple(reversed(jobs.events_of(conn, job.id))))
 
         return self._ctx.store.glance(read)
 
@@ -240,6 +246,10 @@ class _Follower:
         if not self._drained:
             return True
         over = view.task is None or view.task.over
+        if over and self.task_attempt < view.newest:
+            # The task was started again by itself.
+            self.task_attempt, self.offset = self.task_attempt + 1, 0
+            return True
         if over and self.attempt < view.job.attempt:
             self.attempt, self.task_attempt, self.offset = self.attempt + 1, 0, 0
             return True
