@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from driving import Elsewhere, block, holder_of, missing, running_with
+from driving import Elsewhere, appears, block, holder_of, missing, running_with
 
 from paicluster.engines.interface import Node, TaskLaunch
 from paicluster.engines.process import cgroups, limits
 from paicluster.engines.process.engine import ProcessEngine
 from paicluster.engines.process.folder import path_of
-from pairuntime.supervisor import claim
+from pairuntime.supervisor import claim, tree
 
 NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)
 
@@ -113,3 +113,26 @@ def _remove_cgroup(path: Path) -> None:
             time.sleep(0.01)
         else:
             return
+
+
+async def serving_zygote() -> int:
+    """Our child that serves as one. It is there, but at first its name may not be, and then it rehearses."""
+    found: list[int] = []
+
+    def seen() -> bool:
+        found[:] = [
+            pid
+            for pid in tree.children(os.getpid())
+            if b"\0zygote\0" in Path(f"/proc/{pid}/cmdline").read_bytes() and _serves(pid)
+        ]
+        return bool(found)
+
+    await appears(seen, "the zygote")
+    return found[0]
+
+
+def _serves(pid: int) -> bool:
+    """Whether all its children are supervisors from now on: it has begun to ignore how they end."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
+    return bool(ignored >> (signal.SIGCHLD - 1) & 1)

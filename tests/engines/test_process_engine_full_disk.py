@@ -1,0 +1,160 @@
+"""A disk on which nothing can be written any more, under the process engine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from driving import Driven, appears, missing, task
+from process_rig import ProcessRig, serving_zygote
+
+from paicluster.engines.interface import LaunchFailed, Phase
+from pairuntime.supervisor import tree
+
+_ROOT = os.geteuid() == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[ProcessRig]:
+    """A home on a file system of two megabytes."""
+    if not _ROOT:
+        missing("the right to mount a small file system")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk]).returncode:
+        missing("the right to mount a small file system")
+    made = ProcessRig(disk / "home", tree.PROC)
+    yield made
+    made.close()
+    deadline = time.monotonic() + 5
+    while subprocess.run(["umount", disk]).returncode and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _fill(folder: Path) -> Path:
+    """Take the last byte."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as f:
+        for size in (65536, 4096, 1):
+            try:
+                while True:
+                    f.write(b"x" * size)
+            except OSError:
+                continue
+    return filler
+
+
+async def test_on_a_full_disk_the_end_is_told_and_the_log_has_a_gap(
+    small_disk: ProcessRig, tmp_path: Path
+) -> None:
+    go, done = tmp_path / "go", tmp_path / "done"
+    one = task(
+        small_disk,
+        f"echo before; until [ -e {go} ]; do sleep 0.02; done; seq 100000; touch {done}; "
+        f"until [ -e {go}.2 ]; do sleep 0.02; done; echo after; exit 41",
+    )
+    async with Driven(small_disk) as driven:
+        await driven.launch(one)
+        await driven.said(one.uid, b"before")
+        filler = _fill(small_disk.home)
+        go.touch()
+        await appears(done.exists, "the output nobody could keep")
+        filler.unlink()
+        (tmp_path / "go.2").touch()
+        seen = await driven.ended(one.uid)
+        assert seen.exit_code == 41
+        whole = b"before\n" + b"".join(b"%d\n" % n for n in range(1, 100001)) + b"after\n"
+        for stream in ("stdout", "all"):
+            reader, offset, kept = driven.reader(one.uid, stream), 0, []
+            while (chunk := reader.read(offset, 1 << 20)).data:
+                assert whole[chunk.offset : chunk.end] == chunk.data
+                kept.append(chunk)
+                offset = chunk.end
+            assert offset == len(whole)
+            assert sum(len(chunk.data) for chunk in kept) < len(whole)
+            assert kept[-1].data.endswith(b"after\n")
+
+
+async def test_a_task_that_ends_on_a_full_disk_is_not_lost(small_disk: ProcessRig, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    one = task(small_disk, f"echo up; until [ -e {go} ]; do sleep 0.02; done; exit 42")
+    async with Driven(small_disk) as driven:
+        await driven.launch(one)
+        await driven.said(one.uid, b"up")
+        _fill(small_disk.home)
+        go.touch()
+        assert (await driven.ended(one.uid)).exit_code == 42
+
+
+async def test_what_cannot_be_claimed_on_a_full_disk_starts_when_there_is_room(
+    small_disk: ProcessRig,
+) -> None:
+    one = task(small_disk, "exit 44")
+    async with Driven(small_disk) as driven:
+        zygote = await serving_zygote()
+        os.kill(zygote, signal.SIGSTOP)
+        launching = asyncio.create_task(driven.launch(one))
+        await appears(lambda: (small_disk.folder(one.uid) / "spec.json").exists(), "the folder")
+        filler = _fill(small_disk.home)
+        os.kill(zygote, signal.SIGCONT)
+        await launching
+        (supervisor,) = tree.children(zygote)
+        await appears(lambda: _listens(supervisor), "the supervisor to be ready")
+        assert (await driven.look(one.uid)).phase is Phase.ABSENT
+        filler.unlink()
+        assert (await driven.ended(one.uid)).exit_code == 44
+
+
+def _listens(pid: int) -> bool:
+    """It handles signals, which is the last thing it prepares before it claims."""
+    (caught,) = re.findall(r"SigCgt:\s+(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+async def test_a_task_can_be_stopped_on_a_full_disk(small_disk: ProcessRig) -> None:
+    one = task(small_disk, "echo up; exec sleep 600")
+    async with Driven(small_disk) as driven:
+        await driven.launch(one)
+        await driven.said(one.uid, b"up")
+        _fill(small_disk.home)
+        await driven.engine.stop([one.uid], 5)
+        seen = await driven.ended(one.uid)
+        assert (seen.stopped, seen.killed_by_us) == (True, True)
+
+
+async def test_on_a_full_disk_a_gang_is_refused_and_what_was_half_made_goes(
+    small_disk: ProcessRig, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    gang = [task(small_disk, f"echo $$ >> {ran} # {'x' * 50_000}") for _ in range(60)]
+    async with Driven(small_disk) as driven:
+        with pytest.raises(LaunchFailed):
+            await driven.launch(*gang)
+        assert not any(small_disk.folder(one.uid).exists() for one in gang)
+        assert (await driven.run(task(small_disk, "exit 43")))[0].exit_code == 43
+    assert not ran.exists()
+
+
+async def test_an_unstarted_attempt_can_be_buried_on_a_full_disk(
+    small_disk: ProcessRig, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    one = task(small_disk, f"touch {ran}")
+    async with Driven(small_disk) as driven:
+        os.kill(await serving_zygote(), signal.SIGSTOP)
+        launching = asyncio.create_task(driven.launch(one))
+        await appears(lambda: (small_disk.folder(one.uid) / "spec.json").exists(), "the folder")
+        _fill(small_disk.home)
+        await driven.engine.stop([one.uid], 0)
+        os.kill(await serving_zygote(), signal.SIGCONT)
+        await launching
+        seen = await driven.ended(one.uid)
+        assert (seen.started_ms, seen.stopped) == (None, True)
+    assert not ran.exists()

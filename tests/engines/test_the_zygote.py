@@ -1,0 +1,272 @@
+"""The process from which supervisors are forked: it may die, be asked too much, or be asked for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from driving import Driven, appears, lines_of, missing, task
+from process_rig import ProcessRig, serving_zygote
+
+from paicluster.engines.interface import LaunchFailed, Phase, TaskLaunch
+from pairuntime.supervisor import claim, supervise, tree
+
+_ROOT = os.geteuid() == 0
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[ProcessRig]:
+    """Trees are held by the process table: that works for everybody, and has the most to get wrong."""
+    made = ProcessRig(tmp_path / "home", tree.PROC)
+    yield made
+    made.close()
+
+
+# -- the zygote -----------------------------------------------------------------------------------
+
+
+async def test_a_killed_zygote_is_replaced_and_its_tasks_go_on(rig: ProcessRig, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    before = task(rig, f"until [ -e {go} ]; do sleep 0.02; done; exit 31")
+    async with Driven(rig) as driven:
+        await driven.launch(before)
+        await driven.until(before.uid, Phase.RUNNING)
+        os.kill(await serving_zygote(), signal.SIGKILL)
+        # Launching may be refused while nobody has noticed; then it is tried again, as the controller does.
+        after = task(rig, "exit 32")
+        try:
+            await driven.launch(after)
+        except LaunchFailed:
+            after = task(rig, "exit 32")
+            await driven.launch(after)
+        assert (await driven.ended(after.uid)).exit_code == 32
+        go.touch()
+        assert (await driven.ended(before.uid)).exit_code == 31
+
+
+@pytest.mark.parametrize("size", [3, 120])
+async def test_a_zygote_that_dies_while_it_is_asked_runs_nothing_of_the_gang(
+    rig: ProcessRig, tmp_path: Path, size: int
+) -> None:
+    ran = tmp_path / "ran"
+    gang = [task(rig, f"echo $$ >> {ran}") for _ in range(size)]
+    async with Driven(rig) as driven:
+        zygote = await serving_zygote()
+        os.kill(zygote, signal.SIGSTOP)
+        launching = asyncio.create_task(driven.launch(*gang))
+        await appears(lambda: (rig.folder(gang[-1].uid) / "spec.json").exists(), "the folders")
+        await asyncio.sleep(0.05)
+        os.kill(zygote, signal.SIGKILL)
+        with pytest.raises(LaunchFailed):
+            await launching
+        for one in gang:
+            assert (await driven.ended(one.uid)).started_ms is None
+        await driven.run(task(rig, "true"))
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(("size", "room"), [(8, 4), (120, 70)])
+async def test_when_a_fork_is_refused_nothing_of_the_gang_ever_runs(
+    rig: ProcessRig, tmp_path: Path, size: int, room: int
+) -> None:
+    ran = tmp_path / "ran"
+    gang = [task(rig, f"echo $$ >> {ran}") for _ in range(size)]
+    async with Driven(rig) as driven:
+        with _few_processes(await serving_zygote(), room):
+            with pytest.raises(LaunchFailed) as refused:
+                await driven.launch(*gang)
+            assert "process" in refused.value.message
+        for one in gang:
+            assert (await driven.look(one.uid)).phase is Phase.ABSENT
+        await driven.run(task(rig, "true"))
+        assert not ran.exists()
+        # Nothing of it ran, so all of it may be launched again.
+        await driven.run(*gang)
+    assert len(lines_of(ran)) == size
+
+
+# -- launched before it is certain ----------------------------------------------------------------
+
+
+async def _ready(rig: ProcessRig, zygote: int, *gang: TaskLaunch) -> list[int]:
+    """Wait until everything is there but the word to start. Gives the supervisors."""
+    for one in gang:
+        await appears((rig.folder(one.uid) / supervise.SPEC).exists, "the folder")
+    await appears(lambda: len(tree.children(zygote)) == len(gang), "the supervisors")
+    return tree.children(zygote)
+
+
+async def test_what_is_made_ready_starts_when_it_is_certain_and_not_before(
+    rig: ProcessRig, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    gang = [task(rig, f"echo $$ >> {ran}; exit 33") for _ in range(3)]
+    async with Driven(rig) as driven:
+        certain: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        launching = asyncio.create_task(driven.engine.launch_when(gang, certain))
+        await _ready(rig, await serving_zygote(), *gang)
+        await asyncio.sleep(0.2)
+        assert [(await driven.look(one.uid)).phase for one in gang] == [Phase.ABSENT] * 3
+        # Nobody has to wait for those who wait.
+        await driven.run(task(rig, "true"))
+        assert not ran.exists()
+        certain.set_result(True)
+        await launching
+        assert [(await driven.ended(one.uid)).exit_code for one in gang] == [33] * 3
+    assert len(lines_of(ran)) == 3
+
+
+async def test_of_what_was_made_ready_for_nothing_nothing_is_left(rig: ProcessRig, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    gang = [task(rig, f"echo $$ >> {ran}") for _ in range(3)]
+    async with Driven(rig) as driven:
+        certain: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        launching = asyncio.create_task(driven.engine.launch_when(gang, certain))
+        zygote = await serving_zygote()
+        await _ready(rig, zygote, *gang)
+        certain.set_result(False)
+        await launching
+        await appears(lambda: tree.children(zygote) == [], "the supervisors to leave")
+        assert not any(rig.folder(one.uid).exists() for one in gang)
+        # Nothing of it ran, so all of it may be launched again.
+        await driven.run(*gang)
+    assert len(lines_of(ran)) == 3
+
+
+async def test_a_server_that_dies_before_it_is_certain_leaves_nothing(
+    rig: ProcessRig, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    gang = [task(rig, f"echo $$ >> {ran}") for _ in range(3)]
+    server = rig.launch_elsewhere(gang, uncertain=True)
+    (zygote,) = tree.children(server)
+    supervisors = await _ready(rig, zygote, *gang)
+    os.kill(server, signal.SIGKILL)
+    await appears(lambda: not any(claim.start_time(pid) for pid in supervisors), "the supervisors to leave")
+    async with Driven(rig) as driven:
+        assert not any(rig.folder(one.uid).exists() for one in gang)
+        assert [(await driven.look(one.uid)).phase for one in gang] == [Phase.ABSENT] * 3
+        assert not ran.exists()
+        await driven.run(*gang)
+    assert len(lines_of(ran)) == 3
+
+
+async def test_a_server_that_dies_with_its_tasks_let_go_leaves_them_alone(
+    rig: ProcessRig, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    one = task(rig, f"until [ -e {go} ]; do sleep 0.02; done; exit 34")
+    async with Driven(rig) as driven:
+        await driven.launch(one)
+        await driven.until(one.uid, Phase.RUNNING)
+        # As if it had died before it could note that nothing is uncertain any more.
+        (rig.home / "run" / "ahead").write_text(f"\n{one.uid}")
+    async with Driven(rig) as driven:
+        assert (await driven.look(one.uid)).phase is Phase.RUNNING
+        go.touch()
+        assert (await driven.ended(one.uid)).exit_code == 34
+
+
+async def test_a_zygote_that_dies_before_it_is_certain_starts_nothing(
+    rig: ProcessRig, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    one = task(rig, f"echo $$ >> {ran}")
+    async with Driven(rig) as driven:
+        certain: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        launching = asyncio.create_task(driven.engine.launch_when([one], certain))
+        zygote = await serving_zygote()
+        supervisors = await _ready(rig, zygote, one)
+        os.kill(zygote, signal.SIGKILL)
+        await appears(lambda: not any(claim.start_time(pid) for pid in supervisors), "them to leave")
+        # Before that is noticed it is asked, and fails as one that dies while it is asked.
+        await appears(lambda: driven.engine._zygote._socket is None, "the death to be noticed")
+        certain.set_result(True)
+        await launching
+        assert (await driven.look(one.uid)).phase is Phase.ABSENT
+        await driven.run(one)
+    assert len(lines_of(ran)) == 1
+
+
+class _few_processes:  # noqa: N801 (reads as a verb where it stands)
+    """The process may have only so many more children."""
+
+    def __init__(self, pid: int, more: int):
+        self._pid, self._more = pid, more
+        self._group = Path(f"/sys/fs/cgroup/pids/pai-test-{os.getpid()}")
+
+    def __enter__(self) -> None:
+        if not _ROOT:
+            # Limits count all processes of the account: the test's, the zygote, and these. What an earlier
+            # test left is not counted: it may go at any moment, and would leave its room to the gang.
+            threads = sum(len(os.listdir(f"/proc/{pid}/task")) for pid in (os.getpid(), self._pid))
+            self._before = resource.prlimit(self._pid, resource.RLIMIT_NPROC)
+            resource.prlimit(self._pid, resource.RLIMIT_NPROC, (threads + self._more, self._before[1]))
+            return
+        # Root is exempt from that limit, not from a cgroup's.
+        try:
+            self._group.mkdir()
+            (self._group / "pids.max").write_text(str(1 + self._more))
+            (self._group / "cgroup.procs").write_text(str(self._pid))
+        except OSError:
+            missing("a writable pids cgroup")
+
+    def __exit__(self, *_: object) -> None:
+        if not _ROOT:
+            resource.prlimit(self._pid, resource.RLIMIT_NPROC, self._before)
+            return
+        (self._group.parent / "cgroup.procs").write_text(str(self._pid))
+        deadline = time.monotonic() + 5
+        while True:
+            try:
+                self._group.rmdir()
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            else:
+                return
+
+
+async def test_a_zygote_that_has_rehearsed_is_as_before(rig: ProcessRig) -> None:
+    async with Driven(rig) as driven:
+        zygote = await serving_zygote()
+        await driven.run(task(rig, "true"))
+        assert len(os.listdir(f"/proc/{zygote}/fd")) == 4  # its three, and the server's question
+        assert Path(f"/proc/{zygote}/cwd").readlink() == Path("/")
+        status = Path(f"/proc/{zygote}/status").read_text()
+        assert int(status.partition("SigCgt:")[2].split()[0], 16) == 0
+        assert not Path(f"/dev/shm/pai-rehearsal.{zygote}").exists()
+        # Whoever loses its supervisor is not its child.
+        one = task(rig, "trap '' TERM; sleep 60 & wait")
+        await driven.launch(one)
+        await driven.until(one.uid, Phase.RUNNING)
+        (supervisor,) = tree.children(zygote)
+        await appears(lambda: tree.descendants(supervisor), "the program")
+        orphans = tree.descendants(supervisor)
+        os.kill(supervisor, signal.SIGKILL)
+        await appears(lambda: not claim.start_time(supervisor), "its death")
+        assert not set(orphans) & set(tree.children(zygote))
+        await driven.until(one.uid, Phase.LOST)
+
+
+async def test_why_a_supervisor_failed_is_in_the_servers_log(
+    rig: ProcessRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = task(rig, "sleep 600")
+    async with Driven(rig) as driven:
+        os.kill(await serving_zygote(), signal.SIGSTOP)
+        launching = asyncio.create_task(driven.launch(one))
+        spec = rig.folder(one.uid) / supervise.SPEC
+        await appears(spec.exists, "the folder")
+        spec.write_text(json.dumps({**json.loads(spec.read_text()), "grace_s": "no number"}))
+        os.kill(await serving_zygote(), signal.SIGCONT)
+        await launching
+        await driven.until(one.uid, Phase.LOST)
+    assert "no number" in caplog.text
