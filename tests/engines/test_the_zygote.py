@@ -184,9 +184,10 @@ async def test_a_zygote_that_dies_before_it_is_certain_starts_nothing(
         launching = asyncio.create_task(driven.engine.launch_when([one], certain))
         zygote = await serving_zygote()
         supervisors = await _ready(rig, zygote, one)
+        await appears(lambda: one.uid in driven.engine._pidfds, "the zygote's answer")
         os.kill(zygote, signal.SIGKILL)
         await appears(lambda: not any(claim.start_time(pid) for pid in supervisors), "them to leave")
-        # Before that is noticed it is asked, and fails as one that dies while it is asked.
+        # Not noticed yet, it is asked, and the launch fails as with one that dies while it is asked.
         await appears(lambda: driven.engine._zygote._socket is None, "the death to be noticed")
         certain.set_result(True)
         await launching
