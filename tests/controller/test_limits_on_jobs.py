@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from served import Cluster, job
 
-from paicluster.engines.process import limits
-from paicluster.engines.process.cgroups import PROC_ONLY
+from paicluster.engines.process import cgroups, limits
 
 GREEDY = f"{sys.executable} -I -S -c 'b = bytearray(300 << 20); b[::4096] = bytes(len(b[::4096]))'"
 
 
 def _cannot_limit() -> bool:
     name = f"pai-test-{os.getpid()}"
-    found = limits.choose(name, PROC_ONLY)
-    for root in found.roots:
+    hold = cgroups.choose(name, limiting=True)
+    found = limits.choose(name, hold)
+    for root in {*found.roots, *filter(None, (hold.root,))}:
         root.rmdir()
     return bool(found.missing) and os.environ.get("CI") != "true"
 

@@ -28,7 +28,7 @@ class ProcessRig:
     def __init__(self, home: Path, mode: str):
         self.home = home
         self.mode = mode
-        self.hold = cgroups.choose(f"pai-test-{os.getpid()}-{time.monotonic_ns()}", (mode,))
+        self.hold = cgroups.choose(f"pai-test-{os.getpid()}-{time.monotonic_ns()}", (mode,), limiting=True)
         if self.hold.mode != mode:
             missing(f"a writable cgroup {mode} hierarchy")
         self._elsewhere = Elsewhere()

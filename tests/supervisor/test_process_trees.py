@@ -78,11 +78,12 @@ def test_orphans_are_found_by_the_mark_in_their_environment(tmp_path: Path) -> N
     environment = {**os.environ, "PAI_ATTEMPT_UID": word.partition("=")[2]}
     # The middle one ends: the sleeper is nobody's child that we know.
     out = subprocess.check_output(
-        ["bash", "-c", "setsid sleep 60 >/dev/null & echo $!"], env=environment, text=True
+        ["bash", "-c", "setsid sleep 60 >/dev/null & echo $!"], env=environment, text=True, cwd=tmp_path
     )
     orphan = int(out)
     deadline = time.monotonic() + 10
-    while tree.kill_orphaned(tree.Cgroup(tree.PROC, ""), word.encode(), str(tmp_path / "claim"), ""):
+    claim, work = str(tmp_path / "claim"), str(tmp_path)  # for a moment it has no environment
+    while tree.kill_orphaned(tree.Cgroup(tree.PROC, ""), word.encode(), claim, work):
         assert time.monotonic() < deadline
     assert _gone(orphan)
     assert tree.marked(word.encode()) == []

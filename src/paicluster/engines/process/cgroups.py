@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pairuntime.supervisor import tree
 
+_CONTROL = "cgroup.subtree_control"
+_WANTED = {"cpu", "memory"}
+_SERVER = "paicluster"
 _V1_HIERARCHIES = ("pids", "freezer", "systemd", "memory", "cpu")
 
 
@@ -29,9 +33,17 @@ class TreeHold:
 PROC_ONLY = TreeHold(tree.PROC)
 
 
-def choose(name: str, allowed: tuple[str, ...] = (tree.V2, tree.V1, tree.PROC)) -> TreeHold:
-    """The best of the allowed ways that works here. ``name`` tells clusters on one machine apart."""
-    for mode, parent in _candidates():
+def choose(
+    name: str, allowed: tuple[str, ...] = (tree.V2, tree.V1, tree.PROC), *, limiting: bool = False
+) -> TreeHold:
+    """The best of the allowed ways that works here. ``name`` tells clusters on one machine apart.
+
+    ``limiting``: if there is a way by which trees can be limited too, it is the best.
+    """
+    candidates = _candidates()
+    if limiting:
+        candidates = [*_limitable(candidates), *candidates]
+    for mode, parent in candidates:
         if mode in allowed:
             hold = TreeHold(mode, parent / name)
             if works(hold):
@@ -52,6 +64,43 @@ def _candidates() -> list[tuple[str, Path]]:
             found.append((tree.V1, mount / own.get(key, "/").lstrip("/")))
     # Those that do nothing else come first: the others may be wanted for limits.
     return sorted(found, key=lambda one: _order(*one))
+
+
+def _limitable(candidates: list[tuple[str, Path]]) -> Iterator[tuple[str, Path]]:
+    """Of v2, where groups that we make can be limited: our own, or the nearest above it that lets us."""
+    for mode, own in candidates:
+        if mode == tree.V2:
+            found = own if lets_limit(own) or (_step_aside(own) and lets_limit(own)) else None
+            above = (parent for parent in own.parents if (parent / _CONTROL).exists())
+            parent = found or next(filter(lets_limit, above), None)
+            if parent is not None:
+                yield mode, parent
+
+
+def lets_limit(group: Path) -> bool:
+    """Whether groups of v2 below this one have both controllers, or can be given them."""
+    file = group / _CONTROL
+    try:
+        if not set(file.read_text().split()) >= _WANTED:
+            file.write_text("+cpu +memory")
+    except OSError:
+        return False
+    else:
+        return True
+
+
+def _step_aside(own: Path) -> bool:
+    """Into a group below our own: one with processes in it limits nobody. Only if nobody else is there."""
+    try:
+        has = set((own / "cgroup.controllers").read_text().split())
+        if not has >= _WANTED or (own / "cgroup.procs").read_text().split() != [str(os.getpid())]:
+            return False
+        (own / _SERVER).mkdir(exist_ok=True)
+        (own / _SERVER / "cgroup.procs").write_text(str(os.getpid()))
+    except OSError:
+        return False
+    else:
+        return True
 
 
 def _order(mode: str, parent: Path) -> int:

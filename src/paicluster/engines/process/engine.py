@@ -86,7 +86,7 @@ class ProcessEngine:
         self._runtimes = home / "runtime"
         self._node = node
         name = "pai-" + hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:12]
-        self._hold = hold if hold is not None else cgroups.choose(name)
+        self._hold = hold if hold is not None else cgroups.choose(name, limiting=enforce_limits)
         # None: tasks are not held to what they asked for.
         self._limits = limits.choose(name, self._hold) if enforce_limits else None
         self._usual = {"log_limit": log_limit, "log_segment": log_segment, "grace_s": grace_s}

@@ -85,9 +85,8 @@ def _of_v2(root: Path) -> LimitHold | None:
     probe = root / f"probe-limits-{os.getpid()}"
     try:
         root.mkdir(exist_ok=True)
-        for folder in (root.parent, root):
-            if {"cpu", "memory"} - set((folder / "cgroup.subtree_control").read_text().split()):
-                (folder / "cgroup.subtree_control").write_text("+cpu +memory")
+        if not (cgroups.lets_limit(root.parent) and cgroups.lets_limit(root)):
+            return None
         probe.mkdir()
         (probe / "cpu.max").write_text(f"{_PERIOD_US} {_PERIOD_US}")
         (probe / "memory.max").write_text(str(1 << 30))
