@@ -93,8 +93,11 @@ class Engine:
         """Pieces of work, in an order in which they can be done; asked for by one worker at a time."""
         packing = (self.source.packs or self.source.is_local) and (self.target.packs or self.target.is_local)
         packing = packing and (self.source.packs or self.target.packs)
-        if self.plan.folders and not self.target.packs:
-            yield lambda: self._make_folders(self.plan.folders)
+        # A pack makes the folders of its files, and new ones with less work. The first is made at once, with
+        # the target: it is to be seen that something comes there.
+        now = 1 if self.target.packs else len(self.plan.folders)
+        if self.plan.folders:
+            yield lambda: self._make_folders(self.plan.folders[:now])
         batch: list[Item] = []
         size = 0
         for item in self.plan.new:
@@ -111,9 +114,8 @@ class Engine:
                     batch, size = [], 0
         if batch:
             yield lambda batch=batch: self._pack(batch)  # type: ignore[misc]
-        if self.plan.folders and self.target.packs:
-            # A pack makes the folders of its files, and new ones with less work: what is left is empty.
-            yield lambda: self._make_folders(self.plan.folders)
+        if len(self.plan.folders) > now:
+            yield lambda: self._make_folders(self.plan.folders[now:])
 
     def _parts(self, path: str, facts: Facts) -> Iterator[Unit]:
         try:
