@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import subprocess
 import urllib.error
 import urllib.request
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 from at_a_terminal import Person, until
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs to mount")
+from outside import missing
 
 FULL = "The disk that holds the cluster's database is full"
 WHAT_TO_DO = "Free some space on it. The cluster goes on once it can write again."
@@ -42,7 +41,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     small = SmallDisk(tmp_path)
     mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(small.folder)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("this machine does not let us mount")
+        missing("the right to mount a small file system")
     yield small
     subprocess.run(["umount", "-l", str(small.folder)], check=False)
 

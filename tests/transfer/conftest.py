@@ -10,9 +10,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "api"))
 
+from storages_of import ALICE
 from team import PASSWORD, PEOPLE, TeamCluster
 
 from paicluster.auth.passwords import hash_password
+from paicluster.files import Storage
 from paicluster.store import Store, users
 
 
@@ -34,3 +36,12 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluster]:
         yield running
     finally:
         running.close()
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[Storage]:
+    """A cluster's own, without a cluster, with the home of one person."""
+    made = Storage(tmp_path / "storage")
+    made.welcome(ALICE)
+    yield made
+    made.close()

@@ -6,6 +6,9 @@ from team import TeamCluster
 
 from openpaisdk.client import Cluster, Endpoint
 from openpaisdk.storage import Storage
+from paicluster.files import Person
+
+ALICE = Person("alice")
 
 
 def storage_of(team: TeamCluster, who: str, *, over_http: bool = False) -> Storage:

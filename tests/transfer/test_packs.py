@@ -6,13 +6,13 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from storages_of import ALICE
 
 from openpaisdk.errors import PaiError
 from openpaisdk.parcels import hashing
@@ -23,16 +23,6 @@ from paicluster.api.transfer import packing
 from paicluster.api.transfer.fresh import FreshFolder, fresh_folder
 from paicluster.files import Person, Storage, records
 from paicluster.files.paths import names_of
-
-ALICE = Person("alice")
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Iterator[Storage]:
-    made = Storage(tmp_path / "storage")
-    made.welcome(ALICE)
-    yield made
-    made.close()
 
 
 @pytest.fixture(params=["a disk with files that have no name", "a disk without"])

@@ -7,11 +7,11 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from storages_of import ALICE
 
 from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound
 from openpaisdk.parcels import hashing
@@ -26,15 +26,6 @@ from paicluster.files import Person, Storage
 PART = 1 << 16
 # The hash of something else.
 OTHER = bytes(hashing.SIZE)
-ALICE = Person("alice")
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Iterator[Storage]:
-    made = Storage(tmp_path / "storage")
-    made.welcome(ALICE)
-    yield made
-    made.close()
 
 
 def about(name: str = "f", size: int = -1, who: str = "alice") -> About:

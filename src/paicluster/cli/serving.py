@@ -26,6 +26,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--host", metavar="H", help="address to listen on (default: 127.0.0.1)")
     add("--port", type=int, metavar="P", help="port; 0 takes a free one (default: 9186)")
     add("--external-url", metavar="URL", help="what people and tasks type, if something stands in front")
+    add(
+        "--external-ca", metavar="FILE", help="certificates it is known by, if tasks do not trust them anyway"
+    )
     add("--tls-cert", metavar="FILE", help="certificate chain, PEM")
     add("--tls-key", metavar="FILE", help="private key, PEM")
     add(
@@ -74,6 +77,7 @@ _FIELDS = {"grace": "grace_s", "clean_after": "clean_after_s", "idle_exit": "idl
 _SAME = (
     "host",
     "port",
+    "external_ca",
     "tls_cert",
     "tls_key",
     "allow_plain_http",

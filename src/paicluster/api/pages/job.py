@@ -109,6 +109,7 @@ class _Seen:
 async def _job_page(request: Request, identity: Identity, framework: str) -> Response:
     get = request.query_params.get
     wanted = whole_number(get("attempt"), "attempt", largest=10**9) if get("attempt") else None
+    ctx = context(request)
 
     def read(conn: Connection) -> _Seen | None:
         found = job_and_attempt(conn, framework, wanted)
@@ -123,7 +124,6 @@ async def _job_page(request: Request, identity: Identity, framework: str) -> Res
         why = reasons_of(conn, [framework]).get(framework) if waits else None
         return _Seen(row, attempt, number, tasks, events, jobs.job_spec(conn, row.id), why, trouble)
 
-    ctx = context(request)
     seen = await ctx.store.read(read)
     if seen is None:
         raise no_job(framework)

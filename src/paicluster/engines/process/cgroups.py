@@ -91,6 +91,8 @@ def lets_limit(group: Path) -> bool:
 
 def _step_aside(own: Path) -> bool:
     """Into a group below our own: one with processes in it limits nobody. Only if nobody else is there."""
+    if own.name == _SERVER:
+        return False  # we have, for another engine: the group above is where it put its tasks
     try:
         has = set((own / "cgroup.controllers").read_text().split())
         if not has >= _WANTED or (own / "cgroup.procs").read_text().split() != [str(os.getpid())]:
