@@ -82,10 +82,17 @@ def bring(program: str, where: str, image: str) -> None:
 def make(program: str, image: str, changes: Sequence[str] = (), name: str = "") -> None:
     """As `bring`, changed and under another name if need be."""
     name = name or image
-    if subprocess.run([program, "image", "inspect", name], capture_output=True, check=False).returncode == 0:
+    if is_here(program, name):
         return
     words = [word for change in (_PATH, *changes) for word in ("--change", change)]
     subprocess.run([program, "import", *words, str(tar_of(image)), name], capture_output=True, check=True)
+
+
+def is_here(program: str, name: str) -> bool:
+    # podman's `inspect` fails while somebody removes another image; docker has no `exists`.
+    question = "exists" if program == "podman" else "inspect"
+    said = subprocess.run([program, "image", question, name], capture_output=True, check=False)
+    return said.returncode == 0
 
 
 def make_own(program: str, name: str) -> None:

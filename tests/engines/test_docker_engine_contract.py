@@ -14,7 +14,10 @@ from contract import EngineContract
 
 from daemons import dockerd
 from paicluster.engines.container import gpus
-from paicluster.engines.container.client import Client
+from paicluster.engines.container.client import Client, own_environment
+from paicluster.engines.container.images import Images
+from paicluster.engines.container.marks import ImageRefused
+from paicluster.engines.interface import LaunchFailed
 from small_images import PLAIN
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
@@ -53,3 +56,13 @@ def test_docker_understands_which_gpus_are_meant(rig: ContainerRig, monkeypatch:
 
 def docker(*words: str) -> str:
     return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout
+
+
+async def test_a_program_that_cannot_say_what_is_here_is_not_believed_that_nothing_is(
+    docker_host: str, tmp_path: Path
+) -> None:
+    nowhere = {**own_environment(), "DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
+    images = Images(Client("docker", "docker", environment=nowhere), tmp_path)
+    with pytest.raises(LaunchFailed, match=r"docker could not say: .*nobody\.sock") as told:
+        await images.have("localhost/pai-test/any:1", None, lambda remark: None)
+    assert not isinstance(told.value, ImageRefused)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import subprocess
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -16,10 +16,12 @@ from container_rig import ContainerRig, in_image, podman
 from driving import Driven, appears, mark, task
 
 from daemons import registry
+from paicluster.engines.container.client import Client, own_environment
 from paicluster.engines.container.engine import ContainerEngine
+from paicluster.engines.container.images import Images
 from paicluster.engines.container.marks import ImageRefused
 from paicluster.engines.interface import LaunchFailed, Phase, RegistryLogin
-from small_images import PLAIN, make_own
+from small_images import PLAIN, is_here, make_own
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("images")]
 
@@ -232,18 +234,33 @@ async def test_of_pulled_images_those_unused_for_longest_go(rig: ContainerRig, s
         (rig.home / "containers/pulled.json").write_text(json.dumps(kept))
         await engine._works.cleaner.clean_images()
         assert sorted(json.loads((rig.home / "containers/pulled.json").read_text())) == sorted(images[::2])
-        assert [_is_here(image) for image in images] == [True, False, True]
+        assert [is_here("podman", image) for image in images] == [True, False, True]
         again = in_image(rig, images[1], "exit 4")  # and can be had again
         (seen,) = await driven.run(again)
         assert seen.exit_code == 4
         podman("rm", "-f", f"pai-{again.uid}")
-    assert _is_here(PLAIN)  # not ours
+    assert is_here("podman", PLAIN)  # not ours
     async with Driven(rig, keep_images_mb=0, keep_images_days=None) as driven:
         await driven.run(task(rig, "true"))
         assert isinstance(driven.engine, ContainerEngine) and driven.engine._works is not None
         await driven.engine._works.cleaner.clean_images()
-        assert not any(_is_here(image) for image in images)
+        assert not any(is_here("podman", image) for image in images)
 
 
-def _is_here(image: str) -> bool:
-    return subprocess.run(["podman", "image", "exists", image], check=False).returncode == 0
+async def test_an_image_that_is_here_is_seen_while_others_come_and_go(rig: ContainerRig) -> None:
+    images = Images(Client("podman", "podman", environment=own_environment()), rig.home / "looks")
+    over = threading.Event()
+
+    def come_and_go() -> None:
+        while not over.is_set():
+            make_own("podman", name := f"localhost/pai-test/{uuid.uuid4().hex[:12]}:1")
+            podman("rmi", name)
+
+    busy = [asyncio.create_task(asyncio.to_thread(come_and_go)) for _ in range(3)]
+    try:
+        for _ in range(25):
+            assert all(await asyncio.gather(*(images.is_here(PLAIN) for _ in range(3))))
+    finally:
+        over.set()
+        await asyncio.gather(*busy)
+    assert not await images.is_here("localhost/pai-test/nobody-has-this:1")

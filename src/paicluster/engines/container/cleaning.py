@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from paicluster.engines.container.box import name_of
 from paicluster.engines.container.client import CLUSTER_LABEL, Client
 from paicluster.engines.container.images import Images
+from paicluster.engines.interface import LaunchFailed
 
 log = logging.getLogger(__name__)
 
 # Stopped ones are removed together, when it has been quiet for so long or so many have come together.
 _QUIET_S = 3.0
 _MANY = 20
+# podman's look at one image fails while somebody removes another.
+_LOOKS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +88,38 @@ class Cleaner:
 
     async def clean_images(self) -> None:
         """Those we pulled and nobody wanted for longest go first. One in use stays: the program refuses."""
-        pulled = self._images.pulled()
+        pulled, gone = self._images.pulled(), set[str]()
         sizes: dict[str, int] = {}
         for name in pulled:
-            answer = await self._client.call("image", "inspect", "--format", "{{.Size}}", name)
-            if answer.status == 0 and answer.out.strip().isdigit():
-                sizes[name] = int(answer.out)
-        kept = {name: when for name, when in pulled.items() if name in sizes}
+            size = await self._size_of(name)
+            if size is None:
+                gone.add(name)
+            else:
+                sizes[name] = size
         room = None if self._keep.mb is None else self._keep.mb << 20
         oldest = None if self._keep.days is None else time.time() - self._keep.days * 86_400
         total = sum(sizes.values())
-        for name, when in sorted(kept.items(), key=lambda one: one[1]):
-            too_old = oldest is not None and when < oldest
+        for name in sorted(sizes, key=pulled.__getitem__):
+            too_old = oldest is not None and pulled[name] < oldest
             if not too_old and (room is None or total <= room):
                 break
             answer = await self._client.call("image", "rm", name)
             if answer.status == 0:
                 log.info("the image %s was removed: nobody wanted it for long", name)
                 total -= sizes[name]
-                del kept[name]
+                gone.add(name)
                 self._images.forget_all()
-        if kept != pulled:
-            self._images.keep_pulled(kept)
+        self._images.forget_pulled(gone)
+
+    async def _size_of(self, name: str) -> int | None:
+        """None of one that is gone, and nothing of one that nobody can tell the size of."""
+        for _ in range(_LOOKS):
+            answer = await self._client.call("image", "inspect", "--format", "{{.Size}}", name)
+            if answer.status == 0 and answer.out.strip().isdigit():
+                return int(answer.out)
+            try:
+                if not await self._images.is_here(name):
+                    return None
+            except LaunchFailed:
+                break  # the next cleaning asks again
+        return 0

@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,7 @@ _LOGIN = re.compile(
     re.I,
 )
 _MISSING = re.compile(r"manifest unknown|name unknown|not found|\b404\b|does not exist|no such image", re.I)
+_NOT_HERE = re.compile(r"no such (image|object)", re.I)
 _OURS_TO_PASS = re.compile(
     r"timeout|timed out|connection (refused|reset)|no such host|no route|network is unreachable|"
     r"temporary failure|server misbehaving|\b5\d\d\b|toomanyrequests|\b429\b|unexpected EOF|TLS handshake",
@@ -102,13 +103,29 @@ class Images:
 
     async def _look(self, image: str) -> str | None:
         for name in dict.fromkeys((image, names.full_name(image))):
-            answer = await self._client.call("image", "inspect", "--format", "{{.Id}}", name)
-            if answer.status == 0:
+            if await self.is_here(name):
                 self._there[image] = name
                 return name
-            if _BAD_NAME.search(answer.err):
-                raise ImageRefused(f"{image!r} is no name of an image: {_plain(answer.last_words)}.")
         return None
+
+    async def is_here(self, name: str) -> bool:
+        """Raises ImageRefused where that is no name, and LaunchFailed where nobody could tell."""
+        client = self._client
+        if client.kind == "podman":
+            # Its `inspect` looks at all images, and fails while somebody removes one of the others.
+            answer = await client.call("image", "exists", name)
+            missing = answer.status == 1
+        else:
+            answer = await client.call("image", "inspect", "--format", "{{.Id}}", name)
+            missing = bool(_NOT_HERE.search(answer.err))
+        if answer.status == 0 or missing:
+            return answer.status == 0
+        if _BAD_NAME.search(answer.err):
+            raise ImageRefused(f"{name!r} is no name of an image: {_plain(answer.last_words)}.")
+        raise LaunchFailed(
+            f"Whether the image {name} is on this machine, {client.kind} could not say: "
+            f"{_plain(answer.last_words)}."
+        )
 
     # -- pulling -------------------------------------------------------------------------------
 
@@ -192,7 +209,7 @@ class Images:
         except (OSError, ValueError):
             return {}
 
-    def keep_pulled(self, kept: dict[str, float]) -> None:
+    def _keep_pulled(self, kept: dict[str, float]) -> None:
         aside = self._pulled.with_suffix(".aside")
         try:
             aside.write_text(json.dumps(kept))
@@ -200,13 +217,18 @@ class Images:
         except OSError as error:
             log.warning("the list of pulled images could not be kept: %s", error)
 
+    def forget_pulled(self, gone: Iterable[str]) -> None:
+        kept = self.pulled()
+        if unwanted := kept.keys() & set(gone):
+            self._keep_pulled({name: when for name, when in kept.items() if name not in unwanted})
+
     def _note_pulled(self, name: str) -> None:
-        self.keep_pulled({**self.pulled(), name: time.time()})
+        self._keep_pulled({**self.pulled(), name: time.time()})
 
     def _note_use(self, name: str) -> None:
         kept = self.pulled()
         if name in kept and time.time() - kept[name] > 3600:  # by the hour is near enough
-            self.keep_pulled({**kept, name: time.time()})
+            self._keep_pulled({**kept, name: time.time()})
 
 
 def _note_layer(line: str, layers: dict[str, bool]) -> None:
