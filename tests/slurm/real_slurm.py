@@ -81,10 +81,10 @@ def eventually(look: Callable[[], object], what: str, deadline_s: float = _READY
 class RealSlurm:
     """Started once for all tests; what a test breaks it mends."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None, hidden: Path | None = None):
-        """``settings``: further lines of slurm.conf, by name. ``hidden``: a folder of which the nodes see
-        nothing; each has an empty one of its own there, with a folder ``local`` in it."""
-        self._hidden = hidden
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None, view: Sequence[str] = ()):
+        """``settings``: further lines of slurm.conf, by name. ``view``: a shell script and its parameters, by
+        which each node mounts what it sees otherwise than we do."""
+        self._view = view
         if os.geteuid() != 0:
             missing("root, to run slurmctld")
         debian(PACKAGES, commands=COMMANDS)
@@ -146,9 +146,10 @@ class RealSlurm:
 
     def start_node(self, name: str) -> None:
         words = ["slurmd", "-N", name]
-        if self._hidden is not None:
-            apart = 'mount -t tmpfs none "$0" && mkdir -m 1777 "$0/local" && exec "$@"'
-            words = ["unshare", "--mount", "sh", "-c", apart, str(self._hidden), *words]
+        if self._view:
+            script, *parameters = self._view
+            taken = f'shift {len(parameters)}; exec "$@"'
+            words = ["unshare", "--mount", "sh", "-ec", f"{script}; {taken}", "view", *parameters, *words]
         self._daemon(*words)
 
     def kill_controller(self, signum: int = signal.SIGKILL) -> None:

@@ -54,7 +54,7 @@ def base() -> Iterator[Path]:
 def apart(base: Path) -> Iterator[RealSlurm]:
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     folder.chmod(0o755)
-    made = RealSlurm(folder, hidden=base)
+    made = RealSlurm(folder, view=('mount -t tmpfs none "$1"; mkdir -m 1777 "$1/local"', str(base)))
     try:
         made.start()
         yield made

@@ -30,6 +30,7 @@ from paicluster.engines.process.accounts import Account, Accounts, closed_way, d
 from paicluster.engines.slurm import commands, folder, looking, runtime, told
 from paicluster.engines.slurm.asking import Slurm
 from paicluster.engines.slurm.gangs import Gang, Gangs
+from paicluster.engines.slurm.notes import Notes
 from paicluster.engines.slurm.options import SlurmOptions
 from paicluster.engines.slurm.parcel import Carried
 from paicluster.engines.slurm.reports import SlurmReports
@@ -42,10 +43,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# The notes are listed this often after something happened, and ever more seldom the longer nothing does.
-_SOONEST_S = 0.02
-_LATEST_S = 1.0
-_PATIENCE = 0.02
+_AGAIN_AFTER_S = 1.0
 _NODES_EVERY_S = 60.0
 _INLINE = 4
 # What whoever carries for a task needs of the time that Slurm leaves between asking and killing.
@@ -74,6 +72,7 @@ class SlurmEngine:
         self._slurm = Slurm()
         self._gangs = Gangs(self._home)
         self._watcher = Watcher(options, self._slurm, self._gangs, self._say_of, lambda uid: self._hint(uid))
+        self._notes = Notes(self._home, self._gangs, lambda uid: self._hint(uid))
         self._submitter = Submitter(self._slurm, self._startable, self._say_of, self._submitted)
         self._watcher.on_answer = self._submitter.slurm_answers_again
         self._files = ThreadPoolExecutor(1, thread_name_prefix="slurm-files")
@@ -83,9 +82,6 @@ class SlurmEngine:
         self._kill_wait_s = 30.0
         self._runtime = Path()
         self._running: list[asyncio.Task[None]] = []
-        # Set when there is something to watch.
-        self._busy = asyncio.Event()
-        self._last_change = time.monotonic()
         if options.container:
             self.runs_images = True
         self.reports = SlurmReports(self._home, options, self._files, lambda uid: self._hint(uid))
@@ -105,7 +101,7 @@ class SlurmEngine:
         runtimes = self._home.root / "runtime"
         self._runtime = await self._in_files(lambda: runtime.install(runtimes, self._authority))
         await self._learn_nodes(deadline_s=10)
-        for work in (self._read_notes, self._watcher.run, self._refresh_nodes):
+        for work in (self._notes.read, self._watcher.run, self._refresh_nodes):
             self._running.append(asyncio.create_task(self._forever(work)))
 
     async def close(self) -> None:
@@ -123,7 +119,7 @@ class SlurmEngine:
             except Exception:
                 # Without it nothing would be noticed any more: it goes on, and the log says what was wrong.
                 log.exception("A part of the Slurm engine failed; it is started again.")
-                await asyncio.sleep(_LATEST_S)
+                await asyncio.sleep(_AGAIN_AFTER_S)
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -335,8 +331,7 @@ class SlurmEngine:
     # -- what happens --------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        self._last_change = time.monotonic()
-        self._busy.set()
+        self._notes.wake()
         self._watcher.wake()
 
     def _say_of(self, gang: Gang, remark: Remark) -> None:
@@ -354,32 +349,6 @@ class SlurmEngine:
         if gang.job is None:
             for uid in gang.members:
                 self._hint(uid)
-
-    async def _read_notes(self) -> None:
-        """The tasks' own word that something happened: a file each, in one folder."""
-        stubborn: set[str] = set()
-        while True:
-            if not self._gangs:
-                self._busy.clear()
-                await self._busy.wait()
-            quiet = time.monotonic() - self._last_change
-            await asyncio.sleep(min(_LATEST_S, max(_SOONEST_S, _PATIENCE * quiet)))
-            try:
-                names = os.listdir(self._home.notes)
-            except OSError as error:
-                log.warning("The notes of tasks cannot be read: %s", error)
-                await asyncio.sleep(_LATEST_S)
-                continue
-            stubborn &= set(names)
-            for name in set(names) - stubborn:
-                self._last_change = time.monotonic()
-                try:
-                    (self._home.notes / name).unlink(missing_ok=True)
-                except OSError:
-                    # Anybody may put something there, also what cannot be removed like a file.
-                    stubborn.add(name)
-                    continue
-                self._hint(name.partition(".")[0])
 
     # -- nodes ---------------------------------------------------------------------------------
 

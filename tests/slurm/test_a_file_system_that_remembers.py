@@ -1,0 +1,164 @@
+"""A shared folder as NFS gives it: every machine has its own mount, which tells of no changes and remembers.
+
+Every node, and the server, see one folder through a mount of their own (bindfs). What another one did there
+wakes nobody (no inotify), a file's size is up to a second old, and a name that is not there is not looked for
+again for two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from real_slurm import NODES, RealSlurm, eventually
+from served import Cluster, job
+
+from outside import debian
+from paicluster.logs.growth import is_shared
+
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+_REMEMBERS = "attr_timeout=1,entry_timeout=2,negative_timeout=2,allow_other"
+# Of a folder, to a folder; under its process id in a third. It says nothing when it is ready.
+_MOUNT = (
+    f'bindfs -f -o {_REMEMBERS} "$1" "$2" & mkdir -p "$3"; touch "$3/$!"; '
+    'until mountpoint -q "$2"; do sleep 0.02; done'
+)
+_FILE = """
+engine: {{type: slurm, folder: {shared}/slurm, partition: main, interval: 0.5}}
+"""
+
+
+class Shared:
+    """One folder, and the mounts of it."""
+
+    def __init__(self, folder: Path):
+        debian(["bindfs"], commands=["bindfs"])
+        self.folder, self.backing, self._pids = folder / "seen", folder / "backing", folder / "pids"
+        for path in (self.folder, self.backing):
+            path.mkdir()
+            path.chmod(0o755)
+        self.view = (_MOUNT, str(self.backing), str(self.folder), str(self._pids))
+        subprocess.run(["sh", "-ec", self.view[0], "view", *self.view[1:]], check=True, timeout=20)
+
+    @property
+    def mounts(self) -> list[int]:
+        return [int(path.name) for path in self._pids.iterdir()]
+
+    def close(self) -> None:
+        for pid in self.mounts:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in self.mounts), "the end of bindfs")
+
+
+@pytest.fixture(scope="module")
+def base() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="remembers-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def shared(base: Path) -> Iterator[Shared]:
+    made = Shared(base)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def nodes(base: Path, shared: Shared) -> Iterator[RealSlurm]:
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    folder.chmod(0o755)
+    made = RealSlurm(folder, view=shared.view)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(base: Path, shared: Shared, nodes: RealSlurm) -> Iterator[Cluster]:
+    home = base / "home"
+    home.mkdir()
+    (home / "cluster.yaml").write_text(_FILE.format(shared=shared.folder))
+    running = Cluster(home, ("--embedded",), variables={"SLURM_CONF": str(nodes.conf)})
+    try:
+        yield running.start()
+    finally:
+        running.close()
+
+
+def test_every_node_sees_it_through_a_mount_of_its_own(shared: Shared, nodes: RealSlurm) -> None:
+    assert is_shared(shared.folder)
+    assert len(shared.mounts) == 1 + len(NODES)
+    (shared.folder / "asked").exists()  # it is not, and that is remembered here
+    nodes.ask("srun", "--quiet", "--chdir=/", "touch", str(shared.folder / "asked"))
+    assert not (shared.folder / "asked").exists() and (shared.backing / "asked").exists()
+    eventually(lambda: (shared.folder / "asked").exists(), "what a node wrote to be seen")
+
+
+def test_jobs_end_as_they_did_and_all_they_wrote_is_there(cluster: Cluster) -> None:
+    wrote = "".join(f"line {n}\n" for n in range(5_000))
+    says = "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done"
+    for name, ending, state in (("well", "", "SUCCEEDED"), ("badly", "; exit 3", "FAILED")):
+        status = cluster.run(job(name, says + ending))
+        assert (status["state"], status["retries"]) == (state, 0), cluster.events(name)
+        assert cluster.log_of(name).decode() == wrote
+
+
+def test_an_end_is_noticed_as_soon_as_it_is_shown(cluster: Cluster) -> None:
+    """After two seconds here; whoever took the note's word alone would look again after ten."""
+    ended_ms = cluster.run(job("noticed", "true"))["completedTime"]
+    assert time.time() * 1000 - ended_ms < 6000
+
+
+def test_many_short_jobs_are_each_run_once(cluster: Cluster, base: Path) -> None:
+    marks = base / "marks"
+    marks.mkdir()
+    names = [f"short-{n}" for n in range(20)]
+    for name in names:
+        cluster.accept(job(name, f"mkdir {marks}/{name}"))
+    for name in names:
+        status = cluster.wait_over(name)
+        assert (status["state"], status["retries"]) == ("SUCCEEDED", 0), cluster.events(name)
+    assert sorted(path.name for path in marks.iterdir()) == sorted(names)
+
+
+def test_a_gang_over_the_nodes_finds_itself(cluster: Cluster) -> None:
+    spread = {"openpaisdk": {"slurm": ["--nodes=3", "--ntasks-per-node=1"]}}
+    says = "echo $SLURMD_NODENAME; echo done > $PAI_OUTPUT_DIR/of-$PAI_TASK_INDEX"
+    status = cluster.run(job("gang", says, instances=3, extras=spread))
+    assert (status["state"], status["retries"]) == ("SUCCEEDED", 0), cluster.events("gang")
+    tasks = cluster.detail("gang")["taskRoles"]["main"]["taskStatuses"]
+    assert sorted(one["containerNodeName"] for one in tasks) == list(NODES)
+
+
+def test_lines_are_seen_while_the_job_runs_and_it_stops_when_told(cluster: Cluster) -> None:
+    cluster.accept(job("long", "trap 'echo asked; exit 0' TERM", "echo begun", "while :; do sleep 0.1; done"))
+    eventually(lambda: b"begun" in cluster.log_of("long"), "the first line")
+    cluster.stop("long")
+    assert cluster.wait_over("long")["state"] == "STOPPED"
+    assert b"asked" in cluster.log_of("long")
+
+
+def test_a_killed_server_finds_all_again(cluster: Cluster, base: Path) -> None:
+    mark = base / "ran"
+    cluster.accept(job("survives", f"echo x >>{mark}", "sleep 3", "echo survived"))
+    eventually(mark.exists, "the start")
+    cluster.kill()
+    cluster.start()
+    status = cluster.wait_over("survives")
+    assert (status["state"], status["retries"]) == ("SUCCEEDED", 0), cluster.events("survives")
+    assert mark.read_text() == "x\n" and cluster.log_of("survives") == b"survived\n"
