@@ -153,6 +153,19 @@ def test_lines_are_seen_while_the_job_runs_and_it_stops_when_told(cluster: Clust
     assert b"asked" in cluster.log_of("long")
 
 
+def test_whoever_follows_reads_to_the_last_line(cluster: Cluster) -> None:
+    """The log's size is older than the news that the task ended."""
+    says = "for i in $(seq 60); do echo line $i; sleep 0.05; done; for i in 1 2 3; do echo last $i; done"
+    wrote = "".join([*(f"line {n}\n" for n in range(1, 61)), *(f"last {n}\n" for n in range(1, 4))])
+    for number in range(4):
+        frames = cluster.follow(cluster.accept(job(f"followed-{number}", says)))
+        try:
+            read = b"".join(frame["data"] for frame in frames if frame["kind"] == "log")
+        finally:
+            frames.close()
+        assert read.decode() == wrote
+
+
 def test_a_killed_server_finds_all_again(cluster: Cluster, base: Path) -> None:
     mark = base / "ran"
     cluster.accept(job("survives", f"echo x >>{mark}", "sleep 3", "echo survived"))

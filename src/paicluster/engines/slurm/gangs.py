@@ -39,6 +39,8 @@ class Gang:
     live: set[str] = field(default_factory=set)
     # When a gang that was told to stop is ended by force.
     kill_at: float | None = None
+    # When a member was first seen to have ended.
+    ends: dict[str, float] = field(default_factory=dict)
 
     def saw(self, job: SlurmJob) -> bool:
         """Take note; whether it matters."""
@@ -47,6 +49,11 @@ class Gang:
         if job.over and self.over_since is None:
             self.over_since = time.monotonic()
         return changed
+
+    def knows_end(self, uid: str, lag_s: float) -> bool:
+        """Whether that this one ended has been known for so long that whatever it wrote is visible here."""
+        now = time.monotonic()
+        return now - self.ends.setdefault(uid, now) >= lag_s
 
     def gone(self, lag_s: float) -> bool:
         """Whether Slurm is done with it, for so long that whatever its tasks wrote is visible here."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from paicluster.engines.interface import ABSENT, Loss, Observation, Phase
@@ -28,11 +30,28 @@ def look(home: folder.Home, uid: str, gang: Gang | None, lag_s: float) -> Observ
         return _buried(owner, claimed_ms)
     ended = told.record_of(path)
     place = told.place_of(path)
-    if ended is not None:
+    if ended is not None and _is_known(path, uid, ended, gang, lag_s):
         return replace(_ended(ended, (path / supervise.STOP).exists(), gang, claimed_ms), place=place)
-    if gang is not None and gang.gone(lag_s):
+    if ended is None and gang is not None and gang.gone(lag_s):
         return replace(_lost(gang), started_ms=claimed_ms, place=place)
     return Observation(Phase.RUNNING, started_ms=claimed_ms, place=place)
+
+
+def _is_known(path: Path, uid: str, ended: dict[str, Any], gang: Gang | None, lag_s: float) -> bool:
+    """Whoever hears of an end reads the whole log: it must be there by then, but is not waited for long."""
+    return told.whole_log_is_shown(path, ended) or gang is None or gang.knows_end(uid, lag_s)
+
+
+def says(home: folder.Home, uid: str, what: str) -> bool:
+    """Whether all that a task has to say for that is to be seen here."""
+    path = home.task(uid)
+    refresh(str(path))
+    if not os.path.lexists(path / claim.NAME):
+        return False
+    if what != "ended":
+        return True
+    ended = told.record_of(path)
+    return ended is not None and told.whole_log_is_shown(path, ended)
 
 
 def _unstarted(home: folder.Home, uid: str, gang: Gang | None, lag_s: float) -> Observation:

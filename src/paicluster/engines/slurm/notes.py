@@ -8,10 +8,8 @@ import os
 import time
 
 from paicluster.engines.interface import Hint
-from paicluster.engines.slurm import folder
+from paicluster.engines.slurm import folder, looking
 from paicluster.engines.slurm.gangs import Gangs
-from pairuntime.slurm.attempt import refresh
-from pairuntime.supervisor import claim, record
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +19,6 @@ _LATEST_S = 1.0
 _PATIENCE = 0.02
 # By then even NFS shows the files that a note is about, whatever it remembers.
 _SHOWN_AFTER_S = 120.0
-
-_TOLD_BY = {"started": (claim.NAME,), "ended": (claim.NAME, record.NAME)}
 
 
 class Notes:
@@ -71,21 +67,19 @@ class Notes:
             return
         uid = name.partition(".")[0]
         self._hint(uid)
-        if self._gangs.of(uid) is not None and not self._shown(name):
+        if self._gangs.of(uid) is not None and not self._is_shown(name):
             self._early[name] = self._last_change + _SHOWN_AFTER_S
 
     def _look_for_early_ones(self) -> None:
         now = time.monotonic()
         for name, until in list(self._early.items()):
-            if self._shown(name):
+            if self._is_shown(name):
                 del self._early[name]
                 self._hint(name.partition(".")[0])
             elif now > until:
                 del self._early[name]
 
-    def _shown(self, name: str) -> bool:
+    def _is_shown(self, name: str) -> bool:
         """Whether what the note is about is to be seen too: a file system may show one before the other."""
         uid, _, what = name.partition(".")
-        path = self._home.task(uid)
-        refresh(str(path))
-        return all(os.path.lexists(path / file) for file in _TOLD_BY.get(what, ()))
+        return looking.says(self._home, uid, what)

@@ -10,10 +10,12 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from paicluster.engines.interface import Loss, Place
+from paicluster.logs.reader import STREAMS, LogReader
 from pairuntime.slurm import place as placing
 from pairuntime.supervisor import claim, record
 
@@ -85,7 +87,19 @@ def record_of(path: Path) -> dict[str, Any] | None:
         "signals_sent": [one for one in sent if _number(one, 64)] if isinstance(sent, list) else [],
         "start_error": text(said.get("start_error") or ""),
         **{key: bool(said.get(key)) for key in ("stopped", "timed_out", "oom", "ended_by_slurm")},
+        # What could not be kept leaves a log shorter than it was.
+        "log_sizes": {} if said.get("log_dropped") else _sizes(said.get("log_sizes")),
     }
+
+
+def _sizes(said: object) -> dict[str, int]:
+    found = said if isinstance(said, dict) else {}
+    return {stream: _number(found.get(stream), _LATEST) or 0 for stream in STREAMS}
+
+
+def whole_log_is_shown(path: Path, ended: Mapping[str, Any]) -> bool:
+    """A file system may show that a task ended before the last it wrote."""
+    return all(LogReader(path, stream).size() >= size for stream, size in ended["log_sizes"].items())
 
 
 def place_of(path: Path) -> Place | None:
