@@ -7,6 +7,7 @@ import io
 import os
 import re
 import shutil
+import signal
 import tarfile
 import tempfile
 import time
@@ -257,6 +258,31 @@ def test_what_somebody_cancels_in_slurm_is_tried_again(cluster: Cluster, apart: 
     eventually(lambda: cluster.status(name)["retries"] == 1, "another attempt", 40)
     cluster.stop(name)
     assert cluster.wait_over(name)["state"] == "STOPPED"
+
+
+def test_what_a_killed_job_left_on_its_node_the_next_one_removes(
+    cluster: Cluster, apart: RealSlurm, base: Path, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    # The task, the supervisor, and who carries for it.
+    says = f"mkdir {pids}/$$ {pids}/$PPID {pids}/$(cut -d' ' -f4 /proc/$PPID/stat); echo up; exec sleep 600"
+    name = cluster.accept(job("killed", says))
+    eventually(lambda: b"up" in cluster.log_of(name), "its first words")
+    node = tasks_of(cluster, name)[0]["containerNodeName"]
+
+    def seen_after(number: int) -> int:
+        there = {"openpaisdk": {"slurm": [f"--nodelist={node}"]}}
+        return len(succeeded(cluster, job(f"after-{number}", f"ls {base}/local", extras=there)).split())
+
+    assert [seen_after(1), seen_after(2)] == [2, 2]  # while it runs, what it has there stays
+    for path in pids.iterdir():
+        os.kill(int(path.name), signal.SIGKILL)
+    cluster.stop(name)
+    assert cluster.wait_over(name)["state"] == "STOPPED"
+    assert left_on_nodes(apart, base).startswith("pai-")
+    assert seen_after(3) == 2
+    assert left_on_nodes(apart, base) == ""
 
 
 def test_a_node_that_dies_costs_no_job_its_retries(own: Cluster, apart: RealSlurm, tmp_path: Path) -> None:

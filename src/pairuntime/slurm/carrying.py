@@ -13,7 +13,7 @@ import sys
 import time
 from urllib.parse import urlsplit
 
-from pairuntime.slurm import boot, gang, place
+from pairuntime.slurm import boot, gang, leftovers, place
 from pairuntime.supervisor import claim, record, supervise
 
 TYPE_CHECKING = False
@@ -52,6 +52,7 @@ def run(told: "dict[str, Any]", root: "str") -> "int":
     """What a batch script or a step of srun does, once everything is here."""
     global _server  # noqa: PLW0603 - one process, one server
     _server = Server(told, root)
+    leftovers.hold(root)
     # What we complain of, which Slurm would keep if it had a place for it.
     os.dup2(os.open(os.path.join(root, _WORDS), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
     folder = os.path.join(root, told["folder"])
@@ -161,6 +162,7 @@ class Server:
         except (OSError, http.client.HTTPException, Refused):
             pass  # they are a help for people, and nothing depends on them
         shutil.rmtree(self._root, ignore_errors=True)
+        leftovers.remove(os.path.dirname(self._root))
 
 
 def hold(folder: "str", attempt: "str", run_it: "Callable[[], int]") -> "int":

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paicluster.engines import aids
-from pairuntime.slurm import boot
+from pairuntime.slurm import boot, leftovers
 
 _CHUNK = 1 << 18
 
@@ -29,7 +29,7 @@ class Carried:
     @classmethod
     def new(cls, url: str, node_folder: Path, authority: str = "") -> Carried:
         # Nobody can be there before: the name cannot be guessed.
-        root = node_folder / f"pai-{secrets.token_hex(8)}"
+        root = node_folder / f"{leftovers.PREFIX}{secrets.token_hex(8)}"
         return cls(url, root, secrets.token_urlsafe(32), authority)
 
     def of(self, component: int, rank: int) -> Path:
