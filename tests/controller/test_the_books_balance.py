@@ -230,8 +230,8 @@ class Cluster:
             self.controller._retry_due(job_id)
         for record in list(self.controller._records.values()):
             for uid in list(record.resting):
-                self.controller._rests[uid].cancel()
-                self.controller._rested(record, uid)
+                self.controller._in_hand.rests[uid].cancel()
+                self.controller._in_hand.rested(record, uid)
         self.controller._sweep_all()
 
     async def restart(self) -> None:
@@ -246,7 +246,11 @@ class Cluster:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            for timer in (*old._timers.values(), *old._rests.values(), *([old._sweep] if old._sweep else [])):
+            for timer in (
+                *old._timers.values(),
+                *old._in_hand.rests.values(),
+                *([old._sweep] if old._sweep else []),
+            ):
                 timer.cancel()
         # What it had handed in is written or was never: no write of a server that is gone comes after it.
         await self.store.write(lambda conn: None)

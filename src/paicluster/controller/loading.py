@@ -1,16 +1,127 @@
-"""Jobs as the database has them, in the pieces that the loop takes up."""
+"""Taking jobs up from the database: all at a start and after a failed pass, single ones in between."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from paicluster.controller.record import COMPLETED, PENDING
-from paicluster.store import jobs
+from openpaisdk.errors import PaiError
+from openpaisdk.protocol import read_job
+from paicluster.controller.ledger import Ledger
+from paicluster.controller.patience import TOO_LONG_S
+from paicluster.controller.record import COMPLETED, PENDING, Record
+from paicluster.engines.several import Engines
+from paicluster.store import Store, jobs
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow, TaskRow
 
+log = logging.getLogger("paicluster.controller")
+
+FEW = 4
+
 Loaded = tuple[JobRow, tuple[TaskRow, ...], JobSpecRow, AttemptRow | None]
+
+
+class InHand:
+    """The jobs that have started or are about to, whose the tasks are, and what these hold.
+
+    ``look_at`` is called with a job when a task of it has rested and may be started again.
+    """
+
+    def __init__(self, store: Store, engines: Engines, look_at: Callable[[int], None]):
+        self._store = store
+        self._engines = engines
+        self._look_at = look_at
+        self.records: dict[int, Record] = {}
+        self.job_of: dict[str, int] = {}
+        self.ledger = Ledger()
+        self.rests: dict[str, asyncio.TimerHandle] = {}
+
+    async def let_go(self) -> None:
+        """Forget everything, once no launch is under way any more."""
+        for timer in self.rests.values():
+            timer.cancel()
+        launches = [r.launching for r in self.records.values() if r.launching is not None]
+        await asyncio.gather(*launches, return_exceptions=True)
+        for kept in (self.records, self.job_of, self.rests, self.ledger):
+            kept.clear()
+
+    async def take_up_all(self) -> list[JobRow]:
+        """Every job that is not over; those that merely wait are given back instead."""
+        waiting, loaded = await self._store.read(read_active)
+        for row, tasks, spec, attempt in loaded:
+            self._adopt(row, tasks, spec, attempt)
+        return waiting
+
+    async def refresh(self, job_ids: Iterable[int]) -> list[Record]:
+        """Those of these jobs that are not over: unknown ones are taken up, known ones may be to stop now."""
+        wanted = list(job_ids)
+        unknown = [job_id for job_id in wanted if job_id not in self.records]
+        known = [job_id for job_id in wanted if job_id in self.records]
+        if len(wanted) <= FEW:
+            rows, stops = self._store.glance(lambda conn: read_some(conn, unknown, known))
+        else:
+            rows, stops = await self._store.read(lambda conn: read_some(conn, unknown, known))
+        for row, spec in rows:
+            self._adopt(row, [], spec, None)
+        for job_id, execution_type in stops.items():
+            record = self.records[job_id]
+            record.row = replace(record.row, execution_type=execution_type)
+        return [self.records[job_id] for job_id in wanted if job_id in self.records]
+
+    async def waited_since(self, waiting: Iterable[JobRow]) -> dict[tuple[str, str], float]:
+        """For :meth:`Patience.resume`, by the monotonic clock."""
+        started = [record.row for record in self.records.values()]
+        now_ms, now = int(time.time() * 1000), time.monotonic()
+        since = await self._store.read(
+            lambda conn: waiting_since(conn, waiting, started, now_ms - int(TOO_LONG_S * 1000))
+        )
+        return {place: now - max(0, now_ms - began) / 1000 for place, began in since.items()}
+
+    def is_handed_over(self, record: Record) -> bool:
+        """Whether its engine finds the places by itself."""
+        return record.row.vc in self._engines.self_scheduling
+
+    def let_rest(self, record: Record, task: TaskRow, rested_s: float) -> None:
+        """What is left of the rest before a task is started again, if it is."""
+        pause_s = record.pause_before_retry(task)
+        # The clock may have been set back since it ended.
+        left_s = min(pause_s, pause_s - rested_s)
+        if left_s > 0:
+            record.resting.add(task.uid)
+            loop = asyncio.get_running_loop()
+            self.rests[task.uid] = loop.call_later(left_s, self.rested, record, task.uid)
+
+    def rested(self, record: Record, uid: str) -> None:
+        self.rests.pop(uid, None)
+        record.resting.discard(uid)
+        if self.records.get(record.row.id) is record:
+            self._look_at(record.row.id)
+
+    def _adopt(
+        self, row: JobRow, tasks: Iterable[TaskRow], spec: JobSpecRow, attempt: AttemptRow | None
+    ) -> None:
+        try:
+            job = read_job(spec.job, stored=True)
+        except PaiError as error:
+            # One job that cannot be read must not keep all others from running.
+            log.error("The job %s cannot be read and is left as it is: %s", row.framework, error)  # noqa: TRY400
+            return
+        record = Record(row, job, spec.sealed, attempt)
+        # Of each task the latest attempt; they come oldest first.
+        latest = {(task.role, task.task_index): task for task in tasks}
+        record.tasks = {task.uid: task for task in latest.values()}
+        self.records[row.id] = record
+        for task in record.tasks.values():
+            self.job_of[task.uid] = row.id
+            if task.over:
+                self.let_rest(record, task, time.time() - (task.completed_ms or 0) / 1000)
+            elif not self.is_handed_over(record):
+                self.ledger.take(task, record.holder())
 
 
 def read_active(conn: Connection) -> tuple[list[JobRow], list[Loaded]]:

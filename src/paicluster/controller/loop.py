@@ -9,16 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from openpaisdk.errors import PaiError, StoreError
-from openpaisdk.protocol import read_job
 from openpaisdk.protocol.states import job_state
 from paicluster.controller import exits, steps
 from paicluster.controller.changes import Changes, Event
 from paicluster.controller.launcher import Launcher
 from paicluster.controller.launching import CODE_BESIDE_WORK, LaunchSettings, remarks_on, wants_image
-from paicluster.controller.ledger import Ledger
-from paicluster.controller.loading import read_active, read_some, waiting_since
+from paicluster.controller.loading import FEW, InHand
 from paicluster.controller.mounting import not_mounted
-from paicluster.controller.patience import TOO_LONG_S, Patience
+from paicluster.controller.patience import Patience
 from paicluster.controller.queue import Queue, judge
 from paicluster.controller.reasons import Reasons
 from paicluster.controller.record import ATTEMPT_COMPLETED, COMPLETED, PENDING, PREPARING, RUNNING, Record
@@ -28,7 +26,7 @@ from paicluster.scheduler.needs import Amount
 from paicluster.scheduler.plan import Guest, Preempt, Snapshot, Start, plan
 from paicluster.store import Store, jobs
 from paicluster.store.feed import Requests
-from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow, TaskRow
+from paicluster.store.rows import TaskRow
 
 log = logging.getLogger("paicluster.controller")
 
@@ -36,7 +34,6 @@ log = logging.getLogger("paicluster.controller")
 _SWEEP_S = 30.0
 _LOG_TAIL = 10 << 20
 _READ_AT_ONCE = 500
-_FEW = 4
 _NEWCOMERS_S = 0.02
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
@@ -62,8 +59,10 @@ class Controller:
         self._engines = Engines.of(engine)
         self._settings = settings
         self._grace_s = grace_s
-        self._records: dict[int, Record] = {}
-        self._job_of: dict[str, int] = {}
+        self._in_hand = InHand(store, self._engines, self._look_at)
+        self._records = self._in_hand.records
+        self._job_of = self._in_hand.job_of
+        self._ledger = self._in_hand.ledger
         self._queue = Queue()
         # Newcomers; what is not known of one is read when it is taken in.
         self._submitted: Requests = {}
@@ -71,7 +70,6 @@ class Controller:
         self._recheck: set[int] = set()
         # Tasks this controller has told the engine to stop; a new controller tells it again.
         self._stop_sent: set[str] = set()
-        self._ledger = Ledger()
         self._launcher = Launcher(store, self._engines, settings, self._hint)
         self._nodes = {node.name: node for node in self._engines.placed_nodes()}
         self._shares = shares if shares is not None else {"default": whole(self._engines.placed_nodes())}
@@ -87,7 +85,6 @@ class Controller:
         self._sweep: asyncio.TimerHandle | None = None
         self._later: asyncio.TimerHandle | None = None
         self._timers: dict[int, asyncio.TimerHandle] = {}
-        self._rests: dict[str, asyncio.TimerHandle] = {}
         self._unsubscribe: Callable[[], None] = lambda: None
         self._pass_began: float | None = None
         self._trouble: StoreError | None = None
@@ -106,7 +103,11 @@ class Controller:
         """Let go. Tasks run on; the next controller takes them up."""
         self._unsubscribe()
         self._launcher.leave()
-        waits = (*self._timers.values(), *self._rests.values(), *filter(None, (self._sweep, self._later)))
+        waits = (
+            *self._timers.values(),
+            *self._in_hand.rests.values(),
+            *filter(None, (self._sweep, self._later)),
+        )
         for timer in waits:
             timer.cancel()
         self._reasons.close()
@@ -175,6 +176,10 @@ class Controller:
         self._later = None
         self._wake.set()
 
+    def _look_at(self, job_id: int) -> None:
+        self._requests.add(job_id)
+        self._wake.set()
+
     def _hint(self, uid: str) -> None:
         if uid in self._job_of:
             self._hints.add(uid)
@@ -236,6 +241,23 @@ class Controller:
             else:
                 return
 
+    async def _load_all(self) -> None:
+        """Forget what is in hand, and take up every job that is not over."""
+        for timer in self._timers.values():
+            timer.cancel()
+        await self._in_hand.let_go()
+        # Emptied before reading: what is submitted meanwhile is then queued on top of what is read.
+        for kept in (self._timers, self._stop_sent, self._queue, self._reasons):
+            kept.clear()
+        self._submitted.clear()
+        self._recheck.clear()
+        waiting = await self._in_hand.take_up_all()
+        self._submitted.update(dict.fromkeys(job.id for job in waiting))
+        self._patience.resume(await self._in_hand.waited_since(waiting))
+        self._requests.update(self._records)
+        self._hints.update(self._job_of)
+        self._wake.set()
+
     # -- one pass ------------------------------------------------------------------------------
 
     async def _pass(self) -> None:
@@ -247,7 +269,7 @@ class Controller:
         if self._submitted:
             await self._take_in()
         if requests:
-            for record in await self._refresh(requests):
+            for record in await self._in_hand.refresh(requests):
                 touched[record.row.id] = record
         said, self._said = self._said, []
         for uid, remark in said:
@@ -290,9 +312,9 @@ class Controller:
     async def _take_in(self) -> None:
         """New jobs: to the queue, as what the scheduler compares."""
         submitted, self._submitted = self._submitted, {}
-        if len(submitted) <= _FEW and not len(self._queue.waiting):
+        if len(submitted) <= FEW and not len(self._queue.waiting):
             # They will start at once, most likely: read them whole now instead of twice.
-            for record in await self._refresh(sorted(submitted)):
+            for record in await self._in_hand.refresh(sorted(submitted)):
                 if self._queue.add(record.pending_job()):
                     self._recheck.add(record.row.id)
             return
@@ -316,7 +338,7 @@ class Controller:
         for job_id, conditions in held.items():
             verdict = judge(conditions, states)
             if verdict.broken:
-                for record in await self._refresh([job_id]):
+                for record in await self._in_hand.refresh([job_id]):
                     steps.fail_unstarted(record, verdict.broken, changes, now_ms)
                     self._file(record, changes, now_ms)
             elif verdict.waits_for:
@@ -374,24 +396,7 @@ class Controller:
             message = f"Task {task.role}[{task.task_index}] was lost: {exits.why_lost(seen)}"
             changes.events.append(Event(record.row.id, "Warning", "TaskLost", message))
         self._ledger.free(task.uid)
-        self._let_rest(record, record.tasks[task.uid], 0)
-
-    def _let_rest(self, record: Record, task: TaskRow, rested_s: float) -> None:
-        """What is left of the rest before a task is started again, if it is."""
-        pause_s = record.pause_before_retry(task)
-        # The clock may have been set back since it ended.
-        left_s = min(pause_s, pause_s - rested_s)
-        if left_s > 0:
-            record.resting.add(task.uid)
-            loop = asyncio.get_running_loop()
-            self._rests[task.uid] = loop.call_later(left_s, self._rested, record, task.uid)
-
-    def _rested(self, record: Record, uid: str) -> None:
-        self._rests.pop(uid, None)
-        record.resting.discard(uid)
-        if self._records.get(record.row.id) is record:
-            self._requests.add(record.row.id)
-            self._wake.set()
+        self._in_hand.let_rest(record, record.tasks[task.uid], 0)
 
     def _file(self, record: Record, changes: Changes, now_ms: int) -> None:
         """Put the record where its state belongs: waiting, timed, or forgotten."""
@@ -447,8 +452,7 @@ class Controller:
             # The wait was measured by the loop's own clock; the wall clock may have jumped.
             record.row = replace(record.row, retry_at_ms=0)
             record.put_off = False
-            self._requests.add(job_id)
-            self._wake.set()
+            self._look_at(job_id)
 
     async def _start_what_fits(self, changes: Changes, now_ms: int) -> None:
         """One plan over everything that waits; whoever is to start is then taken in hand."""
@@ -458,7 +462,7 @@ class Controller:
         decisions = plan(self._snapshot(), self._queue.waiting)
         unknown = [d.job_id for d in decisions if isinstance(d, Start) and d.job_id not in self._records]
         if unknown:
-            await self._refresh(unknown)
+            await self._in_hand.refresh(unknown)
         heirs = {d.for_job for d in decisions if isinstance(d, Preempt)}
         names = await self._store.read(lambda conn: jobs.names_of(conn, heirs)) if heirs else {}
         for decision in decisions:
@@ -479,7 +483,9 @@ class Controller:
         return (record is None or not record.live) and self._reasons.is_time(job_id)
 
     def _snapshot(self) -> Snapshot:
-        guests = [r for r in self._records.values() if r.guest and r.live and not self._is_handed_over(r)]
+        guests = [
+            r for r in self._records.values() if r.guest and r.live and not self._in_hand.is_handed_over(r)
+        ]
         guests.sort(key=lambda record: record.row.launched_ms or _now_ms(), reverse=True)
         held: dict[int, list[tuple[str, Amount, tuple[int, ...]]]] = {}
         if guests:
@@ -502,9 +508,6 @@ class Controller:
             partial=partial,
             self_scheduling=self._engines.self_scheduling,
         )
-
-    def _is_handed_over(self, record: Record) -> bool:
-        return record.row.vc in self._engines.self_scheduling
 
     def _start(self, decision: Start, changes: Changes, now_ms: int) -> None:
         record = self._records.get(decision.job_id)
@@ -538,7 +541,7 @@ class Controller:
             record.row.username,
             self._settings.folders,
             on_the_host=on_the_host,
-            elsewhere=self._is_handed_over(record),
+            elsewhere=self._in_hand.is_handed_over(record),
         )
         for target, instead in unmounted.items():
             message = f"Nothing is mounted at {target} here: {instead}."
@@ -555,79 +558,6 @@ class Controller:
     def _arm_sweep(self) -> None:
         if self._job_of and self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep_all)
-
-    # -- loading -------------------------------------------------------------------------------
-
-    async def _load_all(self) -> None:
-        for timer in (*self._timers.values(), *self._rests.values()):
-            timer.cancel()
-        launching = {r.row.id: r.launching for r in self._records.values() if r.launching is not None}
-        await asyncio.gather(*launching.values(), return_exceptions=True)
-        # Emptied before reading: what is submitted meanwhile is then queued on top of what is read.
-        for kept in (self._records, self._job_of, self._timers, self._rests):
-            kept.clear()
-        self._stop_sent.clear()
-        self._queue.clear()
-        self._reasons.clear()
-        self._submitted.clear()
-        self._recheck.clear()
-        self._ledger.clear()
-        waiting, loaded = await self._store.read(read_active)
-        for row, tasks, spec, attempt in loaded:
-            self._adopt(row, tasks, spec, attempt)
-        self._submitted.update(dict.fromkeys(job.id for job in waiting))
-        await self._resume_patience(waiting)
-        self._requests.update(self._records)
-        self._hints.update(self._job_of)
-        self._wake.set()
-
-    async def _resume_patience(self, waiting: Sequence[JobRow]) -> None:
-        started = [record.row for record in self._records.values()]
-        now_ms, now = _now_ms(), time.monotonic()
-        since = await self._store.read(
-            lambda conn: waiting_since(conn, waiting, started, now_ms - int(TOO_LONG_S * 1000))
-        )
-        self._patience.resume({place: now - max(0, now_ms - began) / 1000 for place, began in since.items()})
-
-    async def _refresh(self, job_ids: Iterable[int]) -> list[Record]:
-        wanted = list(job_ids)
-        unknown = [job_id for job_id in wanted if job_id not in self._records]
-        known = [job_id for job_id in wanted if job_id in self._records]
-        if len(wanted) <= _FEW:
-            rows, stops = self._store.glance(lambda conn: read_some(conn, unknown, known))
-        else:
-            rows, stops = await self._store.read(lambda conn: read_some(conn, unknown, known))
-        for row, spec in rows:
-            self._adopt(row, [], spec, None)
-        for job_id, execution_type in stops.items():
-            record = self._records[job_id]
-            record.row = replace(record.row, execution_type=execution_type)
-        return [self._records[job_id] for job_id in wanted if job_id in self._records]
-
-    def _adopt(
-        self,
-        row: JobRow,
-        tasks: Iterable[TaskRow],
-        spec: JobSpecRow,
-        attempt: AttemptRow | None,
-    ) -> None:
-        try:
-            job = read_job(spec.job, stored=True)
-        except PaiError as error:
-            # One job that cannot be read must not keep all others from running.
-            log.error("The job %s cannot be read and is left as it is: %s", row.framework, error)  # noqa: TRY400
-            return
-        record = Record(row, job, spec.sealed, attempt)
-        # Of each task the latest attempt; they come oldest first.
-        latest = {(task.role, task.task_index): task for task in tasks}
-        record.tasks = {task.uid: task for task in latest.values()}
-        self._records[row.id] = record
-        for task in record.tasks.values():
-            self._job_of[task.uid] = row.id
-            if task.over:
-                self._let_rest(record, task, (_now_ms() - (task.completed_ms or 0)) / 1000)
-            elif not self._is_handed_over(record):
-                self._ledger.take(task, record.holder())
 
 
 def whole(nodes: Sequence[Node]) -> Amount:
