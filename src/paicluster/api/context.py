@@ -48,8 +48,9 @@ class Context:
     remove_job: Callable[[int], Awaitable[bool]]
     # Seconds the controller has been busy with one pass.
     controller_age: Callable[[], float]
-    # Why the controller can write nothing down now, in a sentence, and what to do; empty when it can.
-    trouble: Callable[[], str]
+    # Why the controller can write nothing down now, and what to do; of a job, by its full name, why it
+    # does not go on with it. Empty when all is well.
+    trouble: Callable[..., str]
     sources: Path
     version: str
     authority: Callable[[], str]

@@ -1,4 +1,4 @@
-"""What keeps the whole cluster from going on, as a remark on every job that is not over.
+"""What keeps the cluster from going on, with all jobs or with one, as a remark on each that is not over.
 
 The database cannot tell it, for that is what cannot be written: it is made up when somebody looks.
 """

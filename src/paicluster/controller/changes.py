@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +11,7 @@ from sqlalchemy import Connection
 
 from paicluster.store import jobs
 from paicluster.store.rows import AttemptRow, TaskRow
-from paicluster.store.writer import touch_tokens
+from paicluster.store.writer import job_token_id, touch_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,8 @@ class Changes:
     events: list[Event] = field(default_factory=list)
     # How jobs end that end with this, by full name.
     ended: dict[str, str] = field(default_factory=dict)
-    # Tokens of attempts that are over.
-    ended_tokens: list[str] = field(default_factory=list)
+    # Attempts that are over, by job and number: their tokens hold no longer.
+    ended_attempts: list[tuple[int, int]] = field(default_factory=list)
     # Done after the commit: jobs to launch, and tasks to stop.
     launch: list[int] = field(default_factory=list)
     stop: list[str] = field(default_factory=list)
@@ -64,6 +66,29 @@ class Changes:
                 now_ms=now_ms,
                 source=event.source,
             )
-        if self.ended_tokens:
-            touch_tokens(conn, self.ended_tokens)
+        if self.ended_attempts:
+            touch_tokens(conn, [job_token_id(*attempt) for attempt in self.ended_attempts])
         return forgotten
+
+    def apart(self, job_of: Mapping[str, int]) -> dict[int, Changes]:
+        """The same, of each job by itself."""
+        parts: defaultdict[int, Changes] = defaultdict(Changes)
+        for job_id, columns in self.job_columns.items():
+            parts[job_id].job_columns[job_id] = columns
+        for task in self.new_tasks:
+            parts[task.job_id].new_tasks.append(task)
+        for uid, columns in self.task_columns.items():
+            parts[columns["job_id"]].task_columns[uid] = columns
+        for key, row in self.attempts.items():
+            parts[row.job_id].attempts[key] = row
+        for job_id, attempt in self.forgotten.items():
+            parts[job_id].forgotten[job_id] = attempt
+        for event in self.events:
+            parts[event.job_id].events.append(event)
+        for ended in self.ended_attempts:
+            parts[ended[0]].ended_attempts.append(ended)
+        for job_id in self.launch:
+            parts[job_id].launch.append(job_id)
+        for uid in self.stop:
+            parts[job_of[uid]].stop.append(uid)
+        return parts

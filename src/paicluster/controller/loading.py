@@ -111,6 +111,9 @@ class InHand:
             # One job that cannot be read must not keep all others from running.
             log.error("The job %s cannot be read and is left as it is: %s", row.framework, error)  # noqa: TRY400
             return
+        except Exception:
+            log.exception("The job %s cannot be read and is left as it is.", row.framework)
+            return
         record = Record(row, job, spec.sealed, attempt)
         # Of each task the latest attempt; they come oldest first.
         latest = {(task.role, task.task_index): task for task in tasks}

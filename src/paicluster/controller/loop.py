@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from openpaisdk.errors import PaiError, StoreError
 from openpaisdk.protocol.states import job_state
 from paicluster.controller import exits, steps
+from paicluster.controller.aside import Aside
 from paicluster.controller.changes import Changes, Event
 from paicluster.controller.launcher import Launcher
 from paicluster.controller.launching import CODE_BESIDE_WORK, LaunchSettings, remarks_on, wants_image
@@ -26,9 +28,11 @@ from paicluster.scheduler.needs import Amount
 from paicluster.scheduler.plan import Guest, Preempt, Snapshot, Start, plan
 from paicluster.store import Store, jobs
 from paicluster.store.feed import Requests
-from paicluster.store.rows import TaskRow
+from paicluster.store.rows import PendingJob, TaskRow
 
 log = logging.getLogger("paicluster.controller")
+
+T = TypeVar("T")
 
 # A hint that was lost is made up for this often, while tasks run.
 _SWEEP_S = 30.0
@@ -81,6 +85,9 @@ class Controller:
         self._wake = asyncio.Event()
         self._reasons = Reasons(self._wake.set)
         self._patience = Patience()
+        self._aside = Aside(self._try_again, store.changes.publish)
+        # The job that a pass is at, while it takes one after another.
+        self._at = 0
         self._task: asyncio.Task[None] | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._later: asyncio.TimerHandle | None = None
@@ -111,6 +118,7 @@ class Controller:
         for timer in waits:
             timer.cancel()
         self._reasons.close()
+        self._aside.close()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -124,13 +132,13 @@ class Controller:
         began = self._pass_began
         return 0.0 if began is None else time.monotonic() - began
 
-    def trouble(self) -> str:
-        """Why nothing can be written down now, and what to do; empty when all is well.
+    def trouble(self, framework: str = "") -> str:
+        """Why nothing can be written down now, and what to do, or why it does not go on with this job.
 
         It is kept here and nowhere else: what cannot be written cannot be told by the database.
         """
         if self._trouble is None:
-            return ""
+            return self._aside.why(framework)
         words = (self._trouble.message, self._trouble.hint, "The cluster goes on once it can write again.")
         return " ".join(filter(None, words))
 
@@ -142,7 +150,7 @@ class Controller:
     @property
     def busy(self) -> bool:
         """Whether any job is not over."""
-        return bool(self._records or self._queue or self._submitted)
+        return bool(self._records or self._queue or self._submitted or self._aside)
 
     # -- waking --------------------------------------------------------------------------------
 
@@ -151,6 +159,7 @@ class Controller:
         for job_id, newcomer in requests.items():
             if newcomer is None:
                 self._requests.add(job_id)
+                self._aside.let_in(job_id)
                 hurry = True
             else:
                 self._submitted[job_id] = newcomer
@@ -180,6 +189,15 @@ class Controller:
         self._requests.add(job_id)
         self._wake.set()
 
+    def _try_again(self, job_id: int) -> None:
+        record = self._records.get(job_id)
+        if record is None:
+            self._submitted[job_id] = None
+        else:
+            self._requests.add(job_id)
+            self._hints.update(task.uid for task in record.live)
+        self._wake.set()
+
     def _hint(self, uid: str) -> None:
         if uid in self._job_of:
             self._hints.add(uid)
@@ -198,30 +216,38 @@ class Controller:
 
     async def _run(self) -> None:
         pause = _FIRST_PAUSE_S
+        unsure = False
         while True:
             await self._wake.wait()
             self._wake.clear()
             self._pass_began = time.monotonic()
+            tried = self._aside.tried()
+            apart = unsure or bool(tried)
             try:
-                await self._pass()
+                await self._pass(apart=apart)
                 pause = _FIRST_PAUSE_S
+                unsure = False
+                self._aside.forget(tried)
                 self._set_trouble(None)
             except asyncio.CancelledError:
                 raise
             except Exception as error:
                 # What is in hand may be ahead of the database now: forget it and begin from the truth.
+                unsure = not isinstance(error, StoreError)
+                culprit = self._at if apart and unsure else 0
                 if isinstance(error, PaiError):
                     log.warning("The controller starts over: %s", error)
-                else:
+                elif not culprit:  # else it is told together with the job
                     log.exception("The controller starts over after an unexpected error.")
                 self._set_trouble(error)
                 await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
-                await self._reload_until_it_works()
+                pause = _FIRST_PAUSE_S if culprit else min(pause * 2, _LONGEST_PAUSE_S)
+                await self._reload_until_it_works(culprit, error)
             finally:
                 self._pass_began = None
 
-    async def _reload_until_it_works(self) -> None:
+    async def _reload_until_it_works(self, culprit: int, failure: Exception) -> None:
+        """``culprit`` is the job with which the pass failed, where that is known."""
         pause = _FIRST_PAUSE_S
         while True:
             try:
@@ -229,6 +255,9 @@ class Controller:
                     # To read all jobs anew is much work, and in vain while nothing can be written.
                     await self._store.try_out()
                 await self._load_all()
+                for framework in self._store.glance(lambda conn: jobs.names_of(conn, [culprit])).values():
+                    self._aside.put(culprit, framework, failure)
+                    await self._end_what_is_to_stop(culprit)
             except StoreError as error:
                 if str(error) != str(self._trouble):
                     log.warning("The controller cannot take up its jobs: %s", error)
@@ -240,6 +269,12 @@ class Controller:
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
             else:
                 return
+
+    async def _end_what_is_to_stop(self, job_id: int) -> None:
+        """Also without a word in the database: it is asked for, and what ended tells that it was stopped."""
+        record = self._records.get(job_id)
+        if record is not None and record.stop_wanted:
+            await self._engines.stop([task.uid for task in record.live], self._grace_s)
 
     async def _load_all(self) -> None:
         """Forget what is in hand, and take up every job that is not over."""
@@ -260,12 +295,14 @@ class Controller:
 
     # -- one pass ------------------------------------------------------------------------------
 
-    async def _pass(self) -> None:
-        requests, self._requests = self._requests, set()
-        hints, self._hints = self._hints, set()
+    async def _pass(self, *, apart: bool) -> None:
+        """``apart``: each job in a commit of its own, so that it shows with which one something is wrong."""
+        requests, self._requests = self._requests - self._aside.out, set()
+        hints, self._hints = {uid for uid in self._hints if self._in_reach(uid)}, set()
         touched: dict[int, Record] = {}
         changes = Changes()
         now_ms = _now_ms()
+        self._at = 0
         if self._submitted:
             await self._take_in()
         if requests:
@@ -273,18 +310,36 @@ class Controller:
                 touched[record.row.id] = record
         said, self._said = self._said, []
         for uid, remark in said:
-            if uid in self._job_of:
+            if self._in_reach(uid):
                 event = Event(self._job_of[uid], remark.type, remark.reason, remark.message)
                 changes.events.append(event)
-        if hints:
-            await self._observe(hints, touched, changes, now_ms)
-        for record in touched.values():
+        for _, uids in self._each(self._by_job(hints).items() if apart else [(0, hints)]):
+            if uids:
+                await self._observe(uids, touched, changes, now_ms)
+        for _, record in self._each(touched.items()):
             steps.settle(record, changes, now_ms)
             self._file(record, changes, now_ms)
+        if apart:
+            # Before others get what is free now: had that not been written, it would be given away twice.
+            await self._carry_out(changes, now_ms, apart=True)
+            changes = Changes()
         while self._recheck:
             # At once, with the end that they waited for: nobody then sees them wait for what is over.
             await self._judge_conditions(changes, now_ms)
         await self._start_what_fits(changes, now_ms)
+        await self._carry_out(changes, now_ms, apart=apart)
+        self._arm_sweep()
+        if self._recheck:
+            self._wake.set()
+        if not self.busy:
+            self.idle_since = time.monotonic()
+
+    async def _carry_out(self, changes: Changes, now_ms: int, *, apart: bool) -> None:
+        parts = changes.apart(self._job_of) if apart else {0: changes}
+        for _, part in self._each(parts.items()):
+            await self._write_and_act(part, now_ms)
+
+    async def _write_and_act(self, changes: Changes, now_ms: int) -> None:
         written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         for job_id in changes.launch:
             # Made ready while the decision is being written, started when it is on disk.
@@ -303,30 +358,44 @@ class Controller:
         if changes.stop:
             self._stop_sent.update(changes.stop)
             await self._engines.stop(changes.stop, self._grace_s)
-        self._arm_sweep()
-        if self._recheck:
-            self._wake.set()
-        if not self.busy:
-            self.idle_since = time.monotonic()
+
+    def _in_reach(self, uid: str) -> bool:
+        """Whether it is a task of a job that we go on with."""
+        job_id = self._job_of.get(uid)
+        return job_id is not None and job_id not in self._aside.out
+
+    def _by_job(self, uids: Iterable[str]) -> dict[int, set[str]]:
+        grouped: dict[int, set[str]] = {}
+        for uid in uids:
+            grouped.setdefault(self._job_of[uid], set()).add(uid)
+        return grouped
+
+    def _each(self, of_jobs: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
+        """One after another; when something goes wrong on the way, it is known with which job."""
+        for job_id, item in of_jobs:
+            self._at = job_id
+            yield job_id, item
+        self._at = 0
 
     async def _take_in(self) -> None:
         """New jobs: to the queue, as what the scheduler compares."""
-        submitted, self._submitted = self._submitted, {}
+        submitted = {job_id: job for job_id, job in self._submitted.items() if job_id not in self._aside.out}
+        self._submitted = {}
         if len(submitted) <= FEW and not len(self._queue.waiting):
             # They will start at once, most likely: read them whole now instead of twice.
-            for record in await self._in_hand.refresh(sorted(submitted)):
-                if self._queue.add(record.pending_job()):
-                    self._recheck.add(record.row.id)
+            records = await self._in_hand.refresh(sorted(submitted))
+            self._queue_up(record.pending_job() for record in records)
             return
-        for job in submitted.values():
-            if job is not None and self._queue.add(job):
-                self._recheck.add(job.id)
+        self._queue_up(filter(None, submitted.values()))
         unknown = sorted(job_id for job_id, job in submitted.items() if job is None)
         for start in range(0, len(unknown), _READ_AT_ONCE):
             part = unknown[start : start + _READ_AT_ONCE]
-            for job in await self._store.read(lambda conn, part=part: jobs.pending_jobs(conn, part)):  # type: ignore[misc]
-                if self._queue.add(job):
-                    self._recheck.add(job.id)
+            self._queue_up(await self._store.read(lambda conn, part=part: jobs.pending_jobs(conn, part)))  # type: ignore[misc]
+
+    def _queue_up(self, newcomers: Iterable[PendingJob]) -> None:
+        for job_id, job in self._each((job.id, job) for job in newcomers):
+            if self._queue.add(job):
+                self._recheck.add(job_id)
 
     async def _judge_conditions(self, changes: Changes, now_ms: int) -> None:
         """Jobs that wait for others: let them go, or end them when what they wait for cannot come."""
@@ -335,7 +404,7 @@ class Controller:
         names = sorted({condition.framework for conditions in held.values() for condition in conditions})
         states = await self._store.read(lambda conn: jobs.states_of(conn, names))
         states.update(changes.ended)
-        for job_id, conditions in held.items():
+        for job_id, conditions in self._each(held.items()):
             verdict = judge(conditions, states)
             if verdict.broken:
                 for record in await self._in_hand.refresh([job_id]):
@@ -465,7 +534,7 @@ class Controller:
             await self._in_hand.refresh(unknown)
         heirs = {d.for_job for d in decisions if isinstance(d, Preempt)}
         names = await self._store.read(lambda conn: jobs.names_of(conn, heirs)) if heirs else {}
-        for decision in decisions:
+        for _, decision in self._each((decision.job_id, decision) for decision in decisions):
             if isinstance(decision, Start):
                 self._start(decision, changes, now_ms)
             elif isinstance(decision, Preempt):
@@ -483,9 +552,7 @@ class Controller:
         return (record is None or not record.live) and self._reasons.is_time(job_id)
 
     def _snapshot(self) -> Snapshot:
-        guests = [
-            r for r in self._records.values() if r.guest and r.live and not self._in_hand.is_handed_over(r)
-        ]
+        guests = [r for r in self._records.values() if self._can_give_way(r)]
         guests.sort(key=lambda record: record.row.launched_ms or _now_ms(), reverse=True)
         held: dict[int, list[tuple[str, Amount, tuple[int, ...]]]] = {}
         if guests:
@@ -508,6 +575,10 @@ class Controller:
             partial=partial,
             self_scheduling=self._engines.self_scheduling,
         )
+
+    def _can_give_way(self, record: Record) -> bool:
+        out = self._in_hand.is_handed_over(record) or record.row.id in self._aside.out
+        return record.guest and bool(record.live) and not out
 
     def _start(self, decision: Start, changes: Changes, now_ms: int) -> None:
         record = self._records.get(decision.job_id)

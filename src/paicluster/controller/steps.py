@@ -34,7 +34,6 @@ from paicluster.controller.record import (
 from paicluster.engines.interface import Node, Place
 from paicluster.scheduler.rooms import TaskSeat
 from paicluster.store.rows import AttemptRow, TaskRow
-from paicluster.store.writer import job_token_id
 
 # An attempt that ran this long did real work: what ended it is not the same trouble again.
 _PROGRESS_MS = 600_000
@@ -234,7 +233,8 @@ def task_ended(
 def stop_code_of(record: Record, task: TaskRow) -> int | None:
     """Why we asked this task to stop; None when we did not."""
     if not task.stop_requested:
-        return None
+        # It may have been stopped though that could not be written down.
+        return STOPPED_BY_USER if record.stop_wanted else None
     if record.row.exit_code is None:
         # Nothing was decided about the job: its tasks gave way to another.
         return PREEMPTED
@@ -281,7 +281,8 @@ def _verdict(record: Record) -> Verdict | None:
     verdict = decide(policies, outcomes, stop_requested=False)
     if verdict is None or verdict.trigger_role is None:
         verdict = _gave_way(record) or verdict
-    if verdict is None and record.stop_wanted:
+    stopped = any(task.exit_code == STOPPED_BY_USER for task in record.tasks.values())
+    if record.stop_wanted and (verdict is None or stopped):
         verdict = _stopped(record)
     return verdict
 
@@ -342,7 +343,7 @@ def _own_code(record: Record, code: int) -> int:
 
 
 def _attempt_over(record: Record, changes: Changes, now_ms: int) -> None:
-    changes.ended_tokens.append(job_token_id(record.row.id, record.row.attempt))
+    changes.ended_attempts.append((record.row.id, record.row.attempt))
     completed_ms = max((task.completed_ms or now_ms for task in record.tasks.values()), default=now_ms)
     set_attempt(record, changes, sub_state=COMPLETED, completed_ms=completed_ms)
     code = record.row.exit_code or 0

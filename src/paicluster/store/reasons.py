@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,21 +17,21 @@ _decode = msgspec.json.Decoder(list[dict[str, Any]]).decode
 _encode = msgspec.json.encode
 
 
-def with_reasons(conn: Connection, page: ListPage, of_all: str = "") -> ListPage:
+def with_reasons(conn: Connection, page: ListPage, trouble: Callable[[str], str]) -> ListPage:
     """The same page; of each job that waits it also tells why, or None where the cluster never said it.
 
-    ``of_all`` is the one reason of them all, where there is one.
+    ``trouble`` of a job, by its full name, comes before all that was said of it.
     """
     if b'"WAITING"' not in page.json:
         return page
     found = _decode(b"[%b]" % page.json)
     waiting = {f"{one['username']}~{one['name']}": one for one in found if one["state"] == "WAITING"}
-    names = list(waiting)
-    reasons: dict[str, str] = {}
-    for start in range(0, 0 if of_all else len(names), _AT_ONCE):
+    reasons = {name: why for name in waiting if (why := trouble(name))}
+    names = [name for name in waiting if name not in reasons]
+    for start in range(0, len(names), _AT_ONCE):
         reasons.update(reasons_of(conn, names[start : start + _AT_ONCE]))
     for name, one in waiting.items():
-        one["reason"] = of_all or reasons.get(name)
+        one["reason"] = reasons.get(name)
     return ListPage(_encode(found)[1:-1], page.total)
 
 

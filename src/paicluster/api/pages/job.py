@@ -119,7 +119,7 @@ async def _job_page(request: Request, identity: Identity, framework: str) -> Res
         may_see(identity, row)
         _, events = jobs.page_of_events(conn, row.id, None, 0, _MOST_EVENTS)
         tasks = jobs.tasks_of(conn, row.id, number)
-        trouble = trouble_of(row, ctx.trouble())
+        trouble = trouble_of(row, ctx.trouble(framework))
         waits = row.state == "WAITING" and not trouble
         why = reasons_of(conn, [framework]).get(framework) if waits else None
         return _Seen(row, attempt, number, tasks, events, jobs.job_spec(conn, row.id), why, trouble)

@@ -211,7 +211,7 @@ class _Follower:
     def _news(self, view: _View) -> list[bytes]:
         frames = []
         job = view.job
-        trouble = trouble_of(job, self._ctx.trouble())
+        trouble = trouble_of(job, self._ctx.trouble(job.framework))
         for event in view.events:
             # What is said again is news again.
             if event.count > self._told.get(event.id, 0):

@@ -54,7 +54,7 @@ async def list_jobs(request: Request) -> Response:
 
     def look(conn: Connection) -> ListPage:
         page = jobs.list_jobs(conn, query)
-        return with_reasons(conn, page, ctx.trouble()) if told else page
+        return with_reasons(conn, page, ctx.trouble) if told else page
 
     # What clients ask for again and again is read sooner than it could be handed to a thread.
     at_once = query.is_first_page(_SHORT_PAGE) and not told
@@ -112,7 +112,7 @@ async def detail(request: Request) -> Response:
     framework = request.path_params["framework"]
     wanted = request.path_params.get("attempt")
     ctx = context(request)
-    trouble = ctx.trouble()
+    trouble = ctx.trouble(framework)
     # A job may not see all jobs: for it each is looked at anew.
     anew = bool(trouble) or identity.job_id is not None
     body = None if anew else ctx.remembered.get((framework, wanted))
@@ -205,7 +205,7 @@ async def events(request: Request) -> Response:
     offset = whole_number(get("offset"), "offset", 0)
     limit = whole_number(get("limit"), "limit", DEFAULT_LIMIT, LARGEST_LIMIT)
     ctx = context(request)
-    trouble = trouble_of(row, ctx.trouble()) if kind in (None, "Warning") else ""
+    trouble = trouble_of(row, ctx.trouble(row.framework)) if kind in (None, "Warning") else ""
     now = [trouble_event(row, trouble)] if trouble else []
     total, rows = await ctx.store.read(
         lambda conn: jobs.page_of_events(conn, row.id, kind, max(0, offset - len(now)), limit)
