@@ -1,6 +1,5 @@
 """While the cluster cannot write, everybody who looks is told so, and not a reason that is none."""
 
-import contextlib
 import json
 import subprocess
 import urllib.error
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from at_a_terminal import Person, until
 
-from outside import missing
+from small_disks import fill, mounted
 
 FULL = "The disk that holds the cluster's database is full"
 WHAT_TO_DO = "Free some space on it. The cluster goes on once it can write again."
@@ -21,29 +20,20 @@ class SmallDisk:
     """A person whose home is on a disk that can be filled and emptied; ``go`` lies elsewhere."""
 
     def __init__(self, folder: Path):
-        self.folder = folder / "disk"
-        self.folder.mkdir()
-        self.filler = self.folder / "filler"
-        self.go = folder / "go"
+        self.folder = folder
+        self.go = folder.with_name("go")
 
     def fill(self) -> None:
-        for size in (1 << 16, 1):
-            with self.filler.open("ab", buffering=0) as f, contextlib.suppress(OSError):
-                while True:
-                    f.write(bytes(size))
+        fill(self.folder)
 
     def empty(self) -> None:
-        self.filler.unlink(missing_ok=True)
+        (self.folder / "filler").unlink(missing_ok=True)
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    small = SmallDisk(tmp_path)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(small.folder)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        missing("the right to mount a small file system")
-    yield small
-    subprocess.run(["umount", "-l", str(small.folder)], check=False)
+    with mounted(tmp_path / "disk") as folder:
+        yield SmallDisk(folder)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from openpaisdk.cli.commands import ALIASES, PLACES
+from small_disks import mounted
 
 
 def test_pai_alone_tells_a_newcomer_what_to_type(newcomer) -> None:
@@ -98,18 +99,14 @@ def test_a_home_that_cannot_be_written_is_one_sentence(newcomer) -> None:
     assert done.status == 1 and done.err.startswith("pai: ") and "Traceback" not in done.err, done
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs to mount")
 def test_a_full_disk_is_one_sentence(newcomer) -> None:
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(newcomer.home)], check=True)
-    try:
+    with mounted(newcomer.home, "size=64k"):
         (newcomer.home / "filler").write_bytes(b"x" * (48 << 10))
         done = newcomer.pai("sub", "true")
         assert done.status == 1 and done.err.splitlines()[-2 if "log is" in done.err else -1].startswith(
             "pai: "
         ), done
         assert "Traceback" not in done.err and "space" in done.err.lower(), done
-    finally:
-        subprocess.run(["umount", "-l", str(newcomer.home)], check=True)
 
 
 def test_debug_shows_where_it_happened_and_only_then(newcomer) -> None:

@@ -24,6 +24,7 @@ import pytest
 from served import OVER, Cluster, eventually, job
 
 from paicluster.engines.process import cgroups
+from small_disks import fill, mounted
 
 MakeCluster = Callable[..., Cluster]
 
@@ -163,6 +164,7 @@ def test_the_server_is_killed_dozens_of_times_under_load(new_cluster: MakeCluste
 KILLED_WHILE_PROBING = """
 import os, signal, sys
 from paicluster.engines.process import cgroups
+from small_disks import fill, mounted
 server, read = os.getpid(), os.read
 
 def killed_at_the_first_read(fd, size):
@@ -418,24 +420,8 @@ def test_a_job_that_cannot_be_read_holds_up_nobody(new_cluster: MakeCluster) -> 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if os.getuid() != 0:
-        pytest.skip("mounting needs root")
-    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("this machine does not let us mount")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=False)
-
-
-def fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as f, contextlib.suppress(OSError):
-        while True:
-            f.write(bytes(1 << 16))
-    with path.open("ab", buffering=0) as f, contextlib.suppress(OSError):
-        while True:
-            f.write(bytes(1))
+    with mounted(tmp_path / "disk") as disk:
+        yield disk
 
 
 @pytest.mark.slow
@@ -458,7 +444,7 @@ def test_a_full_disk_refuses_new_jobs_loses_none_and_passes(small_disk: Path, tm
         accepted = ["before", *(f"queued-{number}" for number in range(5))]
         for name in accepted[1:]:
             cluster.accept(job(name, f"echo $PAI_JOB_NAME >> {ran}"))
-        fill(filler)
+        fill(small_disk)
         refused = 0
         for number in range(60):
             name = f"full-{number}"
@@ -506,7 +492,7 @@ def test_a_full_disk_under_the_tasks_holds_their_start_up_until_there_is_room(
     try:
         cluster.start()
         assert cluster.run(job("before", "true"))["state"] == "SUCCEEDED"
-        fill(filler)
+        fill(small_disk)
         names = [f"waits-{number}" for number in range(10)]
         for name in names:
             cluster.accept(job(name, f"echo $PAI_JOB_NAME >> {ran}", "echo done", instances=2))
@@ -556,7 +542,7 @@ def cpu_of(cluster: Cluster) -> float:
 
 
 def test_a_disk_that_is_full_at_the_start_is_told_in_a_sentence(small_disk: Path) -> None:
-    fill(small_disk / "filler")
+    fill(small_disk)
     for home in (small_disk, small_disk / "home"):
         command = [*Cluster(home).program, "serve", "--home", str(home), "--port", "0", "--embedded"]
         ended = subprocess.run(command, capture_output=True, check=False, timeout=30)

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from served import Cluster, eventually, job
 
+from small_disks import mounted
+
 MakeCluster = Callable[..., Cluster]
 
 
@@ -37,15 +39,8 @@ def refusal(cluster: Cluster, *options: str) -> str:
 
 @pytest.fixture
 def read_only(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if os.getuid() != 0:
-        pytest.skip("mounting needs root")
-    mount = ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(folder)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("this machine does not let us mount")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=False)
+    with mounted(tmp_path / "disk", "ro") as disk:
+        yield disk
 
 
 # -- starting -------------------------------------------------------------------------------------

@@ -6,49 +6,25 @@ import asyncio
 import os
 import re
 import signal
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import Driven, appears, missing, task
+from driving import Driven, appears, task
 from process_rig import ProcessRig, serving_zygote
 
 from paicluster.engines.interface import LaunchFailed, Phase
 from pairuntime.supervisor import tree
-
-_ROOT = os.geteuid() == 0
+from small_disks import fill, mounted
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[ProcessRig]:
     """A home on a file system of two megabytes."""
-    if not _ROOT:
-        missing("the right to mount a small file system")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk]).returncode:
-        missing("the right to mount a small file system")
-    made = ProcessRig(disk / "home", tree.PROC)
-    yield made
-    made.close()
-    deadline = time.monotonic() + 5
-    while subprocess.run(["umount", disk]).returncode and time.monotonic() < deadline:
-        time.sleep(0.05)
-
-
-def _fill(folder: Path) -> Path:
-    """Take the last byte."""
-    filler = folder / "filler"
-    with filler.open("wb", buffering=0) as f:
-        for size in (65536, 4096, 1):
-            try:
-                while True:
-                    f.write(b"x" * size)
-            except OSError:
-                continue
-    return filler
+    with mounted(tmp_path / "disk", "size=2m") as disk:
+        made = ProcessRig(disk / "home", tree.PROC)
+        yield made
+        made.close()
 
 
 async def test_on_a_full_disk_the_end_is_told_and_the_log_has_a_gap(
@@ -63,7 +39,7 @@ async def test_on_a_full_disk_the_end_is_told_and_the_log_has_a_gap(
     async with Driven(small_disk) as driven:
         await driven.launch(one)
         await driven.said(one.uid, b"before")
-        filler = _fill(small_disk.home)
+        filler = fill(small_disk.home)
         go.touch()
         await appears(done.exists, "the output nobody could keep")
         filler.unlink()
@@ -88,7 +64,7 @@ async def test_a_task_that_ends_on_a_full_disk_is_not_lost(small_disk: ProcessRi
     async with Driven(small_disk) as driven:
         await driven.launch(one)
         await driven.said(one.uid, b"up")
-        _fill(small_disk.home)
+        fill(small_disk.home)
         go.touch()
         assert (await driven.ended(one.uid)).exit_code == 42
 
@@ -102,7 +78,7 @@ async def test_what_cannot_be_claimed_on_a_full_disk_starts_when_there_is_room(
         os.kill(zygote, signal.SIGSTOP)
         launching = asyncio.create_task(driven.launch(one))
         await appears(lambda: (small_disk.folder(one.uid) / "spec.json").exists(), "the folder")
-        filler = _fill(small_disk.home)
+        filler = fill(small_disk.home)
         os.kill(zygote, signal.SIGCONT)
         await launching
         (supervisor,) = tree.children(zygote)
@@ -123,7 +99,7 @@ async def test_a_task_can_be_stopped_on_a_full_disk(small_disk: ProcessRig) -> N
     async with Driven(small_disk) as driven:
         await driven.launch(one)
         await driven.said(one.uid, b"up")
-        _fill(small_disk.home)
+        fill(small_disk.home)
         await driven.engine.stop([one.uid], 5)
         seen = await driven.ended(one.uid)
         assert (seen.stopped, seen.killed_by_us) == (True, True)
@@ -151,7 +127,7 @@ async def test_an_unstarted_attempt_can_be_buried_on_a_full_disk(
         os.kill(await serving_zygote(), signal.SIGSTOP)
         launching = asyncio.create_task(driven.launch(one))
         await appears(lambda: (small_disk.folder(one.uid) / "spec.json").exists(), "the folder")
-        _fill(small_disk.home)
+        fill(small_disk.home)
         await driven.engine.stop([one.uid], 0)
         os.kill(await serving_zygote(), signal.SIGCONT)
         await launching

@@ -11,6 +11,7 @@ from bad_wire import BadWire
 from desk import Desk
 
 from cli.at_a_terminal import Done, until
+from small_disks import mounted
 
 LARGE = os.urandom(1 << 20) * 40
 
@@ -231,22 +232,13 @@ def partial(desk: Desk) -> list[str]:
 
 
 def test_a_disk_that_is_full_here_is_said_before_and_during(desk: Desk) -> None:
-    small = desk.here / "small"
-    small.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)], capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("only root can make a small disk")
-    try:
+    with mounted(desk.here / "small", "size=8m") as small:
         desk.write("d/large", LARGE[: 10 << 20])
         desk.write("d/tiny", b"x")
         desk.ok("copy", "d", f"{desk.there}/d")
         done = desk.pai("copy", f"{desk.there}/d", "small/d")
         refused(done, "10 MB have no room", "large (10 MB)", "tiny (1 B)")
         assert os.listdir(small) == []
-    finally:
-        subprocess.run(["umount", str(small)], check=True)
 
 
 def test_ctrl_c_says_that_it_can_be_continued(desk: Desk, wire: BadWire) -> None:

@@ -15,8 +15,7 @@ from openpaisdk.errors import StoreError
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import NewJob
 from paicluster.store.users import add_user, list_users
-
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+from small_disks import fill, mounted
 
 
 def refusal(path: Path) -> str:
@@ -39,11 +38,8 @@ def add_users(store: Store, count: int) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], check=True)
-    yield disk
-    subprocess.run(["umount", "-l", disk], check=True)
+    with mounted(tmp_path / "disk", "size=2m") as disk:
+        yield disk
 
 
 def test_a_fresh_database_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
@@ -175,7 +171,6 @@ def test_a_read_only_file_or_folder_is_named(tmp_path: Path) -> None:
         assert len(result.stdout.splitlines()) == 1
 
 
-@as_root
 def test_a_read_only_disk_is_named(small_disk: Path) -> None:
     path = small_disk / "cluster.db"
     Store.open(path).close()
@@ -183,14 +178,12 @@ def test_a_read_only_disk_is_named(small_disk: Path) -> None:
     assert "read-only" in refusal(path)
 
 
-@as_root
 def test_a_full_disk_is_named_at_the_start(small_disk: Path) -> None:
     fill(small_disk)
     sentence = refusal(small_disk / "cluster.db")
     assert "is full" in sentence
 
 
-@as_root
 def test_a_disk_that_fills_up_fails_writes_and_nothing_else(small_disk: Path) -> None:
     store = Store.open(small_disk / "cluster.db")
     add_users(store, 10)
@@ -209,7 +202,6 @@ def test_a_disk_that_fills_up_fails_writes_and_nothing_else(small_disk: Path) ->
     again.close()
 
 
-@as_root
 def test_everyone_in_a_batch_hears_that_the_disk_is_full(small_disk: Path) -> None:
     import asyncio
 
@@ -234,16 +226,3 @@ def test_everyone_in_a_batch_hears_that_the_disk_is_full(small_disk: Path) -> No
     listed = store.read_sync(lambda conn: jobs.list_jobs(conn, jobs.JobQuery(with_total=True)))
     assert listed.total == accepted == len(seen)
     store.close()
-
-
-def fill(disk: Path) -> Path:
-    """Leave no room at all."""
-    filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file:
-        for size in (65536, 4096, 512):
-            try:
-                while True:
-                    file.write(b"\0" * size)
-            except OSError:
-                pass
-    return filler

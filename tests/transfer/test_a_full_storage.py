@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,26 +16,22 @@ from served import Cluster as Served
 from openpaisdk.client import Cluster, Endpoint
 from openpaisdk.errors import PaiError
 from openpaisdk.storage import Storage
+from small_disks import mounted
 
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Iterator[Storage]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(disk)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("only root can make a small disk")
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "cluster.yaml").write_text(f"storages:\n- name: home\n  type: own\n  path: {disk}\n")
-    server = Served(home)
-    try:
-        server.start()
-        url = "http://{}:{}".format(*server.address)
-        yield Storage.of(Cluster("small", Endpoint(url, server.user, server.token)), over_http=True)
-    finally:
-        server.close()
-        subprocess.run(["umount", "-l", str(disk)], check=True)
+    with mounted(tmp_path / "disk", "size=12m") as disk:
+        home = tmp_path / "home"
+        home.mkdir()
+        (home / "cluster.yaml").write_text(f"storages:\n- name: home\n  type: own\n  path: {disk}\n")
+        server = Served(home)
+        try:
+            server.start()
+            url = "http://{}:{}".format(*server.address)
+            yield Storage.of(Cluster("small", Endpoint(url, server.user, server.token)), over_http=True)
+        finally:
+            server.close()
 
 
 def test_what_has_no_room_is_refused_before_anything_moves(storage: Storage, tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hdfsclient import StorageCluster, Web
+
+from small_disks import mounted
 
 pytestmark = pytest.mark.slow
 
@@ -16,16 +17,9 @@ _MB = b"x" * (1 << 20)
 
 @pytest.fixture
 def small(tmp_path: Path, new_cluster: Callable[..., StorageCluster]) -> Iterator[Web]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("only root can make a small disk")
-    try:
+    with mounted(tmp_path / "disk", "size=8m") as disk:
         cluster = new_cluster(f"storages:\n- {{name: home, type: own, path: {disk}}}\n")
         yield cluster.person("alice")
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def _send(web: Web, method: str, query: str, megabytes: int) -> tuple[int, bytes]:
