@@ -112,3 +112,10 @@ class StoreError(PaiError):
 
     code = "StoreError"
     status = 500
+
+
+class StopNotWritten(StoreError):
+    """A job's tasks were ended, and the database could not be told."""
+
+    code = "StopNotWrittenError"
+    status = 503

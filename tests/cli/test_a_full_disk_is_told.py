@@ -115,14 +115,32 @@ def test_a_full_disk_is_told_wherever_people_look_until_it_is_over(someone: Pers
         assert "CannotWrite" not in [event["reason"] for event in events]
 
 
-def test_a_cluster_on_a_full_disk_stops_and_says_that_its_jobs_go_on(
+def test_a_job_is_stopped_on_a_full_disk_and_that_is_written_when_there_is_room(
     someone: Person, disk: SmallDisk
 ) -> None:
+    pid = disk.go.with_name("pid")
+    runs = someone.pai("sub", "--no-sources", "--", f"echo $$ > {pid}; exec sleep 600").out.strip()
+    until(lambda: someone.state(runs) == "RUNNING" and pid.exists() and pid.read_text().endswith("\n"))
+    cores = json.loads(someone.pai("cluster-resources", "-o", "json").out)[0]["totalVCores"]
+    waits = someone.pai("sub", "--cpu", str(cores), "--no-sources", "--", f"touch {disk.go}").out.strip()
+    disk.fill()
+    for name in (runs, waits):
+        done = someone.pai("stop-job", name)
+        assert done.status == 1 and "is stopped, but that could not be written down yet" in done.err, done
+        assert FULL in done.err and "Free some space on it." in done.err
+    until(lambda: not Path(f"/proc/{int(pid.read_text())}").exists())
+    assert someone.state(runs) == "RUNNING", "as long as nothing can be written"
+    disk.empty()
+    until(lambda: [someone.state(name) for name in (runs, waits)] == ["STOPPED", "STOPPED"])
+    assert not disk.go.exists()
+
+
+def test_a_cluster_on_a_full_disk_stops_and_ends_its_jobs(someone: Person, disk: SmallDisk) -> None:
     job = someone.pai("sub", "--no-sources", "sleep", "600").out.strip()
     until(lambda: someone.state(job) == "RUNNING")
     disk.fill()
     done = someone.pai("stop-cluster", "--now")
-    assert done.status == 1 and "has stopped, but its jobs could not be" in done.err, done
+    assert done.status == 1 and "has stopped, and its jobs were told to end" in done.err, done
     assert FULL in done.err and "Traceback" not in done.err
     assert "does not run" in someone.pai("cluster-status").out
     again = someone.pai("stop-cluster", "--now")

@@ -8,7 +8,7 @@ import time
 from openpaisdk.cli.parser import command_parser, whole_number
 from openpaisdk.config.clusters import EMBEDDED_ALIAS, ClusterBook, ClusterEntry
 from openpaisdk.config.folders import shown
-from openpaisdk.errors import PaiError, StoreError, Unavailable
+from openpaisdk.errors import PaiError, StopNotWritten, StoreError, Unavailable
 from openpaisdk.local.handshake import Handshake
 from openpaisdk.local.home import find_home
 from openpaisdk.local.ready import running
@@ -61,17 +61,22 @@ def stop_cluster(argv: list[str]) -> int:
         return 0
     from openpaisdk.local.stop import terminate
 
-    hindrance = ""
+    hindrance: PaiError | None = None
     if args.now:
         try:
             _stop_jobs()
         except PaiError as e:
-            if e.code != StoreError.code:
+            if e.code not in (StoreError.code, StopNotWritten.code):
                 raise
-            hindrance = e.message
+            hindrance = e
         found = running() or found
     terminate(found)
-    if hindrance:
+    if hindrance is not None and hindrance.code == StopNotWritten.code:
+        raise Unavailable(
+            f"The cluster on this machine has stopped, and its jobs were told to end. {hindrance}",
+            hint="The next cluster writes it down, once it can write again.",
+        )
+    if hindrance is not None:
         raise Unavailable(
             f"The cluster on this machine has stopped, but its jobs could not be and go on: {hindrance}",
             hint="They end with: pai stop-cluster --now, once it can write again.",
@@ -110,11 +115,19 @@ def _stop_jobs() -> None:
     cluster = open_embedded(EMBEDDED_ALIAS)
     deadline = time.monotonic() + ENDING
     asked: set[str] = set()
+    unwritten: PaiError | None = None
     while left := _unfinished(cluster):
         for whole in left:
             if whole not in asked:
-                cluster.stop(whole)
+                try:
+                    cluster.stop(whole)
+                except PaiError as e:
+                    if e.code != StopNotWritten.code:
+                        raise
+                    unwritten = e
                 asked.add(whole)
+        if unwritten is not None:
+            raise unwritten
         if time.monotonic() > deadline:
             raise Unavailable(
                 f"{len(left)} jobs have not stopped within {ENDING:.0f} seconds, so the cluster runs on."

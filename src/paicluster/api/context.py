@@ -46,6 +46,8 @@ class Context:
     virtual_clusters: VirtualClusters
     # Removes a job that is over, with all it left; False when it is not over.
     remove_job: Callable[[int], Awaitable[bool]]
+    # Ends a job's tasks when the database cannot be told to.
+    stop_now: Callable[[int], Awaitable[None]]
     # Seconds the controller has been busy with one pass.
     controller_age: Callable[[], float]
     # Why the controller can write nothing down now, and what to do; of a job, by its full name, why it

@@ -45,6 +45,7 @@ from paicluster.controller.housekeeping import Housekeeping, Keep
 from paicluster.controller.launching import LaunchSettings
 from paicluster.controller.loop import Controller, whole
 from paicluster.controller.mounting import Folder
+from paicluster.controller.unwritten import UnwrittenStops
 from paicluster.engines.process.machine import process_identity, this_machine
 from paicluster.files.records import HOMES
 from paicluster.logs.growth import Growth
@@ -177,6 +178,7 @@ class _Server:
             shares=clusters.shares,
             limits=clusters.limits,
             grace_s=settings.grace_s,
+            unwritten=UnwrittenStops(home / "stops"),
         )
         clusters.on_change(controller.reconsider)
         files = open_files(settings, self._external_url)
@@ -198,6 +200,7 @@ class _Server:
             remove_job=lambda job_id: housekeeping.remove_job(job_id),
             controller_age=controller.pass_age,
             trouble=controller.trouble,
+            stop_now=controller.stop_now,
             sources=sources,
             version=f"v{__version__}",
             authority=lambda: urlsplit(self._external_url).netloc,

@@ -46,7 +46,7 @@ class Aside:
         if case.timer is not None:
             case.timer.cancel()
         why = error.message if isinstance(error, PaiError) else f"{type(error).__name__}: {error}"
-        why = why.splitlines()[0]
+        why = why.partition("\n")[0]
         if case.why != why:
             log.error("The job %s is set aside; all others go on.", framework, exc_info=error)
         case.why = why

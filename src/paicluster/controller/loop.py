@@ -22,6 +22,7 @@ from paicluster.controller.patience import Patience
 from paicluster.controller.queue import Queue, judge
 from paicluster.controller.reasons import Reasons
 from paicluster.controller.record import ATTEMPT_COMPLETED, COMPLETED, PENDING, PREPARING, RUNNING, Record
+from paicluster.controller.unwritten import UnwrittenStops
 from paicluster.engines.interface import Engine, Node, Observation, Phase, Remark, RunsImages
 from paicluster.engines.several import Engines
 from paicluster.scheduler.needs import Amount
@@ -58,6 +59,7 @@ class Controller:
         shares: Mapping[str, Amount] | None = None,
         limits: Mapping[str, Amount] | None = None,
         grace_s: float = 10.0,
+        unwritten: UnwrittenStops | None = None,
     ):
         self._store = store
         self._engines = Engines.of(engine)
@@ -70,6 +72,7 @@ class Controller:
         self._queue = Queue()
         # Newcomers; what is not known of one is read when it is taken in.
         self._submitted: Requests = {}
+        self._unwritten = unwritten or UnwrittenStops()
         # Jobs whose conditions may have changed.
         self._recheck: set[int] = set()
         # Tasks this controller has told the engine to stop; a new controller tells it again.
@@ -101,6 +104,7 @@ class Controller:
 
     async def start(self) -> None:
         """Take up every job that is not over, and go on from there."""
+        self._unwritten.open()
         await self._engines.start(self._hint, self._say)
         self._unsubscribe = self._store.changes.subscribe_requests(self._request)
         await self._load_all()
@@ -141,6 +145,15 @@ class Controller:
             return self._aside.why(framework)
         words = (self._trouble.message, self._trouble.hint, "The cluster goes on once it can write again.")
         return " ".join(filter(None, words))
+
+    async def stop_now(self, job_id: int) -> None:
+        """End a job's tasks though the database cannot be told that it is stopped: it is, once it can."""
+        self._unwritten.add(job_id)
+        self._look_at(job_id)
+        if job_id in self._records:
+            self._records[job_id].row = replace(self._records[job_id].row, execution_type="STOP")
+        live = await self._store.read(lambda conn: jobs.live_tasks_of(conn, job_id))
+        await self._engines.stop(live, self._grace_s)
 
     def _set_trouble(self, error: Exception | None) -> None:
         before, self._trouble = self.trouble(), error if isinstance(error, StoreError) else None
@@ -303,6 +316,10 @@ class Controller:
         changes = Changes()
         now_ms = _now_ms()
         self._at = 0
+        for job_id, _ in self._each([(job_id, None) for job_id in self._unwritten.jobs - self._aside.out]):
+            await self._store.write(lambda conn, job_id=job_id: jobs.stop(conn, job_id))  # type: ignore[misc]
+            self._unwritten.discard(job_id)
+            requests.add(job_id)
         if self._submitted:
             await self._take_in()
         if requests:

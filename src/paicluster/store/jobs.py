@@ -72,6 +72,7 @@ __all__ = [
     "insert_tasks",
     "job_spec",
     "list_jobs",
+    "live_tasks_of",
     "newest_id",
     "newest_named",
     "page_of_events",
@@ -80,6 +81,7 @@ __all__ = [
     "set_execution_type",
     "shown_tasks_of",
     "states_of",
+    "stop",
     "tags_of",
     "task_attempts_of",
     "tasks_of",
@@ -230,6 +232,19 @@ def set_execution_type(conn: Connection, job_id: int, value: str) -> JobRow:
     """Note what the user wants of the job: START or STOP."""
     request_look(conn, job_id)
     return update_job(conn, job_id, execution_type=value)
+
+
+def stop(conn: Connection, job_id: int) -> None:
+    """Note that a job is to stop; nothing when it is over, or gone."""
+    job = get_job_by_id(conn, job_id)
+    if job is not None and job.sub_state != SubState.COMPLETED.value:
+        set_execution_type(conn, job_id, "STOP")
+
+
+def live_tasks_of(conn: Connection, job_id: int) -> list[str]:
+    """The uids of a job's tasks that are not over."""
+    job = get_job_by_id(conn, job_id)
+    return [] if job is None else [task.uid for task in tasks_of(conn, job_id, job.attempt) if not task.over]
 
 
 def tags_of(conn: Connection, job_id: int) -> list[str]:

@@ -10,7 +10,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import InvalidParameters, NotFound
+from openpaisdk.errors import InvalidParameters, NotFound, PaiError, StopNotWritten
 from openpaisdk.protocol import read_job
 from paicluster.api.admission import admit, job_text, no_job
 from paicluster.api.answers import answer, body_of, form_or_json, whole_number
@@ -194,7 +194,23 @@ async def execute(ctx: Context, identity: Identity, row: JobRow, value: str) -> 
     owner_or_admin(identity, row, "execute")
     # A stop holds: starting a stopped job again is answered as the original does, and changes nothing.
     if value == "STOP" and row.sub_state != "Completed" and row.execution_type != "STOP":
-        await ctx.store.write(lambda conn: jobs.set_execution_type(conn, row.id, "STOP"))
+        try:
+            await ctx.store.write(lambda conn: jobs.stop(conn, row.id))
+        except Exception as error:
+            await _stop_unwritten(ctx, row, error)
+
+
+async def _stop_unwritten(ctx: Context, row: JobRow, error: Exception) -> None:
+    """What fills the disk must end also where nothing can be written any more."""
+    try:
+        await ctx.stop_now(row.id)
+    except OSError:
+        raise error from None
+    cause = error.message if isinstance(error, PaiError) else f"an unexpected error ({error})."
+    raise StopNotWritten(
+        f"The job {row.framework} is stopped, but that could not be written down yet: {cause}",
+        hint=" ".join(filter(None, (getattr(error, "hint", ""), "It is shown as it was until then."))),
+    ) from error
 
 
 async def events(request: Request) -> Response:
