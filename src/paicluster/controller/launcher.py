@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from openpaisdk.errors import PaiError
 from paicluster.controller.changes import Changes, Event
-from paicluster.controller.launching import LaunchSettings, gang_of
+from paicluster.controller.launching import (
+    CODE_BESIDE_WORK,
+    LaunchSettings,
+    gang_of,
+    remarks_on,
+    wants_image,
+)
+from paicluster.controller.mounting import not_mounted
 from paicluster.controller.record import PREPARING, Record
-from paicluster.engines.interface import LaunchFailed
+from paicluster.engines.interface import LaunchFailed, RunsImages
 from paicluster.engines.several import Engines
 from paicluster.store import Store
 
@@ -39,6 +46,31 @@ class Launcher:
         """Start what is to be started of a job, beside everything else."""
         if record.launching is None:
             record.launching = asyncio.create_task(self._launch_all(record))
+
+    def remarks_at_start(self, record: Record) -> Iterator[Event]:
+        """What people should know of a job before it runs: where it is not run as it asked for."""
+        job_id = record.row.id
+        engine = self._engines.engine_of(record.job, record.row.vc)
+        for remark in self._engines.remarks(engine):
+            yield Event(job_id, remark.type, remark.reason, remark.message)
+        on_the_host = not wants_image(record.job)
+        if not on_the_host and not isinstance(self._engines.get(engine), RunsImages):
+            on_the_host = True
+            for message in remarks_on(record):
+                yield Event(job_id, "Warning", "ImageNotUsed", message)
+        unmounted = not_mounted(
+            record.job,
+            record.row.username,
+            self._settings.folders,
+            on_the_host=on_the_host,
+            elsewhere=record.row.vc in self._engines.self_scheduling,
+        )
+        for target, instead in unmounted.items():
+            yield Event(
+                job_id, "Warning", "StorageNotMounted", f"Nothing is mounted at {target} here: {instead}."
+            )
+        if on_the_host and record.row.generation == "v1" and record.job.prerequisite("script", "default"):
+            yield Event(job_id, "Normal", "CodeBesideWork", CODE_BESIDE_WORK)
 
     async def _launch_all(self, record: Record) -> None:
         """Everything that is to be started of a job; for one without a gang more may come meanwhile."""
@@ -103,5 +135,6 @@ class Launcher:
         changes = Changes(events=[event])
         try:
             await self._store.write(lambda conn: changes.write(conn, int(time.time() * 1000)))
-        except PaiError as error:
+        except Exception as error:
+            # It is only a remark: what follows from the end of the tasks is the loop's to write.
             log.warning("The event %r could not be written: %s", why, error)

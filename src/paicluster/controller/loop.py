@@ -15,15 +15,14 @@ from paicluster.controller import exits, steps
 from paicluster.controller.aside import Aside
 from paicluster.controller.changes import Changes, Event
 from paicluster.controller.launcher import Launcher
-from paicluster.controller.launching import CODE_BESIDE_WORK, LaunchSettings, remarks_on, wants_image
+from paicluster.controller.launching import LaunchSettings
 from paicluster.controller.loading import FEW, InHand
-from paicluster.controller.mounting import not_mounted
 from paicluster.controller.patience import Patience
 from paicluster.controller.queue import Queue, judge
 from paicluster.controller.reasons import Reasons
 from paicluster.controller.record import ATTEMPT_COMPLETED, COMPLETED, PENDING, PREPARING, RUNNING, Record
 from paicluster.controller.unwritten import UnwrittenStops
-from paicluster.engines.interface import Engine, Node, Observation, Phase, Remark, RunsImages
+from paicluster.engines.interface import Engine, Node, Observation, Phase, Remark
 from paicluster.engines.several import Engines
 from paicluster.scheduler.needs import Amount
 from paicluster.scheduler.plan import Guest, Preempt, Snapshot, Start, plan
@@ -63,7 +62,6 @@ class Controller:
     ):
         self._store = store
         self._engines = Engines.of(engine)
-        self._settings = settings
         self._grace_s = grace_s
         self._in_hand = InHand(store, self._engines, self._look_at)
         self._records = self._in_hand.records
@@ -605,7 +603,7 @@ class Controller:
         steps.settle(record, changes, now_ms)
         if record.row.sub_state in (PENDING, PREPARING, RUNNING):
             if record.row.sub_state == PENDING and record.row.attempt == 0 and not record.hindered:
-                self._remark_at_start(record, changes)
+                changes.events += self._launcher.remarks_at_start(record)
             placed = steps.place(
                 record, decision.seats, self._nodes, self._ledger, self._engines.ports_free, changes, now_ms
             )
@@ -614,28 +612,6 @@ class Controller:
             self._reasons.started(decision.job_id, changes)
             self._patience.started(record.row.vc, record.row.username)
         self._file(record, changes, now_ms)
-
-    def _remark_at_start(self, record: Record, changes: Changes) -> None:
-        engine = self._engines.engine_of(record.job, record.row.vc)
-        for remark in self._engines.remarks(engine):
-            changes.events.append(Event(record.row.id, remark.type, remark.reason, remark.message))
-        on_the_host = not wants_image(record.job)
-        if not on_the_host and not isinstance(self._engines.get(engine), RunsImages):
-            on_the_host = True
-            for message in remarks_on(record):
-                changes.events.append(Event(record.row.id, "Warning", "ImageNotUsed", message))
-        unmounted = not_mounted(
-            record.job,
-            record.row.username,
-            self._settings.folders,
-            on_the_host=on_the_host,
-            elsewhere=self._in_hand.is_handed_over(record),
-        )
-        for target, instead in unmounted.items():
-            message = f"Nothing is mounted at {target} here: {instead}."
-            changes.events.append(Event(record.row.id, "Warning", "StorageNotMounted", message))
-        if on_the_host and record.row.generation == "v1" and record.job.prerequisite("script", "default"):
-            changes.events.append(Event(record.row.id, "Normal", "CodeBesideWork", CODE_BESIDE_WORK))
 
     def _forget_tasks(self, record: Record) -> None:
         for uid in record.tasks:
