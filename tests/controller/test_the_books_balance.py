@@ -18,7 +18,8 @@ from served import job as job_of
 from sqlalchemy import Connection
 
 from openpaisdk.protocol import read_job
-from paicluster.controller import loop, reasons
+from paicluster.controller import aside, loop, reasons
+from paicluster.controller.changes import Changes
 from paicluster.controller.launching import LaunchSettings
 from paicluster.controller.loop import Controller
 from paicluster.controller.queue import level_of
@@ -152,6 +153,8 @@ class Cluster:
             dice, lambda uid: self.store.glance(lambda conn: jobs.get_task(conn, uid)) is not None
         )
         self.ids: list[int] = []
+        # Jobs of which nothing can be written.
+        self.cursed: set[int] = set()
         self.names: list[str] = []
         self._settings = LaunchSettings(
             base_environment={},
@@ -232,6 +235,8 @@ class Cluster:
             for uid in list(record.resting):
                 self.controller._in_hand.rests[uid].cancel()
                 self.controller._in_hand.rested(record, uid)
+        for job_id in self.controller._aside.out:
+            self.controller._aside.let_in(job_id)
         self.controller._sweep_all()
 
     async def restart(self) -> None:
@@ -387,12 +392,47 @@ def test_the_books_balance_whatever_happens(
     assert "starts over" not in caplog.text
 
 
+@pytest.mark.parametrize("throw", range(4))
+def test_the_books_balance_also_when_jobs_cannot_be_written(
+    tmp_path: Path, throw: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name, seconds in (
+        (loop, "_FIRST_PUT_OFF_S", 60.0),
+        (reasons, "SILENCE_S", 60.0),
+        (aside, "_FIRST_PAUSE_S", 60.0),
+        (loop, "_FIRST_PAUSE_S", 0.001),
+    ):
+        monkeypatch.setattr(module, name, seconds)
+    write = Changes.write
+
+    async def drive() -> None:
+        cluster = Cluster(tmp_path, random.Random(throw))
+
+        def write_or_not(changes: Changes, conn: Connection, now_ms: int) -> list[str]:
+            written = write(changes, conn, now_ms)
+            if not cluster.cursed.isdisjoint(changes.apart(cluster.controller._job_of)):
+                raise RuntimeError("cursed")
+            return written
+
+        monkeypatch.setattr(Changes, "write", write_or_not)
+        await _drive_through(cluster, curses=True)
+
+    asyncio.run(drive())
+    assert "is set aside" in caplog.text
+    assert "cannot take up" not in caplog.text
+
+
 async def _drive(tmp_path: Path, throw: int) -> None:
-    dice = random.Random(throw)
-    cluster = Cluster(tmp_path, dice)
+    await _drive_through(Cluster(tmp_path, random.Random(throw)))
+
+
+async def _drive_through(cluster: Cluster, *, curses: bool = False) -> None:
+    dice = cluster.dice
     await cluster.controller.start()
     try:
         for _ in range(70):
+            if curses and cluster.ids and dice.random() < 0.3:
+                cluster.cursed ^= {dice.choice(cluster.ids[-6:])}
             what = dice.random()
             if what < 0.4:
                 for _ in range(dice.randrange(1, 4)):
@@ -411,6 +451,7 @@ async def _drive(tmp_path: Path, throw: int) -> None:
                 await cluster.quiet()
                 await cluster.check()
                 await cluster.store.read(_check_gangs_and_arrays)
+        cluster.cursed.clear()
         await _to_the_end(cluster)
     finally:
         await cluster.controller.close()
