@@ -9,7 +9,7 @@ import time
 
 from paicluster.store.rows import EventRow, JobRow
 
-_OVER = "The cluster can write again, and goes on."
+_OVER = "The cluster can go on with this job again."
 
 
 def trouble_of(row: JobRow, trouble: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -24,13 +25,18 @@ class UnwrittenStops:
         known = self._path.read_bytes() if self._path.exists() else b""
         self.jobs = {int(entry) for entry in known.split() if entry.isdigit()}
         if len(known) != _ENTRY * _ENTRIES:
-            self._path.write_bytes(self._content())
+            with contextlib.suppress(OSError):  # then no stop is taken that could get lost
+                self._path.write_bytes(self._content())
 
     def add(self, job_id: int) -> None:
         if len(self.jobs) >= _ENTRIES:
             raise OSError(errno.ENOSPC, "too many stops that could not be written")
         self.jobs.add(job_id)
-        self._keep()
+        try:
+            self._keep()
+        except OSError:
+            self.jobs.discard(job_id)
+            raise
 
     def discard(self, job_id: int) -> None:
         self.jobs.discard(job_id)

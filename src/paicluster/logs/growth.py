@@ -47,7 +47,7 @@ _SHARED = (
 
 
 def is_shared(folder: Path) -> bool:
-    """Whether other machines may write there."""
+    """Whether other machines may write there: what they do is seen late, and told of by nobody."""
     try:
         device = folder.stat().st_dev
     except OSError:

@@ -12,6 +12,7 @@ from paicluster.engines.interface import ABSENT, Loss, Observation, Phase
 from paicluster.engines.process.folder import from_record
 from paicluster.engines.slurm import folder, told
 from paicluster.engines.slurm.gangs import Gang
+from paicluster.logs.growth import is_shared
 from pairuntime.slurm.attempt import refresh
 from pairuntime.supervisor import claim, supervise
 
@@ -39,12 +40,16 @@ def look(home: folder.Home, uid: str, gang: Gang | None, lag_s: float) -> Observ
 
 def _is_known(path: Path, uid: str, ended: dict[str, Any], gang: Gang | None, lag_s: float) -> bool:
     """Whoever hears of an end reads the whole log: it must be there by then, but is not waited for long."""
-    return told.whole_log_is_shown(path, ended) or gang is None or gang.knows_end(uid, lag_s)
+    if gang is None or not is_shared(path):
+        return True
+    return told.whole_log_is_shown(path, ended) or gang.knows_end(uid, lag_s)
 
 
 def says(home: folder.Home, uid: str, what: str) -> bool:
     """Whether all that a task has to say for that is to be seen here."""
     path = home.task(uid)
+    if not is_shared(path):
+        return True
     refresh(str(path))
     if not os.path.lexists(path / claim.NAME):
         return False
