@@ -137,6 +137,18 @@ def test_a_connection_that_is_cut_now_and_then_does_no_harm(desk: Desk, wire: Ba
     assert desk.read("f") == LARGE
 
 
+def test_a_download_whose_connection_is_cut_goes_on_by_itself(desk: Desk, wire: BadWire) -> None:
+    desk.write("f", LARGE)
+    desk.ok("copy", "f", f"{desk.there}/f")
+    wire.rate = 20e6
+    process = begun(desk, "copy", "--http", f"{far(desk)}/f", "back")
+    until(lambda: wire.carried > 2 << 20)
+    wire.cut()
+    wire.rate = 0
+    assert ended(process).status == 0
+    assert (desk.here / "back").read_bytes() == LARGE and leftovers(desk.here) == []
+
+
 @pytest.mark.slow
 def test_a_connection_that_stays_cut_is_said_and_the_next_run_continues(
     desk: Desk, wire: BadWire, monkeypatch: pytest.MonkeyPatch

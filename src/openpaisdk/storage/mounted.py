@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import sys
+import threading
 
 from openpaisdk.errors import Forbidden, PaiError, UsageError
 from openpaisdk.parcels import hashing
@@ -24,7 +25,6 @@ from openpaisdk.storage.entries import Entry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Iterator
 
     from openpaisdk.storage.backend import Chunks, Range
@@ -230,6 +230,8 @@ class LocalIncoming(Incoming):
         self.part = os.path.join(folder, f".{name[:200]}.{key}{MARK}")
         self.algorithm = hashing.preferred()
         self.fd = self.journal = -1
+        # The kernel lets one write to a file at a time: the others would wait for him on a processor.
+        self._writing = threading.Lock()
         try:
             if os.path.isdir(full):
                 raise UsageError(f"{shown} is a folder, and a file was to take its place.")
@@ -266,14 +268,23 @@ class LocalIncoming(Incoming):
     def put(
         self, offset: int, length: int, chunks: Callable[[], Chunks], source: Outgoing | None = None
     ) -> None:
+        if source is None:
+            self._write(offset, length, chunks(), None)
+            return
+        from openpaisdk.storage.lines import persistent
+
+        persistent(lambda: self._write(offset, length, chunks(), source))
+
+    def _write(self, offset: int, length: int, chunks: Chunks, source: Outgoing | None) -> None:
         proven = source is not None and source.proves(self.algorithm)
         made = hashing.maker(self.algorithm)()
         at = offset
         try:
-            for chunk in chunks():
+            for chunk in chunks:
                 if not proven:
                     made.update(chunk)
-                write_all(self.fd, memoryview(chunk), at)
+                with self._writing:
+                    write_all(self.fd, memoryview(chunk), at)
                 at += len(chunk)
             if length >= 0 and at != offset + length:
                 raise changed(self.what, "was cut")

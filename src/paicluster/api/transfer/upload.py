@@ -85,8 +85,10 @@ class Upload:
         self._have: dict[int, tuple[int, str]] = {}
         self._is_handed = False
         self._lines = 0
-        # For what is known of it; what is in the file itself may be written by several at once.
+        # For what is known of it.
         self._lock = threading.Lock()
+        # The kernel lets one write to a file at a time: the others would wait for him on a processor.
+        self._writing = threading.Lock()
         self._journal = journal
 
     def described(self) -> dict[str, object]:
@@ -96,7 +98,7 @@ class Upload:
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
         """Put bytes where they belong."""
-        with disk_errors(self.about.path):
+        with disk_errors(self.about.path), self._writing:
             write_at(self.staged.fd, data, offset)
 
     def arrived(self, offset: int, length: int, digest: bytes) -> None:
