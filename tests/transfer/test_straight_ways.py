@@ -25,6 +25,7 @@ from openpaisdk.parcels import hashing
 from openpaisdk.storage import mounted
 from openpaisdk.storage.fast import Fast, Upload
 from paicluster.api.transfer import direct, giving
+from paicluster.api.transfer.proofs import Proof, Proofs
 
 DEADLINE = 60.0
 CONTENT = os.urandom(1 << 20) * 24
@@ -120,7 +121,7 @@ def test_what_is_handed_over_has_hashes_too(team: TeamCluster, tmp_path: Path) -
 class Answering:
     """A server that has one answer: a file."""
 
-    def __init__(self, path: Path, made: Any = None):
+    def __init__(self, path: Path, *, hashed: bool = False):
         self.path = path
         self.given: list[direct.Given] = []
         self.done = threading.Event()
@@ -132,7 +133,8 @@ class Answering:
         self.sock.bind(("127.0.0.1", 0))
         self.sock.listen()
         self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self.sock])))
-        self.made = made
+        self.hashed = hashed
+        self.proofs = Proofs()
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -140,11 +142,12 @@ class Answering:
         from concurrent.futures import ThreadPoolExecutor
 
         size = self.path.stat().st_size
-        extra = hashing.SIZE if self.made else 0
+        extra = hashing.SIZE if self.hashed else 0
         files: Any = SimpleNamespace(threads=ThreadPoolExecutor(1))
-        made = self.made() if self.made else None
+        file = FileIO(self.path)
+        proof = Proof(self.proofs, file.fileno(), 0, size, hashing.XXH3) if self.hashed else None
         headers = {"content-length": str(size + extra)}
-        await giving.FileAnswer(files, FileIO(self.path), 0, size, headers, made=made)(scope, receive, send)
+        await giving.FileAnswer(files, file, 0, size, headers, proof=proof)(scope, receive, send)
         self.done.set()
 
     def __enter__(self) -> Answering:
@@ -179,7 +182,7 @@ def test_whoever_takes_nothing_for_a_while_gets_the_rest_all_the_same(
 ) -> None:
     (tmp_path / "f").write_bytes(CONTENT)
     left, given = stall
-    with Answering(tmp_path / "f", hashing.maker(hashing.XXH3) if hashed else None) as server:
+    with Answering(tmp_path / "f", hashed=hashed) as server:
         client = socket.create_connection(server.sock.getsockname(), timeout=DEADLINE)
         client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert left.wait(DEADLINE)

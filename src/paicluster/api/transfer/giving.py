@@ -15,14 +15,14 @@ from paicluster.api.transfer.direct import give_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from openpaisdk.parcels.hashing import Hash
+    from paicluster.api.transfer.proofs import Proof
 
 _PIECE = 512 << 10
 BYTES = "application/octet-stream"
 
 
 class FileAnswer(Response):
-    """The headers say how long it is. With a hash, the hash of the bytes comes after them."""
+    """The headers say how long it is. With a proof, the hash of the bytes comes after them."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class FileAnswer(Response):
         headers: Mapping[str, str],
         *,
         status: int = 200,
-        made: Hash | None = None,
+        proof: Proof | None = None,
     ):
         """``file`` closes its descriptor in the end, whatever becomes of the answer."""
         super().__init__(None, status, headers, BYTES)
@@ -41,7 +41,8 @@ class FileAnswer(Response):
         self._file = file
         self._at = offset
         self._end = offset + length
-        self._made = made
+        self._proof = proof
+        self._made = proof.made if proof is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gone = asyncio.ensure_future(disconnected(receive))
@@ -57,7 +58,7 @@ class FileAnswer(Response):
             hashed = self._at + given.hashed
             self._at += given.sent
             if self._at == self._end or await self._streamed(fd, hashed, gone, send):
-                last = b"" if self._made is None else self._made.digest()
+                last = b"" if self._proof is None else self._proof.digest(fd)
                 await send({"type": "http.response.body", "body": last})
         finally:
             gone.cancel()

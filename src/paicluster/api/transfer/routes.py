@@ -20,6 +20,7 @@ from paicluster.api.context import context, identify
 from paicluster.api.files import Files, person_of
 from paicluster.api.transfer import packing, trees
 from paicluster.api.transfer.giving import BYTES, FileAnswer
+from paicluster.api.transfer.proofs import Proof, Proofs
 from paicluster.api.transfer.receiving import receive_part
 from paicluster.api.transfer.upload import BOOT_ID, About
 from paicluster.api.transfer.uploads import Uploads
@@ -40,6 +41,7 @@ class Transfers:
     def __init__(self, storage: Storage):
         self.uploads = Uploads(storage)
         self.window = Window(storage, self.uploads)
+        self.proofs = Proofs()
 
 
 _kept: WeakKeyDictionary[Storage, Transfers] = WeakKeyDictionary()
@@ -106,18 +108,20 @@ async def _all(files: Files, first: bytes, lines: Iterator[bytes]) -> AsyncItera
 
 async def read_file(request: Request) -> Response:
     """A range of a file; after its bytes comes their hash."""
-    files, _, who = await _asked(request)
+    files, kept, who = await _asked(request)
     query = request.query_params
     algorithm = query.get("hash") or hashing.XXH3
-    made = hashing.maker(algorithm)()
+    hashing.maker(algorithm)
     offset = whole_number(query.get("offset"), "offset", 0)
     most = whole_number(query.get("length"), "length", 1 << 60)
     opened = await files.run(_opened, files.storage, _path(request), who, offset, most)
     if opened.whole is not None:
-        made.update(opened.whole)
-        return Response(opened.whole + made.digest(), headers=opened.headers, media_type=BYTES)
+        digest = hashing.of_bytes(opened.whole, algorithm)
+        return Response(opened.whole + digest, headers=opened.headers, media_type=BYTES)
     file = FileIO(opened.fd, "rb")
-    return FileAnswer(files, file, offset, opened.length, opened.headers, made=made)
+    fresh = query.get("fresh") == "true"
+    proof = Proof(kept.proofs, opened.fd, offset, opened.length, algorithm, fresh=fresh)
+    return FileAnswer(files, file, offset, opened.length, opened.headers, proof=proof)
 
 
 class _Opened(NamedTuple):
