@@ -60,6 +60,8 @@ class Engines:
         self._makers = dict(makers)
         self._engine_of = engine_of
         self._engines: dict[str, ReadableEngine] = {}
+        # Of these, those for which we find the places. Asking each for its type takes longer than its answer.
+        self._placed: list[ReadableEngine] = []
         # The engines of attempts that are not over, to ask the others less often.
         self._at: dict[str, str] = {}
         self.self_scheduling = frozenset(self_scheduling)
@@ -76,7 +78,9 @@ class Engines:
     def get(self, name: str) -> ReadableEngine:
         """The engine of that name."""
         if name not in self._engines:
-            self._engines[name] = self._makers[name]()
+            engine = self._engines[name] = self._makers[name]()
+            if not isinstance(engine, SelfScheduling):
+                self._placed.append(engine)
         return self._engines[name]
 
     def engine_of(self, job: Job, vc: str) -> str:
@@ -85,6 +89,11 @@ class Engines:
 
     def all(self) -> list[ReadableEngine]:
         return [self.get(name) for name in self._makers]
+
+    def _all_placed(self) -> list[ReadableEngine]:
+        """Those for which we find the places ourselves."""
+        self.all()
+        return self._placed
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -109,10 +118,9 @@ class Engines:
     def placed_nodes(self) -> Sequence[Node]:
         """The nodes on which we find the places ourselves."""
         found: dict[str, Node] = {}
-        for engine in self.all():
-            if not isinstance(engine, SelfScheduling):
-                for node in engine.nodes():
-                    found.setdefault(node.name, node)
+        for engine in self._all_placed():
+            for node in engine.nodes():
+                found.setdefault(node.name, node)
         return tuple(found.values())
 
     def runs_images(self) -> bool:
@@ -131,8 +139,8 @@ class Engines:
     def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
         return all(
             engine.ports_free(node, ports, lasting=lasting)
-            for engine in self.all()
-            if not isinstance(engine, SelfScheduling) and any(known.name == node for known in engine.nodes())
+            for engine in self._all_placed()
+            if any(known.name == node for known in engine.nodes())
         )
 
     # -- attempts ------------------------------------------------------------------------------

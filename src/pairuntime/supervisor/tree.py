@@ -34,16 +34,15 @@ def _clone3_call() -> "Callable[[int], int]":
 
     # PyDLL keeps the interpreter's lock, so the child finds everything as it was. That it is a copy
     # nobody told it of does no harm: it only prepares itself and becomes another program.
-    syscall = ctypes.PyDLL(None, use_errno=True).syscall
+    syscall = ctypes.PyDLL(None).syscall
     syscall.restype = ctypes.c_long
+    # flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup
+    request = struct.Struct("11Q")
+    before = (_CLONE_INTO_CGROUP, 0, 0, 0, int(signal.SIGCHLD), 0, 0, 0, 0, 0)
 
     def clone3(cgroup: "int") -> "int":
-        fields = [0] * 11
-        fields[0] = _CLONE_INTO_CGROUP
-        fields[4] = signal.SIGCHLD
-        fields[10] = cgroup
-        request = struct.pack("11Q", *fields)
-        return int(syscall(ctypes.c_long(_CLONE3), ctypes.c_char_p(request), ctypes.c_long(len(request))))
+        # Every page that is written here is copied once more for the next one: plain words only.
+        return syscall(_CLONE3, request.pack(*before, cgroup), request.size)  # type: ignore[no-any-return]
 
     return clone3
 
