@@ -1,6 +1,6 @@
 """The hash that comes after a range of a file, remembered: what many fetch is read and hashed once.
 
-Sending takes a third of the processor time then, for the kernel sends what nobody has to look at.
+Sending takes less than half of the processor time then: the kernel sends what nobody has to look at.
 """
 
 from __future__ import annotations
