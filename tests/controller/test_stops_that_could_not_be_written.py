@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,8 @@ def test_the_next_server_knows_them_and_the_file_never_grows(tmp_path: Path) -> 
     stops = opened(path)
     size = path.stat().st_size
     for job_id in (7, 2**40, 12):
-        stops.add(job_id)
-    stops.discard(7)
+        asyncio.run(stops.add(job_id))
+    asyncio.run(stops.discard(7))
     assert path.stat().st_size == size
     assert opened(path).jobs == {2**40, 12}
 
@@ -31,16 +32,16 @@ def test_one_that_could_not_be_kept_is_not_carried_out_later(tmp_path: Path) -> 
     stops = opened(path)
     path.unlink()
     with pytest.raises(OSError, match="stops"):
-        stops.add(3)
+        asyncio.run(stops.add(3))
     assert not stops.jobs
 
 
 def test_no_more_than_it_has_room_for(tmp_path: Path) -> None:
     stops = opened(tmp_path / "stops")
     for job_id in range(1000, 1256):
-        stops.add(job_id)
+        asyncio.run(stops.add(job_id))
     with pytest.raises(OSError, match="too many"):
-        stops.add(1)
+        asyncio.run(stops.add(1))
     assert opened(tmp_path / "stops").jobs == stops.jobs
 
 
@@ -53,4 +54,4 @@ def test_what_a_torn_file_still_says_is_taken(tmp_path: Path) -> None:
 def test_where_it_cannot_be_made_the_cluster_starts_all_the_same(tmp_path: Path) -> None:
     stops = opened(tmp_path / "nowhere" / "stops")
     with pytest.raises(FileNotFoundError):
-        stops.add(3)
+        asyncio.run(stops.add(3))

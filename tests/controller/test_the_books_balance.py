@@ -59,6 +59,8 @@ class Dictionaries:
         self.seen: dict[str, Observation] = {}
         self.asked: set[str] = set()
         self.launches: dict[str, int] = {}
+        # Tasks that cannot be told to stop.
+        self.deaf: set[str] = set()
         self._dice = dice
         self._hint: Hint = lambda uid: None
 
@@ -102,6 +104,8 @@ class Dictionaries:
         return b""
 
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
+        if not self.deaf.isdisjoint(uids):
+            raise PermissionError("deaf")
         for uid in uids:
             if uid not in self.seen:
                 self.seen[uid] = Observation(Phase.ENDED, ended_ms=_now(), stopped=True, killed_by_us=True)
@@ -419,6 +423,42 @@ def test_the_books_balance_also_when_jobs_cannot_be_written(
 
     asyncio.run(drive())
     assert "is set aside" in caplog.text
+    assert "cannot take up" not in caplog.text
+
+
+def test_a_job_that_cannot_be_told_to_stop_keeps_nobody_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aside, "_FIRST_PAUSE_S", 60.0)
+    monkeypatch.setattr(loop, "_FIRST_PAUSE_S", 0.001)
+
+    async def run() -> None:
+        cluster = Cluster(tmp_path, random.Random(1))
+        engine = cluster.engine
+        await cluster.controller.start()
+        try:
+            while not engine.running:
+                await cluster.submit()
+                await cluster.quiet()
+            deaf = engine.running[0]
+            engine.deaf.add(deaf)
+            (task,) = await cluster.store.read(lambda conn: [jobs.get_task(conn, deaf)])
+            assert task is not None
+            await cluster.store.write(lambda conn: jobs.stop(conn, task.job_id))
+            await _until(lambda: task.job_id in cluster.controller._aside.out)
+            before = len(engine.launches)
+            while len(engine.launches) == before:
+                await cluster.submit()
+                await cluster.quiet()
+                await cluster.check()
+            engine.deaf.clear()
+            cluster.controller._aside.let_in(task.job_id)
+            await _until(lambda: deaf in engine.asked)
+        finally:
+            await cluster.controller.close()
+            cluster.store.close()
+
+    asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
     assert "cannot take up" not in caplog.text
 
 

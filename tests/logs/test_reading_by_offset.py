@@ -146,3 +146,11 @@ def test_what_is_no_file_is_none_of_the_log(tmp_path: Path) -> None:
     assert reader.read(0, 100).data == b"said"
     assert reader.read(4, 100).data == b""
     assert (reader.size(), reader.last(100)) == (4, b"said")
+
+
+def test_files_with_names_like_those_of_segments_are_none(tmp_path: Path) -> None:
+    (tmp_path / "all.0").write_text("log\n")
+    for name in ("all.²", "all.٣", "all.-1", "all.1e3", "all."):
+        (tmp_path / name).write_text("no log\n")
+    reader = LogReader(tmp_path, "all")
+    assert (reader.size(), reader.read(0, 100).data) == (4, b"log\n")

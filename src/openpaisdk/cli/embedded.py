@@ -72,10 +72,7 @@ def stop_cluster(argv: list[str]) -> int:
         found = running() or found
     terminate(found)
     if hindrance is not None and hindrance.code == StopNotWritten.code:
-        raise Unavailable(
-            f"The cluster on this machine has stopped, and its jobs were told to end. {hindrance}",
-            hint="The next cluster writes it down, once it can write again.",
-        )
+        raise _stopped_unwritten(hindrance)
     if hindrance is not None:
         raise Unavailable(
             f"The cluster on this machine has stopped, but its jobs could not be and go on: {hindrance}",
@@ -83,6 +80,13 @@ def stop_cluster(argv: list[str]) -> int:
         )
     say("The cluster on this machine has stopped." + ("" if args.now else " Running jobs go on."))
     return 0
+
+
+def _stopped_unwritten(why: PaiError) -> PaiError:
+    return Unavailable(
+        f"The cluster on this machine has stopped, and its jobs were told to end. {why}",
+        hint="The next cluster writes it down, once it can write again.",
+    )
 
 
 def _stop_without_server() -> int:
@@ -101,10 +105,18 @@ def _stop_without_server() -> int:
             f"The cluster on this machine does not run, and jobs it left could not be ended. {e.message}",
             hint=e.hint,
         ) from None
-    _stop_jobs()
+    unwritten: PaiError | None = None
+    try:
+        _stop_jobs()
+    except PaiError as e:
+        if e.code != StopNotWritten.code:
+            raise
+        unwritten = e
     found = running()
     if found:
         terminate(found)
+    if unwritten is not None:
+        raise _stopped_unwritten(unwritten)
     say("The cluster on this machine has stopped, and so have its jobs.")
     return 0
 

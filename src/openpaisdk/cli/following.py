@@ -70,16 +70,16 @@ def print_log(
     return final
 
 
-CANNOT_WRITE, WRITES_AGAIN = "CannotWrite", "WritesAgain"
+CANNOT_GO_ON, GOES_ON = "CannotGoOn", "GoesOn"
 # What takes minutes and would else look like nothing, and that a trouble we told of is over.
-_WORTH_KNOWING = frozenset(("Pulling", "Pulled", WRITES_AGAIN))
+_WORTH_KNOWING = frozenset(("Pulling", "Pulled", GOES_ON))
 
 
 def _remark(frame: Frame, wanted: Wanted, told: set[str]) -> None:
     warns = text(frame.head, "type") == "Warning"
     if frame.kind == "event" and (warns or text(frame.head, "reason") in _WORTH_KNOWING):
         message = text(frame.head, "message")
-        if text(frame.head, "reason") == WRITES_AGAIN:
+        if text(frame.head, "reason") == GOES_ON:
             told.clear()
         if message not in told:
             told.add(message)
@@ -218,7 +218,7 @@ def wait_to_end(
                 if now != state and on_state:
                     on_state(now)
                 state = now
-            elif frame.kind == "event" and text(frame.head, "reason") not in (CANNOT_WRITE, WRITES_AGAIN):
+            elif frame.kind == "event" and text(frame.head, "reason") not in (CANNOT_GO_ON, GOES_ON):
                 # After a lost connection all come again; only what was said since is news.
                 said = number(frame.head, "time") or since + 1
                 if text(frame.head, "reason") in REASONS and said >= since:

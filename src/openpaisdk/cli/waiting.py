@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from openpaisdk.jobs.build import Resources
 
 # The events that say why a job waits: as in `protocol.states`, which a command that only looks does not load.
-REASONS = frozenset({"FailedScheduling", "Scheduled", "Retrying", "Preempted", "FailedLaunch", "CannotWrite"})
+REASONS = frozenset({"FailedScheduling", "Scheduled", "Retrying", "Preempted", "FailedLaunch", "CannotGoOn"})
 IN_LINE = "Jobs that came first wait for the same resources."
 
 

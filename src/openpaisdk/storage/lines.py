@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PATIENCE = 8.0
 """Seconds for which one part is tried again: longer than a server takes to come back."""
 LONGEST_PAUSE = 4.0
+NEW_STARTS = 5
+"""So often a part may be cut after it went well for longer than that."""
 TIMEOUT = 120.0
 
 
@@ -105,13 +107,18 @@ class Lines:
 def persistent(action: Callable[[], T]) -> T:
     """Try again when the way was cut, for as long as PAI_TRANSFER_PATIENCE says; a no stays a no."""
     said = os.environ.get("PAI_TRANSFER_PATIENCE", "")
-    ends = time.monotonic() + (float(said) if said.isdecimal() else PATIENCE)
-    pause = 0.1
+    patience = float(said) if said.isdecimal() else PATIENCE
+    ends, pause, new_starts = 0.0, 0.1, 0
     while True:
+        began = time.monotonic()
         try:
             return action()
         except (ConnectionFailed, Unavailable) as e:
-            if time.monotonic() + pause > ends or (isinstance(e, Unavailable) and e.status == 507):
+            now = time.monotonic()
+            if not ends or (now - began > patience and new_starts < NEW_STARTS):
+                # The first cut; or it went well for long before it was cut again.
+                ends, pause, new_starts = now + patience, 0.1, new_starts + bool(ends)
+            if now + pause > ends or (isinstance(e, Unavailable) and e.status == 507):
                 raise
         time.sleep(pause)
         pause = min(pause * 2, LONGEST_PAUSE)

@@ -19,9 +19,7 @@ def trouble_of(row: JobRow, trouble: str) -> str:
 
 def trouble_event(row: JobRow, trouble: str) -> EventRow:
     """As an event of the job; without any, that it is over."""
-    kind, reason, message = (
-        ("Warning", "CannotWrite", trouble) if trouble else ("Normal", "WritesAgain", _OVER)
-    )
+    kind, reason, message = ("Warning", "CannotGoOn", trouble) if trouble else ("Normal", "GoesOn", _OVER)
     now_ms = int(time.time() * 1000)
     return EventRow(
         0, row.id, row.debug_id, kind, reason, message, None, None, now_ms, now_ms, 1, "paicluster"

@@ -146,12 +146,11 @@ class Controller:
 
     async def stop_now(self, job_id: int) -> None:
         """End a job's tasks though the database cannot be told that it is stopped: it is, once it can."""
-        self._unwritten.add(job_id)
+        await self._unwritten.add(job_id)
         self._look_at(job_id)
         if job_id in self._records:
             self._records[job_id].row = replace(self._records[job_id].row, execution_type="STOP")
-        live = await self._store.read(lambda conn: jobs.live_tasks_of(conn, job_id))
-        await self._engines.stop(live, self._grace_s)
+        await self._try_to_stop(await self._store.read(lambda conn: jobs.live_tasks_of(conn, job_id)))
 
     def _set_trouble(self, error: Exception | None) -> None:
         before, self._trouble = self.trouble(), error if isinstance(error, StoreError) else None
@@ -266,9 +265,7 @@ class Controller:
                     # To read all jobs anew is much work, and in vain while nothing can be written.
                     await self._store.try_out()
                 await self._load_all()
-                for framework in self._store.glance(lambda conn: jobs.names_of(conn, [culprit])).values():
-                    self._aside.put(culprit, framework, failure)
-                    await self._end_what_is_to_stop(culprit)
+                names = await self._store.read(lambda conn: jobs.names_of(conn, [culprit]))
             except StoreError as error:
                 if str(error) != str(self._trouble):
                     log.warning("The controller cannot take up its jobs: %s", error)
@@ -279,13 +276,23 @@ class Controller:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
             else:
-                return
+                break
+        if culprit in names:
+            self._aside.put(culprit, names[culprit], failure)
+            await self._end_what_is_to_stop(culprit)
 
     async def _end_what_is_to_stop(self, job_id: int) -> None:
         """Also without a word in the database: it is asked for, and what ended tells that it was stopped."""
         record = self._records.get(job_id)
         if record is not None and record.stop_wanted:
-            await self._engines.stop([task.uid for task in record.live], self._grace_s)
+            await self._try_to_stop([task.uid for task in record.live])
+
+    async def _try_to_stop(self, uids: Sequence[str]) -> None:
+        """It may be just this that goes wrong with the job, and is no reason to keep all others waiting."""
+        try:
+            await self._engines.stop(uids, self._grace_s)
+        except Exception:
+            log.exception("Tasks could not be told to stop; that is tried again.")
 
     async def _load_all(self) -> None:
         """Forget what is in hand, and take up every job that is not over."""
@@ -316,12 +323,14 @@ class Controller:
         self._at = 0
         for job_id, _ in self._each([(job_id, None) for job_id in self._unwritten.jobs - self._aside.out]):
             await self._store.write(lambda conn, job_id=job_id: jobs.stop(conn, job_id))  # type: ignore[misc]
-            self._unwritten.discard(job_id)
+            await self._unwritten.discard(job_id)
             requests.add(job_id)
         if self._submitted:
             await self._take_in()
         if requests:
             for record in await self._in_hand.refresh(requests):
+                if record.row.id in self._unwritten.jobs:  # while we were at it
+                    record.row = replace(record.row, execution_type="STOP")
                 touched[record.row.id] = record
         said, self._said = self._said, []
         for uid, remark in said:
@@ -331,6 +340,7 @@ class Controller:
         for _, uids in self._each(self._by_job(hints).items() if apart else [(0, hints)]):
             if uids:
                 await self._observe(uids, touched, changes, now_ms)
+            await asyncio.sleep(0)  # few tasks are looked at without leaving the loop to others
         for _, record in self._each(touched.items()):
             steps.settle(record, changes, now_ms)
             self._file(record, changes, now_ms)
@@ -399,7 +409,7 @@ class Controller:
         if len(submitted) <= FEW and not len(self._queue.waiting):
             # They will start at once, most likely: read them whole now instead of twice.
             records = await self._in_hand.refresh(sorted(submitted))
-            self._queue_up(record.pending_job() for record in records)
+            self._queue_up([record.pending_job() for _, record in self._each((r.row.id, r) for r in records)])
             return
         self._queue_up(filter(None, submitted.values()))
         unknown = sorted(job_id for job_id, job in submitted.items() if job is None)

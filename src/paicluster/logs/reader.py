@@ -39,7 +39,7 @@ class LogReader:
             with os.scandir(self._folder) as entries:
                 for entry in entries:
                     start = entry.name[len(prefix) :]
-                    ours = entry.name.startswith(prefix) and start.isdigit()
+                    ours = entry.name.startswith(prefix) and start.isascii() and start.isdecimal()
                     # A link or a pipe is none of ours: the folder may be another account's, which must not
                     # read what this server can, nor keep it waiting.
                     if ours and entry.is_file(follow_symlinks=False):

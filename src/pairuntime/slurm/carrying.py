@@ -7,7 +7,6 @@ here until the server has it; a server that does not answer is asked again, for 
 import http.client
 import json
 import os
-import shutil
 import signal
 import sys
 import time
@@ -52,11 +51,11 @@ def run(told: "dict[str, Any]", root: "str") -> "int":
     """What a batch script or a step of srun does, once everything is here."""
     global _server  # noqa: PLW0603 - one process, one server
     _server = Server(told, root)
-    leftovers.hold(root)
-    # What we complain of, which Slurm would keep if it had a place for it.
-    os.dup2(os.open(os.path.join(root, _WORDS), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
     folder = os.path.join(root, told["folder"])
     try:
+        leftovers.hold(root)
+        # What we complain of, which Slurm would keep if it had a place for it.
+        os.dup2(os.open(os.path.join(root, _WORDS), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
         if gang.COMPONENT in os.environ:
             return gang.run_task(folder)
         if not told["alone"]:
@@ -161,8 +160,11 @@ class Server:
                 self.put(self._gang + "/words", words)
         except (OSError, http.client.HTTPException, Refused):
             pass  # they are a help for people, and nothing depends on them
-        shutil.rmtree(self._root, ignore_errors=True)
-        leftovers.remove(os.path.dirname(self._root))
+        try:
+            leftovers.remove(self._root)
+        except OSError:
+            pass  # whoever comes next tries again
+        leftovers.remove_abandoned(os.path.dirname(self._root))
 
 
 def hold(folder: "str", attempt: "str", run_it: "Callable[[], int]") -> "int":

@@ -17,10 +17,23 @@ def hold(root: "str") -> "None":
         fcntl.flock(fd, fcntl.LOCK_EX)
     except OSError:
         pass  # no locks here: nobody can tell then, and it stays
+    os.write(fd, _node())
     os.rename(aside, os.path.join(root, _HELD))
 
 
-def remove(folder: "str") -> "None":
+def remove(root: "str") -> "None":
+    """A folder of ours with all that is in it. Should that be cut short, the mark is still there."""
+    for name in os.listdir(root):
+        path = os.path.join(root, name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            _open_all(path)
+            shutil.rmtree(path)
+        elif name != _HELD:
+            os.unlink(path)
+    shutil.rmtree(root)
+
+
+def remove_abandoned(folder: "str") -> "None":
     """What is ours in there, was held, and is not any more."""
     try:
         names = os.listdir(folder)
@@ -31,9 +44,20 @@ def remove(folder: "str") -> "None":
             path = os.path.join(folder, name)
             try:
                 if _is_abandoned(path):
-                    shutil.rmtree(path, ignore_errors=True)
+                    remove(path)
             except OSError:
                 pass
+
+
+def _open_all(root: "str") -> "None":
+    """Some programs leave folders that even their owner cannot write to."""
+    for path, folders, _ in os.walk(root):
+        for one in (path, *(os.path.join(path, name) for name in folders)):
+            if not os.path.islink(one):
+                try:
+                    os.chmod(one, 0o700)
+                except OSError:
+                    pass
 
 
 def _is_abandoned(path: "str") -> "bool":
@@ -43,9 +67,15 @@ def _is_abandoned(path: "str") -> "bool":
         return False
     fd = os.open(os.path.join(path, _HELD), os.O_RDONLY | os.O_NOFOLLOW)
     try:
+        if os.read(fd, 256) != _node():
+            return False  # not on a disk of this node: locks may not be seen from here
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return False
     finally:
         os.close(fd)
     return True
+
+
+def _node() -> "bytes":
+    return os.uname()[1].encode()

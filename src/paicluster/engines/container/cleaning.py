@@ -96,6 +96,7 @@ class Cleaner:
                 gone.add(name)
             else:
                 sizes[name] = size
+        self._images.forget_pulled(gone)
         room = None if self._keep.mb is None else self._keep.mb << 20
         oldest = None if self._keep.days is None else time.time() - self._keep.days * 86_400
         total = sum(sizes.values())
@@ -107,9 +108,8 @@ class Cleaner:
             if answer.status == 0:
                 log.info("the image %s was removed: nobody wanted it for long", name)
                 total -= sizes[name]
-                gone.add(name)
+                self._images.forget_pulled([name])
                 self._images.forget_all()
-        self._images.forget_pulled(gone)
 
     async def _size_of(self, name: str) -> int | None:
         """None of one that is gone, and nothing of one that nobody can tell the size of."""

@@ -72,10 +72,10 @@ class SlurmEngine:
         self._slurm = Slurm()
         self._gangs = Gangs(self._home)
         self._watcher = Watcher(options, self._slurm, self._gangs, self._say_of, lambda uid: self._hint(uid))
-        self._notes = Notes(self._home, self._gangs, lambda uid: self._hint(uid))
         self._submitter = Submitter(self._slurm, self._startable, self._say_of, self._submitted)
         self._watcher.on_answer = self._submitter.slurm_answers_again
         self._files = ThreadPoolExecutor(1, thread_name_prefix="slurm-files")
+        self._notes = Notes(self._home, self._gangs, self._files, lambda uid: self._hint(uid))
         self._hint: Hint = lambda uid: None
         self._say: Say = unheard
         self._nodes: tuple[Node, ...] = ()

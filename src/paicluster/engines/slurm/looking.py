@@ -48,8 +48,6 @@ def _is_known(path: Path, uid: str, ended: dict[str, Any], gang: Gang | None, la
 def says(home: folder.Home, uid: str, what: str) -> bool:
     """Whether all that a task has to say for that is to be seen here."""
     path = home.task(uid)
-    if not is_shared(path):
-        return True
     refresh(str(path))
     if not os.path.lexists(path / claim.NAME):
         return False

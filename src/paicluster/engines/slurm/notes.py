@@ -6,10 +6,12 @@ import asyncio
 import logging
 import os
 import time
+from concurrent.futures import Executor
 
 from paicluster.engines.interface import Hint
 from paicluster.engines.slurm import folder, looking
 from paicluster.engines.slurm.gangs import Gangs
+from paicluster.logs.growth import is_shared
 
 log = logging.getLogger(__name__)
 
@@ -17,14 +19,18 @@ log = logging.getLogger(__name__)
 _SOONEST_S = 0.02
 _LATEST_S = 1.0
 _PATIENCE = 0.02
-# By then even NFS shows the files that a note is about, whatever it remembers.
+# What a note is about is looked for this often,
+_AGAIN_AFTER_S = 0.25
+# and by then even NFS shows it, whatever it remembers.
 _SHOWN_AFTER_S = 120.0
 
 
 class Notes:
-    def __init__(self, home: folder.Home, gangs: Gangs, hint: Hint):
+    def __init__(self, home: folder.Home, gangs: Gangs, files: Executor, hint: Hint):
+        """``files``: where the files of tasks are looked at."""
         self._home = home
         self._gangs = gangs
+        self._files = files
         self._hint = hint
         # Set when there is something to watch.
         self._busy = asyncio.Event()
@@ -33,6 +39,7 @@ class Notes:
         self._stubborn: set[str] = set()
         # Notes of what is not to be seen yet, and until when it is looked for.
         self._early: dict[str, float] = {}
+        self._look_at = 0.0
 
     def wake(self) -> None:
         """There is something to watch."""
@@ -47,7 +54,6 @@ class Notes:
                 await self._busy.wait()
             quiet = time.monotonic() - self._last_change
             await asyncio.sleep(min(_LATEST_S, max(_SOONEST_S, _PATIENCE * quiet)))
-            self._look_for_early_ones()
             try:
                 names = set(os.listdir(self._home.notes))
             except OSError as error:
@@ -57,6 +63,8 @@ class Notes:
             self._stubborn &= names
             for name in names - self._stubborn:
                 self._take(name)
+            if self._early and time.monotonic() >= self._look_at:
+                await self._look_for_early_ones()
 
     def _take(self, name: str) -> None:
         self._last_change = time.monotonic()
@@ -65,21 +73,28 @@ class Notes:
         except OSError:
             self._stubborn.add(name)
             return
-        uid = name.partition(".")[0]
+        uid, _ = _parts(name)
         self._hint(uid)
-        if self._gangs.of(uid) is not None and not self._is_shown(name):
+        if self._gangs.of(uid) is not None and is_shared(self._home.notes):
             self._early[name] = self._last_change + _SHOWN_AFTER_S
 
-    def _look_for_early_ones(self) -> None:
-        now = time.monotonic()
-        for name, until in list(self._early.items()):
-            if self._is_shown(name):
-                del self._early[name]
-                self._hint(name.partition(".")[0])
-            elif now > until:
-                del self._early[name]
+    async def _look_for_early_ones(self) -> None:
+        """A file system may show a note before what it is about: then somebody has to look again."""
+        names = list(self._early)
 
-    def _is_shown(self, name: str) -> bool:
-        """Whether what the note is about is to be seen too: a file system may show one before the other."""
-        uid, _, what = name.partition(".")
-        return looking.says(self._home, uid, what)
+        def look() -> list[str]:
+            return [name for name in names if looking.says(self._home, *_parts(name))]
+
+        shown = await asyncio.get_running_loop().run_in_executor(self._files, look)
+        now = time.monotonic()
+        self._look_at = now + _AGAIN_AFTER_S
+        for name in shown:
+            del self._early[name]
+            self._hint(_parts(name)[0])
+        self._early = {name: until for name, until in self._early.items() if until > now}
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Whose note it is, and of what."""
+    uid, _, what = name.partition(".")
+    return uid, what

@@ -1,0 +1,73 @@
+"""What a killed job leaves on a node is known again and removed, and nothing that is in use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pairuntime.slurm import leftovers
+
+_HOLDS = """
+import os, sys
+from pairuntime.slurm import leftovers
+leftovers.hold(sys.argv[1])
+if os.fork():
+    os._exit(0)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "pai-0123"
+    (path / "work" / "closed").mkdir(parents=True)
+    (path / "work" / "closed" / "file").write_text("x")
+    (path / "work" / "closed").chmod(0o500)
+    (path / "words").write_text("")
+    (path / "link").symlink_to(tmp_path)
+    yield path
+    for folder in path.rglob("closed"):
+        folder.chmod(0o700)
+
+
+def test_one_that_is_in_use_stays_and_goes_when_all_copies_of_its_process_are_gone(
+    tmp_path: Path, root: Path
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLDS, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None and holder.stdin is not None
+        assert holder.stdout.readline() == b"held\n"
+        leftovers.remove_abandoned(str(tmp_path))
+        assert (root / "work" / "closed" / "file").exists()
+        holder.stdin.close()
+        holder.stdout.read()  # to the end of the copy, too
+    leftovers.remove_abandoned(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_nobody_held_yet_or_another_node_holds_stays(tmp_path: Path, root: Path) -> None:
+    leftovers.remove_abandoned(str(tmp_path))
+    assert root.exists()
+    (root / "held").write_text("some-other-node")
+    leftovers.remove_abandoned(str(tmp_path))
+    assert (root / "words").exists()
+
+
+def test_a_link_and_a_file_of_that_name_are_not_ours(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "held").write_bytes(os.uname().nodename.encode())
+    folder = tmp_path / "node"
+    folder.mkdir()
+    (folder / "pai-link").symlink_to(kept)
+    (folder / "pai-file").write_text("")
+    leftovers.remove_abandoned(str(folder))
+    assert (kept / "held").exists() and (folder / "pai-file").exists()
+    leftovers.remove_abandoned(str(tmp_path / "nowhere"))
