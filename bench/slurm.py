@@ -9,7 +9,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -42,17 +41,11 @@ def rows() -> list[Row]:
 @contextmanager
 def _slurm() -> Iterator[Path]:
     sys.path[:0] = [str(_TESTS), str(_TESTS / "slurm")]
-    from real_slurm import RealSlurm  # type: ignore[import-not-found]
+    from real_slurm import running_slurm  # type: ignore[import-not-found]
 
-    folder = Path(tempfile.mkdtemp(prefix="pai-bench-slurm-"))
-    slurm = RealSlurm(folder)
-    os.environ["SLURM_CONF"] = str(slurm.conf)
-    try:
-        slurm.start()
-        yield folder
-    finally:
-        slurm.close()
-        shutil.rmtree(folder, ignore_errors=True)
+    with running_slurm() as slurm:
+        os.environ["SLURM_CONF"] = str(slurm.conf)
+        yield slurm.folder
 
 
 @contextmanager

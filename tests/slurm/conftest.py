@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +15,7 @@ for _room in ("engines", "cluster", "people"):
 
 pytest.register_assert_rewrite("contract", "driving")
 
-from real_slurm import RealSlurm  # noqa: E402
+from real_slurm import RealSlurm, running_slurm  # noqa: E402
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -32,16 +30,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[RealSlurm]:
-    # Short: Slurm makes sockets in there.
-    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    # Every account that submits reads Slurm's configuration.
-    folder.chmod(0o755)
-    made = RealSlurm(folder)
-    with pytest.MonkeyPatch.context() as patch:
+    with running_slurm() as made, pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", str(made.conf))
-        try:
-            made.start()
-            yield made
-        finally:
-            made.close()
-            shutil.rmtree(folder, ignore_errors=True)
+        yield made

@@ -9,8 +9,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from outside import debian, missing
@@ -243,3 +244,26 @@ def free_ports(count: int) -> Sequence[int]:
     finally:
         for one in sockets:
             one.close()
+
+
+@contextlib.contextmanager
+def open_folder(prefix: str) -> Iterator[Path]:
+    """One that every account may look into. Short: Slurm makes sockets in there."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def running_slurm(settings: Mapping[str, str] | None = None, view: Sequence[str] = ()) -> Iterator[RealSlurm]:
+    """From a folder of its own, which goes with it."""
+    with open_folder("slurm-") as folder:
+        made = RealSlurm(folder, settings, view)
+        try:
+            made.start()
+            yield made
+        finally:
+            made.close()

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from real_slurm import NODES, RealSlurm, eventually
+from real_slurm import NODES, RealSlurm, eventually, open_folder, running_slurm
 from served import Cluster, job
 
 from outside import debian
@@ -62,10 +60,8 @@ class Shared:
 
 @pytest.fixture(scope="module")
 def base() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="remembers-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    with open_folder("remembers-") as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -76,16 +72,9 @@ def shared(base: Path) -> Iterator[Shared]:
 
 
 @pytest.fixture(scope="module")
-def nodes(base: Path, shared: Shared) -> Iterator[RealSlurm]:
-    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    folder.chmod(0o755)
-    made = RealSlurm(folder, view=shared.view)
-    try:
-        made.start()
+def nodes(shared: Shared) -> Iterator[RealSlurm]:
+    with running_slurm(view=shared.view) as made:
         yield made
-    finally:
-        made.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

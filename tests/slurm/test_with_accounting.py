@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from accounting import Accounting
 from driving import Driven, appears, task
-from real_slurm import RealSlurm, eventually
+from real_slurm import RealSlurm, eventually, open_folder
 from slurm_rig import SlurmRig
 
 from paicluster.engines.interface import Loss, Phase
@@ -21,22 +19,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 @pytest.fixture
 def accounted() -> Iterator[RealSlurm]:
-    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    folder.chmod(0o755)
-    accounting = Accounting(folder)
-    made = RealSlurm(folder, accounting.settings)
-    with pytest.MonkeyPatch.context() as patch:
+    with open_folder("slurm-") as folder, pytest.MonkeyPatch.context() as patch:
+        accounting = Accounting(folder)
+        made = RealSlurm(folder, accounting.settings)
         patch.setenv("SLURM_CONF", str(made.conf))
-        try:
-            made.start_munge()
-            with accounting.running(made.environment):
-                try:
-                    made.start()
-                    yield made
-                finally:
-                    made.close()
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        made.start_munge()
+        with accounting.running(made.environment):
+            try:
+                made.start()
+                yield made
+            finally:
+                made.close()
 
 
 async def test_what_became_of_a_job_that_the_queue_has_forgotten_is_known(

@@ -6,10 +6,8 @@ import hashlib
 import io
 import os
 import re
-import shutil
 import signal
 import tarfile
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 
 import pytest
 from persons import CrewCluster, add_people, unix_accounts
-from real_slurm import RealSlurm, eventually, free_ports
+from real_slurm import RealSlurm, eventually, free_ports, open_folder, running_slurm
 from served import Cluster, SecureCluster, job, role
 
 import certificates
@@ -45,23 +43,14 @@ engine:
 @pytest.fixture(scope="module")
 def base() -> Iterator[Path]:
     """The server's files, and at the same place on every node something else."""
-    folder = Path(tempfile.mkdtemp(prefix="apart-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    with open_folder("apart-") as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")
 def apart(base: Path) -> Iterator[RealSlurm]:
-    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    folder.chmod(0o755)
-    made = RealSlurm(folder, view=('mount -t tmpfs none "$1"; mkdir -m 1777 "$1/local"', str(base)))
-    try:
-        made.start()
+    with running_slurm(view=('mount -t tmpfs none "$1"; mkdir -m 1777 "$1/local"', str(base))) as made:
         yield made
-    finally:
-        made.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def make(base: Path, name: str, slurm: RealSlurm) -> Cluster:

@@ -61,18 +61,18 @@ def stop_cluster(argv: list[str]) -> int:
         return 0
     from openpaisdk.local.stop import terminate
 
-    hindrance: PaiError | None = None
+    hindrance = unwritten = None
     if args.now:
         try:
-            _stop_jobs()
+            unwritten = _stop_jobs()
         except PaiError as e:
-            if e.code not in (StoreError.code, StopNotWritten.code):
+            if e.code != StoreError.code:
                 raise
             hindrance = e
         found = running() or found
     terminate(found)
-    if hindrance is not None and hindrance.code == StopNotWritten.code:
-        raise _stopped_unwritten(hindrance)
+    if unwritten is not None:
+        raise _stopped_unwritten(unwritten)
     if hindrance is not None:
         raise Unavailable(
             f"The cluster on this machine has stopped, but its jobs could not be and go on: {hindrance}",
@@ -105,13 +105,7 @@ def _stop_without_server() -> int:
             f"The cluster on this machine does not run, and jobs it left could not be ended. {e.message}",
             hint=e.hint,
         ) from None
-    unwritten: PaiError | None = None
-    try:
-        _stop_jobs()
-    except PaiError as e:
-        if e.code != StopNotWritten.code:
-            raise
-        unwritten = e
+    unwritten = _stop_jobs()
     found = running()
     if found:
         terminate(found)
@@ -121,7 +115,8 @@ def _stop_without_server() -> int:
     return 0
 
 
-def _stop_jobs() -> None:
+def _stop_jobs() -> PaiError | None:
+    """Why it could not be written down that they end, where that is so."""
     from openpaisdk.jobs.target import open_embedded
 
     cluster = open_embedded(EMBEDDED_ALIAS)
@@ -139,12 +134,13 @@ def _stop_jobs() -> None:
                     unwritten = e
                 asked.add(whole)
         if unwritten is not None:
-            raise unwritten
+            return unwritten
         if time.monotonic() > deadline:
             raise Unavailable(
                 f"{len(left)} jobs have not stopped within {ENDING:.0f} seconds, so the cluster runs on."
             )
         time.sleep(0.05)
+    return None
 
 
 def _unfinished(cluster: Cluster) -> list[str]:

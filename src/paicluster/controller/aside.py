@@ -40,6 +40,10 @@ class Aside:
         """Those that are left out now."""
         return self._cases.keys() - self.tried()
 
+    def leaves_out(self, job_id: int) -> bool:
+        case = self._cases.get(job_id)
+        return case is not None and case.timer is not None
+
     def put(self, job_id: int, framework: str, error: Exception) -> None:
         """What it holds it keeps: nothing is known to be free that could not be written down."""
         case = self._cases.setdefault(job_id, _Case(framework))

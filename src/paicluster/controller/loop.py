@@ -7,28 +7,30 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from openpaisdk.errors import PaiError, StoreError
 from openpaisdk.protocol.states import job_state
-from paicluster.controller import exits, steps
+from paicluster.controller import steps
 from paicluster.controller.aside import Aside
 from paicluster.controller.changes import Changes, Event
 from paicluster.controller.launcher import Launcher
 from paicluster.controller.launching import LaunchSettings
 from paicluster.controller.loading import FEW, InHand
+from paicluster.controller.observing import Observer
 from paicluster.controller.patience import Patience
 from paicluster.controller.queue import Queue, judge
 from paicluster.controller.reasons import Reasons
 from paicluster.controller.record import ATTEMPT_COMPLETED, COMPLETED, PENDING, PREPARING, RUNNING, Record
 from paicluster.controller.unwritten import UnwrittenStops
-from paicluster.engines.interface import Engine, Node, Observation, Phase, Remark
+from paicluster.engines.interface import Engine, Node, Remark
 from paicluster.engines.several import Engines
 from paicluster.scheduler.needs import Amount
 from paicluster.scheduler.plan import Guest, Preempt, Snapshot, Start, plan
 from paicluster.store import Store, jobs
 from paicluster.store.feed import Requests
-from paicluster.store.rows import PendingJob, TaskRow
+from paicluster.store.rows import PendingJob
 
 log = logging.getLogger("paicluster.controller")
 
@@ -36,7 +38,6 @@ T = TypeVar("T")
 
 # A hint that was lost is made up for this often, while tasks run.
 _SWEEP_S = 30.0
-_LOG_TAIL = 10 << 20
 _READ_AT_ONCE = 500
 _NEWCOMERS_S = 0.02
 _FIRST_PAUSE_S = 0.2
@@ -75,6 +76,7 @@ class Controller:
         self._recheck: set[int] = set()
         # Tasks this controller has told the engine to stop; a new controller tells it again.
         self._stop_sent: set[str] = set()
+        self._observer = Observer(self._engines, self._in_hand, self._stop_sent)
         self._launcher = Launcher(store, self._engines, settings, self._hint)
         self._nodes = {node.name: node for node in self._engines.placed_nodes()}
         self._shares = shares if shares is not None else {"default": whole(self._engines.placed_nodes())}
@@ -322,7 +324,7 @@ class Controller:
         now_ms = _now_ms()
         self._at = 0
         for job_id, _ in self._each([(job_id, None) for job_id in self._unwritten.jobs - self._aside.out]):
-            await self._store.write(lambda conn, job_id=job_id: jobs.stop(conn, job_id))  # type: ignore[misc]
+            await self._store.write(partial(jobs.stop, job_id=job_id))
             await self._unwritten.discard(job_id)
             requests.add(job_id)
         if self._submitted:
@@ -339,7 +341,7 @@ class Controller:
                 changes.events.append(event)
         for _, uids in self._each(self._by_job(hints).items() if apart else [(0, hints)]):
             if uids:
-                await self._observe(uids, touched, changes, now_ms)
+                await self._observer.observe(uids, touched, changes, now_ms)
             await asyncio.sleep(0)  # few tasks are looked at without leaving the loop to others
         for _, record in self._each(touched.items()):
             steps.settle(record, changes, now_ms)
@@ -387,7 +389,7 @@ class Controller:
     def _in_reach(self, uid: str) -> bool:
         """Whether it is a task of a job that we go on with."""
         job_id = self._job_of.get(uid)
-        return job_id is not None and job_id not in self._aside.out
+        return job_id is not None and not self._aside.leaves_out(job_id)
 
     def _by_job(self, uids: Iterable[str]) -> dict[int, set[str]]:
         grouped: dict[int, set[str]] = {}
@@ -404,7 +406,9 @@ class Controller:
 
     async def _take_in(self) -> None:
         """New jobs: to the queue, as what the scheduler compares."""
-        submitted = {job_id: job for job_id, job in self._submitted.items() if job_id not in self._aside.out}
+        submitted = {
+            job_id: job for job_id, job in self._submitted.items() if not self._aside.leaves_out(job_id)
+        }
         self._submitted = {}
         if len(submitted) <= FEW and not len(self._queue.waiting):
             # They will start at once, most likely: read them whole now instead of twice.
@@ -415,7 +419,7 @@ class Controller:
         unknown = sorted(job_id for job_id, job in submitted.items() if job is None)
         for start in range(0, len(unknown), _READ_AT_ONCE):
             part = unknown[start : start + _READ_AT_ONCE]
-            self._queue_up(await self._store.read(lambda conn, part=part: jobs.pending_jobs(conn, part)))  # type: ignore[misc]
+            self._queue_up(await self._store.read(partial(jobs.pending_jobs, job_ids=part)))
 
     def _queue_up(self, newcomers: Iterable[PendingJob]) -> None:
         for job_id, job in self._each((job.id, job) for job in newcomers):
@@ -440,57 +444,6 @@ class Controller:
                 self._reasons.say(job_id, f"The job waits for {others} to be over.", changes)
             else:
                 self._queue.release(job_id)
-
-    async def _observe(
-        self, uids: Iterable[str], touched: dict[int, Record], changes: Changes, now_ms: int
-    ) -> None:
-        seen = await self._engines.observe([uid for uid in uids if uid in self._job_of])
-        for uid, observation in seen.items():
-            record = self._records.get(self._job_of.get(uid, -1))
-            task = record.tasks.get(uid) if record is not None else None
-            if record is None or task is None or task.over:
-                continue
-            touched[record.row.id] = record
-            if observation.place is not None:
-                steps.task_placed(record, uid, observation.place, changes)
-                task = record.tasks[uid]
-            if observation.phase is Phase.ABSENT:
-                # Intended, and never started: a crash came between. Launching again is safe.
-                if record.launching is None and not task.stop_requested:
-                    changes.launch.append(record.row.id)
-                elif task.stop_requested:
-                    changes.stop.append(uid)
-            elif observation.phase in (Phase.RUNNING, Phase.QUEUED):
-                if observation.phase is Phase.RUNNING:
-                    steps.task_started(record, uid, observation.started_ms or now_ms, changes)
-                if task.stop_requested and uid not in self._stop_sent:
-                    changes.stop.append(uid)
-            else:
-                await self._end_task(record, task, observation, changes, now_ms)
-        changes.launch = list(dict.fromkeys(changes.launch))
-
-    async def _end_task(
-        self, record: Record, task: TaskRow, seen: Observation, changes: Changes, now_ms: int
-    ) -> None:
-        stop_code = steps.stop_code_of(record, task)
-        tail = b""
-        if exits.needs_log(seen, stop_code=stop_code):
-            tail = await self._engines.log_tail(task.uid, _LOG_TAIL)
-        outcome = exits.task_exit(
-            seen, stop_code=stop_code, log_tail=tail, time_limit_s=record.job.additions.time_limit_s
-        )
-        if outcome.code == exits.OUT_OF_TIME:
-            why = str(outcome.info["caughtException"])
-            changes.events.append(Event(record.row.id, "Warning", "TimeLimitExceeded", why))
-        lost = seen.phase is Phase.LOST or seen.loss is not None
-        steps.task_ended(
-            record, task.uid, outcome, seen.started_ms, seen.ended_ms or now_ms, changes, lost=lost
-        )
-        if lost:
-            message = f"Task {task.role}[{task.task_index}] was lost: {exits.why_lost(seen)}"
-            changes.events.append(Event(record.row.id, "Warning", "TaskLost", message))
-        self._ledger.free(task.uid)
-        self._in_hand.let_rest(record, record.tasks[task.uid], 0)
 
     def _file(self, record: Record, changes: Changes, now_ms: int) -> None:
         """Put the record where its state belongs: waiting, timed, or forgotten."""
@@ -602,7 +555,7 @@ class Controller:
         )
 
     def _can_give_way(self, record: Record) -> bool:
-        out = self._in_hand.is_handed_over(record) or record.row.id in self._aside.out
+        out = self._in_hand.is_handed_over(record) or self._aside.leaves_out(record.row.id)
         return record.guest and bool(record.live) and not out
 
     def _start(self, decision: Start, changes: Changes, now_ms: int) -> None:
