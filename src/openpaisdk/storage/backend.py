@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 PART_BYTES = 8 << 20
 """What a large file is cut into: each part travels, is verified and is resumed by itself."""
-LARGER_PARTS = 16 << 20
-"""... and where there would be many: each costs a request."""
-MANY_PARTS = 8
-CHUNK = 256 << 10
-"""What is read, hashed and written in one go: small enough to stay in the processor's cache meanwhile."""
+MANY_PARTS = 16
+"""Where there would be more, they are twice as long, and twice that: each costs a request, ..."""
+LONGEST_PARTS = 32 << 20
+"""... and what is interrupted begins them again."""
+CHUNK = 1 << 20
+"""What is read, hashed and written in one go: small enough to stay in the processor's cache meanwhile, long
+enough that threads which write to the same file seldom wait for each other."""
 WORKERS = 4
 """Threads that move files at the same time, so that a long way is never idle."""
 MARK = ".pai-part"
@@ -244,7 +246,10 @@ def walk_by_listing(backend: Backend, path: str, base: str) -> Iterator[Folder]:
 
 def part_bytes_of(size: int) -> int:
     """How long the parts of a file are. The same in every run: parts are told apart by where they begin."""
-    return LARGER_PARTS if size > PART_BYTES * MANY_PARTS else PART_BYTES
+    length = PART_BYTES
+    while length < LONGEST_PARTS and size > length * MANY_PARTS:
+        length *= 2
+    return length
 
 
 def parts(size: int, part_bytes: int = 0) -> list[Range]:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from openpaisdk.storage.entries import Facts, Folder
 
 JOURNAL = ".done"
-PIECE = 256 << 10
+PIECE = 1 << 20
 """What the kernel is given at once. It takes memory for so much in one stretch: short ones cost time for
-each, and very long ones it may have to look for."""
+each."""
 _BINARY = getattr(os, "O_BINARY", 0)
 _READING = os.O_RDONLY | _BINARY | getattr(os, "O_CLOEXEC", 0)
 

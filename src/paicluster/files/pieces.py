@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
-PIECE = 256 << 10
+PIECE = 1 << 20
 """What is given to the kernel at once.
 
-It takes memory for a file's pages in one stretch as long as the write. Short ones cost time for each; very
-long ones it may have to go and look for, the more so on a virtual machine whose host takes back what is free.
-A GiB costs 0.45 s of processor time in writes of 64 KiB, 0.32 s in writes of 256 KiB, and sometimes a second
-more in writes of 1 MiB.
+It takes memory for a file's pages in one stretch as long as the write, and one writes to a file at a time:
+short ones cost time for each, and let others wait more often. See docs/contributing/transfers.md.
 """
 
 # As many as the kernel takes at once.

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 _THREADS = 8
 BLOCK = 256 << 10
 """Small enough to be still in the processor's cache when it is sent after it was hashed."""
-AT_ONCE = 512 << 10
-"""The same for what arrives; longer, for the threads that receive wake each other less often then."""
+AT_ONCE = 1 << 20
+"""What arrives is gathered for longer: the threads that receive wake each other less often then, and the disk
+is given as much at once as suits it."""
 _PATIENCE_S = 60.0
 # Whoever takes nothing for this long is waited for by the event loop, which has time.
 _STANDSTILL_MS = 1_000
