@@ -6,6 +6,7 @@ import importlib
 import os
 import pkgutil
 import sys
+from pathlib import Path
 
 import bench
 from bench.table import Row, print_table
@@ -33,13 +34,26 @@ def main(wanted: list[str]) -> int:
             print(f"{part} has no group {group}; it has {', '.join(groups) or 'none'}.", file=sys.stderr)
             return 2
         print(f"measuring {one} ...", file=sys.stderr, flush=True)
+        before = _processor_time()
         rows += module.rows(group) if group else module.rows()
+        stolen, spent = (now - then for now, then in zip(_processor_time(), before, strict=True))
+        if stolen > spent / 100:
+            notes[f"host of {one}"] = (
+                f"{one}: the machine's host gave {stolen / spent:.0%} of the processors to others meanwhile."
+            )
         if hasattr(module, "HOW"):
             notes[part] = module.HOW
     print_table(rows)
     for note in notes.values():
         print(f"\n{note}")
     return 0 if all(row.verdict == "met" for row in rows) else 1
+
+
+def _processor_time() -> tuple[int, int]:
+    """Of all processors since the machine started: what its host kept from it, and that with what it used."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    idle, waiting, stolen = ticks[3], ticks[4], ticks[7]
+    return stolen, sum(ticks) - idle - waiting
 
 
 raise SystemExit(main(sys.argv[1:]))
