@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 
@@ -149,3 +150,32 @@ def test_python_uploads_downloads_lists_and_deletes(desk: Desk) -> None:
         storage.delete("/")
     with pytest.raises(UsageError):
         storage.status(desk.path + "/none")
+
+
+def test_what_cannot_be_appended_to_stays_as_it_was(desk: Desk, fs: PaiFileSystem) -> None:
+    path = f"{desk.there}/f"
+    fs.pipe_file(path, b"old")
+    for each in (path, f"{desk.there}/none"):
+        with pytest.raises(NotImplementedError, match="write it anew"):
+            fs.open(each, "ab")
+    gc.collect()
+    assert fs.cat_file(path) == b"old"
+    assert not fs.exists(f"{desk.there}/none")
+
+
+def test_forks_read_what_they_asked_for_and_not_what_others_did(desk: Desk, fs: PaiFileSystem) -> None:
+    """As the workers of a DataLoader do, which have the file system of their parent."""
+    contents = {f"{desk.there}/{number}": b"%d" % number * 100_000 for number in range(4)}
+    fs.pipe(contents)
+    children = []
+    for path, content in contents.items():
+        child = os.fork()
+        if not child:
+            is_right = False
+            try:
+                is_right = all(fs.cat_file(path) == content for _ in range(20))
+            finally:
+                os._exit(0 if is_right else 1)
+        children.append(child)
+    assert all(fs.cat_file(path) == content for _ in range(5) for path, content in contents.items())
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0, 0]

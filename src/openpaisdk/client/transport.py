@@ -61,6 +61,7 @@ class Transport:
         self.endpoint = endpoint
         self.renew = renew
         self.connection: Connection | None = None
+        self._process = os.getpid()
         self.notice: Callable[[str], None] | None = None
         """Told at a terminal, once, that a cluster is slow to answer."""
         self.connect_timeout, self.timeout, self.tries = CONNECT_TIMEOUT, TIMEOUT, TRIES
@@ -89,6 +90,10 @@ class Transport:
         accept: tuple[int, ...] = (),
     ) -> Answer:
         """Send a request; an answer that says no becomes an error, unless its status is in ``accept``."""
+        if self._process != os.getpid():
+            # A fork shares the connection with its parent: each would read answers meant for the other.
+            self._process = os.getpid()
+            self.close()
         timeout = self.timeout if timeout is None else timeout
         tries = self.tries if tries is None else tries
         renewed = False

@@ -66,6 +66,7 @@ class Fast(WebHdfs):
             self.workers = max(2, min(WORKERS, os.cpu_count() or 1))
         self._doubting = False
         self._handover: Handover | None = None
+        self._met_by = os.getpid()
         self._meeting = threading.Lock()
 
     def walk(self, path: str) -> Iterator[Folder]:
@@ -150,6 +151,9 @@ class Fast(WebHdfs):
         if self.over_http:
             return None
         with self._meeting:
+            if self._met_by != os.getpid():
+                # A fork has no part in its parent's conversation.
+                self._handover, self._met_by = None, os.getpid()
             if sys.platform == "linux" and self._handover is None and is_same_machine(self.offer):
                 from openpaisdk.storage.handover import meet
 

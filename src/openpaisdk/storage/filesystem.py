@@ -233,8 +233,14 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _open(
         self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True, **options: Any
     ) -> PaiFile:
-        if mode not in ("rb", "wb", "xb", "ab"):
-            raise ValueError(f"A file of a cluster is opened with rb, wb, xb or ab, not with {mode!r}.")
+        if mode == "ab":
+            # Before there is a file object: fsspec ends every one that is thrown away, and writes what it has.
+            raise NotImplementedError(
+                f"{FRONT}{path}: nothing can be appended to a file of a cluster; "
+                "read it and write it anew, or begin another file."
+            )
+        if mode not in ("rb", "wb", "xb"):
+            raise ValueError(f"A file of a cluster is opened with rb, wb or xb, not with {mode!r}.")
         if mode == "xb" and self.exists(path):
             raise FileExistsError(path)
         backend, there = self._at(path)
@@ -270,8 +276,6 @@ class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
                 self._outgoing = backend.open(there)
             options["size"] = self._outgoing.size
         super().__init__(fs, path, mode, block_size=PART_BYTES if mode != "rb" else MOST_AHEAD, **options)
-        if mode == "ab":
-            raise NotImplementedError("Nothing can be appended to a file of a cluster through fsspec.")
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         if self._outgoing is None:

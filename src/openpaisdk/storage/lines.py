@@ -78,16 +78,18 @@ class Lines:
         there = Endpoint(
             f"{scheme}://{authority}", rest_path="", verify=here.verify, authority_file=here.authority_file
         )
-        kept: dict[str, Connection] = self._mine.__dict__.setdefault("elsewhere", {})
+        # By process: a fork shares these with its parent, and each would read the other's answers.
+        kept: dict[tuple[int, str], Connection] = self._mine.__dict__.setdefault("elsewhere", {})
+        key = (os.getpid(), authority)
         headers = {"Host": address.authority, "User-Agent": "pai", "Accept": "*/*"}
         if str(address) == f"{here.address.scheme}://{here.address.authority}" and here.token:
             headers["Authorization"] = f"Bearer {here.token}"
         if method in ("PUT", "POST"):
             headers["Content-Type"] = "application/octet-stream"
         for fresh in (False, True):
-            connection = kept.get(authority)
+            connection = kept.get(key)
             if connection is None or fresh:
-                connection = kept[authority] = connect(there)
+                connection = kept[key] = connect(there)
             was_open = connection.is_open
             try:
                 return connection.ask(method, "/" + target, headers, body, TIMEOUT)
