@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from desk import Desk, tree_of
@@ -210,3 +212,63 @@ def test_below_a_file_no_folder_can_be_made(desk: Desk) -> None:
     done = desk.pai("makedirs", f"{desk.there}/f/below")
     assert done.status == 2
     assert done.err.strip().endswith("/f/below: a part of this path is a file and not a folder.")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_pipes_and_devices_are_neither_copied_nor_replaced(desk: Desk, kind: str) -> None:
+    path = desk.here / kind
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif os.geteuid() == 0:
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    else:
+        pytest.skip("only root makes devices")
+    desk.write("f", b"x")
+    desk.ok("copy", "f", f"{desk.there}/f")
+    for words in ((kind, f"{desk.there}/p"), (f"{desk.there}/f", kind), ("f", kind)):
+        done = desk.pai("copy", *words)
+        assert done.status == 2 and f"{kind} is neither a file nor a folder" in done.err, done
+    assert not path.is_file()
+    assert desk.names() == ["f"]
+
+
+def test_a_copy_to_a_link_goes_where_it_leads(desk: Desk) -> None:
+    desk.write("f", b"new")
+    desk.ok("copy", "f", f"{desk.there}/f")
+    desk.write("real", b"old")
+    (desk.here / "link").symlink_to("real")
+    desk.ok("copy", f"{desk.there}/f", "link")
+    assert (desk.here / "link").is_symlink()
+    assert (desk.here / "real").read_bytes() == b"new"
+
+
+def test_a_link_that_leads_to_itself_stays_behind_and_is_named(desk: Desk) -> None:
+    desk.write("d/f", b"x")
+    (desk.here / "d/loop").symlink_to("loop")
+    done = desk.pai("copy", "d", f"{desk.there}/d")
+    assert done.status == 0 and "loop (a link to nothing)" in done.err, done
+    assert desk.names("d") == ["d/f"]
+
+
+@BOTH_WAYS
+def test_several_copies_to_one_place_at_the_same_time_all_go_well(desk: Desk, way: list[str]) -> None:
+    """As when every task of a job on one machine fetches the same data."""
+    for number in range(300):
+        desk.write(f"d/{number}", os.urandom(2000))
+    desk.write("d/data.tar", os.urandom(30 << 20))
+    desk.write("d/data.tar.gz", os.urandom(30 << 20))
+    for words in (("d", f"{desk.there}/"), (f"{desk.there}/d", "back/")):
+        (desk.here / "back").mkdir(exist_ok=True)
+        with ThreadPoolExecutor(3) as pool:
+            copies = [pool.submit(desk.pai, "copy", *way, *words) for _ in range(3)]
+        assert [copy.result().status for copy in copies] == [0, 0, 0], [copy.result().err for copy in copies]
+    assert tree_of(desk.here / "back/d") == tree_of(desk.here / "d")
+
+
+def test_a_name_with_a_line_break_is_reached_by_its_address(desk: Desk) -> None:
+    desk.write("two\nlines", b"x")
+    desk.ok("copy", "two\nlines", f"{desk.there}/")
+    assert desk.json("getinfo", f"{desk.there}/two\nlines")["size"] == 1
+    desk.ok("copy", f"{desk.there}/two\nlines", "back")
+    desk.ok("remove", f"{desk.there}/two\nlines")
+    assert desk.names() == []

@@ -208,3 +208,32 @@ def test_a_storage_does_not_choose_where_on_this_machine_things_go(name: str) ->
             continue
         with pytest.raises(PaiError, match="not a name"):
             compare(Plan("/h", "/t"), [folder], iter(()), hdfs_names=False, trusted=False)
+
+
+def test_a_target_whose_name_only_begins_alike_keeps_what_was_begun(tmp_path: Path) -> None:
+    Mounted().begin(str(tmp_path / "data.tar.gz"), (1, 1, 0o644), "one").close()
+    Mounted().begin(str(tmp_path / "data.tar"), (1, 1, 0o644), "two").close()
+    assert sum(name.endswith(".pai-part") for name in os.listdir(tmp_path)) == 2
+
+
+def test_two_copies_of_one_file_to_one_place_do_not_write_to_the_same_file(tmp_path: Path) -> None:
+    content = os.urandom(1 << 20)
+    target = str(tmp_path / "f")
+    copies = [Mounted().begin(target, (len(content), 10**18, 0o644), "key") for _ in range(3)]
+    copies.append(Mounted().begin(target, (len(content), 10**18, 0o644), "other"))
+    for copy in copies:
+        copy.put(0, len(content), lambda: iter((content,)))
+    copies[0].abandon()
+    for copy in copies[1:]:
+        copy.finish(len(content))
+        assert Path(target).read_bytes() == content
+    assert os.listdir(tmp_path) == ["f"]
+
+
+def test_what_is_on_its_way_has_a_name_that_is_short_enough(tmp_path: Path) -> None:
+    name = "漢" * 85
+    Mounted().place(str(tmp_path / name), b"x", 10**18, 0o644)
+    large = Mounted().begin(str(tmp_path / name), (0, 10**18, 0o644), "0123456789abcdef")
+    large.put(0, 0, lambda: iter(()))
+    large.finish(0)
+    assert os.listdir(tmp_path) == [name]

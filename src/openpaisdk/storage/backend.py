@@ -174,6 +174,14 @@ class Backend:
     def begin(self, path: str, outgoing: Facts, key: str) -> Incoming:
         raise NotImplementedError
 
+    def is_special(self, path: str) -> bool:
+        """Whether a device, a pipe or the like is there: what can be neither copied nor replaced."""
+        return False
+
+    def settled(self, path: str) -> str:
+        """Where a file that is written to a path comes to lie."""
+        return path
+
     def make_folder(self, path: str) -> None:
         raise NotImplementedError
 
@@ -250,6 +258,12 @@ def part_bytes_of(size: int) -> int:
     while length < LONGEST_PARTS and size > length * MANY_PARTS:
         length *= 2
     return length
+
+
+def part_name(name: str, key: str = "") -> str:
+    """What an unfinished copy is called, beside its target: never longer than a name may be."""
+    front = name.encode("utf-8", "surrogateescape")[:200].decode("utf-8", "ignore")
+    return f".{front}.{key}{MARK}" if key else f".{front}{MARK}"
 
 
 def parts(size: int, part_bytes: int = 0) -> list[Range]:

@@ -44,6 +44,8 @@ class Copy:
         found = self.source.status(here)
         if found is None:
             raise no_such(source.text)
+        if self.source.is_special(here):
+            raise _special(source, f"pai copy - TARGET < {source.text} takes what comes out of it.")
         if source.kind == LOCAL and source.is_folder and not found.is_folder:
             raise UsageError(f"{source.text} is a file, and a slash at the end says it is a folder.")
         if synchronising and not found.is_folder:
@@ -56,6 +58,10 @@ class Copy:
         there, self.continues = _landing(
             self.target, there, target, here, found, synchronising, several, begun
         )
+        if self.target.is_special(there):
+            raise _special(target, f"pai copy SOURCE - > {target.text} writes to it.")
+        if not found.is_folder:
+            there = self.target.settled(there)
         self._becomes = found.is_folder and not synchronising and there == asked
         self._refuse_loops(here, there, source, target)
         self.plan = Plan(here, there)
@@ -98,6 +104,7 @@ class Copy:
     def _compare(self, found: Entry, heeding: bool, deleting: bool, everything: bool) -> None:
         plan = self.plan
         if not found.is_folder:
+            self._check_name(plan.target)
             plan.count, plan.size = 1, found.size
             facts = (found.size, found.mtime_ns, found.mode)
             there = self.target.status(plan.target)
@@ -109,7 +116,6 @@ class Copy:
             )
             if everything or not same:
                 plan.new.add("", facts)
-            self._check_name(plan.target)
             return
         theirs = _walk_if_there(self.target, plan.target)
         if self.source.is_local:
@@ -180,6 +186,10 @@ def _landing(
     return (f"{path.rstrip('/')}/{name}" if into and name else path), continues
 
 
+def _special(place: Place, hint: str) -> UsageError:
+    return UsageError(f"{place.text} is neither a file nor a folder.", hint=hint)
+
+
 def _walk_if_there(backend: Backend, path: str) -> Iterator[Folder]:
     """The other tree; nothing when there is none yet."""
     if backend.is_local and backend.status(path) is None:
@@ -200,11 +210,13 @@ def from_stream(opener: Opener, stream: BinaryIO, target: Place, name: str = "")
     """What comes from a stream becomes a file; how many bytes that was."""
     backend, path = opener.open(target)
     there = backend.status(path)
+    if backend.is_special(path):
+        raise _special(target, f"Let the shell write to it: > {target.text}")
     if (there is not None and there.is_folder) or target.is_folder:
         raise UsageError(f"{target.text} is a folder: say what the file from standard input is to be called.")
     from openpaisdk.storage.growing import Growing
 
-    growing = Growing(backend, path)
+    growing = Growing(backend, backend.settled(path))
     try:
         while data := _filled(stream):
             growing.add(data)

@@ -8,7 +8,7 @@ import sys
 import threading
 
 from openpaisdk.client.wire import Body
-from openpaisdk.errors import ConnectionFailed, InvalidParameters, NotFound, PaiError
+from openpaisdk.errors import Conflict, ConnectionFailed, InvalidParameters, NotFound, PaiError, Unavailable
 from openpaisdk.parcels import hashing
 from openpaisdk.storage.backend import (
     CHUNK,
@@ -299,21 +299,19 @@ class Upload(Incoming):
         def send() -> None:
             fd = -1 if source is None else source.fileno()
             body = _WithDigest(offset, length, chunks, self.algorithm, fd)
-            answer = self.backend._ask("PUT", f"{UPLOADS}/{self.id}", {"offset": offset}, body)
-            whole(answer, self.backend.where)
+            try:
+                answer = self.backend._ask("PUT", f"{UPLOADS}/{self.id}", {"offset": offset}, body)
+                whole(answer, self.backend.where)
+            except NotFound:
+                # Another copy of the same file has ended it; or it was cleaned up, or the disk was replaced.
+                if not self._is_there(self.size):
+                    raise ConnectionFailed(
+                        f"The cluster forgot the upload of {self.backend.shown(self.path)}.",
+                        hint="Run the same command again.",
+                    ) from None
             self.digests[offset] = body.digest
 
-        def again() -> None:
-            try:
-                send()
-            except NotFound:
-                # It was cleaned up, or the disk was replaced: there is nothing to continue.
-                raise ConnectionFailed(
-                    f"The cluster forgot the upload of {self.backend.shown(self.path)}.",
-                    hint="Run the same command again.",
-                ) from None
-
-        persistent(again)
+        persistent(send)
 
     def _write(self, offset: int, length: int, chunks: Chunks) -> None:
         """Into the file that was handed over, of what is no file of this machine."""
@@ -347,22 +345,32 @@ class Upload(Incoming):
             "mtime": self.mtime_ns,
             "digest": hashing.of_parts(ordered, self.algorithm).hex(),
         }
-        if self.fd >= 0 and self.handover is not None:
-            self.close()
-            self.handover.finish(self.id, said)
-            return
+        handover = self.handover if self.fd >= 0 else None
+        self.close()
         asked = json.dumps(said).encode()
 
         def end() -> None:
             try:
+                if handover is not None:
+                    handover.finish(self.id, said)
+                    return
                 whole(self.backend._ask("POST", f"{UPLOADS}/{self.id}/finish", {}, asked), self.backend.where)
             except NotFound as e:
-                # The answer to an earlier try may have been lost on its way.
-                there = self.backend.status(self.path)
-                if there is None or (there.size, there.mtime_ns // 10**6) != (size, self.mtime_ns // 10**6):
+                # The answer to an earlier try may have been lost, or another copy of the same file ended it.
+                if not self._is_there(size):
                     raise ConnectionFailed(e.message) from None
+            except Conflict as e:
+                if e.code != "StillOpenError":
+                    raise
+                raise Unavailable(
+                    f"Another copy of the same file to {self.backend.shown(self.path)} is under way."
+                ) from None
 
         persistent(end)
+
+    def _is_there(self, size: int) -> bool:
+        there = self.backend.status(self.path)
+        return there is not None and (there.size, there.mtime_ns // 10**6) == (size, self.mtime_ns // 10**6)
 
     def close(self) -> None:
         if self.fd >= 0:

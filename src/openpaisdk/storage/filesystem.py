@@ -234,7 +234,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True, **options: Any
     ) -> PaiFile:
         if mode == "ab":
-            # Before there is a file object: fsspec ends every one that is thrown away, and writes what it has.
+            # Before there is a file object: fsspec writes out every one that is thrown away.
             raise NotImplementedError(
                 f"{FRONT}{path}: nothing can be appended to a file of a cluster; "
                 "read it and write it anew, or begin another file."

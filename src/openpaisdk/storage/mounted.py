@@ -10,10 +10,10 @@ import threading
 
 from openpaisdk.errors import Forbidden, PaiError, UsageError
 from openpaisdk.parcels import hashing
+from openpaisdk.storage.aside import JOURNAL, drop_others, taken
 from openpaisdk.storage.backend import (
     CHUNK,
     FULL,
-    MARK,
     Backend,
     Incoming,
     Outgoing,
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from openpaisdk.storage.backend import Chunks, Range
     from openpaisdk.storage.entries import Facts, Folder
 
-JOURNAL = ".done"
 PIECE = 1 << 20
 """What the kernel is given at once. It takes memory for so much in one stretch: short ones cost time for
 each."""
 _BINARY = getattr(os, "O_BINARY", 0)
-_READING = os.O_RDONLY | _BINARY | getattr(os, "O_CLOEXEC", 0)
+# A pipe that stands where a file was would otherwise keep us waiting for somebody to write to it.
+_READING = os.O_RDONLY | _BINARY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class Mounted(Backend):
@@ -86,6 +86,14 @@ class Mounted(Backend):
     def begin(self, path: str, outgoing: Facts, key: str) -> LocalIncoming:
         return LocalIncoming(self.full(path), self.shown(path), outgoing, key, self.umask)
 
+    def is_special(self, path: str) -> bool:
+        full = self.full(path)
+        return os.path.exists(full) and not os.path.isfile(full) and not os.path.isdir(full)
+
+    def settled(self, path: str) -> str:
+        """Where a link leads to, as ``cp`` has it; a mounted storage is not left that way."""
+        return os.path.realpath(path) if not self.root and os.path.islink(path) else path
+
     def make_folder(self, path: str) -> None:
         try:
             os.makedirs(self.full(path), exist_ok=True)
@@ -132,7 +140,8 @@ class Mounted(Backend):
                 now = os.fstat(fd)
             finally:
                 os.close(fd)
-            if (len(content), now.st_size, now.st_mtime_ns) == (facts[0], *facts[:2]):
+            is_same = (len(content), now.st_size, now.st_mtime_ns) == (facts[0], *facts[:2])
+            if is_same and stat.S_ISREG(now.st_mode):
                 return content, now.st_mtime_ns, stat.S_IMODE(now.st_mode)
         except OSError:
             pass
@@ -142,23 +151,29 @@ class Mounted(Backend):
         """A small file, whole or not at all."""
         full = self.full(path)
         folder, name = os.path.split(full)
-        aside = os.path.join(folder, f".{name[:200]}{MARK}")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY
+        mode = mode & 0o777 & ~self.umask | 0o200
+        aside = ""
         try:
             try:
-                fd = os.open(aside, flags, mode & 0o777 & ~self.umask | 0o200)
+                aside, fd = taken(folder, name, "", mode)
             except FileNotFoundError:
                 os.makedirs(folder, exist_ok=True)
-                fd = os.open(aside, flags, mode & 0o777 & ~self.umask | 0o200)
+                aside, fd = taken(folder, name, "", mode)
             try:
+                left = os.fstat(fd)
+                if left.st_size:
+                    os.ftruncate(fd, 0)
+                if sys.platform != "win32" and stat.S_IMODE(left.st_mode) != mode:
+                    os.fchmod(fd, mode)
                 os.write(fd, content) if len(content) < CHUNK else write_all(fd, memoryview(content), 0)
                 if sys.platform != "win32":
                     os.utime(fd, ns=(mtime_ns, mtime_ns))
+                    os.replace(aside, full)  # while it is ours alone
             finally:
                 os.close(fd)
             if sys.platform == "win32":
                 os.utime(aside, ns=(mtime_ns, mtime_ns))
-            os.replace(aside, full)
+                os.replace(aside, full)
         except OSError as e:
             try:
                 os.unlink(aside)
@@ -180,7 +195,7 @@ class LocalOutgoing(Outgoing):
         self.opened = os.fstat(self.fd)
         if not stat.S_ISREG(self.opened.st_mode):
             os.close(self.fd)
-            raise UsageError(f"{shown} is not a file.")
+            raise UsageError(f"{shown} is neither a file nor a folder.")
         self.size = self.opened.st_size
         self.mtime_ns = self.opened.st_mtime_ns
         self.mode = stat.S_IMODE(self.opened.st_mode)
@@ -227,7 +242,7 @@ class LocalIncoming(Incoming):
         self.size, self.mtime_ns, self.mode = outgoing
         self.umask = umask
         folder, name = os.path.split(full)
-        self.part = os.path.join(folder, f".{name[:200]}.{key}{MARK}")
+        self.part = ""
         self.algorithm = hashing.preferred()
         self.fd = self.journal = -1
         # The kernel lets one write to a file at a time: the others would wait for him on a processor.
@@ -236,10 +251,10 @@ class LocalIncoming(Incoming):
             if os.path.isdir(full):
                 raise UsageError(f"{shown} is a folder, and a file was to take its place.")
             os.makedirs(folder or ".", exist_ok=True)
-            _drop_others(folder, name, self.part)
-            flags = os.O_RDWR | os.O_CREAT | _BINARY | getattr(os, "O_CLOEXEC", 0)
-            self.fd = os.open(self.part, flags, 0o600)
-            self.journal = os.open(self.part + JOURNAL, flags | os.O_APPEND, 0o600)
+            self.part, self.fd = taken(folder, name, key, 0o600)
+            drop_others(folder, name, self.part)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | _BINARY | getattr(os, "O_CLOEXEC", 0)
+            self.journal = os.open(self.part + JOURNAL, flags, 0o600)
         except OSError as e:
             self.close()
             raise refused(shown, e) from None
@@ -310,12 +325,13 @@ class LocalIncoming(Incoming):
                 raise changed(self.what, "was cut")
             if sys.platform != "win32":
                 os.fchmod(self.fd, self.mode & 0o777 & ~self.umask)
-            self._close_fd()
+            if sys.platform == "win32":
+                self._close_fd()
             if self.mtime_ns:
                 os.utime(self.part, ns=(self.mtime_ns, self.mtime_ns))
-            os.replace(self.part, self.full)
+            os.replace(self.part, self.full)  # while it is ours alone
+            self._strike()
             self.close()
-            os.unlink(self.part + JOURNAL)
         except OSError as e:
             raise refused(self.what, e) from None
 
@@ -331,12 +347,20 @@ class LocalIncoming(Incoming):
             self.journal = -1
 
     def abandon(self) -> None:
+        if sys.platform == "win32":
+            self.close()
+        try:
+            os.unlink(self.part)  # while it is ours alone
+        except OSError:
+            pass
+        self._strike()
         self.close()
-        for path in (self.part, self.part + JOURNAL):
-            try:
-                os.unlink(path)
-            except OSError:
-                pass
+
+    def _strike(self) -> None:
+        try:
+            os.unlink(self.part + JOURNAL)
+        except OSError:
+            pass
 
 
 def digest_of(fd: int, offset: int, length: int, algorithm: str) -> bytes:
@@ -415,16 +439,6 @@ def _names(uid: int, gid: int) -> tuple[str, str]:
 
 
 _known: dict[tuple[int, int], tuple[str, str]] = {}
-
-
-def _drop_others(folder: str, name: str, keep: str) -> None:
-    """Unfinished copies of other contents to the same target: nobody will continue them."""
-    front = f".{name[:200]}."
-    for item in os.listdir(folder or "."):
-        if item.startswith(front) and item.endswith((MARK, MARK + JOURNAL)):
-            path = os.path.join(folder, item)
-            if path not in (keep, keep + JOURNAL):
-                os.unlink(path)
 
 
 if sys.platform == "win32":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 LOOKS = 20_000
 """How many entries of what is skipped are looked at to tell its size."""
 NAMED = 4
+_LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class Skipped:
@@ -102,9 +104,11 @@ def _walk(here: str, path: str, rules: list[Rule], ignoring: bool, skipped: Skip
                     continue
                 try:
                     found = entry.stat()
-                except FileNotFoundError:
-                    if entry.is_symlink():
+                except OSError as e:
+                    if entry.is_symlink() and e.errno in _LEADS_NOWHERE:
                         skipped.add_other(join(path, name), "a link to nothing")
+                    elif not isinstance(e, FileNotFoundError):
+                        raise
                     continue  # gone since it was listed
                 mode = found.st_mode
                 if stat.S_ISREG(mode):

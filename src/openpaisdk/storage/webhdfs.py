@@ -26,6 +26,7 @@ from openpaisdk.storage.backend import (
     Outgoing,
     changed,
     key_of,
+    part_name,
 )
 from openpaisdk.storage.entries import Entry, is_name
 from openpaisdk.storage.lines import Lines, body_of, persistent, whole
@@ -348,7 +349,7 @@ class StreamIncoming(Incoming):
         self.path = path
         self.size, self.mtime_ns, self.mode = outgoing
         folder, _, name = path.rpartition("/")
-        self.part = f"{folder}/.{name[:200]}.{key}{MARK}"
+        self.part = f"{folder}/{part_name(name, key)}"
         there = backend.status(path)
         if there is not None and there.is_folder:
             raise UsageError(f"{backend.shown(path)} is a folder, and a file was to take its place.")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -101,7 +102,15 @@ async def _answer(call: Call) -> Response:
     return Response(None, 200) if value is None else answer(value)
 
 
+class _AnyName(PathConvertor):
+    """Names may have line breaks, which Starlette's own kind of path ends at."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("names", _AnyName())
+
 _METHODS = ["GET", "PUT", "POST", "DELETE"]
 ROUTES: list[tuple[str, list[str], Handler]] = [
-    (prefix + below, _METHODS, webhdfs) for prefix in PREFIXES for below in ("", "/{path:path}")
+    (prefix + below, _METHODS, webhdfs) for prefix in PREFIXES for below in ("", "/{path:names}")
 ]
