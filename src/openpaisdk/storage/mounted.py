@@ -195,7 +195,7 @@ class LocalOutgoing(Outgoing):
         self.opened = os.fstat(self.fd)
         if not stat.S_ISREG(self.opened.st_mode):
             os.close(self.fd)
-            raise UsageError(f"{shown} is neither a file nor a folder.")
+            raise UsageError(f"{shown} is not a file.")
         self.size = self.opened.st_size
         self.mtime_ns = self.opened.st_mtime_ns
         self.mode = stat.S_IMODE(self.opened.st_mode)
