@@ -173,6 +173,13 @@ def test_an_address_without_a_storage_lists_the_storages(desk: Desk) -> None:
     assert desk.pai("listdir", "pai://").status == 2
 
 
+def test_programs_are_told_what_was_made_and_removed(desk: Desk) -> None:
+    made = desk.json("makedir", f"{desk.there}/a", desk.there)
+    assert made == [{"path": f"{desk.path}/a", "made": True}, {"path": desk.path, "made": False}]
+    (gone,) = desk.json("remove", f"{desk.there}/a")
+    assert (gone["path"], gone["type"]) == (f"{desk.path}/a", "directory")
+
+
 def test_folders_are_made_and_removed(desk: Desk) -> None:
     desk.ok("makedirs", f"{desk.there}/a/b/c", f"{desk.there}/x")
     desk.ok("makedir", f"{desk.there}/a/b/c")

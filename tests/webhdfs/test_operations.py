@@ -92,6 +92,8 @@ def test_renaming(alice: Web, folder: str) -> None:
     assert rename("c", "b", renameoptions="OVERWRITE") == 200
     assert alice.read(f"{folder}/b") == b"a"
     assert exception(alice.put("RENAME", f"{folder}/b")) == (400, "IllegalArgumentException")
+    asked = {"destination": f"{folder}/never", "renameoptions": "OVERRIDE"}
+    assert exception(alice.put("RENAME", f"{folder}/b", **asked)) == (400, "IllegalArgumentException")
 
 
 def test_deleting(alice: Web, folder: str) -> None:

@@ -132,7 +132,6 @@ def makedir(argv: list[str]) -> int:
         "makedir",
         "pai makedir pai://team/0/alice/results",
         "Folders on the way to it are made too; one that is there already does no harm.",
-        output=False,
         cluster=False,
     )
     parser.add_argument("paths", nargs="+", metavar="path", help=PATH)
@@ -146,6 +145,7 @@ def makedir(argv: list[str]) -> int:
     for place in places:
         if place.is_remote and (why := problem_of_name(place.path)):
             raise UsageError(f"{place.text!r} cannot be the name of a folder: {why}.")
+    shown = []
     for place in places:
         backend, path = opener.open(place)
         found = backend.status(path)
@@ -154,6 +154,8 @@ def makedir(argv: list[str]) -> int:
         if found is None:
             forget(backend, path)
         backend.make_folder(path)
+        shown.append({"path": path, "made": found is None})
+    show(shown, args.output, lambda: "")
     return 0
 
 
@@ -164,7 +166,6 @@ def remove(argv: list[str]) -> int:
         "pai remove pai://team/0/alice/old.bin\npai delete -y pai://team/0/alice/results",
         "A folder goes with all that is in it. At a terminal you are asked before, unless it is empty; in a\n"
         "script you are not.",
-        output=False,
         cluster=False,
     )
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
@@ -199,6 +200,7 @@ def remove(argv: list[str]) -> int:
             backend.delete(path)
         except NotFound:
             pass  # somebody was faster
+    show([found.as_mapping(path) for _, _, path, found in going], args.output, lambda: "")
     return 0
 
 

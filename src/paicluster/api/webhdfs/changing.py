@@ -7,7 +7,10 @@ from typing import Any
 from openpaisdk.errors import InvalidParameters
 from paicluster.api.webhdfs.call import Call
 from paicluster.api.webhdfs.exceptions import Refused
+from paicluster.api.webhdfs.parameters import bad_value
 from paicluster.files.placing import FOLDER_MODE
+
+_RENAME_OPTIONS = ("OVERWRITE", "NONE")
 
 
 def make_dirs(call: Call) -> Any:
@@ -21,6 +24,9 @@ def rename(call: Call) -> Any:
     if not target:
         raise InvalidParameters('Required param "destination" for op: RENAME is null or empty')
     options = [option for option in call.parameters.text("renameoptions").upper().split(",") if option]
+    for option in options:
+        if option not in _RENAME_OPTIONS:
+            raise bad_value("renameoptions", option, f"is none of {', '.join(_RENAME_OPTIONS)}")
     if not options:
         return {"boolean": call.storage.rename(call.path, target, call.who)}
     call.storage.move(call.path, target, call.who, overwrite="OVERWRITE" in options)
