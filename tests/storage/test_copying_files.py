@@ -279,3 +279,17 @@ def test_a_name_with_a_line_break_is_reached_by_its_address(desk: Desk) -> None:
     desk.ok("copy", f"{desk.there}/two\nlines", "back")
     desk.ok("remove", f"{desk.there}/two\nlines")
     assert desk.names() == []
+
+
+def test_what_did_not_arrive_is_counted_as_files_and_folders(desk: Desk) -> None:
+    desk.write("d/a", b"x")
+    desk.write("d/sub/b", b"x")
+    desk.ok("copy", "d", f"{desk.there}/d")
+    (desk.here / "target").mkdir()
+    for name in (".a.pai-part", "sub"):  # nothing can be written where these are
+        (desk.here / "target" / name).symlink_to("/proc/nowhere")
+    done = desk.pai("sync", f"{desk.there}/d", "target")
+    assert done.status == 1, done
+    assert (
+        "2 of 2 files and 1 folder could not be copied" in done.err and "The others arrived" not in done.err
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+from pathlib import PurePosixPath
 
 import fsspec
 import pytest
@@ -73,6 +74,8 @@ def test_folders_and_files_can_be_handled(desk: Desk, fs: PaiFileSystem) -> None
         fs.rm(f"{top}/none")
     with pytest.raises(FileExistsError):
         fs.mkdir(f"{top}")
+    with pytest.raises(IsADirectoryError):
+        fs.open(f"{top}")
     with pytest.raises(UsageError):
         fs.rm("pai://team/0/", recursive=True)
 
@@ -136,11 +139,11 @@ def test_reading_on_reads_ahead_and_jumping_about_does_not(
 def test_python_uploads_downloads_lists_and_deletes(desk: Desk) -> None:
     storage = desk.storage()
     desk.write("d/x", b"1")
-    said = storage.upload(str(desk.here / "d"), desk.path + "/")
+    said = storage.upload(desk.here / "d", desk.path + "/")
     assert said["newFiles"] == 1
     assert [each["name"] for each in storage.list(desk.path + "/d")] == ["x"]
     assert storage.status(desk.path + "/d/x")["size"] == 1
-    storage.download(desk.path + "/d/x", str(desk.here / "y"))
+    storage.download(PurePosixPath(desk.path, "d/x"), desk.here / "y")
     assert (desk.here / "y").read_bytes() == b"1"
     with pytest.raises(UsageError):
         storage.download(desk.path + "/d/x", str(desk.here / "y"), overwrite=False)

@@ -277,11 +277,19 @@ class Engine:
         if len(self.failures) == 1:
             error = first.error
             return type(error)(error.message, code=error.code, status=error.status, hint=error.hint)
-        hint = "The others arrived. Run the same command again for those that did not."
+        failed = {failure.path for failure in self.failures}
+        folders = len(failed.intersection(self.plan.folders))
+        files = len(failed) - folders
+        said = f"{files} of {counted(self.progress.files_in_all)}"
+        if folders:
+            said += f" and {counted(folders, 'folder')}"
+        hint = "Run the same command again for those that did not arrive."
         if all(failure.error.code == CHANGED for failure in self.failures):
-            hint = "The others arrived. Copy these again when nobody writes to them."
+            hint = "Copy these again when nobody writes to them."
+        if files < self.progress.files_in_all:
+            hint = f"The others arrived. {hint}"
         return PaiError(
-            f"{len(self.failures)} of {counted(self.progress.files_in_all)} could not be copied: "
+            f"{said} could not be copied: "
             f"{named([failure.path for failure in self.failures])}. The first: {first.error.message}",
             hint=hint,
         )

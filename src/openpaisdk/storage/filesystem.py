@@ -13,7 +13,7 @@ from openpaisdk.storage.backend import PART_BYTES, Backend, Incoming, Outgoing, 
 from openpaisdk.storage.growing import Growing
 from openpaisdk.storage.hadoopsum import Comparison
 from openpaisdk.storage.storages import Opener
-from openpaisdk.storage.webhdfs import NO_FILE
+from openpaisdk.storage.webhdfs import IS_A_FOLDER, NO_FILE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -427,6 +427,8 @@ class _as_oserror:  # noqa: N801 - read as a word: with _as_oserror(path)
             raise FileNotFoundError(error.message) from error
         if isinstance(error, Forbidden):
             raise PermissionError(error.message) from error
+        if isinstance(error, PaiError) and error.code == IS_A_FOLDER:
+            raise IsADirectoryError(error.message) from error
         if isinstance(error, Conflict):
             raise FileExistsError(error.message) from error
         if isinstance(error, PaiError) and not isinstance(error, UsageError):

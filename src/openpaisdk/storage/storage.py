@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from openpaisdk.errors import UsageError
 from openpaisdk.storage.address import LOCAL, PAI, SELECTED, USER_NAME, Place, clean, read_place
 from openpaisdk.storage.backend import no_such
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from openpaisdk.client import Cluster
     from openpaisdk.storage.backend import Backend
     from openpaisdk.storage.engine import Progress
+
+    Path = str | os.PathLike[str]
 
 
 class Storage:
@@ -43,19 +47,20 @@ class Storage:
         backend, _ = opener.open(place)
         return cls(backend, opener.user_of(place.cluster) if place.kind == PAI else "")
 
-    def path(self, path: str) -> str:
-        return clean(path.replace(USER_NAME, self.user))
+    def path(self, path: Path) -> str:
+        return clean(os.fspath(path).replace(USER_NAME, self.user))
 
     def upload(
         self,
-        source: str,
-        target: str,
+        source: Path,
+        target: Path,
         *,
         overwrite: bool = True,
         ignoring: bool = True,
         watch: Callable[[Progress], None] | None = None,
     ) -> dict[str, object]:
         """Copy a file or a folder of this machine, like ``cp -r``; what is there unchanged stays."""
+        source, target = os.fspath(source), os.fspath(target)
         place = Place(PAI, target, self.path(target), is_folder=target.endswith("/"))
         found = None if overwrite or place.is_folder else self.backend.status(place.path)
         if found is not None and not found.is_folder:
@@ -64,24 +69,22 @@ class Storage:
 
     def download(
         self,
-        source: str,
-        target: str = ".",
+        source: Path,
+        target: Path = ".",
         *,
         overwrite: bool = True,
         watch: Callable[[Progress], None] | None = None,
     ) -> dict[str, object]:
         """Copy a file or a folder to this machine."""
+        source, target = os.fspath(source), os.fspath(target)
         place = read_place(target)
         if place.kind != LOCAL:
             raise UsageError(f"{target} is not a path on this machine.")
-        if not overwrite:
-            import os
-
-            if os.path.isfile(place.path):
-                raise UsageError(f"{target} is there already.")
+        if not overwrite and os.path.isfile(place.path):
+            raise UsageError(f"{target} is there already.")
         return self._copy(Place(PAI, source, self.path(source)), place, False, watch)
 
-    def list(self, path: str = "/") -> list[dict[str, object]]:
+    def list(self, path: Path = "/") -> list[dict[str, object]]:
         """What a folder holds; a file is listed as itself."""
         path = self.path(path)
         found = self.backend.status(path)
@@ -91,20 +94,20 @@ class Storage:
             return [found.as_mapping(path)]
         return [entry.as_mapping(f"{path.rstrip('/')}/{entry.name}") for entry in self.backend.listing(path)]
 
-    def status(self, path: str) -> dict[str, object]:
+    def status(self, path: Path) -> dict[str, object]:
         path = self.path(path)
         found = self.backend.status(path)
         if found is None:
             raise no_such(self.backend.shown(path))
         return found.as_mapping(path)
 
-    def exists(self, path: str) -> bool:
+    def exists(self, path: Path) -> bool:
         return self.backend.status(self.path(path)) is not None
 
-    def makedirs(self, path: str) -> None:
+    def makedirs(self, path: Path) -> None:
         self.backend.make_folder(self.path(path))
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: Path) -> None:
         """A file, or a folder with all that is in it; never the root."""
         path = self.path(path)
         if path == "/":

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 BASE = "/webhdfs/v1"
 NO_FILE = "NoFileError"
+IS_A_FOLDER = "IsAFolderError"
 _BY_EXCEPTION: dict[str, type[PaiError]] = {
     "FileNotFoundException": NotFound,
     "AccessControlException": Forbidden,
