@@ -262,7 +262,9 @@ def part_bytes_of(size: int) -> int:
 
 def part_name(name: str, key: str = "") -> str:
     """What an unfinished copy is called, beside its target: never longer than a name may be."""
-    front = name.encode("utf-8", "surrogateescape")[:200].decode("utf-8", "ignore")
+    front = name[:200]
+    if not name.isascii():
+        front = name.encode("utf-8", "surrogateescape")[:200].decode("utf-8", "ignore")
     return f".{front}.{key}{MARK}" if key else f".{front}{MARK}"
 
 
