@@ -318,6 +318,12 @@ class Cluster:
         found: list[dict[str, Any]] = self.get(self.path(name, "/events")).json()["data"]
         return found
 
+    def figure(self, name: str) -> float:
+        """What `/metrics` says of it."""
+        lines = self.get("/metrics").text.splitlines()
+        (value,) = [line.removeprefix(f"{name} ") for line in lines if line.startswith(f"{name} ")]
+        return float(value)
+
     def follow(self, name: str, **query: Any) -> FollowStream:
         connection = self.connect()
         path = self.path(name, "/follow") + ("?" + urlencode(query) if query else "")

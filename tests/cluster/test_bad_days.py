@@ -480,6 +480,25 @@ def test_a_full_disk_refuses_new_jobs_loses_none_and_passes(small_disk: Path, tm
     assert len(log) < 200_000
 
 
+def test_stops_that_a_full_disk_keeps_from_being_written_are_counted(small_disk: Path) -> None:
+    cluster = Cluster(small_disk / "home")
+    filler = small_disk / "filler"
+    try:
+        cluster.start()
+        cluster.accept(job("endless", "sleep 600"))
+        cluster.wait_state("endless", "RUNNING")
+        fill(small_disk)
+        reply = cluster.stop("endless")
+        assert (reply.status, reply.json()["code"]) == (503, "StopNotWrittenError")
+        assert cluster.figure("paicluster_stops_not_written") == 1
+        filler.unlink()
+        assert cluster.wait_over("endless")["state"] == "STOPPED"
+        assert cluster.figure("paicluster_stops_not_written") == 0
+    finally:
+        filler.unlink(missing_ok=True)
+        cluster.close()
+
+
 @pytest.mark.slow
 def test_a_full_disk_under_the_tasks_holds_their_start_up_until_there_is_room(
     small_disk: Path, tmp_path: Path

@@ -53,6 +53,9 @@ class Context:
     # Why the controller can write nothing down now, and what to do; of a job, by its full name, why it
     # does not go on with it. Empty when all is well.
     trouble: Callable[..., str]
+    # How many jobs it does not go on with, and how many stops it could not write down yet.
+    set_aside: Callable[[], int]
+    unwritten_stops: Callable[[], int]
     sources: Path
     version: str
     authority: Callable[[], str]

@@ -103,6 +103,8 @@ def _server(ctx: Context) -> Iterator[str]:
     yield from one("writer_queue_age_seconds", "How long the oldest write waits.", ctx.store.queue_age())
     yield from one("controller_pass_age_seconds", "How long this pass takes already.", ctx.controller_age())
     yield from one("cannot_write", "1 while the controller can write nothing down.", bool(ctx.trouble()))
+    yield from one("jobs_set_aside", "Jobs that an unexpected error keeps from going on.", ctx.set_aside())
+    yield from one("stops_not_written", "Stops that could not be written down yet.", ctx.unwritten_stops())
     yield from one("database_commits_total", "Transactions on disk.", ctx.store.commits, "counter")
     heartbeat = ctx.edge.heartbeat
     if heartbeat is not None:

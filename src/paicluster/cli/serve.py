@@ -200,6 +200,8 @@ class _Server:
             remove_job=lambda job_id: housekeeping.remove_job(job_id),
             controller_age=controller.pass_age,
             trouble=controller.trouble,
+            set_aside=controller.set_aside,
+            unwritten_stops=controller.unwritten_stops,
             stop_now=controller.stop_now,
             sources=sources,
             version=f"v{__version__}",

@@ -32,8 +32,9 @@ class Aside:
         self._told = told
         self._cases: dict[int, _Case] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._cases)
+    def __len__(self) -> int:
+        """Those that are tried just now count until it went well with them."""
+        return len(self._cases)
 
     @property
     def out(self) -> set[int]:

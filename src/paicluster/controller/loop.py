@@ -146,6 +146,14 @@ class Controller:
         words = (self._trouble.message, self._trouble.hint, "The cluster goes on once it can write again.")
         return " ".join(filter(None, words))
 
+    def set_aside(self) -> int:
+        """How many jobs an unexpected error keeps it from."""
+        return len(self._aside)
+
+    def unwritten_stops(self) -> int:
+        """How many jobs were stopped of which the database does not know it yet."""
+        return len(self._unwritten.jobs)
+
     async def stop_now(self, job_id: int) -> None:
         """End a job's tasks though the database cannot be told that it is stopped: it is, once it can."""
         await self._unwritten.add(job_id)
