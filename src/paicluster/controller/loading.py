@@ -1,4 +1,4 @@
-"""Taking jobs up from the database: all at a start and after a failed pass, single ones in between."""
+"""The jobs in hand: taken up from the database, all at a start and after a failed pass, others one by one."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from paicluster.controller.ledger import Ledger
 from paicluster.controller.patience import TOO_LONG_S
 from paicluster.controller.record import COMPLETED, PENDING, Record
 from paicluster.engines.several import Engines
+from paicluster.scheduler.needs import Amount
+from paicluster.scheduler.plan import Guest
+from paicluster.scheduler.waiting import Waiting
 from paicluster.store import Store, jobs
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow, TaskRow
 
@@ -85,6 +88,33 @@ class InHand:
     def is_handed_over(self, record: Record) -> bool:
         """Whether its engine finds the places by itself."""
         return record.row.vc in self._engines.self_scheduling
+
+    def guests(self, is_left_out: Callable[[int], bool]) -> list[Guest]:
+        """Those that can be made to give way, latest started first, with what they hold."""
+        able = [
+            record
+            for record in self.records.values()
+            if record.guest
+            and record.live
+            and not self.is_handed_over(record)
+            and not is_left_out(record.row.id)
+        ]
+        able.sort(key=lambda record: record.row.launched_ms or int(time.time() * 1000), reverse=True)
+        held: dict[int, list[tuple[str, Amount, tuple[int, ...]]]] = {}
+        if able:
+            for entry in self.ledger.held():
+                held.setdefault(entry.job_id, []).append((entry.node, entry.amount, entry.gpus))
+        return [Guest(r.row.id, tuple(held.get(r.row.id, ())), r.leaving) for r in able]
+
+    def partly_started(self, waiting: Waiting) -> dict[int, tuple[tuple[tuple[int, ...], ...], int]]:
+        """Those without a gang of which tasks wait: which of each role, and how many may start now."""
+        found = {}
+        for job_id, record in self.records.items():
+            if not record.job.gang and job_id in waiting:
+                limit = record.request().need.limit
+                room = limit - len(record.live) if limit else 1 << 30
+                found[job_id] = (record.unstarted(), room)
+        return found
 
     def let_rest(self, record: Record, task: TaskRow, rested_s: float) -> None:
         """What is left of the rest before a task is started again, if it is."""

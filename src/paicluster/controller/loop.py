@@ -27,7 +27,7 @@ from paicluster.controller.unwritten import UnwrittenStops
 from paicluster.engines.interface import Engine, Node, Remark
 from paicluster.engines.several import Engines
 from paicluster.scheduler.needs import Amount
-from paicluster.scheduler.plan import Guest, Preempt, Snapshot, Start, plan
+from paicluster.scheduler.plan import Preempt, Snapshot, Start, plan
 from paicluster.store import Store, jobs
 from paicluster.store.feed import Requests
 from paicluster.store.rows import PendingJob
@@ -538,18 +538,6 @@ class Controller:
         return (record is None or not record.live) and self._reasons.is_time(job_id)
 
     def _snapshot(self) -> Snapshot:
-        guests = [r for r in self._records.values() if self._can_give_way(r)]
-        guests.sort(key=lambda record: record.row.launched_ms or _now_ms(), reverse=True)
-        held: dict[int, list[tuple[str, Amount, tuple[int, ...]]]] = {}
-        if guests:
-            for entry in self._ledger.held():
-                held.setdefault(entry.job_id, []).append((entry.node, entry.amount, entry.gpus))
-        partial = {}
-        for record in self._records.values():
-            if not record.job.gang and record.row.id in self._queue.waiting:
-                limit = record.request().need.limit
-                room = limit - len(record.live) if limit else 1 << 30
-                partial[record.row.id] = (record.unstarted(), room)
         return Snapshot(
             rooms=self._ledger.rooms(list(self._nodes.values())),
             shares=self._shares,
@@ -557,14 +545,10 @@ class Controller:
             limits=self._limits,
             held_by=self._ledger.by_user,
             overdue=self._patience.overdue(self._queue.waiting.places(), time.monotonic()),
-            guests=[Guest(r.row.id, tuple(held.get(r.row.id, ())), r.leaving) for r in guests],
-            partial=partial,
+            guests=self._in_hand.guests(self._aside.leaves_out),
+            partial=self._in_hand.partly_started(self._queue.waiting),
             self_scheduling=self._engines.self_scheduling,
         )
-
-    def _can_give_way(self, record: Record) -> bool:
-        out = self._in_hand.is_handed_over(record) or self._aside.leaves_out(record.row.id)
-        return record.guest and bool(record.live) and not out
 
     def _start(self, decision: Start, changes: Changes, now_ms: int) -> None:
         record = self._records.get(decision.job_id)
