@@ -15,6 +15,7 @@ from storages_of import ALICE
 
 from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound
 from openpaisdk.parcels import hashing
+from openpaisdk.parcels.ranges import digest_of
 from openpaisdk.storage.handover import Conversation
 from paicluster.api.transfer import upload as one_upload
 from paicluster.api.transfer import window as at_window
@@ -144,15 +145,14 @@ def test_hashing_what_lay_there_before_a_reboot_keeps_nobody_waiting(
     monkeypatch.setattr(one_upload, "BOOT_ID", "another")
     reads: list[int] = []
     entered, go_on = threading.Event(), threading.Event()
-    honest = one_upload.Upload._digest
 
-    def slow(self: one_upload.Upload, offset: int, length: int) -> str:
+    def slow(fd: int, offset: int, length: int, algorithm: str) -> bytes:
         reads.append(offset)
         entered.set()
         assert go_on.wait(10)
-        return honest(self, offset, length)
+        return digest_of(fd, offset, length, algorithm)
 
-    monkeypatch.setattr(one_upload.Upload, "_digest", slow)
+    monkeypatch.setattr(one_upload, "digest_of", slow)
     uploads = Uploads(storage)
     found: list[object] = []
     taking_up = threading.Thread(target=lambda: found.append(have(uploads, about())))

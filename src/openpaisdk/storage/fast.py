@@ -10,6 +10,7 @@ import threading
 from openpaisdk.client.wire import Body
 from openpaisdk.errors import Conflict, ConnectionFailed, InvalidParameters, NotFound, PaiError, Unavailable
 from openpaisdk.parcels import hashing
+from openpaisdk.parcels.ranges import write_at
 from openpaisdk.storage.backend import (
     CHUNK,
     WORKERS,
@@ -315,14 +316,14 @@ class Upload(Incoming):
 
     def _write(self, offset: int, length: int, chunks: Chunks) -> None:
         """Into the file that was handed over, of what is no file of this machine."""
-        from openpaisdk.storage.mounted import refused, write_all
+        from openpaisdk.storage.mounted import refused
 
         made = hashing.maker(self.algorithm)()
         at = offset
         try:
             for chunk in chunks:
                 made.update(chunk)
-                write_all(self.fd, memoryview(chunk), at)
+                write_at(self.fd, chunk, at)
                 at += len(chunk)
         except OSError as e:
             raise refused(self.backend.shown(self.path), e) from None

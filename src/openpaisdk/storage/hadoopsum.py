@@ -11,8 +11,8 @@ import struct
 import threading
 import zlib
 
+from openpaisdk.parcels.ranges import read_at
 from openpaisdk.storage.backend import PART_BYTES
-from openpaisdk.storage.mounted import read_into
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def md5_of(fd: int, size: int, algorithm: str) -> str | None:
 
 def _read(fd: int, at: int, length: int) -> Chunks:
     buffer = memoryview(bytearray(min(length, _READ)))
-    while length > 0 and (got := read_into(fd, buffer[:length], at)):
+    while length > 0 and (got := read_at(fd, buffer[:length], at)):
         yield buffer[:got]
         at += got
         length -= got

@@ -10,6 +10,7 @@ import threading
 
 from openpaisdk.errors import Forbidden, PaiError, UsageError
 from openpaisdk.parcels import hashing
+from openpaisdk.parcels.ranges import digest_of, read_at, write_at
 from openpaisdk.storage.aside import JOURNAL, drop_others, taken
 from openpaisdk.storage.backend import (
     CHUNK,
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from openpaisdk.storage.backend import Chunks, Range
     from openpaisdk.storage.entries import Facts, Folder
 
-PIECE = 1 << 20
-"""What the kernel is given at once. It takes memory for so much in one stretch: short ones cost time for
-each."""
 _BINARY = getattr(os, "O_BINARY", 0)
 # A pipe that stands where a file was would otherwise keep us waiting for somebody to write to it.
 _READING = os.O_RDONLY | _BINARY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -165,7 +163,7 @@ class Mounted(Backend):
                     os.ftruncate(fd, 0)
                 if sys.platform != "win32" and stat.S_IMODE(left.st_mode) != mode:
                     os.fchmod(fd, mode)
-                os.write(fd, content) if len(content) < CHUNK else write_all(fd, memoryview(content), 0)
+                os.write(fd, content) if len(content) < CHUNK else write_at(fd, content, 0)
                 if sys.platform != "win32":
                     os.utime(fd, ns=(mtime_ns, mtime_ns))
                     os.replace(aside, full)  # while it is ours alone
@@ -204,7 +202,7 @@ class LocalOutgoing(Outgoing):
     def chunks(self, offset: int, length: int) -> Chunks:
         buffer = memoryview(bytearray(min(CHUNK, length) or 1))
         while length > 0:
-            got = read_into(self.fd, buffer[: min(len(buffer), length)], offset)
+            got = read_at(self.fd, buffer[: min(len(buffer), length)], offset)
             if not got:
                 raise changed(self.what, "became shorter")
             yield buffer[:got]
@@ -299,7 +297,7 @@ class LocalIncoming(Incoming):
                 if not proven:
                     made.update(chunk)
                 with self._writing:
-                    write_all(self.fd, memoryview(chunk), at)
+                    write_at(self.fd, chunk, at)
                 at += len(chunk)
             if length >= 0 and at != offset + length:
                 raise changed(self.what, "was cut")
@@ -363,20 +361,6 @@ class LocalIncoming(Incoming):
             pass
 
 
-def digest_of(fd: int, offset: int, length: int, algorithm: str) -> bytes:
-    """The hash of a range of an open file; empty when the file ends before it."""
-    made = hashing.maker(algorithm)()
-    buffer = memoryview(bytearray(CHUNK))
-    while length > 0:
-        got = read_into(fd, buffer[: min(CHUNK, length)], offset)
-        if not got:
-            return b""
-        made.update(buffer[:got])
-        offset += got
-        length -= got
-    return made.digest()
-
-
 def copy_hashed(
     source: int, target: int, offset: int, length: int, algorithm: str, turn: threading.Lock
 ) -> tuple[int, bytes]:
@@ -390,12 +374,12 @@ def copy_hashed(
     buffer = memoryview(bytearray(min(CHUNK, length)))
     done = 0
     while done < length:
-        got = read_into(source, buffer[: length - done], offset + done)
+        got = read_at(source, buffer[: length - done], offset + done)
         if not got:
             break
         made.update(buffer[:got])
         with turn:
-            write_all(target, buffer[:got], offset + done)
+            write_at(target, buffer[:got], offset + done)
         done += got
     return done, made.digest()
 
@@ -439,35 +423,6 @@ def _names(uid: int, gid: int) -> tuple[str, str]:
 
 
 _known: dict[tuple[int, int], tuple[str, str]] = {}
-
-
-if sys.platform == "win32":
-    from threading import Lock
-
-    _positions = Lock()
-
-    def read_into(fd: int, buffer: memoryview, offset: int) -> int:
-        with _positions:
-            os.lseek(fd, offset, os.SEEK_SET)
-            data = os.read(fd, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def write_all(fd: int, data: memoryview, offset: int) -> None:
-        with _positions:
-            os.lseek(fd, offset, os.SEEK_SET)
-            while len(data):
-                data = data[os.write(fd, data) :]
-
-else:
-
-    def read_into(fd: int, buffer: memoryview, offset: int) -> int:
-        return os.preadv(fd, [buffer], offset)
-
-    def write_all(fd: int, data: memoryview, offset: int) -> None:
-        at, size = 0, len(data)
-        while at < size:
-            at += os.pwrite(fd, data[at : at + PIECE], offset + at)
 
 
 __all__ = ["LocalIncoming", "LocalOutgoing", "Mounted", "refused"]

@@ -1,27 +1,14 @@
-"""Writing to the disk in pieces of the right size."""
+"""Appending to files in pieces of the right size."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
 
-PIECE = 1 << 20
-"""What is given to the kernel at once.
-
-It takes memory for a file's pages in one stretch as long as the write, and one writes to a file at a time:
-short ones cost time for each, and let others wait more often. See docs/contributing/transfers.md.
-"""
+from openpaisdk.parcels.ranges import PIECE
 
 # As many as the kernel takes at once.
 _MOST = 1024
-
-
-def write_at(fd: int, data: bytes | memoryview, offset: int) -> None:
-    """All of it."""
-    view = memoryview(data)
-    at, size = 0, len(view)
-    while at < size:
-        at += os.pwrite(fd, view[at : at + PIECE], offset + at)
 
 
 def append(fd: int, data: bytes | memoryview) -> None:

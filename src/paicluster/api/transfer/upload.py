@@ -17,11 +17,10 @@ import msgspec
 
 from openpaisdk.errors import Conflict, InvalidParameters, PaiError
 from openpaisdk.parcels import hashing
+from openpaisdk.parcels.ranges import digest_of, write_at
 from paicluster.files import Person, Staged
-from paicluster.files.pieces import write_at
 from paicluster.files.refusals import disk_errors
 
-_CHUNK = 256 << 10
 # More would fill the memory with what is known of them; with our client's parts it is 8 TiB.
 _MOST_PARTS = 1 << 20
 # A part may be sent again, but not so often that the journal fills the disk.
@@ -155,20 +154,8 @@ class Upload:
     def verify(self, doubtful: dict[int, tuple[int, str]]) -> None:
         """Read what was written before the machine was started anew; noted, so that it is done once."""
         for offset, (length, said) in doubtful.items():
-            if said == self._digest(offset, length):
+            if said == digest_of(self.staged.fd, offset, length, self.about.hash).hex():
                 self._note(offset, length, said)
-
-    def _digest(self, offset: int, length: int) -> str:
-        made = hashing.maker(self.about.hash)()
-        buffer = memoryview(bytearray(_CHUNK))
-        while length > 0:
-            got = os.preadv(self.staged.fd, [buffer[: min(_CHUNK, length)]], offset)
-            if not got:
-                return ""
-            made.update(buffer[:got])
-            offset += got
-            length -= got
-        return made.digest().hex()
 
     def finish(self, size: int, mtime: int, digest: str) -> None:
         """Take the target's place, if everything is there and is what was sent. Nobody else is at it."""
