@@ -9,6 +9,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from team import TeamCluster
 from cli.at_a_terminal import until
 from openpaisdk.errors import PaiError
 from openpaisdk.parcels import hashing
-from openpaisdk.storage import mounted
+from openpaisdk.storage import open_files
 from openpaisdk.storage.fast import Fast, Upload
 from paicluster.api.transfer import direct, giving
 from paicluster.api.transfer.proofs import Proof, Proofs
@@ -102,7 +103,7 @@ def test_what_is_handed_over_has_hashes_too(team: TeamCluster, tmp_path: Path) -
     assert isinstance(upload, Upload) and upload.fileno() >= 0
     with (tmp_path / "f").open("rb") as f:
         for offset, length in upload.missing():
-            said = mounted.copy_hashed(
+            said = open_files.copy_hashed(
                 f.fileno(), upload.fileno(), offset, length, upload.algorithm, threading.Lock()
             )
             assert said == (length, hashing.of_bytes(CONTENT[offset : offset + length], upload.algorithm))
@@ -116,6 +117,29 @@ def test_what_is_handed_over_has_hashes_too(team: TeamCluster, tmp_path: Path) -
     upload.digests[0] = right
     upload.finish(len(CONTENT))
     assert b"".join(map(bytes, alice.read("/user/alice/handed"))) == CONTENT
+
+
+def test_what_comes_over_http_goes_into_a_file_that_was_handed_over(team: TeamCluster) -> None:
+    near = storage_of(team, "alice").backend
+    far = storage_of(team, "alice", over_http=True).backend
+    laid = near.begin("/user/alice/far", (len(CONTENT), 10**18, 0o644), "k")
+    for offset, length in laid.missing():
+        laid.put(offset, length, lambda at=offset, size=length: iter((CONTENT[at : at + size],)))  # type: ignore[misc]
+    laid.finish(len(CONTENT))
+    outgoing = far.open("/user/alice/far")
+    upload = near.begin("/user/alice/near", (len(CONTENT), 10**18, 0o644), "k")
+    assert isinstance(upload, Upload) and upload.fileno() >= 0 and outgoing.proves(upload.algorithm)
+    with pytest.raises(PaiError, match="was cut"):
+        upload.put(0, 8, lambda: iter((b"short",)))
+    for offset, length in upload.missing():
+        upload.put(offset, length, partial(outgoing.chunks, offset, length), outgoing)
+        # It was proven on its way here, and that hash is the one of what was written.
+        part = CONTENT[offset : offset + length]
+        assert upload.digests[offset] == hashing.of_bytes(part, upload.algorithm)
+    upload.finish(len(CONTENT))
+    arrived = near.open("/user/alice/near")
+    assert b"".join(map(bytes, arrived.chunks(0, arrived.size))) == CONTENT
+    arrived.close()
 
 
 class Answering:

@@ -5,7 +5,9 @@ A backend is asked from several threads at once. Paths are absolute, with ``/`` 
 
 from __future__ import annotations
 
-from openpaisdk.errors import ConnectionFailed, PaiError, UsageError
+import errno
+
+from openpaisdk.errors import ConnectionFailed, Forbidden, PaiError, UsageError
 from openpaisdk.parcels.records import SMALL
 from openpaisdk.storage.entries import join
 
@@ -293,6 +295,19 @@ def changed(what: str, how: str = "changed") -> PaiError:
         code=CHANGED,
         hint="Copy it again when nobody writes to it.",
     )
+
+
+def refused(what: str, e: OSError) -> PaiError:
+    """What the disk said no with, as a sentence."""
+    if e.errno in (errno.ENOSPC, errno.EDQUOT):
+        return PaiError(f"The disk is full: {what} cannot be written.", code=FULL, status=507)
+    if isinstance(e, FileNotFoundError):
+        return UsageError(f"{what}: there is no such file or folder.")
+    if isinstance(e, PermissionError):
+        return Forbidden(f"{what}: permission denied.")
+    if isinstance(e, NotADirectoryError):
+        return UsageError(f"{what}: a part of this path is a file and not a folder.")
+    return PaiError(f"{what}: {(e.strerror or str(e)).lower()}.")
 
 
 def no_such(what: str) -> UsageError:

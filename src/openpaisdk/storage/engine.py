@@ -12,7 +12,8 @@ from openpaisdk.errors import ConnectionFailed, PaiError, Unauthorized, Unavaila
 from openpaisdk.parcels import records
 from openpaisdk.parcels.hashing import ALGORITHMS, of_bytes, preferred
 from openpaisdk.parcels.turns import Turns
-from openpaisdk.storage.backend import CHANGED, FULL, PART_BYTES, changed, damaged
+from openpaisdk.storage.backend import CHANGED, FULL, PART_BYTES, changed, damaged, refused
+from openpaisdk.storage.open_files import copy_hashed
 from openpaisdk.storage.plan import Plan, counted, named
 
 TYPE_CHECKING = False
@@ -382,8 +383,6 @@ class _Large:
 
     def _compare(self) -> None:
         """Where parts are not proven one by one, an HDFS may know what the whole contains."""
-        from openpaisdk.storage.mounted import refused
-
         shown = self.engine.target.shown(self.engine._there(self.path))
         try:
             same = self._comparison.is_same(self.outgoing.size)
@@ -413,8 +412,6 @@ class _Large:
 
     def _copy(self, source: int, target: int, offset: int, length: int) -> None:
         """From file to file on this machine."""
-        from openpaisdk.storage.mounted import copy_hashed, refused
-
         try:
             done, digest = copy_hashed(source, target, offset, length, self.incoming.algorithm, self._writing)
             if done < length:

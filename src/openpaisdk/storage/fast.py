@@ -10,19 +10,10 @@ import threading
 from openpaisdk.client.wire import Body
 from openpaisdk.errors import Conflict, ConnectionFailed, InvalidParameters, NotFound, PaiError, Unavailable
 from openpaisdk.parcels import hashing
-from openpaisdk.parcels.ranges import write_at
-from openpaisdk.storage.backend import (
-    CHUNK,
-    WORKERS,
-    Handover,
-    Incoming,
-    Outgoing,
-    changed,
-    part_bytes_of,
-    parts,
-)
+from openpaisdk.storage.backend import CHUNK, WORKERS, part_bytes_of, parts
 from openpaisdk.storage.entries import Folder
 from openpaisdk.storage.lines import Lines, blocks_of, body_of, persistent, whole
+from openpaisdk.storage.open_files import IntoFile
 from openpaisdk.storage.webhdfs import BASE, RemoteOutgoing, WebHdfs
 
 TYPE_CHECKING = False
@@ -31,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from openpaisdk.client.wire import Answer
-    from openpaisdk.storage.backend import Chunks, Range
+    from openpaisdk.storage.backend import Chunks, Handover, Incoming, Outgoing, Range
     from openpaisdk.storage.entries import Facts
 
 TRANSFER = "/api/v2/transfer"
@@ -245,17 +236,18 @@ class VerifiedOutgoing(RemoteOutgoing):
         return self._proofs.pop((offset, length))
 
 
-class Upload(Incoming):
+class Upload(IntoFile):
     """A large file on its way in: parts in any order, each with its hash; the server knows what it has."""
 
     def __init__(self, backend: Fast, path: str, outgoing: Facts, key: str):
+        super().__init__()
         self.backend = backend
         self.path = path
+        self.what = backend.shown(path)
         self.size, self.mtime_ns, self.mode = outgoing
         self.in_order = self.size < 0
         self.algorithm = backend.algorithm
         self.digests: dict[int, bytes] = {}
-        self.fd = -1
         self.about = {
             "path": backend.root + path,
             "size": self.size,
@@ -279,7 +271,7 @@ class Upload(Incoming):
 
     def _begin(self) -> dict[str, object]:
         answer = self.backend._ask("POST", UPLOADS, {}, json.dumps(self.about).encode())
-        return self.backend._answer_of(answer, self.backend.shown(self.path))
+        return self.backend._answer_of(answer, self.what)
 
     def missing(self) -> list[Range]:
         left = []
@@ -294,7 +286,7 @@ class Upload(Incoming):
         self, offset: int, length: int, chunks: Callable[[], Chunks], source: Outgoing | None = None
     ) -> None:
         if self.fd >= 0:
-            persistent(lambda: self._write(offset, length, chunks()))
+            persistent(lambda: self.write(offset, length, chunks(), source))
             return
 
         def send() -> None:
@@ -307,32 +299,12 @@ class Upload(Incoming):
                 # Another copy of the same file has ended it; or it was cleaned up, or the disk was replaced.
                 if not self._is_there(self.size):
                     raise ConnectionFailed(
-                        f"The cluster forgot the upload of {self.backend.shown(self.path)}.",
+                        f"The cluster forgot the upload of {self.what}.",
                         hint="Run the same command again.",
                     ) from None
             self.digests[offset] = body.digest
 
         persistent(send)
-
-    def _write(self, offset: int, length: int, chunks: Chunks) -> None:
-        """Into the file that was handed over, of what is no file of this machine."""
-        from openpaisdk.storage.mounted import refused
-
-        made = hashing.maker(self.algorithm)()
-        at = offset
-        try:
-            for chunk in chunks:
-                made.update(chunk)
-                write_at(self.fd, chunk, at)
-                at += len(chunk)
-        except OSError as e:
-            raise refused(self.backend.shown(self.path), e) from None
-        if length >= 0 and at != offset + length:
-            raise changed(self.backend.shown(self.path), "was cut")
-        self.mark(offset, length, made.digest())
-
-    def fileno(self) -> int:
-        return self.fd
 
     def mark(self, offset: int, length: int, digest: bytes) -> None:
         if self.handover is not None:
@@ -363,20 +335,13 @@ class Upload(Incoming):
             except Conflict as e:
                 if e.code != "StillOpenError":
                     raise
-                raise Unavailable(
-                    f"Another copy of the same file to {self.backend.shown(self.path)} is under way."
-                ) from None
+                raise Unavailable(f"Another copy of the same file to {self.what} is under way.") from None
 
         persistent(end)
 
     def _is_there(self, size: int) -> bool:
         there = self.backend.status(self.path)
         return there is not None and (there.size, there.mtime_ns // 10**6) == (size, self.mtime_ns // 10**6)
-
-    def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
 
     def abandon(self) -> None:
         self.close()

@@ -14,8 +14,9 @@ import threading
 
 from openpaisdk.client.failures import error_of
 from openpaisdk.errors import ConnectionFailed, PaiError
-from openpaisdk.storage.backend import CHUNK, Handover, Outgoing, changed, key_of
+from openpaisdk.storage.backend import Handover, changed, key_of
 from openpaisdk.storage.lines import persistent
+from openpaisdk.storage.open_files import FromFile
 
 assert sys.platform == "linux"
 
@@ -23,7 +24,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from openpaisdk.storage.backend import Chunks
     from openpaisdk.storage.fast import Fast
 
 LOCAL = "/api/v2/transfer/local"
@@ -132,7 +132,7 @@ class Conversation(Handover):
         self._sock.close()
 
 
-class HandedOutgoing(Outgoing):
+class HandedOutgoing(FromFile):
     def __init__(self, fd: int, said: dict[str, object], shown: str):
         self.fd = fd
         self.what = shown
@@ -143,24 +143,7 @@ class HandedOutgoing(Outgoing):
         self.mode = mode if isinstance(mode, int) else 0o644
         self.key = key_of(shown, self.size, self.mtime_ns)
 
-    def chunks(self, offset: int, length: int) -> Chunks:
-        while length > 0:
-            data = os.pread(self.fd, min(CHUNK, length), offset)
-            if not data:
-                raise changed(self.what, "became shorter")
-            yield data
-            offset += len(data)
-            length -= len(data)
-
     def check(self) -> None:
         now = os.fstat(self.fd)
         if (now.st_size, now.st_mtime_ns) != (self.size, self.mtime_ns):
             raise changed(self.what)
-
-    def fileno(self) -> int:
-        return self.fd
-
-    def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1

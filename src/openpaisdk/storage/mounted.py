@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import sys
-import threading
 
-from openpaisdk.errors import Forbidden, PaiError, UsageError
+from openpaisdk.errors import UsageError
 from openpaisdk.parcels import hashing
-from openpaisdk.parcels.ranges import digest_of, read_at, write_at
+from openpaisdk.parcels.ranges import digest_of, write_at
 from openpaisdk.storage.aside import JOURNAL, drop_others, taken
-from openpaisdk.storage.backend import (
-    CHUNK,
-    FULL,
-    Backend,
-    Incoming,
-    Outgoing,
-    changed,
-    key_of,
-    parts,
-)
+from openpaisdk.storage.backend import CHUNK, Backend, changed, key_of, parts, refused
 from openpaisdk.storage.entries import Entry
+from openpaisdk.storage.open_files import FromFile, IntoFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from openpaisdk.storage.backend import Chunks, Range
+    from openpaisdk.storage.backend import Chunks, Outgoing, Range
     from openpaisdk.storage.entries import Facts, Folder
 
 _BINARY = getattr(os, "O_BINARY", 0)
@@ -180,7 +170,7 @@ class Mounted(Backend):
             raise refused(self.shown(path), e) from None
 
 
-class LocalOutgoing(Outgoing):
+class LocalOutgoing(FromFile):
     def __init__(self, full: str, shown: str, facts: Facts | None = None):
         self.full = full
         self.what = shown
@@ -199,16 +189,6 @@ class LocalOutgoing(Outgoing):
         self.mode = stat.S_IMODE(self.opened.st_mode)
         self.key = key_of(full, self.size, self.mtime_ns, self.opened.st_ino, self.opened.st_dev)
 
-    def chunks(self, offset: int, length: int) -> Chunks:
-        buffer = memoryview(bytearray(min(CHUNK, length) or 1))
-        while length > 0:
-            got = read_at(self.fd, buffer[: min(len(buffer), length)], offset)
-            if not got:
-                raise changed(self.what, "became shorter")
-            yield buffer[:got]
-            offset += got
-            length -= got
-
     def check(self) -> None:
         try:
             now, named = os.fstat(self.fd), os.stat(self.full)
@@ -222,19 +202,12 @@ class LocalOutgoing(Outgoing):
             if (found.st_mtime_ns, found.st_ino) != (self.opened.st_mtime_ns, self.opened.st_ino):
                 raise changed(self.what)
 
-    def fileno(self) -> int:
-        return self.fd
 
-    def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-
-
-class LocalIncoming(Incoming):
+class LocalIncoming(IntoFile):
     """Beside the target: the bytes so far, and a journal that says which parts are whole."""
 
     def __init__(self, full: str, shown: str, outgoing: Facts, key: str, umask: int):
+        super().__init__()
         self.full = full
         self.what = shown
         self.size, self.mtime_ns, self.mode = outgoing
@@ -242,9 +215,7 @@ class LocalIncoming(Incoming):
         folder, name = os.path.split(full)
         self.part = ""
         self.algorithm = hashing.preferred()
-        self.fd = self.journal = -1
-        # The kernel lets one write to a file at a time: the others would wait for him on a processor.
-        self._writing = threading.Lock()
+        self.journal = -1
         try:
             if os.path.isdir(full):
                 raise UsageError(f"{shown} is a folder, and a file was to take its place.")
@@ -282,37 +253,13 @@ class LocalIncoming(Incoming):
         self, offset: int, length: int, chunks: Callable[[], Chunks], source: Outgoing | None = None
     ) -> None:
         if source is None:
-            self._write(offset, length, chunks(), None)
+            self.write(offset, length, chunks(), None)
             return
         from openpaisdk.storage.lines import persistent
 
-        persistent(lambda: self._write(offset, length, chunks(), source))
-
-    def _write(self, offset: int, length: int, chunks: Chunks, source: Outgoing | None) -> None:
-        proven = source is not None and source.proves(self.algorithm)
-        made = hashing.maker(self.algorithm)()
-        at = offset
-        try:
-            for chunk in chunks:
-                if not proven:
-                    made.update(chunk)
-                with self._writing:
-                    write_at(self.fd, chunk, at)
-                at += len(chunk)
-            if length >= 0 and at != offset + length:
-                raise changed(self.what, "was cut")
-            digest = source.proof(offset, length) if proven and source is not None else made.digest()
-            self._note(offset, at - offset, digest)
-        except OSError as e:
-            raise refused(self.what, e) from None
-
-    def fileno(self) -> int:
-        return self.fd
+        persistent(lambda: self.write(offset, length, chunks(), source))
 
     def mark(self, offset: int, length: int, digest: bytes) -> None:
-        self._note(offset, length, digest)
-
-    def _note(self, offset: int, length: int, digest: bytes) -> None:
         os.write(self.journal, f"{offset} {length} {digest.hex()} .\n".encode())
 
     def finish(self, size: int) -> None:
@@ -324,7 +271,7 @@ class LocalIncoming(Incoming):
             if sys.platform != "win32":
                 os.fchmod(self.fd, self.mode & 0o777 & ~self.umask)
             if sys.platform == "win32":
-                self._close_fd()
+                self.close()
             if self.mtime_ns:
                 os.utime(self.part, ns=(self.mtime_ns, self.mtime_ns))
             os.replace(self.part, self.full)  # while it is ours alone
@@ -333,13 +280,8 @@ class LocalIncoming(Incoming):
         except OSError as e:
             raise refused(self.what, e) from None
 
-    def _close_fd(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-
     def close(self) -> None:
-        self._close_fd()
+        super().close()
         if self.journal >= 0:
             os.close(self.journal)
             self.journal = -1
@@ -359,42 +301,6 @@ class LocalIncoming(Incoming):
             os.unlink(self.part + JOURNAL)
         except OSError:
             pass
-
-
-def copy_hashed(
-    source: int, target: int, offset: int, length: int, algorithm: str, turn: threading.Lock
-) -> tuple[int, bytes]:
-    """A range from one open file to another: how much there was, and the hash of the very bytes written.
-
-    Block by block, while the block is in the processor's cache: so it takes hardly longer than letting the
-    kernel copy it, and hashing afterwards would be one more way through memory. ``turn`` is for those who
-    write to the same file: the kernel lets one at a time, and the others would wait for him on a processor.
-    """
-    made = hashing.maker(algorithm)()
-    buffer = memoryview(bytearray(min(CHUNK, length)))
-    done = 0
-    while done < length:
-        got = read_at(source, buffer[: length - done], offset + done)
-        if not got:
-            break
-        made.update(buffer[:got])
-        with turn:
-            write_at(target, buffer[:got], offset + done)
-        done += got
-    return done, made.digest()
-
-
-def refused(what: str, e: OSError) -> PaiError:
-    """What the disk said no with, as a sentence."""
-    if e.errno in (errno.ENOSPC, errno.EDQUOT):
-        return PaiError(f"The disk is full: {what} cannot be written.", code=FULL, status=507)
-    if isinstance(e, FileNotFoundError):
-        return UsageError(f"{what}: there is no such file or folder.")
-    if isinstance(e, PermissionError):
-        return Forbidden(f"{what}: permission denied.")
-    if isinstance(e, NotADirectoryError):
-        return UsageError(f"{what}: a part of this path is a file and not a folder.")
-    return PaiError(f"{what}: {(e.strerror or str(e)).lower()}.")
 
 
 def _entry(name: str, found: os.stat_result) -> Entry:
@@ -425,4 +331,4 @@ def _names(uid: int, gid: int) -> tuple[str, str]:
 _known: dict[tuple[int, int], tuple[str, str]] = {}
 
 
-__all__ = ["LocalIncoming", "LocalOutgoing", "Mounted", "refused"]
+__all__ = ["LocalIncoming", "LocalOutgoing", "Mounted"]

@@ -1,0 +1,95 @@
+"""Files on their way through a descriptor: open on this machine, be they its own or handed over."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from openpaisdk.parcels import hashing
+from openpaisdk.parcels.ranges import read_at, write_at
+from openpaisdk.storage.backend import CHUNK, Incoming, Outgoing, changed, refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from openpaisdk.storage.backend import Chunks
+
+
+class FromFile(Outgoing):
+    fd: int
+    what: str
+
+    def chunks(self, offset: int, length: int) -> Chunks:
+        buffer = memoryview(bytearray(min(CHUNK, length) or 1))
+        while length > 0:
+            got = read_at(self.fd, buffer[: min(len(buffer), length)], offset)
+            if not got:
+                raise changed(self.what, "became shorter")
+            yield buffer[:got]
+            offset += got
+            length -= got
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class IntoFile(Incoming):
+    what: str
+
+    def __init__(self) -> None:
+        self.fd = -1
+        # The kernel lets one write to a file at a time: the others would wait for him on a processor.
+        self._writing = threading.Lock()
+
+    def write(self, offset: int, length: int, chunks: Chunks, source: Outgoing | None) -> None:
+        """Put a range where it belongs, and ``mark`` it. What its source proves is not hashed again."""
+        prover = source if source is not None and source.proves(self.algorithm) else None
+        made = hashing.maker(self.algorithm)()
+        at = offset
+        try:
+            for chunk in chunks:
+                if prover is None:
+                    made.update(chunk)
+                with self._writing:
+                    write_at(self.fd, chunk, at)
+                at += len(chunk)
+            if length >= 0 and at != offset + length:
+                raise changed(self.what, "was cut")
+            self.mark(offset, at - offset, made.digest() if prover is None else prover.proof(offset, length))
+        except OSError as e:
+            raise refused(self.what, e) from None
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def copy_hashed(
+    source: int, target: int, offset: int, length: int, algorithm: str, turn: threading.Lock
+) -> tuple[int, bytes]:
+    """A range from one open file to another: how much there was, and the hash of the very bytes written.
+
+    Block by block, while the block is in the processor's cache: so it takes hardly longer than letting the
+    kernel copy it, and hashing afterwards would be one more way through memory. ``turn`` is for those who
+    write to the same file: the kernel lets one at a time, and the others would wait for him on a processor.
+    """
+    made = hashing.maker(algorithm)()
+    buffer = memoryview(bytearray(min(CHUNK, length)))
+    done = 0
+    while done < length:
+        got = read_at(source, buffer[: length - done], offset + done)
+        if not got:
+            break
+        made.update(buffer[:got])
+        with turn:
+            write_at(target, buffer[:got], offset + done)
+        done += got
+    return done, made.digest()
