@@ -11,6 +11,8 @@ from bad_wire import BadWire
 from desk import Desk
 
 from cli.at_a_terminal import Done, until
+from openpaisdk.errors import PaiError
+from openpaisdk.storage.mounted import Mounted
 from small_disks import mounted
 
 LARGE = os.urandom(1 << 20) * 40
@@ -251,6 +253,17 @@ def test_a_disk_that_is_full_here_is_said_before_and_during(desk: Desk) -> None:
         done = desk.pai("copy", f"{desk.there}/d", "small/d")
         refused(done, "10 MB have no room", "large (10 MB)", "tiny (1 B)")
         assert os.listdir(small) == []
+
+
+def test_a_small_file_of_which_a_part_has_room_leaves_the_old_one(tmp_path: Path) -> None:
+    with mounted(tmp_path / "small", "size=1m") as small:
+        target = small / "f"
+        target.write_bytes(b"old")
+        (small / "others").write_bytes(bytes(700 << 10))
+        with pytest.raises(PaiError, match="The disk is full"):
+            Mounted().place(str(target), bytes(500 << 10), 0, 0o644)
+        assert target.read_bytes() == b"old"
+        assert sorted(os.listdir(small)) == ["f", "others"]
 
 
 def test_ctrl_c_says_that_it_can_be_continued(desk: Desk, wire: BadWire) -> None:

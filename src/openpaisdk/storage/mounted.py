@@ -10,7 +10,7 @@ from openpaisdk.errors import UsageError
 from openpaisdk.parcels import hashing
 from openpaisdk.parcels.ranges import digest_of, write_at
 from openpaisdk.storage.aside import JOURNAL, drop_others, taken
-from openpaisdk.storage.backend import CHUNK, Backend, changed, key_of, parts, refused
+from openpaisdk.storage.backend import Backend, changed, key_of, parts, refused
 from openpaisdk.storage.entries import Entry
 from openpaisdk.storage.open_files import FromFile, IntoFile
 
@@ -153,7 +153,7 @@ class Mounted(Backend):
                     os.ftruncate(fd, 0)
                 if sys.platform != "win32" and stat.S_IMODE(left.st_mode) != mode:
                     os.fchmod(fd, mode)
-                os.write(fd, content) if len(content) < CHUNK else write_at(fd, content, 0)
+                write_at(fd, content, 0)
                 if sys.platform != "win32":
                     os.utime(fd, ns=(mtime_ns, mtime_ns))
                     os.replace(aside, full)  # while it is ours alone
