@@ -97,6 +97,29 @@ def test_tail_counts_once_and_not_again_after_a_break(peer) -> None:
     assert asked == [("1", None), (None, "0.0%3A10")]
 
 
+def test_what_the_cluster_had_to_drop_leaves_a_marker(peer) -> None:
+    """A full disk, or a log of too many megabytes: the oldest part goes, and nobody must think it is all."""
+
+    def answer(r):
+        yield streamed(
+            frame("log", b"late\n", attempt=0, taskAttempt=0, offset=100)
+            + frame("log", b"later\n", attempt=0, taskAttempt=0, offset=105)
+            + frame("log", b"last\n", attempt=0, taskAttempt=0, offset=131)
+            + frame("log", b"again\n", attempt=1, taskAttempt=0, offset=7)
+            + frame("end", state="SUCCEEDED", exitCode=0)
+        )
+
+    said = list(follow(Cluster("test", Endpoint(peer(answer).uri)), Wanted("j")))
+    assert b"".join(f.data for f in said).decode() == (
+        "[100 bytes of older output were dropped]\nlate\nlater\n"
+        "[20 bytes of older output were dropped]\nlast\n"
+        "[7 bytes of older output were dropped]\nagain\n"
+    )
+    assert said[0].head["size"] == len(said[0].data)
+    asked_for_the_end = list(follow(Cluster("test", Endpoint(peer(answer).uri)), Wanted("j", tail=5)))
+    assert asked_for_the_end[0].data == b"late\n"
+
+
 def test_without_keep_it_ends_with_what_there_is(peer) -> None:
     p = peer(
         lambda r: iter([streamed(frame("log", b"now", attempt=0, taskAttempt=0, offset=0)) + b"0\r\n\r\n"])

@@ -69,21 +69,21 @@ class Wanted:
 
 def follow(cluster: Cluster, wanted: Wanted, *, patience: float = PATIENCE) -> Iterator[Frame]:
     """The frames of a job until it is over (or, without ``keep``, until what there is now has been sent)."""
-    position = ""
+    place = _Place(begins=0 if wanted.tail is None else None)
     first = True
     lost_at = 0.0
     told = False
     tries = 0
     while True:
         try:
-            answer = _open(cluster, wanted, position, tries=3 if first else 1)
+            answer = _open(cluster, wanted, str(place), tries=3 if first else 1)
             first, tries = False, 0
             for frame in _frames(answer):
                 if told:
                     yield Frame("back", {})
                 lost_at, told = 0.0, False
-                if frame.kind == "log":
-                    position = _after(frame)
+                if frame.kind == "log" and (missing := place.pass_over(frame)):
+                    yield _marker(frame, missing)
                 if frame.kind != "ping":
                     yield frame
                 if frame.kind == "end":
@@ -157,10 +157,30 @@ def _frames(answer: Answer) -> Iterator[Frame]:
             size -= len(piece)
 
 
-def _after(frame: Frame) -> str:
-    """Where to go on once this piece has been handed out."""
-    offset = (number(frame.head, "offset") or 0) + len(frame.data)
-    return f"{text(frame.head, 'attempt')}.{text(frame.head, 'taskAttempt')}:{offset}"
+class _Place:
+    """How far a log has been handed out: where to go on once a connection breaks."""
+
+    def __init__(self, begins: int | None):
+        """``begins``: where its first piece should stand; None where only the cluster knows."""
+        self._attempt = ""
+        self._offset = begins
+
+    def pass_over(self, frame: Frame) -> int:
+        """How many bytes before this piece there are no more."""
+        attempt = f"{text(frame.head, 'attempt')}.{text(frame.head, 'taskAttempt')}"
+        offset = number(frame.head, "offset") or 0
+        expected = self._offset if self._attempt in ("", attempt) else 0
+        self._attempt, self._offset = attempt, offset + len(frame.data)
+        return 0 if expected is None else max(0, offset - expected)
+
+    def __str__(self) -> str:
+        return f"{self._attempt}:{self._offset}" if self._attempt else ""
+
+
+def _marker(frame: Frame, count: int) -> Frame:
+    """What stands for a part of the log that the cluster had to drop."""
+    data = f"[{count} bytes of older output were dropped]\n".encode()
+    return Frame("log", {**frame.head, "size": len(data)}, data)
 
 
 def _gone(cluster: Cluster, error: OSError) -> ConnectionFailed:
