@@ -112,6 +112,15 @@ def test_what_would_make_a_job_anothers_or_several_is_refused(word: str) -> None
     assert not refused.value.transient
 
 
+@pytest.mark.parametrize("word", ["--partition=gpu", "--part=gpu", "--qos=high", "--constraint=v100"])
+def test_what_the_virtual_cluster_decides_is_not_passed_over_in_silence(word: str) -> None:
+    lab = Share("main", qos="normal", options=("--constraint=a100",))
+    options = dataclasses.replace(OPTIONS, shares={"lab": lab})
+    with pytest.raises(LaunchFailed, match=r"lab has --(partition=main|qos=normal|constraint=a100)"):
+        words(launch(vc="lab", options={"slurm": (word,)}), options=options)
+    assert word in words(launch(options={"slurm": (word,)}), options=options)
+
+
 @given(st.text(max_size=300), st.text(max_size=50))
 def test_no_name_of_a_job_can_become_an_option(job: str, owner: str) -> None:
     names = [word for word in words(launch(job=job, owner=owner)) if word.startswith("--job-name=")]

@@ -88,6 +88,8 @@ def sbatch(
     """The words that submit this gang; the script is `batch_script`. ``account``: whose job it is to be."""
     first = gang[0]
     extras = check_extras(first.options.get("slurm", ()), for_others=account is not None)
+    share = _share(first.vc, options)
+    _check_against(extras, share, first.vc)
     for task in gang:
         if task.image and (task.image.startswith("-") or not task.image.isprintable()):
             raise _refused(f"{task.image!r} is no name of an image.")
@@ -97,8 +99,7 @@ def sbatch(
             words.append(":")
         words += _resources(component, options, alone=len(gang) == 1)
         # Of two options that say the same the later holds: the cluster's own.
-        words += extras
-        words += _share(first, options)
+        words += [*extras, *share, *_time(first)]
         words += [
             f"--job-name={_job_name(first)}",
             f"--comment={_COMMENT}{first.uid}",
@@ -139,6 +140,15 @@ def check_extras(said: object, *, for_others: bool = False) -> list[str]:
     return words
 
 
+def _check_against(extras: Sequence[str], share: Sequence[str], vc: str) -> None:
+    """What the virtual cluster decides would hold without a word, and the job be not what was asked for."""
+    for word in extras:
+        name = word.partition("=")[0]
+        for own in share:
+            if own.partition("=")[0].startswith(name):
+                raise _refused(f"The option {word} of sbatch is the cluster's own: {vc} has {own}.")
+
+
 def _refused(message: str) -> LaunchFailed:
     return LaunchFailed(message, transient=False)
 
@@ -169,16 +179,20 @@ def _resources(component: Component, options: SlurmOptions, *, alone: bool) -> l
     return words
 
 
-def _share(task: TaskLaunch, options: SlurmOptions) -> list[str]:
-    share = options.share(task.vc)
+def _share(vc: str, options: SlurmOptions) -> list[str]:
+    share = options.share(vc)
     words = [
         f"--{name}={value}"
         for name, value in (("partition", share.partition), ("account", share.account), ("qos", share.qos))
         if value
     ]
-    if task.time_limit_s is not None:
-        words.append(f"--time={math.ceil((task.time_limit_s + _TIME_MARGIN_S) / 60)}")
     return words + list(share.options)
+
+
+def _time(task: TaskLaunch) -> list[str]:
+    if task.time_limit_s is None:
+        return []
+    return [f"--time={math.ceil((task.time_limit_s + _TIME_MARGIN_S) / 60)}"]
 
 
 def _job_name(task: TaskLaunch) -> str:
