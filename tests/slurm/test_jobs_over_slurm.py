@@ -284,6 +284,34 @@ def test_slurmctld_down_makes_submissions_wait_and_running_jobs_end_all_the_same
     slurm.wait_idle()
 
 
+def test_who_waits_for_slurm_is_told_what_for_now(own: Callable[[], Cluster], slurm: RealSlurm) -> None:
+    """Whatever was said before: that slurmctld is down, and when it is back, again what Slurm says."""
+    cluster = own()
+    held = over_slurm("held", "true", extras={"openpaisdk": {"slurm": ["--hold"]}})
+    cluster.accept(held)
+
+    def reasons() -> dict[str, str]:
+        listed = cluster.get("/api/v2/jobs?state=WAITING&reasons=true").json()
+        return {one["name"]: one["reason"] or "" for one in listed}
+
+    def waits_for(name: str, words: str) -> None:
+        eventually(lambda: words in reasons().get(name, ""), f"{words!r} as the reason of {name}", 60)
+
+    waits_for("held", "is held in Slurm")
+    slurm.kill_controller(signal.SIGTERM)
+    try:
+        cluster.accept(over_slurm("late", "true"))
+        for name in ("held", "late"):
+            waits_for(name, "does not answer")
+    finally:
+        slurm.start_controller()
+    waits_for("held", "is held in Slurm")
+    cluster.stop("held")
+    cluster.wait_over("held")
+    eventually(lambda: cluster.status("late")["state"] == "SUCCEEDED", "its turn", 60)
+    slurm.wait_idle()
+
+
 def test_a_node_that_dies_costs_no_job_its_retries(
     own: Callable[[], Cluster], slurm: RealSlurm, tmp_path: Path
 ) -> None:

@@ -159,6 +159,27 @@ async def test_what_the_nodes_lack_is_told(slurm: RealSlurm, tmp_path: Path) -> 
     rig.close()
 
 
+async def test_who_comes_while_others_merely_run_is_told_at_once_why_he_waits(
+    slurm: RealSlurm, tmp_path: Path
+) -> None:
+    rig = SlurmRig(slurm, tmp_path / "shared")
+    running = task(rig, "echo up; sleep 60")
+    held = task(rig, "true", options={"slurm": ("--hold",)})
+    async with Driven(rig, calm_interval_s=600) as driven:
+        assert isinstance(driven.engine, SlurmEngine)
+        await driven.launch(running)
+        await driven.said(running.uid, b"up")
+        asked = driven.engine.calls["squeue"]
+        await appears(lambda: driven.engine.calls["squeue"] > asked, "a question that finds it running")
+        await driven.launch(held)
+        told = lambda: any("is held in Slurm" in remark.message for _, remark in driven.remarks)  # noqa: E731
+        await appears(told, "why the other waits")
+        await driven.engine.stop([running.uid, held.uid], 0)
+        for one in (running, held):
+            await driven.ended(one.uid)
+    rig.close()
+
+
 async def test_a_submission_whose_answer_was_lost_is_not_repeated(slurm: RealSlurm, tmp_path: Path) -> None:
     """The server died before it could write sbatch's answer down; one job waits, the other runs."""
     rig = SlurmRig(slurm, tmp_path / "shared")

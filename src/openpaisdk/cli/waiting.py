@@ -10,7 +10,18 @@ if TYPE_CHECKING:
     from openpaisdk.jobs.build import Resources
 
 # The events that say why a job waits: as in `protocol.states`, which a command that only looks does not load.
-REASONS = frozenset({"FailedScheduling", "Scheduled", "Retrying", "Preempted", "FailedLaunch", "CannotGoOn"})
+REASONS = frozenset(
+    {
+        "FailedScheduling",
+        "Scheduled",
+        "Pulling",
+        "SlurmNotAnswering",
+        "Retrying",
+        "Preempted",
+        "FailedLaunch",
+        "CannotGoOn",
+    }
+)
 IN_LINE = "Jobs that came first wait for the same resources."
 
 

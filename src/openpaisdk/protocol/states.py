@@ -9,7 +9,16 @@ STOP_CODES = frozenset((-210, -220))
 """Exit codes that mean "stopped on purpose" rather than "failed"."""
 
 # What the cluster calls the events that say why a job waits, the latest now; others tell of its past.
-KEEP_WAITING = ("FailedScheduling", "Scheduled", "Retrying", "Preempted", "FailedLaunch", "CannotGoOn")
+KEEP_WAITING = (
+    "FailedScheduling",
+    "Scheduled",
+    "Pulling",
+    "SlurmNotAnswering",
+    "Retrying",
+    "Preempted",
+    "FailedLaunch",
+    "CannotGoOn",
+)
 
 
 class SubState(StrEnum):

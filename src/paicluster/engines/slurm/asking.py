@@ -84,6 +84,8 @@ class Slurm:
         where = Path(shutil.which("sbatch") or "/usr/bin/sbatch").parent
         self._environment["PATH"] = f"{where}:{_USUAL_PATH}"
         self.accounting: bool | None = None
+        # Why it does not tell its nodes, as it was last said.
+        self._complaint = ""
 
     async def ask(self, words: Sequence[str], *, deadline_s: float = _DEADLINE_S) -> Answer:
         self.calls[words[0]] = self.calls.get(words[0], 0) + 1
@@ -154,7 +156,13 @@ class Slurm:
     async def nodes(self) -> tuple[list[Node], dict[str, str]] | None:
         """The nodes that are up, and the address of every one; None when Slurm does not answer."""
         answer = await self.ask(["scontrol", "--oneliner", "show", "nodes"])
-        return None if answer.status else read_nodes(answer.out.splitlines())
+        if answer.status:
+            if answer.words != self._complaint:
+                self._complaint = answer.words
+                log.warning("Slurm does not say which nodes it has; it is asked again: %s", answer.words)
+            return None
+        self._complaint = ""
+        return read_nodes(answer.out.splitlines())
 
     async def config(self) -> dict[str, str]:
         answer = await self.ask(["scontrol", "show", "config"])

@@ -361,7 +361,6 @@ class SlurmEngine:
         try:
             told = await asyncio.wait_for(self._slurm.nodes(), deadline_s)
             if told is None:
-                log.warning("Slurm does not say which nodes it has; it is asked again.")
                 return
             if not self._nodes:
                 wait = (await self._slurm.config()).get("KillWait", "").split(" ")[0]

@@ -42,13 +42,10 @@ class Gang:
     # When a member was first seen to have ended.
     ends: dict[str, float] = field(default_factory=dict)
 
-    def saw(self, job: SlurmJob) -> bool:
-        """Take note; whether it matters."""
-        changed = self.seen is None or (self.seen.state, self.seen.reason) != (job.state, job.reason)
+    def saw(self, job: SlurmJob) -> None:
         self.seen = job
         if job.over and self.over_since is None:
             self.over_since = time.monotonic()
-        return changed
 
     def knows_end(self, uid: str, lag_s: float) -> bool:
         """Whether that this one ended has been known for so long that whatever it wrote is visible here."""

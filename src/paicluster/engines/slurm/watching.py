@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -48,6 +49,7 @@ class Watcher:
             if not self._gangs:
                 self._busy.clear()
                 await self._busy.wait()
+            self._busy.clear()
             asked = time.monotonic()
             found = await self._slurm.jobs()
             took = time.monotonic() - asked
@@ -64,8 +66,17 @@ class Watcher:
             await self._end_by_force()
             self._gangs.forget_old()
             calm = not silent and all(gang.seen is not None and not gang.seen.waiting for gang in self._gangs)
-            pause = self._options.calm_interval_s if calm else self._options.interval_s
-            await asyncio.sleep(pause if silent else max(pause, min(10 * took, _LONGEST_PAUSE_S)))
+            pause = self._options.interval_s
+            if not silent:
+                pause = max(pause, min(10 * took, _LONGEST_PAUSE_S))
+            await asyncio.sleep(pause)
+            if calm:
+                await self._rest(self._options.calm_interval_s - pause)
+
+    async def _rest(self, seconds: float) -> None:
+        """Until there is more to watch, so that whoever comes now is soon told why he waits."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._busy.wait(), seconds)
 
     def _say_silent(self) -> None:
         text = "Slurm's controller does not answer. The job waits for it; nothing is lost."
@@ -104,8 +115,8 @@ class Watcher:
                     self._hint(uid)
 
     def _note(self, gang: Gang, job: SlurmJob) -> None:
-        if not gang.saw(job):
-            return
+        gang.saw(job)
+        # Also what was said before: meanwhile it may have waited for something else.
         remark = why_waiting(job)
         if remark is not None:
             self._say(gang, remark)
