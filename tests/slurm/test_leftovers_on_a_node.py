@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +15,8 @@ from pairuntime.slurm import leftovers
 
 _HOLDS = """
 import os, sys
-from pairuntime.slurm import leftovers
-leftovers.hold(sys.argv[1])
+from pairuntime.slurm import boot
+boot.hold(sys.argv[1])
 if os.fork():
     os._exit(0)
 print("held", flush=True)
@@ -48,6 +49,28 @@ def test_one_that_is_in_use_stays_and_goes_when_all_copies_of_its_process_are_go
         assert (root / "work" / "closed" / "file").exists()
         holder.stdin.close()
         holder.stdout.read()  # to the end of the copy, too
+    leftovers.remove_abandoned(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+_FETCHES = """
+import sys
+from pairuntime.slurm import boot
+url, root = sys.argv[1:]
+boot.main({"url": url, "ticket": "t", "gang": "g", "root": root, "archive": "a", "folder": "f"})
+"""
+
+
+def test_one_whose_job_is_killed_while_it_still_fetches_goes_too(tmp_path: Path) -> None:
+    root = tmp_path / "pai-4567"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with subprocess.Popen([sys.executable, "-c", _FETCHES, url, str(root)]) as fetching:
+            asking, _ = server.accept()  # and is not answered
+            with asking:
+                leftovers.remove_abandoned(str(tmp_path))
+                assert root.exists()
+                fetching.kill()
     leftovers.remove_abandoned(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 

@@ -3,6 +3,7 @@
 It travels as text in the batch script, so that it can use nothing of ours before it has fetched it.
 """
 
+import fcntl
 import http.client
 import os
 import shutil
@@ -25,6 +26,8 @@ _PATIENCE_S = 300.0
 _PARTIAL_CHAIN = 0x80000
 _LONGEST_PAUSE_S = 15.0
 _TIMEOUT_S = 60.0
+# In a folder of ours on a node: the node's name, locked while somebody uses the folder.
+HELD = "held"
 
 
 def connect(told: "dict[str, Any]", timeout_s: "float") -> "http.client.HTTPConnection":
@@ -43,6 +46,22 @@ def headers(ticket: "str") -> "dict[str, str]":
     return {"Authorization": "Bearer " + ticket}
 
 
+def hold(root: "str") -> "None":
+    """The folder is in use for as long as this process or a copy of it lives; programs do not inherit it."""
+    aside = os.path.join(root, "%s.%d" % (HELD, os.getpid()))
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    except OSError:
+        pass  # no locks here: nobody can tell then, and it stays
+    os.write(fd, node())
+    os.rename(aside, os.path.join(root, HELD))
+
+
+def node() -> "bytes":
+    return os.uname()[1].encode()
+
+
 def main(told: "dict[str, Any]") -> "None":
     """``told``: where the server is, by what it is known, the gang's ticket, and where things are to lie."""
     component = os.environ.get("PAI_SLURM_COMPONENT")
@@ -59,6 +78,11 @@ def main(told: "dict[str, Any]") -> "None":
         # Another start of the same job left it. Nobody else could know its name.
         if os.path.islink(root) or os.stat(root).st_uid != os.geteuid():
             raise
+    try:
+        # Also of one that is killed while it still fetches, somebody must know what it left.
+        hold(root)
+    except OSError:
+        pass  # the disk is full, perhaps; then fetching says so
     path = "%s/parcel?%s" % (told["gang"], urlencode(asked))
     ends = time.monotonic() + _PATIENCE_S
     pause = 0.5

@@ -53,7 +53,8 @@ def run(told: "dict[str, Any]", root: "str") -> "int":
     _server = Server(told, root)
     folder = os.path.join(root, told["folder"])
     try:
-        leftovers.hold(root)
+        # Who was submitted by an older server does not hold it yet.
+        boot.hold(root)
         # What we complain of, which Slurm would keep if it had a place for it.
         os.dup2(os.open(os.path.join(root, _WORDS), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
         if gang.COMPONENT in os.environ:

@@ -5,20 +5,9 @@ import os
 import shutil
 import stat
 
+from pairuntime.slurm.boot import HELD, node
+
 PREFIX = "pai-"
-_HELD = "held"
-
-
-def hold(root: "str") -> "None":
-    """The folder is in use for as long as this process or a copy of it lives; programs do not inherit it."""
-    aside = os.path.join(root, "%s.%d" % (_HELD, os.getpid()))
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-    except OSError:
-        pass  # no locks here: nobody can tell then, and it stays
-    os.write(fd, _node())
-    os.rename(aside, os.path.join(root, _HELD))
 
 
 def remove(root: "str") -> "None":
@@ -28,7 +17,7 @@ def remove(root: "str") -> "None":
         if os.path.isdir(path) and not os.path.islink(path):
             _open_all(path)
             shutil.rmtree(path)
-        elif name != _HELD:
+        elif name != HELD:
             os.unlink(path)
     shutil.rmtree(root)
 
@@ -65,9 +54,9 @@ def _is_abandoned(path: "str") -> "bool":
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         return False
-    fd = os.open(os.path.join(path, _HELD), os.O_RDONLY | os.O_NOFOLLOW)
+    fd = os.open(os.path.join(path, HELD), os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        if os.read(fd, 256) != _node():
+        if os.read(fd, 256) != node():
             return False  # not on a disk of this node: locks may not be seen from here
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -75,7 +64,3 @@ def _is_abandoned(path: "str") -> "bool":
     finally:
         os.close(fd)
     return True
-
-
-def _node() -> "bytes":
-    return os.uname()[1].encode()
