@@ -352,3 +352,10 @@ def test_backup_refuses_what_is_no_cluster_and_leaves_no_half_file(saved: Path, 
     done = paicluster("backup", "--home", str(tmp_path), str(tmp_path / "saved.tar"))
     assert done.returncode == 1 and len(done.stderr.splitlines()) <= 2, done
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.db"]
+
+
+def test_a_backup_takes_the_place_of_no_pipe_or_device(saved: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = paicluster("backup", "--home", str(saved.parent / "home"), str(tmp_path / "pipe"))
+    assert done.returncode == 1 and "name another" in done.stderr
+    assert (tmp_path / "pipe").is_fifo()

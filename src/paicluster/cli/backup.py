@@ -43,6 +43,9 @@ def backup(arguments: argparse.Namespace) -> int:
     database = cluster_file.settings_of(cluster_file.of_options(arguments.home, None)).database_file
     if not database.is_file():
         raise ConfigError(f"There is no cluster in {home}.")
+    if target.exists() and not target.is_file():
+        # As root, a backup to /dev/null would take its place.
+        raise ConfigError(f"{target} is no file that a backup could replace: name another.")
     aside = target.with_name(target.name + ".part")
     try:
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
