@@ -9,6 +9,7 @@ If ``ut_init.sh`` lies in this folder it is run first, so that the same tests ca
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,10 @@ class QuickTest(unittest.TestCase):
         home.mkdir()
         project.mkdir()
         cls.project = project
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        # What is installed for this Python, or found by its name, or what `make quickstart` made.
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}:{HERE.parent / '.venv/bin'}"
+        if shutil.which("pai", path=path) is None:
+            sys.exit("There is no pai to be tested: type make quickstart in the checkout, or pip install it.")
         cls.env = {**os.environ, "HOME": str(home), "PATH": path}
         cls.env.pop("VIRTUAL_ENV", None)
         assert cls.pai("set", "clusters-in-local=yes").returncode == 0
