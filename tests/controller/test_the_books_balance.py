@@ -16,7 +16,7 @@ from served import job as job_of
 from sqlalchemy import Connection
 
 from openpaisdk.protocol import read_job
-from paicluster.controller import aside, loop, reasons
+from paicluster.controller import aside, launcher, loop, reasons
 from paicluster.controller.changes import Changes
 from paicluster.engines.interface import LaunchFailed, TaskLaunch
 from paicluster.scheduler.needs import request_of, to_text
@@ -219,6 +219,41 @@ def test_what_is_decided_while_a_job_is_being_launched_starts_once_it_is_on_disk
         assert not engine.unwritten
         await cluster.controller.close()
         store.close()
+
+    asyncio.run(run())
+
+
+def test_the_next_tasks_of_an_array_start_at_once_though_others_are_not_seen_to_run_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor are those launched again: in a large array some always are on their way."""
+    monkeypatch.setattr(launcher, "_FIRST_PAUSE_S", 10 * DEADLINE_S)
+
+    async def run() -> None:
+        cluster = Cluster(tmp_path, _Even())
+        engine = cluster.engine
+        told: list[str] = []
+        launch, observe = engine.launch, engine.observe
+
+        async def launch_noting(gang: Sequence[TaskLaunch]) -> None:
+            told.extend(task.uid for task in gang)
+            await launch(gang)
+
+        async def observe_slowly(uids: Sequence[str]) -> dict[str, Observation]:
+            return await observe([uid for uid in uids if uid != told[0]])
+
+        monkeypatch.setattr(engine, "launch", launch_noting)
+        monkeypatch.setattr(engine, "observe", observe_slowly)
+        await cluster.controller.start()
+        two_at_a_time = {"gangAllocation": False, "openpaisdk": {"arrayLimit": 2}}
+        await _hand_in(cluster.store, job_of("array", "true", instances=5, extras=two_at_a_time))
+        for number in range(1, 5):
+            await _until(lambda number=number: len(engine.launches) == min(number + 1, 5))  # type: ignore[misc]
+            await cluster.quiet()
+            engine.end(told[number], 0)
+        assert len(told) == len(set(told)) == 5
+        await cluster.controller.close()
+        cluster.store.close()
 
     asyncio.run(run())
 

@@ -17,7 +17,7 @@ from paicluster.controller.launching import (
     wants_image,
 )
 from paicluster.controller.mounting import not_mounted
-from paicluster.controller.record import PREPARING, Record
+from paicluster.controller.record import Record
 from paicluster.engines.interface import LaunchFailed, RunsImages
 from paicluster.engines.several import Engines
 from paicluster.store import Store
@@ -75,16 +75,14 @@ class Launcher:
     async def _launch_all(self, record: Record) -> None:
         """Everything that is to be started of a job; for one without a gang more may come meanwhile."""
         uids: list[str] = []
-        launched: set[str] = set()
         abandoned = True
         try:
             await self._pause_before_relaunch(record)
-            while uids := [t.uid for t in record.live if t.sub_state == PREPARING and t.uid not in launched]:
+            while uids := record.to_launch:
                 record.launched.update(uids)
                 engine = self._engines.engine_of(record.job, record.row.vc)
                 for part in self._handed_together(record, uids):
                     await self._engines.launch(engine, gang_of(record, self._settings, part), record.certain)
-                launched.update(uids)
             # From here on the engine hints by itself: at the start, at the end, when a supervisor dies.
             abandoned = False
         except LaunchFailed as error:
@@ -112,7 +110,8 @@ class Launcher:
 
     async def _pause_before_relaunch(self, record: Record) -> None:
         """What keeps a task from starting, such as a full disk, does not pass by trying harder."""
-        if any(task.uid in record.launched for task in record.live if task.sub_state == PREPARING):
+        if record.unbegun:
+            record.unbegun.clear()
             pause = min(_FIRST_PAUSE_S * 2.0 ** min(record.relaunches, 10), _LONGEST_PAUSE_S)
             record.relaunches += 1
             try:

@@ -39,6 +39,7 @@ class Observer:
             if observation.phase is Phase.ABSENT:
                 # Intended, and never started: a crash came between. Launching again is safe.
                 if record.launching is None and not task.stop_requested:
+                    record.launch_again(uid)
                     changes.launch.append(record.row.id)
                 elif task.stop_requested:
                     changes.stop.append(uid)

@@ -34,8 +34,10 @@ class Record:
     launching: asyncio.Task[None] | None = None
     # Whether the latest decision to start tasks of it got to disk; before that nothing of them may run.
     written: asyncio.Future[bool] | None = None
-    # What the engine was told to launch, and how often it had to be told again.
+    # What the engine was told to launch; of that, what was found not to have begun, and is to be told again;
+    # and how often that was so.
     launched: set[str] = field(default_factory=set)
+    unbegun: set[str] = field(default_factory=set)
     relaunches: int = 0
     # Why the engine could launch nothing of it when it last tried, how often that was so, and whether the
     # next try is still to come. None of it is in the database: a new controller tries at once.
@@ -57,6 +59,20 @@ class Record:
     @property
     def live(self) -> list[TaskRow]:
         return [task for task in self.tasks.values() if not task.over]
+
+    @property
+    def to_launch(self) -> list[str]:
+        """Tasks of which the engine is yet to be told. Others are on their way, not seen to run yet."""
+        return [
+            task.uid for task in self.live if task.sub_state == PREPARING and task.uid not in self.launched
+        ]
+
+    def launch_again(self, uid: str) -> None:
+        """A task did not begin, though the engine was told to; a gang is then launched together once more."""
+        if uid in self.launched:
+            again = [t.uid for t in self.live if t.sub_state == PREPARING] if self.job.gang else [uid]
+            self.launched.difference_update(again)
+            self.unbegun.update(again)
 
     @property
     def guest(self) -> bool:

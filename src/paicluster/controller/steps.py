@@ -383,6 +383,7 @@ def put_back(record: Record, changes: Changes) -> None:
         changes.task_columns.pop(uid, None)
     record.tasks = {}
     record.launched.clear()
+    record.unbegun.clear()
     record.hindered += 1
     record.put_off = True
     set_attempt(record, changes, sub_state=PENDING)
