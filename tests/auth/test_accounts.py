@@ -49,6 +49,12 @@ def test_a_password_that_is_too_short_is_refused_before_anything_is_made(store: 
     assert store.read_sync(users.list_users) == []
 
 
+def test_a_password_that_is_no_text_is_refused_before_anything_is_made(store: Store) -> None:
+    with pytest.raises(ConfigError, match="UTF-8"):
+        ensure_admin(store, b"from \xff elsewhere".decode(errors="surrogateescape"))
+    assert store.read_sync(users.list_users) == []
+
+
 def test_a_wrong_login_is_answered_as_openpai_does(store: Store) -> None:
     ensure_admin(store, "secret")
     assert failure(store, "nobody", "secret") == (400, "NoUserError", "User nobody is not found.")

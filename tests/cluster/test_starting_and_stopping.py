@@ -177,6 +177,10 @@ def test_a_certificate_that_is_none(new_cluster: MakeCluster, tmp_path: Path) ->
     assert str(file) in refusal(new_cluster(), "--tls-cert", str(file), "--tls-key", str(file))
 
 
+def test_a_home_without_a_name_is_not_the_folder_one_is_in(new_cluster: MakeCluster) -> None:
+    assert "Say where the cluster is" in refusal(new_cluster(), "--home", "")
+
+
 def test_a_home_that_is_a_file(new_cluster: MakeCluster, tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     assert "home" in refusal(new_cluster())

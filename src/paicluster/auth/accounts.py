@@ -151,8 +151,22 @@ def ensure_admin(store: Store, password_from_env: str | None) -> str | None:
             f"The administrator's password must have at least {SHORTEST_PASSWORD} characters.",
             hint="Set PAICLUSTER_ADMIN_PASSWORD to a longer one, or leave it out: one is generated then.",
         )
+    if password_from_env and not _is_text(password_from_env):
+        raise ConfigError(
+            "The administrator's password is not UTF-8 text, and nobody could log in with it.",
+            hint="Set PAICLUSTER_ADMIN_PASSWORD to another one.",
+        )
     password = password_from_env or secrets.token_urlsafe(12)
     password_hash = hash_password(password)
     now_ms = int(time.time() * 1000)
     store.write_sync(lambda conn: users.add_user(conn, ADMIN, password_hash, created_ms=now_ms, admin=True))
     return None if password_from_env else password
+
+
+def _is_text(said: str) -> bool:
+    """Whether it can be sent and stored: bytes of the environment that are none come as half characters."""
+    try:
+        said.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

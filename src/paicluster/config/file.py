@@ -62,6 +62,9 @@ def load(file: Path) -> dict[str, Any]:
 
 def of_options(home: str | None, config: str | None) -> dict[str, Any]:
     """The fields of the cluster that these options name: of its file, if it has one, and its home."""
+    # "$UNSET" is no folder, least of all the one that somebody happens to be in.
+    if home == "" or (home is None and config is None):
+        raise UsageError("Say where the cluster is: --home DIR, or --config FILE.")
     folder = None if home is None else Path(home).expanduser().absolute()
     file = None if config is None else Path(config)
     if file is None and folder is not None:
@@ -69,8 +72,6 @@ def of_options(home: str | None, config: str | None) -> dict[str, Any]:
             file = folder / NAME if (folder / NAME).is_file() else None
         except OSError as error:  # a home of another account
             raise ConfigError(f"The home {folder} cannot be used: {error.strerror}.") from None
-    if file is None and folder is None:
-        raise UsageError("Say where the cluster is: --home DIR, or --config FILE.")
     fields = {} if file is None else load(file)
     return fields if folder is None else {**fields, "home": folder}
 
