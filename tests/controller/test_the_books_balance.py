@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from openpaisdk.protocol import read_job
 from paicluster.controller import aside, launcher, loop, reasons
 from paicluster.controller.changes import Changes
-from paicluster.engines.interface import LaunchFailed, TaskLaunch
+from paicluster.engines.interface import LaunchFailed, Observation, TaskLaunch
 from paicluster.scheduler.needs import request_of, to_text
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import NewJob
