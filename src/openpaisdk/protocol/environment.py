@@ -181,26 +181,21 @@ class GangEnvironment:
         names: dict[str, list[str]] = {role: [role] for role in self._roles}
         for role, alias in self._aliases():
             names[role].append(alias)
-        hosts: dict[str, str] = {}
-        ports: dict[str, str] = {}
-        compat: dict[str, str] = {}
-        for place in self._ranked:
-            for name in names[place.role]:
-                if place.ip:
-                    hosts[f"PAI_HOST_IP_{name}_{place.index}"] = place.ip
-                for label, numbers in place.ports.items():
-                    listed = ",".join(map(str, numbers))
-                    ports[f"PAI_PORT_LIST_{name}_{place.index}_{label}"] = listed
-                    compat[f"PAI_{name}_{place.index}_{label}_PORT"] = listed
         left = MAX_COMMON - _size(variables)
         room = MAX_PEERS
-        for what, group in (
-            ("PAI_HOST_IP_<role>_<index>", hosts),
-            ("PAI_PORT_LIST_<role>_<index>_<label>", ports),
-            ("PAI_<role>_<index>_<label>_PORT", compat),
+        for what, of_place in (
+            ("PAI_HOST_IP_<role>_<index>", _host_variables),
+            ("PAI_PORT_LIST_<role>_<index>_<label>", _port_variables),
+            ("PAI_<role>_<index>_<label>_PORT", _older_port_variables),
         ):
-            left -= _size(group)
-            room -= len(group)
+            group: dict[str, str] = {}
+            # Where one group has no room the next one has none either.
+            if left >= 0 and room >= 0:
+                for place in self._ranked:
+                    for name in names[place.role]:
+                        of_place(group, name, place)
+                left -= _size(group)
+                room -= len(group)
             if left >= 0 and room >= 0:
                 variables.update(group)
             else:
@@ -284,6 +279,21 @@ def task_environment(
     """The whole environment of one task. For more than one task of a job use :class:`GangEnvironment`."""
     gang = GangEnvironment(job, user=user, places=places, attempt=attempt, uid=uid, extra=extra)
     return gang.full(role, index)
+
+
+def _host_variables(group: dict[str, str], name: str, place: TaskPlace) -> None:
+    if place.ip:
+        group[f"PAI_HOST_IP_{name}_{place.index}"] = place.ip
+
+
+def _port_variables(group: dict[str, str], name: str, place: TaskPlace) -> None:
+    for label, numbers in place.ports.items():
+        group[f"PAI_PORT_LIST_{name}_{place.index}_{label}"] = ",".join(map(str, numbers))
+
+
+def _older_port_variables(group: dict[str, str], name: str, place: TaskPlace) -> None:
+    for label, numbers in place.ports.items():
+        group[f"PAI_{name}_{place.index}_{label}_PORT"] = ",".join(map(str, numbers))
 
 
 def _own_ports(place: TaskPlace) -> dict[str, str]:

@@ -11,7 +11,7 @@ from openpaisdk.protocol import Job, TaskRole, render_secrets, task_script
 from openpaisdk.protocol.environment import GangEnvironment, TaskPlace
 from openpaisdk.protocol.layout import output_folder
 from paicluster.controller.mounting import Folder, mounts_of
-from paicluster.controller.record import Record
+from paicluster.controller.record import Record, ports_of
 from paicluster.engines.interface import Blanks, RegistryLogin, Results, TaskLaunch
 from paicluster.store.rows import JobRow, TaskRow
 
@@ -64,7 +64,10 @@ def gang_of(record: Record, settings: LaunchSettings, uids: Sequence[str]) -> li
         for number, uid in enumerate(uids)
         if not record.tasks[uid].node
     }
-    places = [_place(task, blanks.get(task.uid)) for task in record.tasks.values()]
+    places = [
+        _blank_place(task, blanks[uid]) if uid in blanks else record.place_of(task)
+        for uid, task in record.tasks.items()
+    ]
     secrets: dict[str, object] = {}
     if record.sealed is not None:
         secrets = json.loads(settings.unseal(record.sealed, record.row.framework))
@@ -109,7 +112,7 @@ def gang_of(record: Record, settings: LaunchSettings, uids: Sequence[str]) -> li
             shm_mb=roles[task.role].shm_mb,
             gpus=tuple(json.loads(task.gpus or "[]")),
             gpu_count=roles[task.role].resources.gpu,
-            ports=_ports(task),
+            ports=ports_of(task),
             mounts=mounts,
             results=Results(
                 f"{settings.rest_server_uri}/webhdfs/v1",
@@ -140,10 +143,6 @@ def _login(role: TaskRole, job: Job, secrets: Mapping[str, object]) -> RegistryL
     return RegistryLogin(said.get("username", ""), said.get("password", ""), said.get("registryuri", ""))
 
 
-def _ports(task: TaskRow) -> dict[str, tuple[int, ...]]:
-    return {label: tuple(numbers) for label, numbers in json.loads(task.ports or "{}").items()}
-
-
 def _blanks(number: int, role: TaskRole) -> Blanks:
     """About as long as what will stand there, so that what fits with them fits with the real ones."""
     ports = {
@@ -153,12 +152,7 @@ def _blanks(number: int, role: TaskRole) -> Blanks:
     return Blanks(f"%pai.{number}.ip%", ports, f"%pai.{number}.gpus%")
 
 
-def _place(task: TaskRow, blanks: Blanks | None) -> TaskPlace:
-    if blanks is None:
-        gpus = tuple(json.loads(task.gpus or "[]"))
-        return TaskPlace(
-            task.role, task.task_index, task.ip or "", _ports(task), task.uid, gpus, task.task_attempt
-        )
+def _blank_place(task: TaskRow, blanks: Blanks) -> TaskPlace:
     return TaskPlace(
         task.role, task.task_index, blanks.ip, blanks.ports, task.uid, (blanks.gpus,), task.task_attempt
     )

@@ -15,6 +15,7 @@ from openpaisdk.protocol import read_job
 from paicluster.controller.ledger import Ledger
 from paicluster.controller.patience import TOO_LONG_S
 from paicluster.controller.record import COMPLETED, PENDING, Record
+from paicluster.controller.tasks import Tasks
 from paicluster.engines.several import Engines
 from paicluster.scheduler.needs import Amount
 from paicluster.scheduler.plan import Guest
@@ -147,7 +148,7 @@ class InHand:
         record = Record(row, job, spec.sealed, attempt)
         # Of each task the latest attempt; they come oldest first.
         latest = {(task.role, task.task_index): task for task in tasks}
-        record.tasks = {task.uid: task for task in latest.values()}
+        record.tasks = Tasks(job.task_roles, latest.values())
         self.records[row.id] = record
         for task in record.tasks.values():
             self.job_of[task.uid] = row.id

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass, field
 
 from openpaisdk.protocol import Job
+from openpaisdk.protocol.completion import TaskOutcome
+from openpaisdk.protocol.environment import TaskPlace
 from openpaisdk.protocol.retries import RetryCounts, RetryDecision, decide_retry
 from paicluster.controller.exits import NOT_LAUNCHED, PREEMPTED
 from paicluster.controller.ledger import Holder
 from paicluster.controller.queue import level_of
+from paicluster.controller.tasks import ATTEMPT_COMPLETED as ATTEMPT_COMPLETED
+from paicluster.controller.tasks import Tasks
 from paicluster.scheduler.needs import Request, request_of, to_text
 from paicluster.scheduler.plan import OPPORTUNISTIC
 from paicluster.scheduler.waiting import WaitingJob
@@ -19,7 +24,6 @@ PENDING = "AttemptCreationPending"
 PREPARING = "AttemptPreparing"
 RUNNING = "AttemptRunning"
 DELETING = "AttemptDeleting"
-ATTEMPT_COMPLETED = "AttemptCompleted"
 COMPLETED = "Completed"
 
 
@@ -30,7 +34,10 @@ class Record:
     sealed: bytes | None
     attempt: AttemptRow | None = None
     # The task attempts of the current attempt by uid; of each task the latest one.
-    tasks: dict[str, TaskRow] = field(default_factory=dict)
+    tasks: Tasks = field(init=False)
+    # What was found of tasks that ended, with the row it was found of.
+    _outcomes: dict[str, tuple[TaskRow, TaskOutcome | None]] = field(default_factory=dict)
+    _places: dict[str, tuple[TaskRow, TaskPlace]] = field(default_factory=dict)
     launching: asyncio.Task[None] | None = None
     # Whether the latest decision to start tasks of it got to disk; before that nothing of them may run.
     written: asyncio.Future[bool] | None = None
@@ -47,6 +54,9 @@ class Record:
     # Tasks that ended and are to be started again, but not at once.
     resting: set[str] = field(default_factory=set)
 
+    def __post_init__(self) -> None:
+        self.tasks = Tasks(self.job.task_roles)
+
     @property
     def certain(self) -> asyncio.Future[bool] | None:
         """`written`, for one who may be cancelled while he waits: others wait for it too."""
@@ -58,13 +68,15 @@ class Record:
 
     @property
     def live(self) -> list[TaskRow]:
-        return [task for task in self.tasks.values() if not task.over]
+        return list(self.tasks.live.values())
 
     @property
     def to_launch(self) -> list[str]:
         """Tasks of which the engine is yet to be told. Others are on their way, not seen to run yet."""
         return [
-            task.uid for task in self.live if task.sub_state == PREPARING and task.uid not in self.launched
+            uid
+            for uid, task in self.tasks.live.items()
+            if task.sub_state == PREPARING and uid not in self.launched
         ]
 
     def launch_again(self, uid: str) -> None:
@@ -86,12 +98,11 @@ class Record:
     @property
     def unlaunched(self) -> bool:
         """Whether the attempt ends because nothing of it could be launched, for a reason that may pass."""
+        if not self.hindrance or self.row.sub_state != PREPARING or self.stop_wanted:
+            return False
         ended = [task for task in self.tasks.values() if task.over]
-        return (
-            bool(self.hindrance and ended)
-            and self.row.sub_state == PREPARING
-            and not self.stop_wanted
-            and all(task.exit_code == NOT_LAUNCHED and not task.stop_requested for task in ended)
+        return bool(ended) and all(
+            task.exit_code == NOT_LAUNCHED and not task.stop_requested for task in ended
         )
 
     def holder(self) -> Holder:
@@ -112,12 +123,43 @@ class Record:
     def retry_counts(self) -> RetryCounts:
         return RetryCounts(self.row.retries, self.row.retries_user, self.row.platform_streak)
 
+    def outcome_of(self, task: TaskRow) -> TaskOutcome | None:
+        """How a task ended for good; None as long as it has not, or where it is started again."""
+        if not task.over:
+            return None
+        known = self._outcomes.get(task.uid)
+        if known is None or known[0] is not task:
+            outcome = None
+            if not self._is_retried(task):
+                outcome = TaskOutcome(task.role, task.task_index, task.exit_code or 0, task.completed_ms or 0)
+            known = self._outcomes[task.uid] = (task, outcome)
+        return known[1]
+
+    def place_of(self, task: TaskRow) -> TaskPlace:
+        """Where a task is, as far as that is known."""
+        known = self._places.get(task.uid)
+        if known is None or known[0] is not task:
+            place = TaskPlace(
+                task.role,
+                task.task_index,
+                task.ip or "",
+                ports_of(task),
+                task.uid,
+                tuple(json.loads(task.gpus or "[]")),
+                task.task_attempt,
+            )
+            known = self._places[task.uid] = (task, place)
+        return known[1]
+
     def is_retried(self, task: TaskRow) -> bool:
         """Whether a task that ended is started again by itself; never in a gang."""
-        if self.job.gang or not task.over:
+        return task.over and self.outcome_of(task) is None
+
+    def _is_retried(self, ended: TaskRow) -> bool:
+        if self.job.gang:
             return False
         # One that gave way goes on when there is room again; one that was stopped is over.
-        return task.exit_code == PREEMPTED if task.stop_requested else self._retry_of(task).retry
+        return ended.exit_code == PREEMPTED if ended.stop_requested else self._retry_of(ended).retry
 
     def _retry_of(self, task: TaskRow) -> RetryDecision:
         counts = RetryCounts(task.retries_total, task.retries_accountable, task.retries_total)
@@ -129,12 +171,28 @@ class Record:
 
     def unstarted(self) -> tuple[tuple[int, ...], ...]:
         """Which tasks of each role are still to be started, or started again."""
-        busy = {
-            (t.role, t.task_index)
-            for t in self.tasks.values()
-            if t.uid in self.resting or not self.is_retried(t)
-        }
+        again = [
+            task
+            for uid, task in self.tasks.to_repeat.items()
+            if uid not in self.resting and self.is_retried(task)
+        ]
+        if not again:
+            return tuple(tuple(self.tasks.unbegun[role.name]) for role in self.job.task_roles)
         return tuple(
-            tuple(index for index in range(role.instances) if (role.name, index) not in busy)
+            tuple(
+                sorted(
+                    [*self.tasks.unbegun[role.name], *(t.task_index for t in again if t.role == role.name)]
+                )
+            )
             for role in self.job.task_roles
         )
+
+    def forget_tasks(self) -> None:
+        """What comes next has tasks of its own."""
+        self.tasks = Tasks(self.job.task_roles)
+        self._outcomes.clear()
+        self._places.clear()
+
+
+def ports_of(task: TaskRow) -> dict[str, tuple[int, ...]]:
+    return {label: tuple(numbers) for label, numbers in json.loads(task.ports or "{}").items()}

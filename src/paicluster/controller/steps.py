@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from openpaisdk.protocol.completion import (
     STOPPED_BY_USER,
     STOPPED_TO_COMPLETE,
-    TaskOutcome,
     Verdict,
     decide,
 )
@@ -81,13 +80,12 @@ def place(
     order = {role.name: number for number, role in enumerate(record.job.task_roles)}
     resources = {role.name: role.resources for role in record.job.task_roles}
     holder = record.holder()
-    latest = {(task.role, task.task_index): task for task in record.tasks.values()}
     placed = []
     for seat in seats:
         need = resources[seat.role]
         where = _chosen(seat, nodes, need.ports, ledger, ports_free) if seat.node else {}
         uid = where.pop("uid", None) or str(uuid.uuid4())
-        before = latest.get((seat.role, seat.index))
+        before = record.tasks.by_place.get((seat.role, seat.index))
         task = TaskRow(
             uid=uid,
             job_id=record.row.id,
@@ -105,8 +103,6 @@ def place(
             retries_accountable=0 if before is None else before.retries_accountable + _counts(before),
             **where,
         )
-        if before is not None:
-            del record.tasks[before.uid]
         record.tasks[uid] = task
         if seat.node:
             ledger.take(task, holder)
@@ -273,16 +269,13 @@ def settle(record: Record, changes: Changes, now_ms: int) -> None:
 
 def _verdict(record: Record) -> Verdict | None:
     policies = record.job.role_policies()
-    outcomes = [
-        TaskOutcome(task.role, task.task_index, task.exit_code or 0, task.completed_ms or 0)
-        for task in record.tasks.values()
-        if task.over and not record.is_retried(task)
-    ]
+    outcomes = [outcome for task in record.tasks.values() if (outcome := record.outcome_of(task)) is not None]
     verdict = decide(policies, outcomes, stop_requested=False)
     if verdict is None or verdict.trigger_role is None:
         verdict = _gave_way(record) or verdict
-    stopped = any(task.exit_code == STOPPED_BY_USER for task in record.tasks.values())
-    if record.stop_wanted and (verdict is None or stopped):
+    if record.stop_wanted and (
+        verdict is None or any(task.exit_code == STOPPED_BY_USER for task in record.tasks.values())
+    ):
         verdict = _stopped(record)
     return verdict
 
@@ -290,7 +283,7 @@ def _verdict(record: Record) -> Verdict | None:
 def _gave_way(record: Record) -> Verdict | None:
     """A gang that was told to give way ends, also where its own rules would bear the loss of tasks."""
     for task in record.tasks.values():
-        gone = task.over and task.stop_requested and task.exit_code == PREEMPTED
+        gone = task.stop_requested and task.over and task.exit_code == PREEMPTED
         if gone and not record.is_retried(task):
             told = f"Task {task.role}[{task.task_index}] failed with exit code {PREEMPTED}"
             return Verdict(PREEMPTED, "", task.role, task.task_index, True, told)
@@ -381,7 +374,7 @@ def put_back(record: Record, changes: Changes) -> None:
     changes.forgotten[record.row.id] = record.row.attempt
     for uid in record.tasks:
         changes.task_columns.pop(uid, None)
-    record.tasks = {}
+    record.forget_tasks()
     record.launched.clear()
     record.unbegun.clear()
     record.hindered += 1
@@ -391,7 +384,7 @@ def put_back(record: Record, changes: Changes) -> None:
 
 
 def begin_next_attempt(record: Record, changes: Changes) -> None:
-    record.tasks = {}
+    record.forget_tasks()
     set_job(
         record,
         changes,

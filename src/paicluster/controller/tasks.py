@@ -1,0 +1,50 @@
+"""The tasks of an attempt. Of a long array most have ended, so the others are kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from openpaisdk.protocol import TaskRole
+from paicluster.store.rows import TaskRow
+
+ATTEMPT_COMPLETED = "AttemptCompleted"
+
+
+class Tasks(dict[str, TaskRow]):
+    """By uid, of each task the latest try. None is taken out but by the next try of the same task."""
+
+    __slots__ = ("by_place", "live", "to_repeat", "unbegun")
+
+    def __init__(self, roles: Iterable[TaskRole], tasks: Iterable[TaskRow] = ()) -> None:
+        super().__init__()
+        self.live: dict[str, TaskRow] = {}
+        # Those that ended, and are to be started again.
+        self.to_repeat: dict[str, TaskRow] = {}
+        self.by_place: dict[tuple[str, int], TaskRow] = {}
+        # Of each role the indexes of those that no try was begun of, in their order.
+        self.unbegun = {role.name: dict.fromkeys(range(role.instances)) for role in roles}
+        for task in tasks:
+            self[task.uid] = task
+
+    def __setitem__(self, uid: str, task: TaskRow) -> None:
+        place = (task.role, task.task_index)
+        before = self.by_place.get(place)
+        if before is None:
+            self.unbegun.get(task.role, {}).pop(task.task_index, None)
+        elif before.uid != uid:
+            del self[before.uid]
+            self.live.pop(before.uid, None)
+            self.to_repeat.pop(before.uid, None)
+        super().__setitem__(uid, task)
+        self.by_place[place] = task
+        for kept, belongs in (
+            (self.live, not task.over),
+            (self.to_repeat, task.sub_state == ATTEMPT_COMPLETED),
+        ):
+            if belongs:
+                kept[uid] = task
+            else:
+                kept.pop(uid, None)
+
+
+__all__ = ["ATTEMPT_COMPLETED", "Tasks"]

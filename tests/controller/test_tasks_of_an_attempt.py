@@ -1,0 +1,48 @@
+"""What is kept apart of an attempt's tasks is what a look at all of them would find."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from served import job as job_of
+
+from openpaisdk.protocol import TaskRole, read_job
+from paicluster.controller.tasks import Tasks
+from paicluster.store.rows import TaskRow
+
+STATES = ("AttemptPreparing", "AttemptRunning", "AttemptCompleted", "Completed")
+
+
+def roles_of(instances: int) -> tuple[TaskRole, ...]:
+    return tuple(read_job(json.dumps(job_of("array", "true", instances=instances))).task_roles)
+
+
+def row(role: str, index: int, number: int, state: str) -> TaskRow:
+    uid = f"{role}-{index}-{number}"
+    return TaskRow(uid, 1, 0, role, 0, index, number, uid, state)
+
+
+@pytest.mark.parametrize("throw", range(20))
+def test_whatever_comes_in_whatever_order(throw: int) -> None:
+    dice = random.Random(throw)
+    roles = roles_of(12)
+    tasks = Tasks(roles)
+    latest: dict[tuple[str, int], TaskRow] = {}
+    for number in range(200):
+        role, index = roles[0].name, dice.randrange(12)
+        before = latest.get((role, index))
+        if before is None or (before.sub_state == "AttemptCompleted" and dice.random() < 0.5):
+            task = row(role, index, number, dice.choice(STATES))
+        else:
+            task = replace(before, sub_state=dice.choice(STATES))
+        latest[role, index] = tasks[task.uid] = task
+        assert dict(tasks) == {each.uid: each for each in latest.values()}
+        assert tasks.by_place == latest
+        assert tasks.live == {each.uid: each for each in latest.values() if not each.over}
+        repeated = {each.uid: each for each in latest.values() if each.sub_state == "AttemptCompleted"}
+        assert tasks.to_repeat == repeated
+        assert list(tasks.unbegun[role]) == [at for at in range(12) if (role, at) not in latest]
+    assert Tasks(roles, latest.values()) == tasks
