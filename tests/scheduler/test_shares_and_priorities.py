@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
-import time
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from counted_work import work_of
 from paicluster.scheduler.needs import Amount, Need, RoleNeed
 from paicluster.scheduler.plan import Decision, Guest, Preempt, Snapshot, Start, Wait, plan
 from paicluster.scheduler.rooms import Room
@@ -181,7 +179,7 @@ def test_the_books_balance_whatever_waits(
 
 
 def test_the_cost_of_a_pass_does_not_grow_with_the_jobs_that_wait() -> None:
-    def passes(count: int) -> float:
+    def work(count: int) -> int:
         shapes = [need(cpu, 100 * cpu) for cpu in range(1, 21)]
         queue = waiting(*(job(i, shapes[i % 20], user=f"u{i % 8}") for i in range(count)))
         nothing_free = snapshot(
@@ -189,16 +187,11 @@ def test_the_cost_of_a_pass_does_not_grow_with_the_jobs_that_wait() -> None:
             rooms=[room(Amount(0, 0, 0), total=Amount(64, 64000, 8))],
             shares={"default": Amount(64, 64000, 8)},
         )
-        best = float("inf")
-        for _ in range(5):
-            began = time.perf_counter()
-            plan(nothing_free, queue)
-            best = min(best, time.perf_counter() - began)
-        return best
+        plan(nothing_free, queue)
+        return work_of(lambda: plan(nothing_free, queue))
 
-    random.seed(1)
-    # Not a figure (make bench has those): ten times the jobs, far from ten times the work.
-    assert passes(20_000) < 5 * passes(2_000)
+    # Ten times the jobs, the same work.
+    assert work(20_000) < 1.5 * work(2_000)
 
 
 # -- engines that find the places themselves -----------------------------------------------------------
