@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -160,6 +161,15 @@ echo looked
 """
 
 
+def _processes_of(uid: int) -> list[int]:
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(FileNotFoundError):  # any process of the machine may end meanwhile
+            if Path(f"/proc/{pid}").stat().st_uid == uid:
+                found.append(int(pid))
+    return found
+
+
 def test_a_job_that_looks_for_others_secrets_finds_nothing(
     cluster: CrewCluster, accounts: dict[str, pwd.struct_passwd]
 ) -> None:
@@ -175,11 +185,7 @@ def test_a_job_that_looks_for_others_secrets_finds_nothing(
     eventually(lambda: b"ready" in cluster.log_of("holds"), "alice's job")
     folder = cluster.folder_of("holds")
     owner = json.loads((folder / "claim").read_text())
-    [task] = [
-        int(pid)
-        for pid in os.listdir("/proc")
-        if pid.isdigit() and Path(f"/proc/{pid}").stat().st_uid == accounts[ALICE].pw_uid
-    ]
+    [task] = _processes_of(accounts[ALICE].pw_uid)
     assert b"CANARY-of-alice" in Path(f"/proc/{task}/environ").read_bytes()
     assert (folder / "task.sh").stat().st_uid == accounts[ALICE].pw_uid
     assert (folder / "task.sh").stat().st_mode & 0o777 == 0o600
