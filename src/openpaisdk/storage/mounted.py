@@ -268,10 +268,10 @@ class LocalIncoming(IntoFile):
                 os.ftruncate(self.fd, 0)
             if os.fstat(self.fd).st_size != size:
                 raise changed(self.what, "was cut")
-            if sys.platform != "win32":
-                os.fchmod(self.fd, self.mode & 0o777 & ~self.umask)
             if sys.platform == "win32":
                 self.close()
+            else:
+                os.fchmod(self.fd, self.mode & 0o777 & ~self.umask)
             if self.mtime_ns:
                 os.utime(self.part, ns=(self.mtime_ns, self.mtime_ns))
             os.replace(self.part, self.full)  # while it is ours alone

@@ -14,8 +14,19 @@ if TYPE_CHECKING:
     from openpaisdk.storage.backend import Chunks
 
 
-class FromFile(Outgoing):
-    fd: int
+class _OpenFile:
+    fd = -1
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class FromFile(_OpenFile, Outgoing):
     what: str
 
     def chunks(self, offset: int, length: int) -> Chunks:
@@ -28,20 +39,11 @@ class FromFile(Outgoing):
             offset += got
             length -= got
 
-    def fileno(self) -> int:
-        return self.fd
 
-    def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-
-
-class IntoFile(Incoming):
+class IntoFile(_OpenFile, Incoming):
     what: str
 
     def __init__(self) -> None:
-        self.fd = -1
         # The kernel lets one write to a file at a time: the others would wait for him on a processor.
         self._writing = threading.Lock()
 
@@ -62,14 +64,6 @@ class IntoFile(Incoming):
             self.mark(offset, at - offset, made.digest() if prover is None else prover.proof(offset, length))
         except OSError as e:
             raise refused(self.what, e) from None
-
-    def fileno(self) -> int:
-        return self.fd
-
-    def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
 
 
 def copy_hashed(

@@ -110,8 +110,8 @@ class Launcher:
 
     async def _pause_before_relaunch(self, record: Record) -> None:
         """What keeps a task from starting, such as a full disk, does not pass by trying harder."""
-        if record.unbegun:
-            record.unbegun.clear()
+        if record.to_relaunch:
+            record.to_relaunch.clear()
             pause = min(_FIRST_PAUSE_S * 2.0 ** min(record.relaunches, 10), _LONGEST_PAUSE_S)
             record.relaunches += 1
             try:

@@ -44,7 +44,7 @@ class Record:
     # What the engine was told to launch; of that, what was found not to have begun, and is to be told again;
     # and how often that was so.
     launched: set[str] = field(default_factory=set)
-    unbegun: set[str] = field(default_factory=set)
+    to_relaunch: set[str] = field(default_factory=set)
     relaunches: int = 0
     # Why the engine could launch nothing of it when it last tried, how often that was so, and whether the
     # next try is still to come. None of it is in the database: a new controller tries at once.
@@ -84,7 +84,7 @@ class Record:
         if uid in self.launched:
             again = [t.uid for t in self.live if t.sub_state == PREPARING] if self.job.gang else [uid]
             self.launched.difference_update(again)
-            self.unbegun.update(again)
+            self.to_relaunch.update(again)
 
     @property
     def guest(self) -> bool:
@@ -192,6 +192,8 @@ class Record:
         self.tasks = Tasks(self.job.task_roles)
         self._outcomes.clear()
         self._places.clear()
+        self.launched.clear()
+        self.to_relaunch.clear()
 
 
 def ports_of(task: TaskRow) -> dict[str, tuple[int, ...]]:

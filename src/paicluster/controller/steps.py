@@ -375,8 +375,6 @@ def put_back(record: Record, changes: Changes) -> None:
     for uid in record.tasks:
         changes.task_columns.pop(uid, None)
     record.forget_tasks()
-    record.launched.clear()
-    record.unbegun.clear()
     record.hindered += 1
     record.put_off = True
     set_attempt(record, changes, sub_state=PENDING)
