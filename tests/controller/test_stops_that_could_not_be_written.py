@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
+from paicluster.controller import unwritten
 from paicluster.controller.unwritten import UnwrittenStops
 
 
@@ -34,6 +36,30 @@ def test_one_that_could_not_be_kept_is_not_carried_out_later(tmp_path: Path) -> 
     with pytest.raises(OSError, match="stops"):
         asyncio.run(stops.add(3))
     assert not stops.jobs
+
+
+def test_of_several_that_come_at_once_none_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the thread that writes the first one is overtaken by that of the second."""
+    path = tmp_path / "stops"
+    stops = opened(path)
+    overtaken = threading.Event()
+    honest = unwritten._write_over
+
+    def write_over(path: Path, content: bytes) -> None:
+        if b"12" in content:
+            honest(path, content)
+            overtaken.set()
+        else:
+            overtaken.wait(0.5)
+            honest(path, content)
+
+    monkeypatch.setattr(unwritten, "_write_over", write_over)
+
+    async def both() -> None:
+        await asyncio.gather(stops.add(7), stops.add(12))
+
+    asyncio.run(both())
+    assert opened(path).jobs == {7, 12}
 
 
 def test_no_more_than_it_has_room_for(tmp_path: Path) -> None:

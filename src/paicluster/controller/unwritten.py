@@ -21,6 +21,8 @@ class UnwrittenStops:
     def __init__(self, path: Path | None = None):
         self._path = path
         self.jobs: set[int] = set()
+        # The last to write has all: stops come from several people at once, and threads overtake each other.
+        self._turn = asyncio.Lock()
 
     def open(self) -> None:
         """Take up what a server before us could not write."""
@@ -56,7 +58,9 @@ class UnwrittenStops:
         return entries.ljust(_ENTRY * _ENTRIES).encode()
 
     async def _keep(self) -> None:
-        if self._path is not None:
+        if self._path is None:
+            return
+        async with self._turn:
             await asyncio.to_thread(_write_over, self._path, self._content())
 
 
