@@ -121,6 +121,13 @@ def test_what_the_virtual_cluster_decides_is_not_passed_over_in_silence(word: st
     assert word in words(launch(options={"slurm": (word,)}), options=options)
 
 
+@pytest.mark.parametrize("word", ["--mem=2G", "--gres=gpu:1", "--time=10"])
+def test_a_whole_name_is_not_taken_for_the_beginning_of_another(word: str) -> None:
+    lab = Share(options=("--mem-bind=local", "--gres-flags=enforce-binding", "--time-min=5"))
+    options = dataclasses.replace(OPTIONS, shares={"lab": lab})
+    assert word in words(launch(vc="lab", options={"slurm": (word,)}), options=options)
+
+
 @given(st.text(max_size=300), st.text(max_size=50))
 def test_no_name_of_a_job_can_become_an_option(job: str, owner: str) -> None:
     names = [word for word in words(launch(job=job, owner=owner)) if word.startswith("--job-name=")]

@@ -55,6 +55,8 @@ _PRIVILEGED = (
     "propagate",
     "mcs-label",
 )
+# Whole names that others begin with: --mem is not short for --mem-bind.
+_WHOLE = ("--gpus", "--gres", "--mem", "--ntasks", "--time")
 # These read a file when they are given one.
 _LISTS = ("nodelist", "exclude")
 _LONGEST_EXTRAS = 16384
@@ -145,7 +147,8 @@ def _check_against(extras: Sequence[str], share: Sequence[str], vc: str) -> None
     for word in extras:
         name = word.partition("=")[0]
         for own in share:
-            if own.partition("=")[0].startswith(name):
+            its_name = own.partition("=")[0]
+            if its_name == name or (name not in _WHOLE and its_name.startswith(name)):
                 raise _refused(f"The option {word} of sbatch is the cluster's own: {vc} has {own}.")
 
 
