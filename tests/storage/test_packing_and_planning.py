@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from openpaisdk.errors import InvalidParameters, PaiError, UsageError
 from openpaisdk.parcels import hashing, records
+from openpaisdk.storage import aside, mounted
 from openpaisdk.storage.address import problem_of_name, read_place
 from openpaisdk.storage.backend import parts
 from openpaisdk.storage.entries import Folder, amount, order
@@ -228,6 +230,37 @@ def test_two_copies_of_one_file_to_one_place_do_not_write_to_the_same_file(tmp_p
         copy.finish(len(content))
         assert Path(target).read_bytes() == content
     assert os.listdir(tmp_path) == ["f"]
+
+
+def test_a_copy_that_fails_removes_nothing_that_another_has_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close, others = os.close, []
+
+    def no_room(fd: int, data: bytes, offset: int) -> None:
+        monkeypatch.setattr(os, "close", close_and_let_another_come)
+        raise OSError(errno.ENOSPC, "full")
+
+    def close_and_let_another_come(fd: int) -> None:
+        monkeypatch.setattr(os, "close", close)
+        close(fd)
+        others.append(aside.taken(str(tmp_path), "f", "", 0o600))
+
+    monkeypatch.setattr(mounted, "write_at", no_room)
+    with pytest.raises(PaiError, match="The disk is full"):
+        Mounted().place(str(tmp_path / "f"), b"x", 10**18, 0o644)
+    [(path, fd)] = others
+    assert Path(path).exists()
+    close(fd)
+
+
+def test_a_folder_is_listed_whatever_its_links_lead_to(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "below-a-file").symlink_to("f/below")
+    (tmp_path / "nothing").symlink_to("none")
+    (tmp_path / "f").write_bytes(b"x")
+    names = [entry.name for entry in Mounted().listing(str(tmp_path))]
+    assert names == ["below-a-file", "f", "loop", "nothing"]
 
 
 def test_what_is_on_its_way_has_a_name_that_is_short_enough(tmp_path: Path) -> None:

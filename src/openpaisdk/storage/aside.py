@@ -42,25 +42,7 @@ def drop_others(folder: str, name: str, keep: str) -> None:
             continue  # nothing of ours, or of a target whose name only begins like this one's
         path = os.path.join(folder, bare)
         if path != keep:
-            _drop(path)
-
-
-def _drop(path: str) -> None:
-    """Remove what nobody writes to."""
-    fd = -1
-    try:
-        if os.path.exists(path):
-            fd = _locked(path, 0o600)
-            if fd < 0:
-                return
-        for each in (path, path + JOURNAL):
-            try:
-                os.unlink(each)
-            except FileNotFoundError:
-                pass
-    finally:
-        if fd >= 0:
-            os.close(fd)
+            drop(path)
 
 
 def _locked(path: str, mode: int) -> int:
@@ -86,6 +68,14 @@ if sys.platform == "win32":
     def _is_ours(fd: int, path: str) -> bool:
         return True  # there, a file that somebody has open takes no other place
 
+    def drop(path: str) -> None:
+        """Remove what nobody writes to: what somebody has open cannot be removed there."""
+        try:
+            for each in (path, path + JOURNAL):
+                _unlink(each)
+        except PermissionError:
+            pass
+
 else:
 
     def _is_ours(fd: int, path: str) -> bool:
@@ -101,5 +91,26 @@ else:
         except FileNotFoundError:
             return False
 
+    def drop(path: str) -> None:
+        """Remove what nobody writes to."""
+        fd = -1
+        try:
+            if os.path.exists(path):
+                fd = _locked(path, 0o600)
+                if fd < 0:
+                    return
+            for each in (path, path + JOURNAL):
+                _unlink(each)
+        finally:
+            if fd >= 0:
+                os.close(fd)
 
-__all__ = ["JOURNAL", "drop_others", "taken"]
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+__all__ = ["JOURNAL", "drop", "drop_others", "taken"]

@@ -335,7 +335,10 @@ class Upload(IntoFile):
             except Conflict as e:
                 if e.code != "StillOpenError":
                     raise
-                raise Unavailable(f"Another copy of the same file to {self.what} is under way.") from None
+                raise Unavailable(
+                    f"Another copy of the same file to {self.what} is under way.",
+                    hint="Run the same command again when that one has ended.",
+                ) from None
 
         persistent(end)
 

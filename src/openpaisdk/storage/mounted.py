@@ -9,7 +9,7 @@ import sys
 from openpaisdk.errors import UsageError
 from openpaisdk.parcels import hashing
 from openpaisdk.parcels.ranges import digest_of, write_at
-from openpaisdk.storage.aside import JOURNAL, drop_others, taken
+from openpaisdk.storage.aside import JOURNAL, drop, drop_others, taken
 from openpaisdk.storage.backend import Backend, changed, key_of, parts, refused
 from openpaisdk.storage.entries import Entry
 from openpaisdk.storage.open_files import FromFile, IntoFile
@@ -55,9 +55,9 @@ class Mounted(Backend):
                 entries = []
                 for item in found:
                     try:
-                        entries.append(_entry(item.name, item.stat()))
+                        entries.append(_entry(item.name, _stat_of(item)))
                     except FileNotFoundError:
-                        entries.append(_entry(item.name, item.stat(follow_symlinks=False)))
+                        pass  # gone since it was listed
         except OSError as e:
             raise refused(self.shown(path), e) from None
         entries.sort(key=lambda entry: entry.name)
@@ -163,10 +163,11 @@ class Mounted(Backend):
                 os.utime(aside, ns=(mtime_ns, mtime_ns))
                 os.replace(aside, full)
         except OSError as e:
-            try:
-                os.unlink(aside)
-            except OSError:
-                pass
+            if aside:
+                try:
+                    drop(aside)
+                except OSError:
+                    pass
             raise refused(self.shown(path), e) from None
 
 
@@ -301,6 +302,14 @@ class LocalIncoming(IntoFile):
             os.unlink(self.part + JOURNAL)
         except OSError:
             pass
+
+
+def _stat_of(item: os.DirEntry[str]) -> os.stat_result:
+    """Of a link what it leads to; of one that leads nowhere, or where we may not look, the link itself."""
+    try:
+        return item.stat()
+    except OSError:
+        return item.stat(follow_symlinks=False)
 
 
 def _entry(name: str, found: os.stat_result) -> Entry:
