@@ -146,7 +146,8 @@ def test_addresses_are_taken_apart() -> None:
     place = read_place("hdfs://NameNode:9000/x")
     assert (place.kind, place.host, place.path) == ("hdfs", "namenode:9000", "/x")
     assert read_place("C:/x").kind == "local"
-    for bad in ("pai://team", "pai://", "gs://x/y", "", "hdfs:///x", "pai://a/b/../c"):
+    assert read_place("./pai:/x").kind == "local"
+    for bad in ("pai://team", "pai://", "gs://x/y", "", "hdfs:///x", "pai://a/b/../c", "pai:/a/b", "hdfs:/x"):
         with pytest.raises(UsageError):
             read_place(bad)
 

@@ -50,6 +50,13 @@ def read_place(text: str) -> Place:
     scheme, sep, rest = text.partition("://")
     scheme = scheme.lower()
     if not sep:
+        if text.startswith((f"{PAI}:/", f"{HDFS}:/")):
+            # As a path it would be taken without a word, and the file be looked for elsewhere in vain.
+            there = text.replace(":/", "://", 1)
+            raise UsageError(
+                f"{text!r} has one slash where an address has two: write {there}.",
+                hint=f"A file of this machine that is called so is ./{text}",
+            )
         return _local(text)
     if scheme == "file":
         return _local(rest)
