@@ -43,6 +43,8 @@ def test_every_commands_help_has_an_example(newcomer, name: str) -> None:
         (["list-jobs", "--stat", "x", "--nope"], 2, "no option --nope"),
         (["list-jobs", "-o", "xml"], 2, "xml"),
         (["list-jobs", "a", "b"], 2, "does not know what to do with 'b'"),
+        (["cluster-status", "a"], 2, "does not know what to do with 'a'"),
+        (["copy", "f", "pai:/local/0/f"], 2, "write pai://local/0/f"),
         (["sub", "--folow", "true"], 2, "Did you mean --follow"),
         (["sub"], 2, "no command to run"),
         (["sub", "--", ""], 2, "no command to run"),

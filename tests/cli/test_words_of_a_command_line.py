@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from openpaisdk.cli.commands import PLACES, help_text
 from openpaisdk.cli.older import translated
-from openpaisdk.cli.parser import Parser, whole_number
+from openpaisdk.cli.parser import Parser, parser_of, whole_number
 from openpaisdk.errors import UsageError
 
 
@@ -76,6 +77,19 @@ def test_an_ambiguous_beginning_is_a_question() -> None:
 def test_a_wrong_value_is_one_sentence(parser) -> None:
     with pytest.raises(UsageError, match="'zero' is not a whole number of at least 1"):
         parser.parse(["--cpu", "zero"])
+
+
+def test_a_help_fits_into_a_terminal_of_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is indented is for copying, and stays as it is."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert not [line for line in help_text().splitlines() if len(line) > 80]
+    for name in PLACES:
+        help_of_it = parser_of(name).format_help()
+        assert not [line for line in help_of_it.splitlines() if len(line) > 80 and line[0] != " "], name
+    assert (
+        "  bash:  echo 'eval \"$(pai completion bash)\"' >> ~/.bashrc\n"
+        in parser_of("completion").format_help()
+    )
 
 
 def test_the_older_command_line_is_understood() -> None:

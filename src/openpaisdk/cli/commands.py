@@ -78,7 +78,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     (
         "pai itself",
         (
-            ("doctor", "doctor:doctor", "look for what is wrong with your setup, and say how to mend it"),
+            ("doctor", "doctor:doctor", "say what is wrong with your setup, and how to mend it"),
             ("completion", "completion:completion", "print what makes a shell complete words with TAB"),
         ),
     ),
@@ -93,17 +93,18 @@ ALIASES = {
 PLACES = {name: place for _, group in GROUPS for name, place, _ in group}
 
 HEAD = """\
-pai runs jobs on OpenPAI clusters. With none at hand, it starts one on this machine.
+pai runs jobs on OpenPAI clusters. With none at hand, it starts one right here.
 
 Try it:
   pai sub --follow -- echo hello        run a command as a job and watch it
-  pai sub --follow -- python train.py   run your script, with the files of this folder
+  pai sub --follow -- python train.py   run your script with this folder's files
   pai list-jobs                         see your jobs
 
 Usage: pai <command> [options]
 """
 FOOT = """
-pai <command> --help says more, with an example. pai --version says which version this is.
+pai <command> --help says more, with an example.
+pai --version says which version this is.
 """
 
 
@@ -111,7 +112,7 @@ def help_text() -> str:
     parts = [HEAD]
     for title, group in GROUPS:
         parts.append(f"\n{title}:\n")
-        parts.extend(f"  {name:<18} {what}\n" for name, _, what in group)
+        parts.extend(f"  {name:<19} {what}\n" for name, _, what in group)
     parts.append(FOOT)
     return "".join(parts)
 

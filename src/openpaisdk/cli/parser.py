@@ -15,13 +15,27 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
-def _formatter(prog: str) -> argparse.HelpFormatter:
-    """argparse makes one for every option, and each would import shutil to learn the terminal's width."""
-    try:
-        columns = os.get_terminal_size(1).columns
-    except OSError:
-        columns = 100
-    return argparse.RawDescriptionHelpFormatter(prog, width=max(60, min(columns, 120)) - 2)
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Paragraphs are as wide as the terminal; what is indented stays as it is written."""
+
+    def __init__(self, prog: str):
+        # argparse makes one for every option, and each would import shutil to learn the width.
+        said = os.environ.get("COLUMNS", "")
+        try:
+            columns = int(said) if said.isdecimal() else os.get_terminal_size(1).columns
+        except OSError:
+            columns = 80
+        super().__init__(prog, width=max(60, min(columns, 120)) - 2)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        from itertools import groupby
+        from textwrap import fill
+
+        out = []
+        for is_prose, group in groupby(text.splitlines(), lambda line: bool(line) and line[0] != " "):
+            lines = list(group)
+            out += [fill(" ".join(lines), width)] if is_prose else lines
+        return "\n".join(out)
 
 
 class Shown(Exception):
@@ -49,7 +63,7 @@ class Parser(argparse.ArgumentParser):
             prog=f"pai {name}",
             description=about,
             epilog=f"example:\n{shown}",
-            formatter_class=_formatter,
+            formatter_class=_Formatter,
         )
 
     def error(self, message: str) -> NoReturn:
@@ -60,7 +74,7 @@ class Parser(argparse.ArgumentParser):
         if self.only_show:
             raise Shown(self)
         args, left = self.parse_known_args(self._options_first(argv))
-        if left:
+        if left := [word for word in left if word != "--"]:
             raise self.unknown(left[0])
         if getattr(args, "debug", False):
             from openpaisdk.cli.main import debug

@@ -26,13 +26,27 @@ _ATTRIBUTE = "SCHILY.xattr."
 
 
 def backup_options(parser: argparse.ArgumentParser) -> None:
-    restore_options(parser)
+    parser.description = (
+        "Save a cluster to a file: its database as of one moment, its keys and its\n"
+        "settings. Its server may run meanwhile. Keep the file as safe as the keys."
+    )
+    parser.epilog = "example:\n  paicluster backup --home ./cluster cluster.tar"
+    _home_and_file(parser)
     parser.add_argument(
         "--with-files", action="store_true", help="also logs, working folders, sources and the storage"
     )
 
 
 def restore_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Put a saved cluster into a new or empty folder. Stop the old one before this one\n"
+        "starts: jobs that were running when it was saved are started again."
+    )
+    parser.epilog = "example:\n  paicluster restore --home ./restored cluster.tar"
+    _home_and_file(parser)
+
+
+def _home_and_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--home", required=True, metavar="DIR", help="where the cluster keeps everything")
     parser.add_argument("file", metavar="FILE", help="the backup")
 

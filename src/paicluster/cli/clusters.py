@@ -23,8 +23,9 @@ _COLUMNS = {
 
 family = Family(
     "vc",
-    "Virtual clusters: shares of the cluster, of which `default` has the rest. Those that the file of the\n"
-    "cluster describes are removed there. It does not matter whether the server runs.",
+    "Virtual clusters: shares of the cluster, of which `default` has the rest. Those\n"
+    "that the file of the cluster describes are removed there. It does not matter\n"
+    "whether the server runs.",
     "  paicluster vc add lab --capacity 25 --home ./cluster\n"
     "  paicluster vc set lab --capacity 50 --home ./cluster\n"
     "  paicluster vc set lab --stop --home ./cluster\n"

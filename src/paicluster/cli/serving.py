@@ -10,10 +10,11 @@ from paicluster.config.settings import Settings, virtual_clusters
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Run the cluster in the foreground. Tasks go on when it stops, and are taken up again."
+        "Run the cluster in the foreground. Tasks go on when it stops, and are taken up\nagain."
     )
     parser.epilog = (
-        "A home with a cluster.yaml in it (see `paicluster init`) is run as that file says; options win.\n"
+        "A home with a cluster.yaml in it (see `paicluster init`) is run as that file\n"
+        "says; options win.\n"
         "The first start of a home makes the user 'admin'; its password comes from\n"
         "PAICLUSTER_ADMIN_PASSWORD, or is generated and shown once.\n\n"
         "examples:\n"
