@@ -13,11 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from paicluster.engines.interface import Node
+from paicluster.engines.interface import Node, Remark
 from paicluster.engines.slurm.states import SlurmJob, format_of, read_jobs
 
 log = logging.getLogger(__name__)
 
+NOT_ANSWERING = Remark(
+    "SlurmNotAnswering",
+    "Slurm's controller does not answer. The job waits for it; nothing is lost.",
+    "Warning",
+)
 _DEADLINE_S = 60.0
 _AT_ONCE = 10
 _TOO_LATE = 124

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from paicluster.engines.interface import Remark
 from paicluster.engines.slurm import folder, told
-from paicluster.engines.slurm.asking import Answer, Slurm
+from paicluster.engines.slurm.asking import NOT_ANSWERING, Answer, Slurm
 from paicluster.engines.slurm.gangs import Gang
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class Submitter:
         """Somebody tried before and was not answered: does Slurm have it? True: it does not."""
         found = await self._slurm.jobs()
         if found is None:
-            self._say_silent(gang)
+            self._say(gang, NOT_ANSWERING)
             return False
         own = next((job for job in found.get(gang.uid, ()) if job.owner == gang.owner), None)
         if own is not None:
@@ -119,7 +119,7 @@ class Submitter:
 
     def _failed(self, gang: Gang, answer: Answer) -> bool:
         if answer.down:
-            self._say_silent(gang)
+            self._say(gang, NOT_ANSWERING)
             return False
         # It is known not to have been taken.
         (gang.folder / folder.SUBMITTING).unlink(missing_ok=True)
@@ -130,7 +130,3 @@ class Submitter:
         self._say(gang, Remark("SlurmRefused", f"Slurm does not take the job: {answer.words}", "Warning"))
         folder.write_mark(gang.folder, folder.REFUSED, f"Slurm does not take the job: {answer.words}")
         return True
-
-    def _say_silent(self, gang: Gang) -> None:
-        text = "Slurm's controller does not answer. The job waits for it; nothing is lost."
-        self._say(gang, Remark("SlurmNotAnswering", text, "Warning"))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from paicluster.engines.interface import Hint, Remark
 from paicluster.engines.slurm import folder
-from paicluster.engines.slurm.asking import Slurm
+from paicluster.engines.slurm.asking import NOT_ANSWERING, Slurm
 from paicluster.engines.slurm.gangs import Gang, Gangs
 from paicluster.engines.slurm.options import SlurmOptions
 from paicluster.engines.slurm.states import SlurmJob, why_waiting
@@ -79,10 +79,9 @@ class Watcher:
             await asyncio.wait_for(self._busy.wait(), seconds)
 
     def _say_silent(self) -> None:
-        text = "Slurm's controller does not answer. The job waits for it; nothing is lost."
         for gang in self._gangs:
             if gang.job is None or (gang.seen is None or gang.seen.waiting):
-                self._say(gang, Remark("SlurmNotAnswering", text, "Warning"))
+                self._say(gang, NOT_ANSWERING)
 
     async def _compare(self, found: Mapping[str, Sequence[SlurmJob]], asked: float) -> None:
         missing: list[Gang] = []
