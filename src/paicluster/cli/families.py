@@ -50,13 +50,15 @@ class Family:
                 name,
                 help=summary,
                 description=summary[0].upper() + summary[1:] + ".",
-                epilog="\n".join(
-                    line for line in parser.epilog.splitlines() if f"{self._name} {name}" in line
-                ),
+                epilog=self._examples_of(name),
                 formatter_class=argparse.RawDescriptionHelpFormatter,
             )
             options(one)
             home_option(one, argparse.SUPPRESS)
+
+    def _examples_of(self, verb: str) -> str | None:
+        lines = [line for line in self._examples.splitlines() if f"{self._name} {verb}" in line]
+        return "\n".join(["example:", *lines]) if lines else None
 
     def run(self, arguments: argparse.Namespace) -> int:
         if arguments.verb is None:

@@ -51,7 +51,7 @@ def _rights(parser: argparse.ArgumentParser, *, taking: bool) -> None:
 def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="GROUP", help="letters, digits and '_'")
     parser.set_defaults(check=_check_name)
-    parser.add_argument("--description", default="", metavar="TEXT")
+    parser.add_argument("--description", default="", metavar="TEXT", help="what the group is for")
     parser.add_argument("--admin", action="store_true", help="its members may do everything")
     _rights(parser, taking=False)
 

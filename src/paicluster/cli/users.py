@@ -39,7 +39,7 @@ family = Family(
 def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="USER", help="letters, digits, '.', '-' and '_'")
     parser.set_defaults(wants_password=True, check=_check_name)
-    parser.add_argument("--email", default="", metavar="ADDRESS")
+    parser.add_argument("--email", default="", metavar="ADDRESS", help="where to write to the user")
     parser.add_argument("--admin", action="store_true", help="who may do everything")
     parser.add_argument(
         "--vc", action="append", default=[], metavar="VC", help="may use this virtual cluster"
@@ -105,7 +105,7 @@ def passwd(office: Office, arguments: argparse.Namespace) -> None:
 @family.command("remove", "remove a user; the jobs he ran, and his files, stay")
 def _remove(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="USER")
-    parser.add_argument("--stop-jobs", action="store_true", help="also when jobs of his are not over")
+    parser.add_argument("--stop-jobs", action="store_true", help="stop those of his jobs that are not over")
 
 
 @family.does("remove")
