@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -38,11 +39,15 @@ def test_whatever_comes_in_whatever_order(throw: int) -> None:
             task = row(role, index, number, dice.choice(STATES))
         else:
             task = replace(before, sub_state=dice.choice(STATES))
+        task = replace(task, exit_code=dice.choice((0, 0, 255)) if task.over else None)
         latest[role, index] = tasks[task.uid] = task
         assert dict(tasks) == {each.uid: each for each in latest.values()}
         assert tasks.by_place == latest
         assert tasks.live == {each.uid: each for each in latest.values() if not each.over}
         repeated = {each.uid: each for each in latest.values() if each.sub_state == "AttemptCompleted"}
         assert tasks.to_repeat == repeated
+        ended = [each for each in latest.values() if each.sub_state == "Completed"]
+        assert tasks.failed == Counter(each.role for each in ended if each.exit_code)
+        assert tasks.succeeded == Counter(each.role for each in ended if not each.exit_code)
         assert list(tasks.unbegun[role]) == [at for at in range(12) if (role, at) not in latest]
     assert Tasks(roles, latest.values()) == tasks

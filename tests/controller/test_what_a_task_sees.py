@@ -50,6 +50,23 @@ def test_the_variables_of_both_generations(cluster: Cluster, name: str, tmp_path
     assert seen["WORLD_SIZE"] == "1"
 
 
+def test_without_a_gang_a_task_is_told_of_those_that_it_can_meet(
+    cluster: Cluster, name: str, tmp_path: Path
+) -> None:
+    one_at_a_time = {"gangAllocation": False, "openpaisdk": {"arrayLimit": 1}}
+    command = f"env > {tmp_path}/$PAI_TASK_INDEX"
+    status = cluster.run(job(name, command, instances=3, ports={"web": 1}, extras=one_at_a_time))
+    assert status["state"] == "SUCCEEDED", status
+    for index in range(3):
+        lines = (tmp_path / str(index)).read_text().splitlines()
+        seen = {key: value for key, _, value in (line.partition("=") for line in lines)}
+        # Its rank is that in the job, whoever runs and whoever is over.
+        assert (seen["RANK"], seen["WORLD_SIZE"]) == (str(index), "3")
+        assert [key for key in seen if key.startswith("PAI_HOST_IP_")] == [f"PAI_HOST_IP_main_{index}"]
+        assert seen["PAI_TASK_ROLE_INSTANCES"] == f"main:{index}"
+        assert seen["PAI_TASK_ROLE_main_HOST_LIST"] == f"127.0.0.1:{seen['PAI_CONTAINER_HOST_PORT']}"
+
+
 def test_the_environment_is_an_allow_list(cluster: Cluster, name: str, tmp_path: Path) -> None:
     seen = environment_of(cluster, name, tmp_path)
     assert PLANTED not in seen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,7 @@ from openpaisdk.protocol import (
     job_state,
     split_framework,
 )
-from openpaisdk.protocol.completion import role_policy
+from openpaisdk.protocol.completion import is_decided, role_policy
 from openpaisdk.protocol.exitcodes import exit_specs
 from openpaisdk.protocol.retries import MAX_PLATFORM_STREAK
 
@@ -137,6 +139,15 @@ def test_an_attempt_goes_on_exactly_while_tasks_are_left_and_no_count_is_reached
             o for o in outcomes if (o.role, o.index) == (verdict.trigger_role, verdict.trigger_index)
         )
         assert trigger.exit_code == verdict.exit_code
+
+
+@given(attempts())
+def test_the_counts_alone_tell_whether_there_is_a_verdict(attempt):
+    roles, outcomes = attempt
+    failed = Counter(o.role for o in outcomes if o.exit_code)
+    succeeded = Counter(o.role for o in outcomes if not o.exit_code)
+    decided = decide(roles, outcomes, stop_requested=False) is not None
+    assert is_decided(roles, failed, succeeded) == decided
 
 
 @given(attempts())

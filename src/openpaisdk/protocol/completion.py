@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 STOPPED_BY_USER = -210
@@ -50,6 +50,12 @@ def role_policy(name: str, instances: int, min_failed: int | None, min_succeeded
     return RolePolicy(name, instances, min_failed or 1, min_succeeded or instances)
 
 
+def is_decided(roles: Sequence[RolePolicy], failed: Mapping[str, int], succeeded: Mapping[str, int]) -> bool:
+    """Whether so many ends of each role decide an attempt: :func:`decide` looks at every one of them."""
+    ended = sum(failed.values()) + sum(succeeded.values())
+    return _is_triggered(roles, failed, succeeded) or ended >= sum(policy.instances for policy in roles)
+
+
 def decide(
     roles: Sequence[RolePolicy], outcomes: Iterable[TaskOutcome], *, stop_requested: bool
 ) -> Verdict | None:
@@ -61,7 +67,6 @@ def decide(
     if stop_requested:
         return Verdict(STOPPED_BY_USER, "", None, None, False, STOP_DIAGNOSTICS)
     policies = {policy.name: policy for policy in roles}
-    # The common call finds nothing to decide, so count before paying for the sort.
     done: dict[tuple[str, int], TaskOutcome] = {}
     for outcome in outcomes:
         if outcome.role not in policies:
@@ -74,10 +79,7 @@ def decide(
     succeeded = dict.fromkeys(policies, 0)
     for outcome in done.values():
         (failed if outcome.exit_code else succeeded)[outcome.role] += 1
-    if any(
-        failed[p.name] >= p.min_failed > 0 or succeeded[p.name] >= p.min_succeeded > 0
-        for p in policies.values()
-    ):
+    if _is_triggered(roles, failed, succeeded):
         return _first_trigger(policies, done.values())
     total = sum(policy.instances for policy in policies.values())
     if len(done) < total:
@@ -87,6 +89,16 @@ def decide(
         "in FrameworkAttemptCompletionPolicy have ever been triggered"
     )
     return Verdict(0, message, None, None, False, SUCCESS_DIAGNOSTICS)
+
+
+def _is_triggered(
+    roles: Sequence[RolePolicy], failed: Mapping[str, int], succeeded: Mapping[str, int]
+) -> bool:
+    return any(
+        failed.get(role.name, 0) >= role.min_failed > 0
+        or succeeded.get(role.name, 0) >= role.min_succeeded > 0
+        for role in roles
+    )
 
 
 def _when(outcome: TaskOutcome) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import md5
+from itertools import accumulate
 from types import MappingProxyType
 
 from openpaisdk.protocol.model import Job, TaskRole
@@ -67,10 +68,10 @@ class GangEnvironment:
         self.uid = uid or _uid(self.framework)
         self.omitted: list[str] = []
         self._roles = {role.name: (number, role) for number, role in enumerate(job.task_roles)}
-        order = {name: number for name, (number, _) in self._roles.items()}
-        ranked = sorted(self.places, key=lambda place: (order[place.role], place.index))
-        self._rank = {(place.role, place.index): rank for rank, place in enumerate(ranked)}
-        self._ranked = ranked
+        instances = (role.instances for role in job.task_roles)
+        self._first_rank = dict(zip(self._roles, accumulate(instances, initial=0), strict=False))
+        self._ranked = sorted(self.places, key=lambda place: self._rank(place.role, place.index))
+        self._place = {(place.role, place.index): place for place in self._ranked}
         self._hosts = self._host_lists()
         self._cluster = json.dumps(
             {role: hosts.split(",") for role, hosts in self._hosts.items() if hosts}, separators=(",", ":")
@@ -95,13 +96,12 @@ class GangEnvironment:
 
     def for_task(self, role: str, index: int) -> dict[str, str]:
         """The variables of one task alone; KeyError for a task that has no place."""
-        rank = self._rank[role, index]
-        place = self._ranked[rank]
+        place = self._place[role, index]
         number, task_role = self._roles[role]
         own = self._identity(place, number, task_role)
         own.update(_own_ports(place))
         own.update(_devices(place, task_role))
-        own["RANK"] = own["NODE_RANK"] = str(rank)
+        own["RANK"] = own["NODE_RANK"] = str(self._rank(role, index))
         own["LOCAL_RANK"] = "0"
         if len(self._cluster) < MAX_VALUE - 256:
             own["TF_CONFIG"] = (
@@ -163,9 +163,13 @@ class GangEnvironment:
             variables[f"PAI_TASK_ROLE_{alias}_HOST_LIST"] = self._hosts[name]
         return variables
 
+    def _rank(self, role: str, index: int) -> int:
+        """Among all tasks of the job: without a gang most of them may be over, or not yet begun."""
+        return self._first_rank[role] + index
+
     def _rendezvous(self) -> dict[str, str]:
         """Where the tasks of a distributed program meet: at the first task of the first role."""
-        variables = {"WORLD_SIZE": str(len(self._ranked))}
+        variables = {"WORLD_SIZE": str(self.job.total_tasks)}
         if self._ranked and self._ranked[0].ip:
             first = self._ranked[0]
             variables["MASTER_ADDR"] = first.ip

@@ -11,7 +11,7 @@ from openpaisdk.protocol import Job, TaskRole, render_secrets, task_script
 from openpaisdk.protocol.environment import GangEnvironment, TaskPlace
 from openpaisdk.protocol.layout import output_folder
 from paicluster.controller.mounting import Folder, mounts_of
-from paicluster.controller.record import Record, ports_of
+from paicluster.controller.record import Record, place_of, ports_of
 from paicluster.engines.interface import Blanks, RegistryLogin, Results, TaskLaunch
 from paicluster.store.rows import JobRow, TaskRow
 
@@ -65,8 +65,8 @@ def gang_of(record: Record, settings: LaunchSettings, uids: Sequence[str]) -> li
         if not record.tasks[uid].node
     }
     places = [
-        _blank_place(task, blanks[uid]) if uid in blanks else record.place_of(task)
-        for uid, task in record.tasks.items()
+        _blank_place(task, blanks[task.uid]) if task.uid in blanks else place_of(task)
+        for task in record.peers()
     ]
     secrets: dict[str, object] = {}
     if record.sealed is not None:

@@ -230,9 +230,12 @@ class Controller:
 
     def _sweep_all(self) -> None:
         self._sweep = None
-        for record in self._records.values():
-            self._hints.update(task.uid for task in record.live)
+        self._hint_at_live()
         self._wake.set()
+
+    def _hint_at_live(self) -> None:
+        for record in self._records.values():
+            self._hints.update(record.tasks.live)
 
     async def _run(self) -> None:
         pause = _FIRST_PAUSE_S
@@ -318,7 +321,7 @@ class Controller:
         self._submitted.update(dict.fromkeys(job.id for job in waiting))
         self._patience.resume(await self._in_hand.waited_since(waiting))
         self._requests.update(self._records)
-        self._hints.update(self._job_of)
+        self._hint_at_live()
         self._wake.set()
 
     # -- one pass ------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from paicluster.controller.exits import NOT_LAUNCHED, PREEMPTED
 from paicluster.controller.ledger import Holder
 from paicluster.controller.queue import level_of
 from paicluster.controller.tasks import ATTEMPT_COMPLETED as ATTEMPT_COMPLETED
+from paicluster.controller.tasks import COMPLETED as COMPLETED
 from paicluster.controller.tasks import Tasks
 from paicluster.scheduler.needs import Request, request_of, to_text
 from paicluster.scheduler.plan import OPPORTUNISTIC
@@ -24,7 +25,6 @@ PENDING = "AttemptCreationPending"
 PREPARING = "AttemptPreparing"
 RUNNING = "AttemptRunning"
 DELETING = "AttemptDeleting"
-COMPLETED = "Completed"
 
 
 @dataclass(slots=True)
@@ -35,9 +35,6 @@ class Record:
     attempt: AttemptRow | None = None
     # The task attempts of the current attempt by uid; of each task the latest one.
     tasks: Tasks = field(init=False)
-    # What was found of tasks that ended, with the row it was found of.
-    _outcomes: dict[str, tuple[TaskRow, TaskOutcome | None]] = field(default_factory=dict)
-    _places: dict[str, tuple[TaskRow, TaskPlace]] = field(default_factory=dict)
     launching: asyncio.Task[None] | None = None
     # Whether the latest decision to start tasks of it got to disk; before that nothing of them may run.
     written: asyncio.Future[bool] | None = None
@@ -123,39 +120,20 @@ class Record:
     def retry_counts(self) -> RetryCounts:
         return RetryCounts(self.row.retries, self.row.retries_user, self.row.platform_streak)
 
-    def outcome_of(self, task: TaskRow) -> TaskOutcome | None:
-        """How a task ended for good; None as long as it has not, or where it is started again."""
-        if not task.over:
-            return None
-        known = self._outcomes.get(task.uid)
-        if known is None or known[0] is not task:
-            outcome = None
-            if not self._is_retried(task):
-                outcome = TaskOutcome(task.role, task.task_index, task.exit_code or 0, task.completed_ms or 0)
-            known = self._outcomes[task.uid] = (task, outcome)
-        return known[1]
+    def outcomes(self) -> list[TaskOutcome]:
+        """How the tasks ended that ended for good."""
+        return [
+            TaskOutcome(task.role, task.task_index, task.exit_code or 0, task.completed_ms or 0)
+            for task in self.tasks.values()
+            if task.sub_state == COMPLETED
+        ]
 
-    def place_of(self, task: TaskRow) -> TaskPlace:
-        """Where a task is, as far as that is known."""
-        known = self._places.get(task.uid)
-        if known is None or known[0] is not task:
-            place = TaskPlace(
-                task.role,
-                task.task_index,
-                task.ip or "",
-                ports_of(task),
-                task.uid,
-                tuple(json.loads(task.gpus or "[]")),
-                task.task_attempt,
-            )
-            known = self._places[task.uid] = (task, place)
-        return known[1]
+    def peers(self) -> list[TaskRow]:
+        """Whom a task that is launched now can meet: its gang; without one, whoever is not over."""
+        return list(self.tasks.values()) if self.job.gang else self.live
 
-    def is_retried(self, task: TaskRow) -> bool:
-        """Whether a task that ended is started again by itself; never in a gang."""
-        return task.over and self.outcome_of(task) is None
-
-    def _is_retried(self, ended: TaskRow) -> bool:
+    def is_to_be_retried(self, ended: TaskRow) -> bool:
+        """Whether a task that just ended is started again by itself; never in a gang."""
         if self.job.gang:
             return False
         # One that gave way goes on when there is room again; one that was stopped is over.
@@ -167,15 +145,12 @@ class Record:
 
     def pause_before_retry(self, task: TaskRow) -> float:
         """How long a task that is started again rests before that: one that fails at once must not spin."""
-        return self._retry_of(task).delay_s if self.is_retried(task) and not task.stop_requested else 0.0
+        again = task.sub_state == ATTEMPT_COMPLETED and not task.stop_requested
+        return self._retry_of(task).delay_s if again else 0.0
 
     def unstarted(self) -> tuple[tuple[int, ...], ...]:
         """Which tasks of each role are still to be started, or started again."""
-        again = [
-            task
-            for uid, task in self.tasks.to_repeat.items()
-            if uid not in self.resting and self.is_retried(task)
-        ]
+        again = [task for uid, task in self.tasks.to_repeat.items() if uid not in self.resting]
         if not again:
             return tuple(tuple(self.tasks.unbegun[role.name]) for role in self.job.task_roles)
         return tuple(
@@ -190,10 +165,21 @@ class Record:
     def forget_tasks(self) -> None:
         """What comes next has tasks of its own."""
         self.tasks = Tasks(self.job.task_roles)
-        self._outcomes.clear()
-        self._places.clear()
         self.launched.clear()
         self.to_relaunch.clear()
+
+
+def place_of(task: TaskRow) -> TaskPlace:
+    """Where a task is, as far as that is known."""
+    return TaskPlace(
+        task.role,
+        task.task_index,
+        task.ip or "",
+        ports_of(task),
+        task.uid,
+        tuple(json.loads(task.gpus or "[]")),
+        task.task_attempt,
+    )
 
 
 def ports_of(task: TaskRow) -> dict[str, tuple[int, ...]]:

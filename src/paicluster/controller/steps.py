@@ -15,6 +15,7 @@ from openpaisdk.protocol.completion import (
     STOPPED_TO_COMPLETE,
     Verdict,
     decide,
+    is_decided,
 )
 from openpaisdk.protocol.ports import PORT_END, PORT_START, draw_ports
 from openpaisdk.protocol.retries import decide_retry
@@ -222,7 +223,7 @@ def task_ended(
         exit_info=outcome.info_json(),
         lost=lost,
     )
-    if record.is_retried(ended):
+    if record.is_to_be_retried(ended):
         set_task(record, changes, uid, sub_state=ATTEMPT_COMPLETED)
 
 
@@ -269,8 +270,10 @@ def settle(record: Record, changes: Changes, now_ms: int) -> None:
 
 def _verdict(record: Record) -> Verdict | None:
     policies = record.job.role_policies()
-    outcomes = [outcome for task in record.tasks.values() if (outcome := record.outcome_of(task)) is not None]
-    verdict = decide(policies, outcomes, stop_requested=False)
+    verdict = None
+    # Of an array this is asked at the end of every task, and all of them are looked at only where it is.
+    if is_decided(policies, record.tasks.failed, record.tasks.succeeded):
+        verdict = decide(policies, record.outcomes(), stop_requested=False)
     if verdict is None or verdict.trigger_role is None:
         verdict = _gave_way(record) or verdict
     if record.stop_wanted and (
@@ -282,9 +285,10 @@ def _verdict(record: Record) -> Verdict | None:
 
 def _gave_way(record: Record) -> Verdict | None:
     """A gang that was told to give way ends, also where its own rules would bear the loss of tasks."""
+    if not record.guest:
+        return None
     for task in record.tasks.values():
-        gone = task.stop_requested and task.over and task.exit_code == PREEMPTED
-        if gone and not record.is_retried(task):
+        if task.sub_state == COMPLETED and task.stop_requested and task.exit_code == PREEMPTED:
             told = f"Task {task.role}[{task.task_index}] failed with exit code {PREEMPTED}"
             return Verdict(PREEMPTED, "", task.role, task.task_index, True, told)
     return None

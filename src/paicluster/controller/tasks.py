@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from openpaisdk.protocol import TaskRole
 from paicluster.store.rows import TaskRow
 
 ATTEMPT_COMPLETED = "AttemptCompleted"
+COMPLETED = "Completed"
 
 
 class Tasks(dict[str, TaskRow]):
     """By uid, of each task the latest try. None is taken out but by the next try of the same task."""
 
-    __slots__ = ("by_place", "live", "to_repeat", "unbegun")
+    __slots__ = ("by_place", "failed", "live", "succeeded", "to_repeat", "unbegun")
 
     def __init__(self, roles: Iterable[TaskRole], tasks: Iterable[TaskRow] = ()) -> None:
         super().__init__()
         self.live: dict[str, TaskRow] = {}
         # Those that ended, and are to be started again.
         self.to_repeat: dict[str, TaskRow] = {}
+        # How many of each role ended for good, and how.
+        self.failed: Counter[str] = Counter()
+        self.succeeded: Counter[str] = Counter()
         self.by_place: dict[tuple[str, int], TaskRow] = {}
         # Of each role the indexes of those that no try was begun of, in their order.
         self.unbegun = {role.name: dict.fromkeys(range(role.instances)) for role in roles}
@@ -35,6 +40,9 @@ class Tasks(dict[str, TaskRow]):
             del self[before.uid]
             self.live.pop(before.uid, None)
             self.to_repeat.pop(before.uid, None)
+        if before is not None:
+            self._count(before, -1)
+        self._count(task, 1)
         super().__setitem__(uid, task)
         self.by_place[place] = task
         for kept, belongs in (
@@ -46,5 +54,9 @@ class Tasks(dict[str, TaskRow]):
             else:
                 kept.pop(uid, None)
 
+    def _count(self, task: TaskRow, number: int) -> None:
+        if task.sub_state == COMPLETED:
+            (self.failed if task.exit_code else self.succeeded)[task.role] += number
 
-__all__ = ["ATTEMPT_COMPLETED", "Tasks"]
+
+__all__ = ["ATTEMPT_COMPLETED", "COMPLETED", "Tasks"]

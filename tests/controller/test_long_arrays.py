@@ -1,0 +1,98 @@
+"""What the controller does for one task of an array is the same work whether few or many have ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from served import job as job_of
+
+from counted_work import work_of
+from openpaisdk.protocol import read_job
+from paicluster.controller import steps
+from paicluster.controller.changes import Changes
+from paicluster.controller.launching import LaunchSettings, gang_of
+from paicluster.controller.record import COMPLETED, PREPARING, RUNNING, Record
+from paicluster.store.rows import JobRow, TaskRow
+
+SETTINGS = LaunchSettings(
+    base_environment={},
+    rest_server_uri="http://nowhere",
+    sources=Path(),
+    keep_submitted_environment=False,
+    unseal=lambda sealed, framework: sealed,
+    job_token=lambda row: "token",
+)
+LIVE = 4
+
+
+def array(ended: int, state: str) -> Record:
+    """An array of which so many tasks ended well, and some are in this state."""
+    work = job_of("array", "true", instances=10_000, extras={"gangAllocation": False})
+    row = JobRow(
+        id=1,
+        framework="ada~array",
+        username="ada",
+        name="array",
+        debug_id="array",
+        vc="default",
+        priority=None,
+        state="RUNNING",
+        sub_state=RUNNING,
+        execution_type="START",
+        retries=0,
+        retries_user=0,
+        retries_platform=0,
+        platform_streak=0,
+        retry_delay_s=None,
+        retry_at_ms=None,
+        submission_ms=0,
+        created_ms=0,
+        launched_ms=0,
+        completed_ms=None,
+        exit_code=None,
+        total_gpus=0,
+        total_tasks=10_000,
+        total_roles=1,
+        attempt=0,
+        generation="v2",
+    )
+    record = Record(row, read_job(json.dumps(work)), None)
+    for index in range(ended + LIVE):
+        over = index < ended
+        record.tasks[f"t{index}"] = TaskRow(
+            uid=f"t{index}",
+            job_id=1,
+            attempt=0,
+            role="main",
+            role_order=0,
+            task_index=index,
+            task_attempt=0,
+            task_uid=f"t{index}",
+            sub_state=COMPLETED if over else state,
+            node="here",
+            ip="127.0.0.1",
+            ports="{}",
+            gpus="[]",
+            exit_code=0 if over else None,
+            completed_ms=index if over else None,
+        )
+    return record
+
+
+def test_to_see_whether_it_is_over() -> None:
+    def work(ended: int) -> int:
+        record = array(ended, RUNNING)
+        return work_of(lambda: steps.settle(record, Changes(), 0))
+
+    assert work(5000) == work(50)
+
+
+def test_to_launch_the_next_ones() -> None:
+    def work(ended: int) -> int:
+        record = array(ended, PREPARING)
+        return work_of(lambda: gang_of(record, SETTINGS, record.to_launch))
+
+    assert work(5000) == work(50)
+    environment = gang_of(array(5000, PREPARING), SETTINGS, ["t5000"])[0].shared_environment
+    assert sum(map(len, environment.values())) < 2000
