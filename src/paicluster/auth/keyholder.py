@@ -13,7 +13,7 @@ import secrets
 import time
 from pathlib import Path
 
-from paicluster.auth.keys import load_key
+from paicluster.auth.keys import read_key
 
 LIFETIME_S = 120
 MARK = "keyholder"
@@ -33,7 +33,7 @@ def keyholder_token(keys: Path, username: str) -> str:
     }
     head = {"alg": "HS256", "typ": "JWT"}
     signed = b".".join(_encode(json.dumps(part, separators=(",", ":")).encode()) for part in (head, said))
-    key = load_key(keys, "tokens")
+    key = read_key(keys, "tokens")
     return (signed + b"." + _encode(hmac.digest(key, signed, hashlib.sha256))).decode()
 
 

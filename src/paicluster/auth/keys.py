@@ -14,10 +14,15 @@ _SIZE = 32
 def load_key(folder: Path, name: str) -> bytes:
     """The key called ``name``; made at the first use. Two that make it at once end up with the same one."""
     path = folder / name
-    try:
-        key = path.read_bytes()
-    except FileNotFoundError:
+    if not path.exists():
         _make(folder, path)
+    return read_key(folder, name)
+
+
+def read_key(folder: Path, name: str) -> bytes:
+    """The key called ``name``, which must be there: whoever looks for a cluster's key must not make one."""
+    path = folder / name
+    try:
         key = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"The key {path} cannot be read: {error.strerror}.") from error
@@ -47,10 +52,11 @@ def _make(folder: Path, path: Path) -> None:
             pass
         finally:
             aside.unlink(missing_ok=True)
-        directory = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        for directory in (folder, folder.parent):
+            descriptor = os.open(directory, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
     except OSError as error:
         raise ConfigError(f"The key {path} cannot be made: {error.strerror}.") from error

@@ -151,15 +151,14 @@ class _Here:
         self._open: asyncio.Task[None] | None = None
 
     def ask(self, method: str, path: str, body: Any = None, *, of: str = ADMIN) -> Any:
-        token = keyholder_token(self.settings.home / "keys", of)
-        return _result(*self._runner.run(self._ask(token, method, path, body)))
+        return _result(*self._runner.run(self._ask(of, method, path, body)))
 
     def close(self) -> None:
         if self._open is not None:
             self._runner.run(self._close(self._open))
         self._runner.close()
 
-    async def _ask(self, token: str, method: str, path: str, body: Any) -> tuple[int, bytes]:
+    async def _ask(self, of: str, method: str, path: str, body: Any) -> tuple[int, bytes]:
         if self._door is None:
             from paicluster.cli import serve
 
@@ -175,7 +174,10 @@ class _Here:
             if not door.done():
                 opening, self._open = self._open, None
                 await opening
-        return await _call(await self._door, token, method, path, body)
+        opened = await self._door
+        # Only now: the first opening of a home makes its keys.
+        token = keyholder_token(self.settings.home / "keys", of)
+        return await _call(opened, token, method, path, body)
 
     async def _close(self, opened: asyncio.Task[None]) -> None:
         self._done.set()

@@ -149,6 +149,8 @@ class _Server:
         keys = home / "keys"
         _refuse_lost_database(settings.database_file, keys)
         store = Store.open(settings.database_file)
+        if store.read_sync(users.any_given):
+            _look_for_keys(keys)
         tokens = HomeTokens.open(store, keys, settings.authentication.session_s)
         sealer = Sealer.open_keys(keys)
         new = not store.read_sync(users.count_users)
@@ -382,6 +384,20 @@ def _refuse_lost_database(file: Path, keys: Path) -> None:
             f"The cluster's database {file} is empty, though the cluster was used before.",
             hint="Put a backup in its place; or remove it, to begin with a new one.",
         )
+
+
+def _look_for_keys(keys: Path) -> None:
+    """New keys in the place of lost ones would close what the old ones opened, and nobody would know why."""
+    if not keys.exists():
+        raise ConfigError(
+            f"There is no folder {keys}, though the cluster was used before: its keys are lost.",
+            hint="Put it back from a backup; or make an empty one, to go on with new keys: then every token "
+            "is void, and the secrets of jobs cannot be opened.",
+        )
+    lost = {"tokens": "every token is void", "sealing": "the secrets of jobs cannot be opened"}
+    for name, therefore in lost.items():
+        if not (keys / name).exists():
+            log.warning("There is no key %s, so a new one is made: %s.", keys / name, therefore)
 
 
 def _folders(settings: Settings) -> tuple[Folder, ...]:

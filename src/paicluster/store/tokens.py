@@ -32,6 +32,13 @@ def list_tokens(
     return [TokenRow(*row) for row in conn.execute(query)]
 
 
+def any_given(conn: Connection) -> bool:
+    """Whether anybody was ever given one, as far as is known. Every job is."""
+    return any(
+        conn.execute(select(literal_column("1")).select_from(of).limit(1)).scalar() for of in (tokens, jobs)
+    )
+
+
 def delete_token(conn: Connection, token_id: str) -> bool:
     return _delete(conn, tokens.c.id == token_id) > 0
 

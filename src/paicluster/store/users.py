@@ -13,6 +13,7 @@ from paicluster.store.rows import TokenRow, UserRow
 from paicluster.store.tables import jobs, users
 from paicluster.store.tokens import (
     add_token,
+    any_given,
     delete_expired,
     delete_token,
     delete_tokens_of_user,
@@ -26,6 +27,7 @@ __all__ = [
     "UserRow",
     "add_token",
     "add_user",
+    "any_given",
     "count_users",
     "delete_expired",
     "delete_token",
