@@ -232,6 +232,80 @@ def test_a_database_that_lost_all_it_held(new_cluster: MakeCluster) -> None:
     cluster.start()
 
 
+def test_keys_that_are_gone_are_not_made_anew_in_silence(new_cluster: MakeCluster) -> None:
+    cluster = new_cluster().start()
+    cluster.terminate()
+    keys = cluster.home / "keys"
+    before = {key.name: key.read_bytes() for key in keys.iterdir()}
+    keys.rename(cluster.home / "elsewhere")
+    said = refusal(cluster)
+    assert f"There is no folder {keys}, though the cluster was used before" in said
+    assert "backup" in said
+    command = [*cluster.program, "user", "list", "--home", str(cluster.home)]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert asked.returncode == 1
+    assert "its keys are lost" in asked.stderr
+    assert not keys.exists()
+    # Whoever has them no more says so by an empty folder, and is told what that means.
+    keys.mkdir()
+    cluster.start()
+    cluster.terminate()
+    assert "every token is void" in cluster.log.read_text()
+    assert "secrets of jobs cannot be opened" in cluster.log.read_text()
+    assert {key.name for key in keys.iterdir()} == set(before)
+    assert not set(before.values()) & {key.read_bytes() for key in keys.iterdir()}
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", b"x" * 33])
+def test_a_damaged_key_is_told(new_cluster: MakeCluster, damage: bytes) -> None:
+    cluster = new_cluster().start()
+    cluster.terminate()
+    key = cluster.home / "keys" / "sealing"
+    key.write_bytes(damage)
+    assert f"The key {key} is damaged" in refusal(cluster)
+    assert key.read_bytes() == damage
+
+
+def test_commands_do_not_make_keys_under_a_running_server(cluster: Cluster) -> None:
+    (cluster.home / "keys").rename(cluster.home / "elsewhere")
+    command = [*cluster.program, "user", "list", "--home", str(cluster.home)]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert asked.returncode == 1
+    assert f"The key {cluster.home / 'keys' / 'tokens'} cannot be read" in asked.stderr
+    assert not (cluster.home / "keys").exists()
+
+
+def test_root_leaves_nothing_in_a_home_of_somebody_else(new_cluster: MakeCluster) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can begin to use what belongs to another")
+    cluster = new_cluster()
+    cluster.home.mkdir()
+    for again in (False, True):
+        os.chown(cluster.home, 65534, 65534)
+        before = sorted(cluster.home.iterdir())
+        said = refusal(cluster)
+        assert f"The home {cluster.home} belongs to nobody" in said
+        assert "sudo -u nobody paicluster" in said
+        command = [*cluster.program, "user", "list", "--home", str(cluster.home)]
+        asked = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "belongs to nobody" in asked.stderr
+        assert sorted(cluster.home.iterdir()) == before
+        os.chown(cluster.home, 0, 0)
+        if not again:
+            cluster.start()
+            cluster.terminate()
+
+
+def test_root_may_ask_a_server_of_somebody_else(cluster: Cluster) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs a second account")
+    os.chown(cluster.home, 65534, 65534)
+    command = [*cluster.program, "user", "list", "--home", str(cluster.home)]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert asked.returncode == 0, asked
+    assert cluster.user in asked.stdout
+
+
 def test_a_database_of_a_newer_version(new_cluster: MakeCluster) -> None:
     cluster = new_cluster().start()
     cluster.terminate()

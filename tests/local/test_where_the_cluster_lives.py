@@ -89,6 +89,20 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch) -> None:
         home.make_home()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to give a folder away")
+@pytest.mark.parametrize("there", ["", ".openpai", ".openpai/local"])
+def test_root_makes_no_folder_in_the_home_of_somebody_else(tmp_path, there: str) -> None:
+    folder = tmp_path / there
+    folder.mkdir(parents=True, exist_ok=True)
+    os.chown(folder, 65534, 65534)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        home.make_home()
+    assert not list(folder.iterdir())
+    # In a container, what comes from outside may belong to a number without an account.
+    os.chown(folder, 12345, 12345)
+    assert Path(home.make_home()).is_dir()
+
+
 def test_a_home_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch) -> None:
     (tmp_path / "flat").write_text("")
     monkeypatch.setenv("HOME", str(tmp_path / "flat"))

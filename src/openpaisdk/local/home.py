@@ -71,6 +71,7 @@ def make_home() -> str:
     try:
         if home == folder and not os.path.isdir(folder) and network_type(user_folder()):
             home = _on_local_disk() or folder
+        _leave_to_owner(home)
         make_private(home)
         if home != folder:
             make_private(folder)
@@ -129,15 +130,42 @@ def _on_local_disk() -> str:
     return ""
 
 
+def _leave_to_owner(folder: str) -> None:
+    """Under sudo HOME may still be somebody's: a folder that root made there would keep him out."""
+    if sys.platform != "win32" and os.geteuid() == 0:
+        folder = os.path.abspath(folder)
+        while not os.path.lexists(folder):
+            folder = os.path.dirname(folder)
+        owner = os.lstat(folder).st_uid
+        if owner and _has_account(owner):
+            raise _foreign(folder)
+
+
+def _has_account(uid: int) -> bool:
+    """In a container a folder from outside may belong to a number that nobody there has."""
+    if sys.platform != "win32":
+        import pwd
+
+        try:
+            pwd.getpwuid(uid)
+        except KeyError:
+            return False
+    return True
+
+
+def _foreign(folder: str) -> ConfigError:
+    return ConfigError(
+        f"{shown(folder)} belongs to another user, so the cluster's state cannot lie there.",
+        hint="Under sudo, set HOME to root's own: sudo -H pai ...",
+    )
+
+
 def _check_owner(folder: str) -> None:
     """Anybody may make folders in /var/tmp: one that is not ours, or that others may enter, is not used."""
     if sys.platform != "win32":
         found = os.lstat(folder)
         if found.st_uid != os.geteuid():
-            raise ConfigError(
-                f"{shown(folder)} belongs to another user, so the cluster's state cannot lie there.",
-                hint="Under sudo, set HOME to root's own: sudo -H pai ...",
-            )
+            raise _foreign(folder)
         if found.st_mode & 0o077:
             os.chmod(folder, 0o700)
 
