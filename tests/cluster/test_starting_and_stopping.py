@@ -181,6 +181,18 @@ def test_a_home_without_a_name_is_not_the_folder_one_is_in(new_cluster: MakeClus
     assert "Say where the cluster is" in refusal(new_cluster(), "--home", "")
 
 
+@pytest.mark.parametrize("name", ["tab\there", "two\nlines", "bell\x07", "\udcff"])
+def test_a_home_whose_name_no_line_could_carry(new_cluster: MakeCluster, name: str) -> None:
+    cluster = new_cluster("other")
+    assert "is not plain text" in refusal(cluster, "--home", str(cluster.home.with_name(name)))
+
+
+def test_a_home_with_a_name_that_is_too_long_for_its_database(new_cluster: MakeCluster) -> None:
+    cluster = new_cluster("/".join(["long" * 25] * 6))
+    cluster.home.mkdir(parents=True)
+    assert "no path of more than 500 bytes" in refusal(cluster)
+
+
 def test_a_home_that_is_a_file(new_cluster: MakeCluster, tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     assert "home" in refusal(new_cluster())

@@ -83,6 +83,9 @@ class Settings:
         for name, limit in kept:
             if limit is not None and not 0 <= limit < math.inf:
                 raise UsageError(f"{name} is a number, 0 or more.")
+        home = str(self.home)
+        if any(c < " " or c == "\x7f" or "\ud800" <= c <= "\udfff" for c in home):
+            raise UsageError(f"The name of the home {home!r} is not plain text: choose another folder.")
         if not self.host:
             raise UsageError("--host must name an address to listen on.")
         if bool(self.tls_cert) != bool(self.tls_key):

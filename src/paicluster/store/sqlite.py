@@ -33,6 +33,9 @@ LAST_JOB_ID = "SELECT seq FROM sqlite_sequence WHERE name = 'jobs'"
 
 _OLDEST = (3, 35)
 
+# About what SQLite takes, with the names of what it puts beside the database.
+_LONG_PATH = 500
+
 _WRITER = "paicluster_writer"
 
 
@@ -241,6 +244,11 @@ def _cannot_open(path: Path) -> StoreError:
         return StoreError(f"The cluster's database {path} cannot be opened: there is no folder {folder}.")
     if path.is_dir():
         return StoreError(f"The cluster's database {path} cannot be opened: it is a folder.")
+    if len(os.fsencode(path)) > _LONG_PATH:
+        return StoreError(
+            f"The database {path} cannot be opened: SQLite takes no path of more than {_LONG_PATH} bytes.",
+            hint="Choose a folder with a shorter name.",
+        )
     if _disk_full(path):
         return _full(path)
     return StoreError(
