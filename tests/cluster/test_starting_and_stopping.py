@@ -331,7 +331,7 @@ def test_a_database_of_a_newer_version(new_cluster: MakeCluster) -> None:
 # -- leaving --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_it_leaves_at_once_while_jobs_run_and_people_follow(
     new_cluster: MakeCluster, signum: signal.Signals
 ) -> None:
@@ -368,7 +368,14 @@ def test_a_server_whose_streams_were_closed_serves_and_leaves_well(new_cluster: 
     assert cluster.terminate() == 0
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_under_nohup_it_stays_when_its_terminal_closes(new_cluster: MakeCluster) -> None:
+    cluster = new_cluster(program=("nohup", sys.executable, "-m", "paicluster")).start()
+    assert cluster.process is not None
+    cluster.process.send_signal(signal.SIGHUP)
+    assert cluster.run(job("goes-on", "true"))["state"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("after_s", [0.0, 0.3, 0.6])
 def test_it_leaves_well_while_it_is_still_starting(
     new_cluster: MakeCluster, signum: signal.Signals, after_s: float

@@ -351,9 +351,11 @@ class _Uvicorn(uvicorn.Server):
         self._own_loop = asyncio.get_running_loop()
 
     async def main_loop(self) -> None:
+        leaving.follow_by(self.stop)
         if not leaving.asked():
             self._on_ready()
             await self._stop_asked.wait()
+        leaving.follow_by(None)
         # Followers would stay for as long as their jobs; what else is being answered gets its moment.
         self._on_stop()
 
