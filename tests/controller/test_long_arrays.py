@@ -26,8 +26,8 @@ SETTINGS = LaunchSettings(
 LIVE = 4
 
 
-def array(ended: int, state: str) -> Record:
-    """An array of which so many tasks ended well, and some are in this state."""
+def array(ended: int, state: str, *, waiting: int = 0) -> Record:
+    """An array of which so many tasks ended well, some are in this state, and some have no place yet."""
     work = job_of("array", "true", instances=10_000, extras={"gangAllocation": False})
     row = JobRow(
         id=1,
@@ -58,8 +58,9 @@ def array(ended: int, state: str) -> Record:
         generation="v2",
     )
     record = Record(row, read_job(json.dumps(work)), None)
-    for index in range(ended + LIVE):
+    for index in range(ended + LIVE + waiting):
         over = index < ended
+        placed = index < ended + LIVE
         record.tasks[f"t{index}"] = TaskRow(
             uid=f"t{index}",
             job_id=1,
@@ -70,8 +71,8 @@ def array(ended: int, state: str) -> Record:
             task_attempt=0,
             task_uid=f"t{index}",
             sub_state=COMPLETED if over else state,
-            node="here",
-            ip="127.0.0.1",
+            node="here" if placed else None,
+            ip="127.0.0.1" if placed else None,
             ports="{}",
             gpus="[]",
             exit_code=0 if over else None,
@@ -96,3 +97,11 @@ def test_to_launch_the_next_ones() -> None:
     assert work(5000) == work(50)
     environment = gang_of(array(5000, PREPARING), SETTINGS, ["t5000"])[0].shared_environment
     assert sum(map(len, environment.values())) < 2000
+
+
+def test_to_hand_one_over_while_many_wait_in_the_queue_of_another_scheduler() -> None:
+    def work(waiting: int) -> int:
+        record = array(0, RUNNING, waiting=waiting)
+        return work_of(lambda: gang_of(record, SETTINGS, [f"t{LIVE}"]))
+
+    assert work(5000) == work(50)

@@ -66,7 +66,7 @@ def gang_of(record: Record, settings: LaunchSettings, uids: Sequence[str]) -> li
     }
     places = [
         _blank_place(task, blanks[task.uid]) if task.uid in blanks else place_of(task)
-        for task in record.peers()
+        for task in record.peers(blanks)
     ]
     secrets: dict[str, object] = {}
     if record.sealed is not None:

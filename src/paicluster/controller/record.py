@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from openpaisdk.protocol import Job
@@ -128,9 +129,11 @@ class Record:
             if task.sub_state == COMPLETED
         ]
 
-    def peers(self) -> list[TaskRow]:
-        """Whom a task that is launched now can meet: its gang; without one, whoever is not over."""
-        return list(self.tasks.values()) if self.job.gang else self.live
+    def peers(self, launched: Container[str]) -> list[TaskRow]:
+        """Whom tasks that are launched now can meet: their gang; without one, whoever has a place now."""
+        if self.job.gang:
+            return list(self.tasks.values())
+        return [task for uid, task in self.tasks.live.items() if task.node or uid in launched]
 
     def is_to_be_retried(self, ended: TaskRow) -> bool:
         """Whether a task that just ended is started again by itself; never in a gang."""
