@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import subprocess
+import termios
 from pathlib import Path
 
 import pytest
@@ -55,6 +58,33 @@ def test_a_source_that_is_not_there(desk: Desk) -> None:
     refused(desk.pai("getinfo", "pai://team"), "must name a cluster and a storage")
     refused(desk.pai("listdir", "s3://bucket/x"), "s3://")
     refused(desk.pai("listdir", "hdfs://elsewhere:9000/x"), "No storage you know claims")
+
+
+def test_a_closed_stream_is_no_empty_file(desk: Desk) -> None:
+    desk.write("f", b"kept")
+    desk.ok("copy", "f", f"{desk.there}/f")
+    refused(desk.person.sh(f"pai copy - {desk.there}/f <&-"), "Standard input is closed")
+    refused(desk.person.sh(f"pai copy {desk.there}/f - >&-"), "Standard output is closed")
+    assert desk.read("f") == b"kept"
+
+
+def test_a_pipe_that_is_empty_for_the_moment_has_not_ended(desk: Desk) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    copy = subprocess.Popen(
+        ["pai", "copy", "-", f"{desk.there}/f"], stdin=reading, cwd=desk.here, env=desk.person.env()
+    )
+    os.close(reading)
+    for word in (b"one ", b"two"):
+        os.write(writing, word)
+        until(lambda: _unread(writing) == 0)  # it has been taken, so the next read finds nothing
+    os.close(writing)
+    assert copy.wait(60) == 0
+    assert desk.read("f") == b"one two"
+
+
+def _unread(pipe: int) -> int:
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
 
 
 def test_names_that_hdfs_forbids_are_refused_before_anything_moves(desk: Desk) -> None:

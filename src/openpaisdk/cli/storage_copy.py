@@ -155,12 +155,16 @@ def _stream(opener: Opener, sources: list[str], target: str, args: argparse.Name
     if target == STREAM:
         if len(sources) != 1 or sources[0] == STREAM:
             raise UsageError("Only one file goes to standard output.")
+        if sys.__stdout__ is None:
+            raise UsageError("Standard output is closed (>&-), so nothing can go there.")
         out = sys.stdout.buffer
         to_stream(opener, read_place(sources[0]), out.write)
         out.flush()
         return 0
     if len(sources) != 1:
         raise UsageError("Standard input is copied alone.")
+    if sys.__stdin__ is None:
+        raise UsageError("Standard input is closed (<&-), so nothing can come from there.")
     size = from_stream(opener, sys.stdin.buffer, read_place(target))
     show({"target": target, "bytes": size}, args.output, lambda: "")
     return 0

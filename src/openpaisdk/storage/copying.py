@@ -15,11 +15,16 @@ from openpaisdk.storage.unfinished import Unfinished
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import BinaryIO
+    from typing import Protocol
 
     from openpaisdk.storage.backend import Backend
     from openpaisdk.storage.entries import Entry
     from openpaisdk.storage.storages import Opener
+
+    class Stream(Protocol):
+        def fileno(self) -> int: ...
+
+        def read(self, size: int, /) -> bytes | None: ...
 
 
 class Copy:
@@ -206,7 +211,7 @@ def _walk_if_there(backend: Backend, path: str) -> Iterator[Folder]:
         yield from folders
 
 
-def from_stream(opener: Opener, stream: BinaryIO, target: Place, name: str = "") -> int:
+def from_stream(opener: Opener, stream: Stream, target: Place, name: str = "") -> int:
     """What comes from a stream becomes a file; how many bytes that was."""
     backend, path = opener.open(target)
     there = backend.status(path)
@@ -227,11 +232,19 @@ def from_stream(opener: Opener, stream: BinaryIO, target: Place, name: str = "")
     return growing.size
 
 
-def _filled(stream: BinaryIO) -> bytes:
+def _filled(stream: Stream) -> bytes:
     """A whole part, unless the stream ends."""
     parts = []
     left = PART_BYTES
-    while left and (data := stream.read(min(left, 1 << 20))):
+    while left:
+        data = stream.read(min(left, 1 << 20))
+        if data is None:  # not the end: whoever shares the pipe made it non-blocking, and it is empty
+            import select
+
+            select.select([stream], [], [])
+            continue
+        if not data:
+            break
         parts.append(data)
         left -= len(data)
     return b"".join(parts)
