@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import random
 from pathlib import PurePosixPath
@@ -80,6 +81,43 @@ def test_folders_and_files_can_be_handled(desk: Desk, fs: PaiFileSystem) -> None
         fs.rm("pai://team/0/", recursive=True)
 
 
+def test_only_what_was_meant_is_removed(desk: Desk, fs: PaiFileSystem) -> None:
+    top = f"{desk.there}/top"
+    fs.pipe({f"{top}/{name}": b"1" for name in ("a.x", "b.x", "c", "[c]", "one/d", "two/three/e")})
+    fs.rm(f"{top}/*.x")
+    fs.rm(f"{top}/[c]")  # a name, though it looks like a pattern
+    with pytest.raises(FileNotFoundError):
+        fs.rm(f"{top}/*.x")
+    with pytest.raises(IsADirectoryError):
+        fs.rm_file(f"{top}/one")
+    with pytest.raises(NotADirectoryError):
+        fs.rmdir(f"{top}/c")
+    assert [name.rpartition("/top/")[2] for name in fs.find(top)] == ["c", "one/d", "two/three/e"]
+    fs.rm(top, recursive=True, maxdepth=2)
+    assert [name.rpartition("/top/")[2] for name in fs.find(top)] == ["two/three/e"]
+    assert not fs.exists(f"{top}/one")
+
+
+def test_a_move_makes_the_folders_on_its_way(desk: Desk, fs: PaiFileSystem) -> None:
+    fs.pipe_file(f"{desk.there}/f", b"f")
+    fs.mv(f"{desk.there}/f", f"{desk.there}/new/folder/f")
+    assert fs.cat_file(f"{desk.there}/new/folder/f") == b"f" and not fs.exists(f"{desk.there}/f")
+    with pytest.raises(FileNotFoundError):
+        fs.mv(f"{desk.there}/f", f"{desk.there}/other/f")
+    assert not fs.exists(f"{desk.there}/other")
+
+
+@pytest.mark.parametrize("cache", ["blockcache", "background", "readahead", "bytes", "mmap", "all", "none"])
+def test_every_cache_of_fsspec_reads_up_to_the_end(desk: Desk, fs: PaiFileSystem, cache: str) -> None:
+    content = CONTENT[:9_000_001]
+    fs.pipe_file(f"{desk.there}/f", content)
+    with fs.open(f"{desk.there}/f", "rb", cache_type=cache) as f:
+        f.seek(-5, os.SEEK_END)
+        assert f.read(100) == content[-5:]
+        f.seek(0)
+        assert f.read() == content
+
+
 def test_what_is_not_there_is_said_by_its_address(desk: Desk, fs: PaiFileSystem) -> None:
     path = f"{desk.there}/none"
     for ask in (fs.open, fs.info, fs.ls, fs.cat_file, fs.rm):
@@ -98,6 +136,18 @@ def test_files_go_up_and_down(desk: Desk, fs: PaiFileSystem) -> None:
     fs.get(f"{desk.there}/d", str(desk.here / "back"), recursive=True)
     assert (desk.here / "back/big").read_bytes() == CONTENT
     assert (desk.here / "back/sub/small").read_bytes() == b"s"
+
+
+def test_a_file_goes_up_only_where_none_is_and_down_into_one_that_is_open(
+    desk: Desk, fs: PaiFileSystem
+) -> None:
+    desk.write("f", b"new")
+    fs.pipe_file(f"{desk.there}/f", b"old")
+    with pytest.raises(FileExistsError):
+        fs.put_file(str(desk.here / "f"), f"{desk.there}/f", mode="create")
+    held = io.BytesIO()
+    fs.get_file(f"{desk.there}/f", held)
+    assert held.getvalue() == b"old"
 
 
 def test_the_address_alone_is_enough(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

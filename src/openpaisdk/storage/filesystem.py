@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from glob import has_magic
 
 from fsspec.caching import BaseCache, register_cache  # type: ignore[import-untyped]
+from fsspec.callbacks import DEFAULT_CALLBACK  # type: ignore[import-untyped]
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped]
 
 from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError, UsageError
@@ -130,18 +132,44 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def rmdir(self, path: str) -> None:
         backend, there = self._at(path)
         with _as_oserror(path):
+            found = backend.status(there)
+            if found is not None and not found.is_folder:
+                raise NotADirectoryError(path)
             if backend.listing(there):
                 raise OSError(39, "the folder is not empty", path)
         self._delete(path)
 
     def rm_file(self, path: str) -> None:
+        if self.isdir(path):
+            raise IsADirectoryError(path)
         self._delete(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         for each in [path] if isinstance(path, str) else path:
-            if not recursive and self.isdir(each):
-                raise IsADirectoryError(each)
-            self._delete(each)
+            for found in self._meant(each):
+                if not recursive:
+                    self.rm_file(found)
+                elif maxdepth is None:
+                    self._delete(found)
+                else:
+                    self._delete_above(found, maxdepth)
+
+    def _meant(self, path: str) -> list[str]:
+        """What a pattern matches; a name that only looks like one means itself."""
+        if not has_magic(path) or self.exists(path):
+            return [path]
+        found: list[str] = self.glob(path)
+        if not found:
+            raise _no_file(path)
+        return found
+
+    def _delete_above(self, path: str, maxdepth: int) -> None:
+        """What lies deeper stays, and so do the folders on the way to it."""
+        for each in reversed(
+            self.expand_path([path], recursive=True, maxdepth=maxdepth, assume_literal=True)
+        ):
+            if not (self.isdir(each) and self.ls(each, refresh=True)):
+                self._delete(each)
 
     def _delete(self, path: str) -> None:
         backend, there = self._at(path)
@@ -160,8 +188,15 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if source is not target:
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
             return
+        parent = there.rpartition("/")[0]
         with _as_oserror(path1):
-            source.rename(here, there)
+            try:
+                source.rename(here, there)
+            except PaiError:
+                if source.status(here) is None or source.status(parent) is not None:
+                    raise
+                source.make_folder(parent)  # as every other way to write makes the folders on its way
+                source.rename(here, there)
         self.invalidate_cache(path1)
         self.invalidate_cache(path2)
 
@@ -177,7 +212,11 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             finally:
                 outgoing.close()
 
-    def put_file(self, lpath: str, rpath: str, callback: Any = None, **options: Any) -> None:
+    def put_file(
+        self, lpath: str, rpath: str, callback: Any = None, mode: str = "overwrite", **options: Any
+    ) -> None:
+        if mode == "create" and self.exists(rpath):
+            raise FileExistsError(rpath)
         if os.path.isdir(lpath):
             self.makedirs(rpath, exist_ok=True)
             return
@@ -194,7 +233,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self, rpath: str, lpath: Any, callback: Any = None, outfile: Any = None, **options: Any
     ) -> None:
         if outfile is not None or not isinstance(lpath, str):
-            super().get_file(rpath, lpath, callback=callback, outfile=outfile, **options)
+            super().get_file(rpath, lpath, callback=callback or DEFAULT_CALLBACK, outfile=outfile, **options)
             return
         if self.isdir(rpath):
             os.makedirs(lpath, exist_ok=True)
@@ -281,8 +320,10 @@ class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
         if self._outgoing is None:
             raise ValueError("The file is closed, or open for writing.")
         with _as_oserror(self.path):
+            # Some of fsspec's caches ask for whole blocks, also where the file ends in the middle of one.
+            length = max(0, min(end, self._outgoing.size) - start)
             # Copied one by one: a chunk's memory is used again for the next.
-            chunks = [bytes(chunk) for chunk in self._outgoing.chunks(start, end - start)]
+            chunks = [bytes(chunk) for chunk in self._outgoing.chunks(start, length)]
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def _initiate_upload(self) -> None:
