@@ -32,6 +32,26 @@ def test_a_large_file_goes_there_and_comes_back(desk: Desk, way: list[str]) -> N
 
 
 @BOTH_WAYS
+@pytest.mark.parametrize("moment", [0, -1_500_000_000, 10**18], ids=["1970", "before 1970", "2001"])
+def test_a_file_of_any_time_keeps_it_and_goes_once(desk: Desk, way: list[str], moment: int) -> None:
+    for name, size in (("d/large", 5 << 20), ("d/small", 5)):
+        os.utime(desk.write(name, LARGE[:size]), ns=(moment, moment))
+    desk.ok("copy", *way, "d", f"{desk.there}/d")
+    assert desk.json("sync", *way, "d", f"{desk.there}/d")["newFiles"] == 0
+    desk.ok("copy", *way, f"{desk.there}/d", "back")
+    assert [(desk.here / "back" / name).stat().st_mtime_ns for name in ("large", "small")] == [moment] * 2
+
+
+@BOTH_WAYS
+def test_a_time_too_late_to_be_told_keeps_no_file_back(desk: Desk, way: list[str]) -> None:
+    os.utime(desk.write("d/late", b"late"), (15e9, 15e9))  # the year 2445
+    desk.write("d/other", b"other")
+    desk.ok("copy", *way, "d", f"{desk.there}/d")
+    desk.ok("copy", *way, f"{desk.there}/d", "back")
+    assert tree_of(desk.here / "back") == tree_of(desk.here / "d")
+
+
+@BOTH_WAYS
 def test_a_folder_goes_there_and_comes_back(desk: Desk, way: list[str]) -> None:
     for i in range(40):
         desk.write(f"data/part{i % 4}/file {i} ü.txt", f"content {i}" * i)

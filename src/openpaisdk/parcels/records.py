@@ -26,6 +26,8 @@ COUNT = 1000
 LARGEST = PACK + SMALL + COUNT * (HEAD.size + 1024) + (1 << 16)
 """No pack is larger than this: whoever unpacks may hold one in memory."""
 NO_DIGEST = bytes(16)
+_FIRST_NS, _LAST_NS = -(1 << 63), (1 << 63) - 1
+"""The times that have room in a head, up to the year 2262; a disk may know later ones."""
 
 
 class Record:
@@ -65,7 +67,7 @@ def head(record: Record) -> bytes:
             len(name),
             record.mode,
             len(record.content),
-            record.mtime_ns,
+            max(_FIRST_NS, min(record.mtime_ns, _LAST_NS)),
             record.digest,
         )
         + name

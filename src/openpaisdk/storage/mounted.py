@@ -273,8 +273,7 @@ class LocalIncoming(IntoFile):
                 self.close()
             else:
                 os.fchmod(self.fd, self.mode & 0o777 & ~self.umask)
-            if self.mtime_ns:
-                os.utime(self.part, ns=(self.mtime_ns, self.mtime_ns))
+            os.utime(self.part, ns=(self.mtime_ns, self.mtime_ns))
             os.replace(self.part, self.full)  # while it is ours alone
             self._strike()
             self.close()

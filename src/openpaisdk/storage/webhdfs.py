@@ -409,8 +409,7 @@ class StreamIncoming(Incoming):
                 f"{self.backend.shown(self.path)} arrived only in part; what was there is as it was.",
                 hint="Run the same command again: it continues.",
             )
-        if self.mtime_ns:
-            self.backend.set_time(self.part, self.mtime_ns)
+        self.backend.set_time(self.part, self.mtime_ns)
         self.backend.rename(self.part, self.path)
 
     def abandon(self) -> None:

@@ -204,7 +204,7 @@ async def put_part(request: Request) -> Response:
 
 class _Finish(msgspec.Struct):
     size: int
-    mtime: int = 0
+    mtime: int | None = None
     digest: str = ""
 
 

@@ -157,7 +157,7 @@ class Upload:
             if said == digest_of(self.staged.fd, offset, length, self.about.hash).hex():
                 self._note(offset, length, said)
 
-    def finish(self, size: int, mtime: int, digest: str) -> None:
+    def finish(self, size: int, mtime: int | None, digest: str) -> None:
         """Take the target's place, if everything is there and is what was sent. Nobody else is at it."""
         with disk_errors(self.about.path):
             at = 0
@@ -181,7 +181,7 @@ class Upload:
                     )
             os.ftruncate(self.staged.fd, size)
             self._take_back()
-            if mtime:
+            if mtime is not None:
                 os.utime(self.staged.fd, ns=(mtime, mtime))
         self.staged.commit()
 

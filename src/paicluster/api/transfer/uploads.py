@@ -69,7 +69,7 @@ class Uploads:
         finally:
             self._let_go(upload)
 
-    def finish(self, upload_id: str, who: Person, size: int, mtime: int, digest: str) -> None:
+    def finish(self, upload_id: str, who: Person, size: int, mtime: int | None, digest: str) -> None:
         with self._alone(upload_id, who) as upload:
             try:
                 upload.finish(size, mtime, digest)
