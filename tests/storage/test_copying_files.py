@@ -307,7 +307,7 @@ def test_what_did_not_arrive_is_counted_as_files_and_folders(desk: Desk) -> None
     desk.write("d/a", b"x")
     desk.write("d/sub/b", b"x")
     desk.ok("copy", "d", f"{desk.there}/d")
-    (desk.here / "target").mkdir()
+    desk.write("target/a", b"old")
     for name in (".a.pai-part", "sub"):  # nothing can be written where these are
         (desk.here / "target" / name).symlink_to("/proc/nowhere")
     done = desk.pai("sync", f"{desk.there}/d", "target")

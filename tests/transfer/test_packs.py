@@ -18,6 +18,7 @@ from openpaisdk.errors import PaiError
 from openpaisdk.parcels import hashing
 from openpaisdk.parcels.records import FILE, SMALL, Record, end, head
 from openpaisdk.parcels.turns import LONGEST_S, Turns
+from openpaisdk.storage import mounted
 from openpaisdk.storage.mounted import Mounted
 from paicluster.api.transfer import packing
 from paicluster.api.transfer.fresh import FreshFolder, fresh_folder
@@ -28,7 +29,8 @@ from paicluster.files.paths import names_of
 @pytest.fixture(params=["a disk with files that have no name", "a disk without"])
 def disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "without" in request.param:
-        monkeypatch.setattr(packing, "_NAMELESS", os.O_WRONLY)
+        for room in (packing, mounted):
+            monkeypatch.setattr(room, "_NAMELESS", os.O_WRONLY)
 
 
 def pack(*files: tuple[str, bytes]) -> bytes:
@@ -234,6 +236,34 @@ def test_a_file_that_is_another_than_planned_is_taken_as_it_is_now(tmp_path: Pat
     file.mkdir()
     with pytest.raises(PaiError, match="is not a file"):
         here.take(str(file), facts)
+
+
+def test_a_small_file_appears_here_whole_with_its_mode_and_time(tmp_path: Path, disk: None) -> None:
+    here, target = Mounted(), tmp_path / "new/f"
+    for content in (b"first", b"and second", b""):
+        here.place(str(target), content, 10**18 + 1, 0o754)
+        found = target.stat()
+        assert target.read_bytes() == content and found.st_mtime_ns == 10**18 + 1
+        assert found.st_mode & 0o777 == 0o754 & ~here.umask
+        assert os.listdir(target.parent) == ["f"]
+    (tmp_path / "link").symlink_to("new/f")
+    here.place(str(tmp_path / "link"), b"its own", 1, 0o644)  # a link is replaced, and what it led to stays
+    assert (target.read_bytes(), (tmp_path / "link").read_bytes()) == (b"", b"its own")
+
+
+def test_nothing_is_left_of_a_small_file_that_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*args: Any, **more: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr("os.utime", killed)
+    with pytest.raises(Killed):
+        Mounted().place(str(tmp_path / "f"), b"half", 1, 0o644)
+    assert os.listdir(tmp_path) == []
 
 
 def test_nobody_waits_long_for_his_turn() -> None:

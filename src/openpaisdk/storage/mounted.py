@@ -25,6 +25,9 @@ _BINARY = getattr(os, "O_BINARY", 0)
 # A pipe that stands where a file was would otherwise keep us waiting for somebody to write to it.
 _READING = os.O_RDONLY | _BINARY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
+_TMPFILE: int = getattr(os, "O_TMPFILE", 0)
+_NAMELESS = _TMPFILE and _TMPFILE | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
+
 
 class Mounted(Backend):
     """A folder of this machine as a storage; with an empty root, the machine's own paths."""
@@ -140,6 +143,8 @@ class Mounted(Backend):
         full = self.full(path)
         folder, name = os.path.split(full)
         mode = mode & 0o777 & ~self.umask | 0o200
+        if not os.path.lexists(full) and self._appears(folder, full, content, mtime_ns, mode):
+            return
         aside = ""
         try:
             try:
@@ -169,6 +174,26 @@ class Mounted(Backend):
                 except OSError:
                     pass
             raise refused(self.shown(path), e) from None
+
+    def _appears(self, folder: str, full: str, content: bytes | memoryview, mtime_ns: int, mode: int) -> bool:
+        """Whether it could be made without a name, and get one as it was whole, where there was none.
+
+        Nobody else can be at such a file, so it needs no lock, and nothing is left of an interrupted one.
+        """
+        if not _NAMELESS:
+            return False
+        try:
+            fd = os.open(folder, _NAMELESS, mode)
+            try:
+                write_at(fd, content, 0)
+                os.utime(fd, ns=(mtime_ns, mtime_ns))
+                # With a folder to begin from, which a whole path does not need, the link in it is followed.
+                os.link(f"/proc/self/fd/{fd}", full, src_dir_fd=fd)
+            finally:
+                os.close(fd)
+        except OSError:
+            return False  # the folder is not there yet, the disk has no such files, ...: by the other way
+        return True
 
 
 class LocalOutgoing(FromFile):
