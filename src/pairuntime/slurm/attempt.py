@@ -3,6 +3,7 @@
 import os
 import signal
 
+from pairuntime.slurm import place
 from pairuntime.supervisor import claim, supervise
 from pairuntime.supervisor.limits import Limits
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 _LOOK_S = 5.0
 # A task that ends sooner has only its end to tell: each word is a file that the server has to look after.
 _BRIEF_S = 0.05
+# Not empty for as long as nothing of a task in an image has run there.
+UNBEGUN = "unbegun"
 
 
 def refresh(folder: "str") -> "None":
@@ -35,6 +38,10 @@ class SlurmAttempt(supervise.Attempt):
         # What Slurm leaves between asking and killing.
         self._kill_wait_s = float(spec.get("kill_wait_s", 30))  # type: ignore[arg-type]
         self._boxed = bool(spec.get("cleanup"))
+        self._in_image = bool(spec.get("image"))
+        # What tells whether the node has an image of this name, and the name by which it is pulled if not.
+        self._exists = spec.get("exists")  # type: list[str] | None # type: ignore[assignment]
+        self._full_name = str(spec.get("full_name") or "")
         self._told = False
         self._ended_by_slurm = False
         # Whether it is time to ask the file system again for what it may remember as missing.
@@ -57,6 +64,36 @@ class SlurmAttempt(supervise.Attempt):
         if self._began:
             self._began = False
             self._leave_note("started")
+
+    def _start(self) -> "str":
+        if self._in_image:
+            try:
+                place.write(os.path.join(self._folder, UNBEGUN), "-")
+            except OSError:
+                pass  # then what it ends with is taken for its own
+            if self._exists and os.spawnve(os.P_WAIT, self._exists[0], self._exists, self._environment):
+                self._argv[self._argv.index(self._exists[-1])] = self._full_name
+        return super(SlurmAttempt, self)._start()
+
+    def _outcome(self) -> "tuple[int | None, int | None, bool, str]":
+        code, signum, oom, problem = super(SlurmAttempt, self)._outcome()
+        if code and self._in_image and self._stop is None and not self._timed_out and not self._has_begun():
+            return None, None, False, self._complaint()
+        return code, signum, oom, problem
+
+    def _has_begun(self) -> "bool":
+        try:
+            return not os.stat(os.path.join(self._folder, UNBEGUN)).st_size
+        except OSError:
+            return True
+
+    def _complaint(self) -> "str":
+        """Of a task that never began, all that was written is what ran its image has to say."""
+        try:
+            said = claim.contents(os.path.join(self._folder, "stderr.0"))
+        except OSError:
+            said = b""
+        return said[-3000:].decode("utf-8", "replace").strip() or "the image did not start, without a word"
 
     def _stop_requested(self) -> "bool":
         if self._ask_again:

@@ -189,7 +189,7 @@ def settle(folder: "str", place: "dict[str, object]", known: "dict[str, str]") -
     if ALL_GPUS in spec["argv"]:
         _choose_gpus(spec)
     spec["argv"][0] = _find(spec["argv"][0], environment.get("PATH", ""))
-    for same in ("cleanup", "inside"):
+    for same in ("cleanup", "inside", "exists"):
         if spec.get(same):
             spec[same][0] = spec["argv"][0]
     write(path, json.dumps(spec))

@@ -42,7 +42,7 @@ _OF_THE_MACHINE = (
     "CONDA_PREFIX",
     "CONDA_DEFAULT_ENV",
 )
-_OF_THE_HOST = frozenset((*_OF_THE_ACCOUNT, *_OF_THE_MACHINE))
+OF_THE_HOST = frozenset((*_OF_THE_ACCOUNT, *_OF_THE_MACHINE))
 
 # The first process inside. It runs the task, listens for the request to stop, and has the last word. It may
 # use nothing but what every shell has; `sleep` is the only program it needs, and only while it waits.
@@ -192,7 +192,7 @@ def _environment(task: TaskLaunch) -> dict[str, str]:
     found = {
         name: value
         for name, value in {**task.shared_environment, **task.environment}.items()
-        if name not in _OF_THE_HOST
+        if name not in OF_THE_HOST
     }
     # Where it works depends on its image; where its results go does not.
     found.update(aids.variables(found, f"{HOME}/{WORK}", RUNTIME))

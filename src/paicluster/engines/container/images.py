@@ -138,7 +138,7 @@ class Images:
             lines: list[str] = []
             status = await self._follow(words, image, login, lines)
         if status != 0:
-            raise _refusal(image, login, "\n".join(lines))
+            raise refusal(image, "" if login is None else login.username, "\n".join(lines))
         self._there[image] = name
         self._tell(image, login, Remark("Pulled", f"The image {image} was pulled in {_length(began)}."))
         self._note_pulled(name)
@@ -254,15 +254,16 @@ def _length(began: float) -> str:
     return f"{time.monotonic() - began:.1f} s"
 
 
-def _refusal(image: str, login: RegistryLogin | None, said: str) -> LaunchFailed:
+def refusal(image: str, username: str, said: str) -> LaunchFailed:
+    """What a pull's complaint means. ``username``: who logged in, if anybody did."""
     registry = names.registry_of(image)
     last = _plain(next((line for line in reversed(said.splitlines()) if line.strip()), "no reason was given"))
     if _BAD_NAME.search(said):
         return ImageRefused(f"{image!r} is no name of an image.")
     if _LOGIN.search(said):
-        if login is not None:
+        if username:
             return ImageRefused(
-                f"The registry {registry} does not give the image {image} to the user {login.username!r}: "
+                f"The registry {registry} does not give the image {image} to the user {username!r}: "
                 "the login in the job's `auth` is wrong, or has no right to it, or there is no such image."
             )
         return ImageRefused(

@@ -157,6 +157,8 @@ class SlurmEngine:
                 gang = self._gangs.of(uid)
                 if observation.phase is Phase.LOST and gang is not None:
                     self._watcher.say_ended(gang)
+                elif observation.start_error and gang is not None:
+                    self._say_of(gang, Remark("FailedToStart", observation.start_error, "Warning"))
                 self._gangs.task_over(uid)
         return {uid: observation for uid, (observation, _) in seen.items()}
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from paicluster.engines import aids, trees
+from paicluster.engines.container.box import OF_THE_HOST
 from paicluster.engines.exports import beside_exports, exports
 from paicluster.engines.interface import LaunchFailed, TaskLaunch
 from paicluster.engines.process.accounts import Account
@@ -113,6 +114,8 @@ def prepare(
             own = {name for task in gang for name in task.environment}
             # Each has its own of these, which leads to the runtime.
             own.update(aids.variables(gang[0].shared_environment, "", ""))
+            # In an image they mean nothing.
+            own.update(OF_THE_HOST)
             _write(folder / inside.COMMON_BLANK, exports(gang[0].shared_environment, but=own))
         if account is not None:
             _hand_over(made, account, shared=carried is None)
@@ -172,6 +175,8 @@ def _description(there: Sequence[Home], gang: Sequence[TaskLaunch]) -> dict[str,
                 "sources": "" if task.sources is None else task.sources.name,
                 "ports": {} if blanks is None else {k: len(v) for k, v in task.blanks.ports.items()},  # type: ignore[union-attr]
                 "blanks": blanks,
+                "image": task.image or "",
+                "login": "" if task.login is None else task.login.username,
             }
         )
     return {
@@ -217,8 +222,9 @@ def _prepare_task(
         common = there.gang(gang[0].uid) / inside.RUN / inside.COMMON
         usual = {**usual, "common": str(common)}
         text = f". {shlex.quote(str(common))}\n"
-        for name, value in beside_exports(task.shared_environment):
-            environment.setdefault(name, value)
+        shared = task.shared_environment
+        hosts = {name: shared[name] for name in OF_THE_HOST & shared.keys()}
+        environment = {**hosts, **dict(beside_exports(shared)), **environment}
     folders = [path, there.gang(gang[0].uid), runtime.parent]
     if task.sources is not None:
         bundle = there.sources / _bring(task.sources, home.sources).name
@@ -232,14 +238,15 @@ def _prepare_task(
         "gang": gang[0].uid,
         "slurm": True,
         "argv": images.program(task, options, path / SCRIPT, work, folders, environment),
-        "cleanup": images.cleanup(task, options),
-        "inside": images.entering(task, options, work),
+        **images.details(task, options, work),
         "cwd": str(work),
         "env": environment,
         "mask": secrets,
         "time_limit_s": task.time_limit_s,
         "keep": aids.keeping(task, work, runtime.parent, options.python),
     }
+    if (login := images.login(task, options)) is not None:
+        _write(written / images.LOGIN, login)
     _write(written / supervise.SPEC, json.dumps(spec))
 
 
@@ -339,6 +346,17 @@ def members(folder: Path) -> tuple[str, ...]:
     except (OSError, ValueError):
         return ()
     return tuple(task["uid"] for task in found["tasks"])
+
+
+def image_of(folder: Path, uid: str) -> tuple[str, str]:
+    """The image of one of a gang's tasks, and who logs in where it comes from; empty where there is none."""
+    try:
+        said = json.loads((folder / inside.GANG).read_text())
+    except OSError:  # it is being removed
+        return "", ""
+    return next(
+        (task.get("image", ""), task.get("login", "")) for task in said["tasks"] if task["uid"] == uid
+    )
 
 
 def leader_of(home: Home, uid: str) -> str | None:

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from paicluster.engines.container import names
+from paicluster.engines.container.box import OF_THE_HOST
 from paicluster.engines.exports import can_be_exported
 from paicluster.engines.interface import TaskLaunch
 from paicluster.engines.slurm.options import SlurmOptions
+from pairuntime.slurm.attempt import UNBEGUN
 from pairuntime.slurm.place import ALL_GPUS
+
+# Beside a task's script, for podman: the login of its image's registry.
+LOGIN = "login.json"
 
 # What Slurm says to a task, for programs that pass on only what they are told to.
 _OF_SLURM = (
@@ -17,6 +23,10 @@ _OF_SLURM = (
 )
 # The best shell there is.
 _SHELL = 'command -v bash >/dev/null 2>&1 && exec bash "$0"; exec sh "$0"'
+# In a container: that it began is told by emptying a file, which takes no room on any disk.
+_INSIDE = f'{{ true >"${{0%/*}}/{UNBEGUN}"; }} 2>/dev/null; {_SHELL}'
+# The image's own programs come first.
+_WITH_RUNTIME = "PATH=$PATH:$PAI_RUNTIME_DIR/bin; export PATH; "
 
 
 def shell_command(script: Path) -> list[str]:
@@ -37,44 +47,84 @@ def program(
         return shell_command(script)
     if options.container == "enroot":
         # It knows no working folder.
-        begin = [*_enroot(task, options, folders, variables), "sh", "-c", f'cd "$1" && {{ {_SHELL}; }}']
+        begin = [*_enroot(task, options, folders, variables), "sh", "-c", f'cd "$1" && {{ {_INSIDE}; }}']
         return [*begin, str(script), str(work)]
-    build = {"podman": _podman, "apptainer": _apptainer}[options.container]
-    return [*build(task, options, work, folders), "sh", "-c", _SHELL, str(script)]
+    if options.container == "apptainer":
+        return [*_apptainer(task, options, work, folders), "sh", "-c", _INSIDE, str(script)]
+    begin = _podman(task, options, script, work, folders, variables)
+    return [*begin, "sh", "-c", _WITH_RUNTIME + _INSIDE, str(script)]
+
+
+def details(task: TaskLaunch, options: SlurmOptions, work: Path) -> dict[str, object]:
+    """What the supervisor has to know of a task in an image, beside the program."""
+    if not task.image or not options.container:
+        return {}
+    found: dict[str, object] = {
+        "image": task.image,
+        "cleanup": cleanup(task, options),
+        "inside": entering(task, options, work),
+    }
+    full = names.full_name(task.image)
+    if options.container == "podman" and full != task.image:
+        # A node's own image may have a short name; one that has to be pulled comes from where docker would.
+        found["exists"] = [*_command(options), "image", "exists", task.image]
+        found["full_name"] = full
+    return found
+
+
+def login(task: TaskLaunch, options: SlurmOptions) -> str | None:
+    """What podman reads the login from; None where there is none to read."""
+    if not task.image or task.login is None or options.container != "podman":
+        return None
+    return names.login_file(task.image, task.login)
 
 
 def cleanup(task: TaskLaunch, options: SlurmOptions) -> list[str]:
     """What removes whatever is left of a task in an image; nothing where nothing can be."""
     if not task.image or options.container != "podman":
         return []
-    command = options.container_command or ("podman",)
-    return [*command, "rm", "--force", "--ignore", "--time=0", f"pai-{task.uid}"]
+    return [*_command(options), "rm", "--force", "--ignore", "--time=0", f"pai-{task.uid}"]
 
 
 def entering(task: TaskLaunch, options: SlurmOptions, work: Path) -> list[str]:
     """What comes before a command that is to run beside a task in its image; nothing: it runs on the host."""
     if not task.image or options.container != "podman":
         return []
-    command = options.container_command or ("podman",)
-    return [*command, "exec", "--interactive", f"--workdir={work}", f"pai-{task.uid}"]
+    return [*_command(options), "exec", "--interactive", f"--workdir={work}", f"pai-{task.uid}"]
 
 
-def _podman(task: TaskLaunch, options: SlurmOptions, work: Path, folders: Sequence[Path]) -> list[str]:
-    words = [
-        *(options.container_command or ("podman",)),
-        "run",
-        "--rm",
-        f"--name=pai-{task.uid}",
-        "--pull=missing",
-    ]
-    # What the supervisor gave it is the task's whole environment.
-    words += ["--env-host", "--network=host", "--ipc=host", f"--workdir={work}", "--entrypoint="]
+def _command(options: SlurmOptions) -> tuple[str, ...]:
+    return options.container_command or ("podman",)
+
+
+def _podman(
+    task: TaskLaunch,
+    options: SlurmOptions,
+    script: Path,
+    work: Path,
+    folders: Sequence[Path],
+    variables: Iterable[str],
+) -> list[str]:
+    registry = names.registry_of(str(task.image))
+    words = [*_command(options), "run", "--rm", f"--name=pai-{task.uid}"]
+    words.append(f"--pull={'never' if registry == 'localhost' else 'missing'}")
+    if names.is_near(registry):
+        words.append("--tls-verify=false")
+    if task.login is not None:
+        words.append(f"--authfile={script.with_name(LOGIN)}")
+    words += ["--network=host", "--ipc=host", f"--workdir={work}", "--entrypoint="]
+    # Whose folders these are is the account, and that is root inside, whatever user the image names.
+    words += ["--user=0:0", "--security-opt=label=disable", "--no-healthcheck", "--log-driver=none"]
+    # Names alone: it takes the values from its own environment, of which the node's part stays outside.
+    words += [f"--env={name}" for name in variables if name not in OF_THE_HOST and "*" not in name]
+    words += ["--env=SLURM*", f"--env=PAI_WORK_DIR={work}"]
     words += [f"--volume={folder}:{folder}" for folder in folders]
     words += [
         f"--volume={mount.source}:{mount.target}{':ro' if mount.read_only else ''}" for mount in task.mounts
     ]
     if task.gpu_count:
-        words.append(ALL_GPUS)
+        # Which they are is known on the node.
+        words += [ALL_GPUS, "--env=CUDA_VISIBLE_DEVICES"]
     return [*words, *options.container_options, str(task.image)]
 
 

@@ -32,10 +32,21 @@ def look(home: folder.Home, uid: str, gang: Gang | None, lag_s: float) -> Observ
     ended = told.record_of(path)
     place = told.place_of(path)
     if ended is not None and _is_known(path, uid, ended, gang, lag_s):
-        return replace(_ended(ended, (path / supervise.STOP).exists(), gang, claimed_ms), place=place)
+        seen = replace(_ended(ended, (path / supervise.STOP).exists(), gang, claimed_ms), place=place)
+        return _explained(home, uid, seen) if seen.start_error else seen
     if ended is None and gang is not None and gang.gone(lag_s):
         return replace(_lost(gang), started_ms=claimed_ms, place=place)
     return Observation(Phase.RUNNING, started_ms=claimed_ms, place=place)
+
+
+def _explained(home: folder.Home, uid: str, seen: Observation) -> Observation:
+    image, username = folder.image_of(folder.run_folder(home, uid).parent, uid)
+    if not image:
+        return seen
+    # Few tasks need it.
+    from paicluster.engines.slurm import complaints
+
+    return complaints.explain(seen, image, username)
 
 
 def _is_known(path: Path, uid: str, ended: dict[str, Any], gang: Gang | None, lag_s: float) -> bool:

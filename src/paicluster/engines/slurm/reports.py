@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from openpaisdk.errors import Conflict, NotFound
 from paicluster.engines import aids
 from paicluster.engines.interface import Hint, Taken
-from paicluster.engines.slurm import folder, told
+from paicluster.engines.slurm import folder, images, told
 from paicluster.engines.slurm.options import SlurmOptions
 from paicluster.engines.slurm.parcel import Parcel
 from pairuntime.slurm import carrying, place
@@ -127,8 +127,9 @@ class SlurmReports:
             raise Conflict("The task has begun, or will not.")
         here = path.relative_to(self._home.root)
         parcel.add_work(here / folder.WORK)
-        for name in (folder.SCRIPT, supervise.SPEC):
-            parcel.add(here / name, path / name)
+        for name in (folder.SCRIPT, supervise.SPEC, images.LOGIN):
+            if name != images.LOGIN or (path / name).exists():
+                parcel.add(here / name, path / name)
         if task["sources"]:
             bundle = self._home.sources / task["sources"]
             parcel.add(bundle.relative_to(self._home.root), bundle)

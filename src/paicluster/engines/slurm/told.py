@@ -85,7 +85,7 @@ def record_of(path: Path) -> dict[str, Any] | None:
         "exit_code": _number(said.get("exit_code"), 255),
         "signal": _number(said.get("signal"), 64),
         "signals_sent": [one for one in sent if _number(one, 64)] if isinstance(sent, list) else [],
-        "start_error": text(said.get("start_error") or ""),
+        "start_error": "\n".join(map(text, str(said.get("start_error") or "")[:_LONGEST].split("\n"))),
         **{key: bool(said.get(key)) for key in ("stopped", "timed_out", "oom", "ended_by_slurm")},
         # What could not be kept leaves a log shorter than it was.
         "log_sizes": {} if said.get("log_dropped") else _sizes(said.get("log_sizes")),

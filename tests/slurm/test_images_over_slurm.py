@@ -1,0 +1,169 @@
+"""Images by podman on the nodes of a real Slurm: those that are there, those that nobody has, odd ones."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import Driven, task
+from real_slurm import RealSlurm, free_ports
+from slurm_rig import SlurmRig
+
+from daemons import registry
+from outside import debian
+from paicluster.engines.container import finding
+from paicluster.engines.container.client import Client
+from paicluster.engines.interface import Observation, RegistryLogin
+from small_images import NO_SHELL, PLAIN, bring, make, make_own
+
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+USER, PASSWORD = "me", "pass:'word"
+# No tests of other rooms name or forget these.
+_ODD = "localhost/pai-test/odd-over-slurm:1"
+_WATCHED = "localhost/pai-test/watched-over-slurm:1"
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Client:
+    debian(["podman", "runc", "netavark", "busybox-static"], commands=["podman", "busybox"])
+    found = asyncio.run(finding.find(tmp_path_factory.mktemp("podman"), ("podman",)))
+    assert isinstance(found, Client), found
+    return found
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with registry(tmp_path_factory.mktemp("shelf")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def locked_shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with registry(tmp_path_factory.mktemp("locked"), {USER: PASSWORD}) as address:
+        yield address
+
+
+@pytest.fixture(params=["shared", "reported"])
+def rig(
+    request: pytest.FixtureRequest, slurm: RealSlurm, podman: Client, tmp_path: Path
+) -> Iterator[SlurmRig]:
+    made = SlurmRig(slurm, tmp_path / "home", podman)
+    if request.param == "reported":
+        (made.port,) = free_ports(1)
+    yield made
+    made.close()
+
+
+async def run(rig: SlurmRig, image: str, script: str, **more: Any) -> tuple[Observation, str, list[str]]:
+    """How it ended, its log, and what the job was told."""
+    one = task(rig, script, image=image, memory_mb=200, **more)
+    async with Driven(rig) as driven:
+        (seen,) = await driven.run(one)
+        said = [f"{remark.reason}: {remark.message}" for _, remark in driven.remarks]
+        return (
+            seen,
+            driven.log(one.uid).decode(),
+            [words for words in said if "FailedScheduling" not in words],
+        )
+
+
+async def test_an_image_that_nobody_has_fails_the_task_and_says_so(rig: SlurmRig, shelf: str) -> None:
+    image = f"{shelf}/no/such:1"
+    seen, _, said = await run(rig, image, "true")
+    assert (seen.platform_code, seen.exit_code) == (254, None)
+    assert seen.start_error == f"There is no image {image}: the registry {shelf} does not have it."
+    assert said == [f"FailedToStart: {seen.start_error}"]
+
+
+async def test_an_image_of_the_node_alone_that_is_not_there_is_looked_for_nowhere(rig: SlurmRig) -> None:
+    seen, _, _ = await run(rig, "localhost/no-such:1", "true")
+    assert seen.platform_code == 254
+    assert "There is no image localhost/no-such:1 on the node n" in seen.start_error
+
+
+async def test_a_login_is_asked_for_checked_and_used(rig: SlurmRig, locked_shelf: str) -> None:
+    image = f"{locked_shelf}/pai-test/{uuid.uuid4().hex[:12]}:1"
+    make_own("podman", image)
+    for words in (
+        ["push", "-q", "--tls-verify=false", "--creds", f"{USER}:{PASSWORD}", image],
+        ["rmi", image],
+    ):
+        subprocess.run(["podman", *words], check=True, capture_output=True)
+    try:
+        seen, _, said = await run(rig, image, "true")
+        assert seen.platform_code == 254 and "without a login" in said[-1]
+        seen, _, said = await run(rig, image, "true", login=RegistryLogin(USER, "not-" + PASSWORD))
+        assert seen.platform_code == 254 and f"to the user {USER!r}" in said[-1]
+        seen, log, said = await run(rig, image, "exit 125", login=RegistryLogin(USER, PASSWORD))
+        # What a task ends with is its own, also where podman itself could have ended with that.
+        assert (seen.exit_code, seen.start_error, seen.platform_code) == (125, "", None), log
+        assert said == []
+    finally:
+        subprocess.run(["podman", "rmi", "--ignore", image], check=True, capture_output=True)
+
+
+async def test_a_registry_that_does_not_answer_is_worth_another_try(rig: SlurmRig) -> None:
+    (port,) = free_ports(1)
+    seen, _, said = await run(rig, f"127.0.0.1:{port}/some/image:1", "true")
+    assert seen.platform_code == -120
+    assert "could not be pulled" in said[-1] and "connection refused" in said[-1]
+
+
+async def test_what_is_no_name_and_what_has_no_shell_is_told(rig: SlurmRig) -> None:
+    bring("podman", "", NO_SHELL)
+    seen, _, _ = await run(rig, "Not/A/Name", "true")
+    assert seen.platform_code == 254 and "is no name of an image" in seen.start_error
+    seen, _, _ = await run(rig, NO_SHELL, "true")
+    assert seen.platform_code == -1203 and "has no shell" in seen.start_error
+
+
+async def test_a_short_name_is_the_nodes_own_or_comes_from_where_docker_has_it(rig: SlurmRig) -> None:
+    bring("podman", "", PLAIN)
+    seen, _, _ = await run(rig, PLAIN.removeprefix("localhost/"), "exit 3")
+    assert seen.exit_code == 3
+    seen, log, _ = await run(rig, f"pai-{uuid.uuid4().hex}", "true")
+    # Nobody answers for Docker Hub here.
+    assert "docker.io/library/pai-" in log and "short-name" not in log, log
+
+
+async def test_a_task_finds_what_its_image_says_and_what_it_was_given(rig: SlurmRig) -> None:
+    """The image's programs, not where the server's lie; its home; and values of any kind."""
+    changes = ["ENV PATH=/odd:/bin", "ENV OWN=image", "USER somebody", 'ENTRYPOINT ["/bin/false"]']
+    make("podman", PLAIN, changes, _ODD)
+    value = "a'b\"c\n$(x) `y` \\ ü%*"
+    script = 'echo "$PATH $HOME $(id -u) $OWN $LANG $SLURM_JOB_NAME"; printf "%s\\n" "$VALUE"; touch made'
+    environment = {"VALUE": value, "LD_LIBRARY_PATH": "/nowhere"}
+    seen, log, _ = await run(rig, _ODD, f"{script}; echo ${{LD_LIBRARY_PATH-none}}", environment=environment)
+    first, rest = log.split("\n", 1)
+    path, *words = first.split(" ")
+    assert path.startswith("/odd:/bin:") and path.endswith("/bin") and path.count(":") == 2, log
+    assert words == ["/root", "0", "image", "C.UTF-8", "pai"]
+    assert (rest, seen.exit_code) == (f"{value}\nnone\n", 0)
+
+
+async def test_the_tasks_of_a_gang_find_that_too(rig: SlurmRig) -> None:
+    make("podman", PLAIN, ["ENV PATH=/odd:/bin"], _ODD + "-gang")
+    shared = {"HOME": "/nobody", "VIRTUAL_ENV": "/nobody", "COMMON": "all", "LANG": "C.UTF-8"}
+    script = 'echo "${PATH%:*} $HOME $COMMON ${VIRTUAL_ENV-none}"'
+    gang = [
+        task(rig, script, image=_ODD + "-gang", memory_mb=200, shared_environment=shared) for _ in range(2)
+    ]
+    async with Driven(rig) as driven:
+        for one, seen in zip(gang, await driven.run(*gang), strict=True):
+            assert (seen.exit_code, driven.log(one.uid)) == (0, b"/odd:/bin /root all none\n")
+
+
+async def test_an_image_that_wants_to_be_watched_says_nothing_of_it(rig: SlurmRig, tmp_path: Path) -> None:
+    bring("podman", "", PLAIN)
+    recipe = f"FROM {PLAIN}\nHEALTHCHECK CMD true\n".encode()
+    (tmp_path / "nothing").mkdir()
+    words = ["podman", "build", "--format=docker", "-t", _WATCHED, "-f", "-", str(tmp_path / "nothing")]
+    subprocess.run(words, input=recipe, check=True, capture_output=True)
+    seen, log, _ = await run(rig, _WATCHED, "echo up")
+    assert (seen.exit_code, log) == (0, "up\n")
