@@ -203,6 +203,13 @@ authentication: {session-lifetime: 30 days}
         ("engines: [{type: process}, {type: process}]", 'engines[1]: the name "process" is there twice'),
         ("engine: {type: process, cpu: 3}", 'engine.cpu: unknown key; did you mean "cpus"?'),
         ("engine: proces", 'did you mean "process"?'),
+        (
+            "engine: {type: slurm, options: [-x node7]}",
+            "engine.options[0]: expected an option of sbatch by its",
+        ),
+        ("engine: {type: slurm, options: [constraint]}", "in one word such as --constraint=a100"),
+        ("engine: {type: slurm, clusters: {a: {options: [--array=1-9]}}}", "the cluster itself says that"),
+        ("engine: {type: slurm, options: [--out=a]}", "leave it out"),
         ("database: postgresql://db/pai", "only a database in a file can be used"),
         ("virtual-clusters: {lab: {}}", "virtual-clusters.lab: has no share"),
         ("virtual-clusters: {my-lab: {cpus: 1}}", "a name of letters, digits and _"),
@@ -320,3 +327,21 @@ def test_an_account_that_is_not_here_is_noted(tmp_path: Path, capsys: pytest.Cap
     told = capsys.readouterr()
     assert "is good" in told.out
     assert told.err == "Note: there is no account no-such-account on this machine, for user bob.\n"
+
+
+def test_an_unknown_engine_is_named_beside_what_else_is_wrong(tmp_path: Path) -> None:
+    told = problems(
+        tmp_path,
+        """\
+engines:
+  - {type: process, cpu: 3}
+  - {type: slurm, name: big}
+virtual-clusters:
+  lab: {engine: bgi, gpu: 1}
+  other: {engine: big}
+""",
+    )
+    assert len(told) == 3 and told[1].endswith('there is no engine "bgi"; did you mean "big"?'), told
+    # What they are called must be known for that.
+    told = problems(tmp_path, "engine: {type: proces}\nvirtual-clusters: {lab: {engine: process}}")
+    assert len(told) == 1

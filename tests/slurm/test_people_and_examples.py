@@ -317,3 +317,21 @@ def test_a_cluster_is_described_by_what_slurm_says_and_runs(slurm: RealSlurm, tm
             assert cluster.log_of(what["name"]) == (b"main\n" if vc == "default" else b"low\n")
     finally:
         cluster.close()
+
+
+def test_options_that_sbatch_does_not_take_are_told_before_a_job_is(slurm: RealSlurm, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    text = "engine: {type: slurm, options: [%s], clusters: {gpu: {options: [--nice=5]}}}"
+    told = []
+    for option in ("--exclude=n1", "--constrain=a100", "--constrainnt=a100"):
+        file.write_text(text % option)
+        words = [sys.executable, "-m", "paicluster", "check-config", str(file)]
+        done = subprocess.run(
+            words, env=slurm.environment, capture_output=True, text=True, timeout=60, check=True
+        )
+        told.append(done.stderr)
+    assert told[:2] == ["", ""]
+    assert told[2] == (
+        "Note: the sbatch of this machine does not take --constrainnt=a100: "
+        "unrecognized option '--constrainnt=a100'.\n"
+    )

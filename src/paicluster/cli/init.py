@@ -12,6 +12,7 @@ from pathlib import Path
 from openpaisdk.errors import ConfigError, UsageError
 from paicluster.config import file as cluster_file
 from paicluster.config import template
+from paicluster.config.sections import EngineSettings
 
 DEFAULT_HOME = "paicluster"
 
@@ -89,7 +90,21 @@ def check(arguments: argparse.Namespace) -> int:
     for user, account in settings.accounts.items():
         if not account[0].isdigit() and not _has_account(account):
             print(f"Note: there is no account {account} on this machine, for user {user}.", file=sys.stderr)
+    for engine in settings.engines:
+        if engine.kind == "slurm":
+            _check_with_slurm(engine, settings.home)
     return 0
+
+
+def _check_with_slurm(engine: EngineSettings, home: Path) -> None:
+    from paicluster.engines.slurm.describing import complaint
+    from paicluster.engines.slurm.options import options_of
+
+    told = options_of(engine.options, home, engine.name)
+    for share in dict.fromkeys((told.usual, *told.shares.values())):
+        if share.options and (words := complaint(share.options)):
+            said = " ".join(share.options)
+            print(f"Note: the sbatch of this machine does not take {said}: {words}.", file=sys.stderr)
 
 
 def _has_account(name: str) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from openpaisdk.errors import ConfigError, ProtocolError, UsageError
 from openpaisdk.protocol.problems import MAX_PROBLEMS, Problem, did_you_mean
+from openpaisdk.protocol.problems import Path as KeyPath
 from openpaisdk.protocol.text import Document, read
 from paicluster.config.sections import Authentication, EngineSettings, RequestLimits, StorageSettings
 from paicluster.config.settings import DEFAULT, Settings
@@ -52,7 +53,11 @@ def load(file: Path) -> dict[str, Any]:
     problems: list[Problem] = []
     CLUSTER.explain(said, (), problems)
     if isinstance(said, dict):
-        problems.extend(_contradictions(_sound(said, problems), file.parent))
+        more = [
+            *_contradictions(_sound(said, problems), file.parent),
+            *_about_unknown_engines(said, problems),
+        ]
+        problems.extend(more)
     if problems:
         shown = sorted(map(document.locate, problems[:MAX_PROBLEMS]), key=lambda one: (one.line, one.column))
         raise ClusterFileError(file, tuple(shown), len(problems))
@@ -103,7 +108,7 @@ def _sound(said: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
             value = [None if (key, index) in broken else item for index, item in enumerate(value)]
         sound[key] = value
     if {("engine",), ("engines",)} & broken:
-        # Who knows what they are called.
+        # Who knows what they need.
         sound.pop("virtual-clusters", None)
         sound.pop("engine", None)
     return sound
@@ -156,20 +161,43 @@ def _about_engines(said: Mapping[str, Any]) -> Iterator[Problem]:
         return
     engines = _engines(said)
     kinds = {engine.name: engine.kind for engine in engines}
-    clusters = said.get("virtual-clusters") or {}
-    for name, share in clusters.items():
+    for name, share in (said.get("virtual-clusters") or {}).items():
         share = share or {}
-        chosen = share.get("engine", engines[0].name)
+        kind = kinds.get(share.get("engine", engines[0].name), "")
         amounts = {"gpus", "cpus", "memory-mb"} & share.keys()
-        if chosen not in kinds:
-            hint = did_you_mean(chosen, kinds)
-            yield Problem(
-                ("virtual-clusters", name, "engine"), f'there is no engine "{chosen}"', suggestion=hint
-            )
-        elif name == DEFAULT and amounts:
+        if name == DEFAULT and amounts:
             yield Problem(("virtual-clusters", name), "has what the others leave; it cannot be given a share")
-        elif name != DEFAULT and kinds[chosen] in ("process", "container") and not amounts:
+        elif name != DEFAULT and kind in ("process", "container") and not amounts:
             yield Problem(("virtual-clusters", name), "has no share", expected="gpus, cpus and memory-mb")
+
+
+def _about_unknown_engines(said: Mapping[str, Any], problems: Sequence[Problem]) -> Iterator[Problem]:
+    """Also where something else is wrong with the engines, as long as it is known what they are called."""
+    wrong = {problem.path for problem in problems}
+    known = _names_of_engines(said, wrong)
+    clusters = said.get("virtual-clusters")
+    for name, share in clusters.items() if known and isinstance(clusters, dict) else ():
+        path = ("virtual-clusters", name, "engine")
+        chosen = share.get("engine") if isinstance(share, dict) else None
+        if isinstance(chosen, str) and chosen not in known and path not in wrong:
+            hint = did_you_mean(chosen, known)
+            yield Problem(path, f'there is no engine "{chosen}"', suggestion=hint)
+
+
+def _names_of_engines(said: Mapping[str, Any], wrong: Set[KeyPath]) -> set[str]:
+    """None of them where one is not known, or it is not known which of two lists holds."""
+    if said.get("engine") and said.get("engines"):
+        return set()
+    listed: dict[KeyPath, Any] = {("engine",): said.get("engine") or "process"}
+    if isinstance(said.get("engines"), list):
+        listed = {("engines", number): item for number, item in enumerate(said["engines"])}
+    found = set()
+    for path, item in listed.items():
+        name = (item.get("name") or item.get("type")) if isinstance(item, dict) else item
+        if not isinstance(name, str) or wrong & {path, (*path, "type"), (*path, "name")}:
+            return set()
+        found.add(name)
+    return found
 
 
 def _about_names(said: Mapping[str, Any]) -> Iterator[Problem]:

@@ -6,6 +6,7 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
+from openpaisdk.protocol import sbatch
 from openpaisdk.protocol.schema import Bool, Choice, Fields, Int, Items, Keyed, Node, Nullable, Text, Variant
 
 NAME = Text(pattern=r"[A-Za-z0-9_]+", form="a name of letters, digits and _")
@@ -79,6 +80,21 @@ class Account(Node):
         return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_.:$-]*", value) is not None
 
 
+class SbatchOption(Node):
+    """What sbatch is told beside what the engine itself tells it."""
+
+    expected = f"an option of sbatch by its long name, in one word such as {sbatch.EXAMPLE}"
+
+    def accepts(self, value: Any) -> bool:
+        name = sbatch.name_of(value) if isinstance(value, str) else ""
+        return bool(name) and not sbatch.is_reserved(name)
+
+    def advice(self, value: Any) -> str:
+        if isinstance(value, str) and sbatch.is_reserved(sbatch.name_of(value) or "-"):
+            return "leave it out: the cluster itself says that to sbatch"
+        return ""
+
+
 _AMOUNTS = {
     "gpus": Int("GPUs.", minimum=0),
     "cpus": Int("Cores.", minimum=0),
@@ -90,7 +106,7 @@ _SLURM_SHARE: dict[str, Node] = {
     "partition": Text(),
     "account": Text(),
     "qos": Text(),
-    "options": Items(Text(), "Further options for sbatch, each in one word."),
+    "options": Items(SbatchOption(), "Further options for sbatch, each in one word."),
 }
 
 # What each kind of engine can be told; `type` and `name` come beside it.

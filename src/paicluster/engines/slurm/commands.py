@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from openpaisdk.protocol import sbatch as option
 from paicluster.engines.interface import LaunchFailed, TaskLaunch
 from paicluster.engines.slurm.options import SlurmOptions
 from paicluster.engines.slurm.runtime import loader
@@ -16,25 +17,6 @@ from paicluster.engines.slurm.runtime import loader
 # Between the end of a task's own limit and Slurm's: Slurm's is only for when ours fails.
 _TIME_MARGIN_S = 120
 _COMMENT = "pai:"
-# What decides who runs what, and how often, is not for a job to say.
-_RESERVED = (
-    "uid",
-    "gid",
-    "comment",
-    "array",
-    "wrap",
-    "wait",
-    "test-only",
-    "clusters",
-    "requeue",
-    "output",
-    "error",
-    "input",
-    "parsable",
-    "chdir",
-    "export",
-    "export-file",
-)
 # What root may do and the job's user may not, where sbatch is called by root: to come before everybody else,
 # to go where he is not let in, to read root's files, to restart nodes.
 _PRIVILEGED = (
@@ -127,17 +109,14 @@ def check_extras(said: object, *, for_others: bool = False) -> list[str]:
     for word in words:
         if not word.startswith("-") or word in ("-", "--"):
             raise _refused(f"{word!r} is no option of sbatch in one word, such as --constraint=a100.")
-        long = re.match(r"--([a-z-]+)(?:=|$)", word)
-        if long is None:
-            # Several can stand in one word, so that it is hard to say what it asks for.
+        name = option.name_of(word)
+        if not name:
             raise _refused(
-                f"The option {word} of sbatch must be given by its long name, such as --constraint=a100."
+                f"The option {word} of sbatch must be given by its long name, such as {option.EXAMPLE}."
             )
-        reserved = _RESERVED + (_PRIVILEGED if for_others else ())
-        # sbatch takes any beginning of a name that is the only one of its kind.
-        if any(name.startswith(long[1]) for name in reserved):
+        if option.is_reserved(name) or (for_others and option.is_one_of(name, _PRIVILEGED)):
             raise _refused(f"The option {word} of sbatch is the cluster's own.")
-        if for_others and "/" in word and any(name.startswith(long[1]) for name in _LISTS):
+        if for_others and "/" in word and option.is_one_of(name, _LISTS):
             raise _refused(f"The option {word} of sbatch names a file; name the nodes.")
     return words
 

@@ -36,6 +36,21 @@ def describe() -> tuple[str, str]:
     return sections(config.get("ClusterName", ""), partitions, gpus=gpus)
 
 
+def complaint(options: Sequence[str]) -> str:
+    """What the sbatch of this machine has against these options; empty: nothing, or it cannot say."""
+    try:
+        # It reads all before it helps, and asks nobody.
+        done = subprocess.run(
+            ["sbatch", *options, "--help"], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = re.search(
+        r"unrecognized option.*|option .* requires an argument|.*\binvalid\b.*", done.stderr, re.I
+    )
+    return "" if done.returncode == 0 or found is None else re.sub(r"^sbatch: (error: )?", "", found[0])
+
+
 def sections(cluster: str, partitions: Sequence[Partition], *, gpus: bool) -> tuple[str, str]:
     usual = next((one for one in partitions if one.default), partitions[0])
     engine = [
