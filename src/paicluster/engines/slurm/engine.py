@@ -153,8 +153,13 @@ class SlurmEngine:
         for uid, (observation, new) in seen.items():
             if new is not None:
                 self._adopt(new)
+            gang = self._gangs.of(uid)
+            if gang is not None and observation.phase is Phase.RUNNING:
+                gang.began = True
+                if gang.ending:
+                    # What Slurm has to say about that is worth a question now.
+                    self._watcher.wake()
             if observation.phase in (Phase.ENDED, Phase.LOST):
-                gang = self._gangs.of(uid)
                 if observation.phase is Phase.LOST and gang is not None:
                     self._watcher.say_ended(gang)
                 elif observation.start_error and gang is not None:

@@ -39,6 +39,10 @@ class Gang:
     live: set[str] = field(default_factory=set)
     # When a gang that was told to stop is ended by force.
     kill_at: float | None = None
+    # A member was seen to run, or to have run.
+    began: bool = False
+    # Slurm told a member to end, and has not said why.
+    ending: bool = False
     # When a member was first seen to have ended.
     ends: dict[str, float] = field(default_factory=dict)
 
@@ -46,6 +50,13 @@ class Gang:
         self.seen = job
         if job.over and self.over_since is None:
             self.over_since = time.monotonic()
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing that only Slurm knows is to be expected soon."""
+        if self.over_since is not None:
+            return True
+        return self.seen is not None and not self.seen.waiting and self.began and not self.ending
 
     def knows_end(self, uid: str, lag_s: float) -> bool:
         """Whether that this one ended has been known for so long that whatever it wrote is visible here."""

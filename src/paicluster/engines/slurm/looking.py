@@ -77,9 +77,12 @@ def _unstarted(home: folder.Home, uid: str, gang: Gang | None, lag_s: float) -> 
     if not gang.gone(lag_s):
         return Observation(Phase.QUEUED)
     # Slurm is done with it, and it never began. So it stays.
-    if not claim.bury(str(home.task(uid)), uid, lost=_lost(gang).loss.value):  # type: ignore[union-attr]
+    lost = _lost(gang)
+    if lost.loss is Loss.UNKNOWN:
+        lost = replace(lost, loss=Loss.UNBEGUN)
+    if not claim.bury(str(home.task(uid)), uid, lost=lost.loss.value):  # type: ignore[union-attr]
         return look(home, uid, gang, lag_s)
-    return _lost(gang)
+    return lost
 
 
 def _buried(owner: dict[str, Any], claimed_ms: int | None) -> Observation:
@@ -98,6 +101,7 @@ def _ended(ended: dict[str, Any], asked: bool, gang: Gang | None, claimed_ms: in
     job = gang.seen if gang is not None else None
     if job is None or not job.over:
         if gang is not None and time.time() * 1000 - (seen.ended_ms or 0) < _REASON_S * 1000:
+            gang.ending = True
             return Observation(Phase.RUNNING, started_ms=claimed_ms)
         return replace(seen, loss=Loss.CANCELLED)
     if job.out_of_time:

@@ -65,7 +65,7 @@ class Watcher:
                 await self._compare(found, asked)
             await self._end_by_force()
             self._gangs.forget_old()
-            calm = not silent and all(gang.seen is not None and not gang.seen.waiting for gang in self._gangs)
+            calm = not silent and all(gang.calm for gang in self._gangs)
             pause = self._options.interval_s
             if not silent:
                 pause = max(pause, min(10 * took, _LONGEST_PAUSE_S))
@@ -107,14 +107,29 @@ class Watcher:
                 elif gang.over_since is None:
                     # Slurm forgets jobs some time after their end. Without accounting nobody knows more.
                     gang.over_since = time.monotonic()
+                    self._look_when_gone(gang)
         for gang in self._gangs:
-            if gang.over_since is not None and gang.gone(self._options.file_lag_s):
-                self.say_ended(gang)
-                for uid in gang.live:
-                    self._hint(uid)
+            self._look_if_gone(gang)
+
+    def _look_when_gone(self, gang: Gang) -> None:
+        """Now, for those whose end is told and lacked only Slurm's word, and when the others' is due."""
+        for uid in gang.live:
+            self._hint(uid)
+        loop = asyncio.get_running_loop()
+        # A little later: clocks are not that exact.
+        loop.call_later(self._options.file_lag_s + 0.02, self._look_if_gone, gang)
+
+    def _look_if_gone(self, gang: Gang) -> None:
+        if gang.live and gang.gone(self._options.file_lag_s):
+            self.say_ended(gang)
+            for uid in gang.live:
+                self._hint(uid)
 
     def _note(self, gang: Gang, job: SlurmJob) -> None:
+        known = gang.over_since is not None
         gang.saw(job)
+        if not known and gang.over_since is not None:
+            self._look_when_gone(gang)
         # Also what was said before: meanwhile it may have waited for something else.
         remark = why_waiting(job)
         if remark is not None:

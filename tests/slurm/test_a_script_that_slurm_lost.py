@@ -1,0 +1,99 @@
+"""Slurm may lose a job's script on the way to its node, or start it where nothing of ours can run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from driving import Driven, task
+from real_slurm import RealSlurm, open_folder, running_slurm
+from slurm_rig import SlurmRig
+from test_jobs_over_slurm import events, make, over_slurm
+
+from paicluster.engines.interface import Loss, Phase
+
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+# Run by Slurm in the place of the script, just before it: once for each file in a folder of ours.
+_PROLOG = """#!/bin/sh
+for word in {folder}/lose/*; do
+  [ -e "$word" ] && rm "$word" && rm -f {slurm}/spool/*/job*/slurm_script
+  break
+done
+"""
+
+
+@pytest.fixture(scope="module")
+def losing() -> Iterator[tuple[RealSlurm, Path]]:
+    """A Slurm that loses as many scripts as there are files in this folder."""
+    with open_folder("losing-") as folder:
+        (folder / "lose").mkdir()
+        prolog = folder / "prolog"
+        with running_slurm({"TaskProlog": str(prolog)}) as slurm:
+            prolog.write_text(_PROLOG.format(folder=folder, slurm=slurm.folder))
+            prolog.chmod(0o755)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("SLURM_CONF", str(slurm.conf))
+                yield slurm, folder / "lose"
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_a_job_whose_script_slurm_lost_is_tried_again_soon(
+    losing: tuple[RealSlurm, Path], tmp_path: Path, instances: int
+) -> None:
+    slurm, lose = losing
+    cluster = make(tmp_path, slurm).start()
+    try:
+        ran = tmp_path / "ran"
+        (lose / "one").touch()
+        name = cluster.accept(over_slurm("unlucky", f"echo $PAI_TASK_INDEX >>{ran}", instances=instances))
+        status = cluster.wait_over(name)
+        assert (status["state"], status["retryDetails"]) == (
+            "SUCCEEDED",
+            {"user": 0, "platform": 1, "resource": 0},
+        )
+        assert sorted(ran.read_text().split()) == ["0", "1"][:instances]
+        said = events(cluster, name)
+        assert "slurm_script: No such file or directory" in said
+        assert "Task main[0] was lost: It never began where it was to run." in said
+        first = cluster.get(f"/api/v2/jobs/{cluster.user}~{name}/job-attempts/0").json()
+        assert first["exitCode"] == -120
+    finally:
+        cluster.close()
+
+
+# Slurm is seldom asked about jobs that merely run: here, too seldom for these.
+_SELDOM_S = 60.0
+
+
+async def test_a_job_that_runs_for_slurm_and_never_began_is_not_left_to_itself(
+    losing: tuple[RealSlurm, Path], tmp_path: Path
+) -> None:
+    slurm, lose = losing
+    (lose / "one").touch()
+    rig = SlurmRig(slurm, tmp_path / "home")
+    async with Driven(rig, calm_interval_s=_SELDOM_S) as driven:
+        async with asyncio.timeout(_SELDOM_S / 2):
+            (seen,) = await driven.run(task(rig, "true"))
+        assert (seen.phase, seen.loss) == (Phase.LOST, Loss.UNBEGUN)
+
+
+async def test_somebody_who_ends_a_job_past_us_is_noticed_when_its_task_is(
+    losing: tuple[RealSlurm, Path], tmp_path: Path
+) -> None:
+    slurm, _ = losing
+    rig = SlurmRig(slurm, tmp_path / "home")
+    one = task(rig, "echo up; exec sleep 60")
+    async with Driven(rig, calm_interval_s=_SELDOM_S) as driven:
+        await driven.launch(one)
+        await driven.said(one.uid, b"up")
+        # It has been asked about, and rests.
+        await asyncio.sleep(3)
+        began = time.monotonic()
+        await asyncio.to_thread(slurm.ask, "scancel", *slurm.jobs())
+        seen = await driven.ended(one.uid)
+        # Without Slurm's word it would be believed after 15 s.
+        assert seen.loss is Loss.CANCELLED and time.monotonic() - began < 12
