@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import Driven, task
+from driving import Driven, appears, task
 from real_slurm import RealSlurm, free_ports
 from slurm_rig import SlurmRig
 
@@ -18,7 +19,7 @@ from daemons import registry
 from outside import debian
 from paicluster.engines.container import finding
 from paicluster.engines.container.client import Client
-from paicluster.engines.interface import Observation, RegistryLogin
+from paicluster.engines.interface import Observation, Phase, RegistryLogin
 from small_images import NO_SHELL, PLAIN, bring, make, make_own
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
@@ -167,3 +168,21 @@ async def test_an_image_that_wants_to_be_watched_says_nothing_of_it(rig: SlurmRi
     subprocess.run(words, input=recipe, check=True, capture_output=True)
     seen, log, _ = await run(rig, _WATCHED, "echo up")
     assert (seen.exit_code, log) == (0, "up\n")
+
+
+async def test_a_task_that_waits_for_its_image_can_be_stopped_and_has_a_time_limit(rig: SlurmRig) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        image = f"127.0.0.1:{silent.getsockname()[1]}/some/image:1"
+        one, two = (task(rig, "true", image=image, memory_mb=200, time_limit_s=limit) for limit in (None, 2))
+        async with Driven(rig) as driven:
+            await driven.launch(one)
+            await driven.until(one.uid, Phase.RUNNING)
+            await driven.engine.stop([one.uid], 1)
+            seen = await driven.ended(one.uid)
+            assert seen.stopped and not seen.start_error, driven.log(one.uid)
+            (seen,) = await driven.run(two)
+            assert seen.timed_out and not seen.start_error, driven.log(two.uid)
+        for ended in (one, two):
+            await appears(lambda uid=ended.uid: not rig.leftovers(f"pai-{uid}"), "the end of all of it")
