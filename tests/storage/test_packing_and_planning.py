@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from openpaisdk.errors import InvalidParameters, PaiError, UsageError
 from openpaisdk.parcels import hashing, records
 from openpaisdk.storage import aside, mounted
 from openpaisdk.storage.address import problem_of_name, read_place
-from openpaisdk.storage.backend import parts
+from openpaisdk.storage.backend import parts, walk_by_listing
 from openpaisdk.storage.entries import Folder, amount, order
 from openpaisdk.storage.mounted import Mounted
 from openpaisdk.storage.plan import Plan, compare
@@ -129,6 +130,23 @@ def test_a_walk_comes_in_the_order_of_comparison(tmp_path: Path) -> None:
     assert found == sorted(found, key=order)
 
 
+def test_a_tree_may_be_deeper_than_the_interpreter_goes(tmp_path: Path) -> None:
+    depth = sys.getrecursionlimit() + 100
+    here = tmp_path
+    for _ in range(depth):
+        here = here / "d"
+        here.mkdir()
+    try:
+        there = Mounted(str(tmp_path))
+        assert sum(1 for _ in walk(str(tmp_path))) == depth + 1
+        assert sum(1 for _ in walk_by_listing(there, "/")) == depth + 1
+    finally:
+        # As deep, it would be in the way of whoever tidies up.
+        while here != tmp_path:
+            here.rmdir()
+            here = here.parent
+
+
 def test_more_work_than_memory_lies_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openpaisdk.storage.spool.IN_MEMORY", 3)
     spool = Spool()
@@ -237,6 +255,7 @@ def test_a_copy_that_fails_removes_nothing_that_another_has_taken_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     close, others = os.close, []
+    (tmp_path / "f").write_bytes(b"old")  # a new one would need no lock
 
     def no_room(fd: int, data: bytes, offset: int) -> None:
         monkeypatch.setattr(os, "close", close_and_let_another_come)

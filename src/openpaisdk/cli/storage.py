@@ -40,7 +40,7 @@ def listdir(argv: list[str]) -> int:
     if not found.is_folder:
         rows = [(found.name, found)]
     elif args.recursive:
-        rows = _below(backend, path, "")
+        rows = _below(backend, path)
     else:
         rows = [(entry.name, entry) for entry in backend.listing(path)]
     base = path if found.is_folder else path.rpartition("/")[0]
@@ -64,12 +64,15 @@ def _list_storages(alias: str, output: str) -> int:
     return 0
 
 
-def _below(backend: Backend, path: str, base: str) -> list[tuple[str, Entry]]:
+def _below(backend: Backend, path: str) -> list[tuple[str, Entry]]:
     rows = []
-    for entry in backend.listing(path):
-        rows.append((join(base, entry.name), entry))
+    waiting = [(entry.name, entry) for entry in reversed(backend.listing(path))]
+    while waiting:
+        name, entry = waiting.pop()
+        rows.append((name, entry))
         if entry.is_folder:
-            rows += _below(backend, f"{path.rstrip('/')}/{entry.name}", join(base, entry.name))
+            found = backend.listing(f"{path.rstrip('/')}/{name}")
+            waiting += [(join(name, below.name), below) for below in reversed(found)]
     return rows
 
 

@@ -168,7 +168,7 @@ class Backend:
 
     def walk(self, path: str) -> Iterator[Folder]:
         """All folders below one, in the order of ``entries.order``."""
-        return walk_by_listing(self, path, "")
+        return walk_by_listing(self, path)
 
     def open(self, path: str, facts: Facts | None = None) -> Outgoing:
         raise NotImplementedError
@@ -237,21 +237,23 @@ class Backend:
         pass
 
 
-def walk_by_listing(backend: Backend, path: str, base: str) -> Iterator[Folder]:
+def walk_by_listing(backend: Backend, path: str) -> Iterator[Folder]:
     """One question a folder: for storages that know no better."""
     from openpaisdk.storage.entries import Folder
 
-    files: dict[str, Facts] = {}
-    folders: list[str] = []
-    for entry in backend.listing(path):
-        if entry.is_folder:
-            folders.append(entry.name)
-        else:
-            files[entry.name] = (entry.size, entry.mtime_ns, entry.mode)
-    folders.sort()
-    yield Folder(base, files, folders)
-    for name in folders:
-        yield from walk_by_listing(backend, f"{path.rstrip('/')}/{name}", join(base, name))
+    waiting = [""]
+    while waiting:
+        base = waiting.pop()
+        files: dict[str, Facts] = {}
+        folders: list[str] = []
+        for entry in backend.listing(f"{path.rstrip('/')}/{base}" if base else path):
+            if entry.is_folder:
+                folders.append(entry.name)
+            else:
+                files[entry.name] = (entry.size, entry.mtime_ns, entry.mode)
+        folders.sort()
+        yield Folder(base, files, folders)
+        waiting += [join(base, name) for name in reversed(folders)]
 
 
 def part_bytes_of(size: int) -> int:

@@ -102,6 +102,11 @@ class Mounted(Backend):
                 os.unlink(full)
         except OSError as e:
             raise refused(self.shown(path), e) from None
+        except RecursionError:
+            raise UsageError(
+                f"{self.shown(path)} is too deep to be removed in one go.",
+                hint="Remove the folders far below first, or use rm -r.",
+            ) from None
 
     def rename(self, path: str, target: str) -> None:
         try:

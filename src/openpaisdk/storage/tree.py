@@ -81,16 +81,27 @@ def walk(root: str, *, ignoring: bool = False, skipped: Skipped | None = None) -
         from openpaisdk.storage.ignore import rules_above
 
         rules = rules_above(root)
-    yield from _walk(root, "", rules, ignoring, skipped if skipped is not None else Skipped())
+    if skipped is None:
+        skipped = Skipped()
+    # Nothing recurses: a tree may be deeper than the interpreter goes.
+    waiting = [("", rules)]
+    while waiting:
+        path, rules = waiting.pop()
+        here = os.path.join(root, path) if path else root
+        if ignoring:
+            from openpaisdk.storage.ignore import read_rules
+
+            rules = rules + read_rules(here, path + "/" if path else "")
+        found = _look_into(here, path, rules, ignoring, skipped)
+        yield found
+        waiting += [(join(path, name), rules) for name in reversed(found.folders)]
 
 
-def _walk(here: str, path: str, rules: list[Rule], ignoring: bool, skipped: Skipped) -> Iterator[Folder]:
+def _look_into(here: str, path: str, rules: list[Rule], ignoring: bool, skipped: Skipped) -> Folder:
     files: dict[str, Facts] = {}
     folders: list[str] = []
     if ignoring:
-        from openpaisdk.storage.ignore import NEVER, is_ignored, read_rules
-
-        rules = rules + read_rules(here, path + "/" if path else "")
+        from openpaisdk.storage.ignore import NEVER, is_ignored
     try:
         with os.scandir(here) as entries:
             for entry in entries:
@@ -123,6 +134,4 @@ def _walk(here: str, path: str, rules: list[Rule], ignoring: bool, skipped: Skip
             hint="Leave it out with a .paiignore file, or make it readable.",
         ) from None
     folders.sort()
-    yield Folder(path, files, folders)
-    for name in folders:
-        yield from _walk(os.path.join(here, name), join(path, name), rules, ignoring, skipped)
+    return Folder(path, files, folders)
