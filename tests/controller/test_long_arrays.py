@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from served import job as job_of
 
@@ -11,8 +15,10 @@ from counted_work import work_of
 from openpaisdk.protocol import read_job
 from paicluster.controller import steps
 from paicluster.controller.changes import Changes
+from paicluster.controller.launcher import Launcher
 from paicluster.controller.launching import LaunchSettings, gang_of
 from paicluster.controller.record import COMPLETED, PREPARING, RUNNING, Record
+from paicluster.engines.interface import TaskLaunch
 from paicluster.store.rows import JobRow, TaskRow
 
 SETTINGS = LaunchSettings(
@@ -105,3 +111,28 @@ def test_to_hand_one_over_while_many_wait_in_the_queue_of_another_scheduler() ->
         return work_of(lambda: gang_of(record, SETTINGS, [f"t{LIVE}"]))
 
     assert work(5000) == work(50)
+
+
+def test_one_that_is_stopped_while_others_are_handed_over_is_passed_over() -> None:
+    record = array(0, PREPARING)
+    launched = []
+
+    class Scheduling:
+        self_scheduling = frozenset({"default"})
+
+        def engine_of(self, job: object, vc: str) -> str:
+            return "slurm"
+
+        async def launch(self, engine: str, gang: Sequence[TaskLaunch], certain: object) -> None:
+            launched.extend(task.uid for task in gang)
+            record.tasks["t2"] = replace(record.tasks["t2"], sub_state=COMPLETED, exit_code=-210)
+
+    async def launch_all() -> None:
+        nothing: Any = None
+        engines: Any = Scheduling()
+        Launcher(nothing, engines, SETTINGS, hint=launched.append).launch(record)
+        assert record.launching is not None
+        await record.launching
+
+    asyncio.run(launch_all())
+    assert launched == ["t0", "t1", "t3"]

@@ -102,11 +102,15 @@ class Launcher:
             for uid in uids if abandoned else ():
                 self._hint(uid)
 
-    def _handed_together(self, record: Record, uids: list[str]) -> list[list[str]]:
+    def _handed_together(self, record: Record, uids: list[str]) -> Iterator[list[str]]:
         """Tasks that need not wait for each other are handed over each by itself."""
-        if record.row.vc in self._engines.self_scheduling and not record.job.gang:
-            return [[uid] for uid in uids]
-        return [uids]
+        if record.job.gang or record.row.vc not in self._engines.self_scheduling:
+            yield uids
+            return
+        for uid in uids:
+            # While others were handed over it may have been stopped.
+            if uid in record.tasks.live:
+                yield [uid]
 
     async def _pause_before_relaunch(self, record: Record) -> None:
         """What keeps a task from starting, such as a full disk, does not pass by trying harder."""
