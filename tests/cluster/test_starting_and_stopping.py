@@ -331,6 +331,15 @@ def test_a_database_of_a_newer_version(new_cluster: MakeCluster) -> None:
 # -- leaving --------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def at_a_terminal() -> Iterator[None]:
+    """What is started now hears when its terminal closes, also where these tests themselves do not."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("at_a_terminal")
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_it_leaves_at_once_while_jobs_run_and_people_follow(
     new_cluster: MakeCluster, signum: signal.Signals
@@ -375,6 +384,7 @@ def test_under_nohup_it_stays_when_its_terminal_closes(new_cluster: MakeCluster)
     assert cluster.run(job("goes-on", "true"))["state"] == "SUCCEEDED"
 
 
+@pytest.mark.usefixtures("at_a_terminal")
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("after_s", [0.0, 0.3, 0.6])
 def test_it_leaves_well_while_it_is_still_starting(
