@@ -239,6 +239,8 @@ async def test_a_zygote_that_has_rehearsed_is_as_before(rig: ProcessRig) -> None
     async with Driven(rig) as driven:
         zygote = await serving_zygote()
         await driven.run(task(rig, "true"))
+        # An end is told by the last thing that a supervisor writes; it leaves a moment later.
+        await appears(lambda: not tree.children(zygote), "the end of the first supervisor")
         assert len(os.listdir(f"/proc/{zygote}/fd")) == 4  # its three, and the server's question
         assert Path(f"/proc/{zygote}/cwd").readlink() == Path("/")
         status = Path(f"/proc/{zygote}/status").read_text()

@@ -75,10 +75,12 @@ async def test_a_job_that_runs_for_slurm_and_never_began_is_not_left_to_itself(
     slurm, lose = losing
     (lose / "one").touch()
     rig = SlurmRig(slurm, tmp_path / "home")
+    one = task(rig, "true")
     async with Driven(rig, calm_interval_s=_SELDOM_S) as driven:
         async with asyncio.timeout(_SELDOM_S / 2):
-            (seen,) = await driven.run(task(rig, "true"))
-        assert (seen.phase, seen.loss) == (Phase.LOST, Loss.UNBEGUN)
+            await driven.launch(one)
+            seen = await driven.until(one.uid, Phase.LOST)
+        assert seen.loss is Loss.UNBEGUN
 
 
 async def test_somebody_who_ends_a_job_past_us_is_noticed_when_its_task_is(
