@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from served import Cluster, eventually, job
 
+from outside import missing
 from small_disks import mounted
 
 MakeCluster = Callable[..., Cluster]
@@ -289,7 +290,7 @@ def test_commands_do_not_make_keys_under_a_running_server(cluster: Cluster) -> N
 
 def test_root_leaves_nothing_in_a_home_of_somebody_else(new_cluster: MakeCluster) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root can begin to use what belongs to another")
+        missing("root, who alone can begin to use what belongs to another,")
     cluster = new_cluster()
     cluster.home.mkdir()
     for again in (False, True):
@@ -310,7 +311,7 @@ def test_root_leaves_nothing_in_a_home_of_somebody_else(new_cluster: MakeCluster
 
 def test_root_may_ask_a_server_of_somebody_else(cluster: Cluster) -> None:
     if os.geteuid() != 0:
-        pytest.skip("needs a second account")
+        missing("root, who has other accounts,")
     os.chown(cluster.home, 65534, 65534)
     command = [*cluster.program, "user", "list", "--home", str(cluster.home)]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)

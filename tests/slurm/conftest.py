@@ -17,6 +17,10 @@ pytest.register_assert_rewrite("contract", "driving")
 
 from real_slurm import RealSlurm, running_slurm  # noqa: E402
 
+from outside import debian  # noqa: E402
+from paicluster.engines.container import finding  # noqa: E402
+from paicluster.engines.container.client import Client  # noqa: E402
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
@@ -33,3 +37,11 @@ def slurm() -> Iterator[RealSlurm]:
     with running_slurm() as made, pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", str(made.conf))
         yield made
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Client:
+    debian(["podman", "runc", "netavark", "busybox-static"], commands=["podman", "busybox"])
+    found = asyncio.run(finding.find(tmp_path_factory.mktemp("podman"), ("podman",)))
+    assert isinstance(found, Client), found
+    return found

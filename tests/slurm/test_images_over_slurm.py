@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import subprocess
 import uuid
@@ -16,8 +15,6 @@ from real_slurm import RealSlurm, free_ports
 from slurm_rig import SlurmRig
 
 from daemons import registry
-from outside import debian
-from paicluster.engines.container import finding
 from paicluster.engines.container.client import Client
 from paicluster.engines.interface import Observation, Phase, RegistryLogin
 from small_images import NO_SHELL, PLAIN, bring, make, make_own
@@ -28,14 +25,6 @@ USER, PASSWORD = "me", "pass:'word"
 # No tests of other rooms name or forget these.
 _ODD = "localhost/pai-test/odd-over-slurm:1"
 _WATCHED = "localhost/pai-test/watched-over-slurm:1"
-
-
-@pytest.fixture(scope="module")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Client:
-    debian(["podman", "runc", "netavark", "busybox-static"], commands=["podman", "busybox"])
-    found = asyncio.run(finding.find(tmp_path_factory.mktemp("podman"), ("podman",)))
-    assert isinstance(found, Client), found
-    return found
 
 
 @pytest.fixture(scope="module")

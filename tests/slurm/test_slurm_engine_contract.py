@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,19 +11,9 @@ from driving import Driven
 from real_slurm import RealSlurm, free_ports
 from slurm_rig import SlurmRig
 
-from outside import debian
-from paicluster.engines.container import finding
 from paicluster.engines.container.client import Client
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
-
-
-@pytest.fixture(scope="module")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Client:
-    debian(["podman", "runc", "netavark", "busybox-static"], commands=["podman", "busybox"])
-    found = asyncio.run(finding.find(tmp_path_factory.mktemp("podman"), ("podman",)))
-    assert isinstance(found, Client), found
-    return found
 
 
 class TestSlurmEngine(EngineContract):
