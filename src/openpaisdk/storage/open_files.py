@@ -6,7 +6,7 @@ import os
 import threading
 
 from openpaisdk.parcels import hashing
-from openpaisdk.parcels.ranges import read_at, write_at
+from openpaisdk.parcels.ranges import read_at, reserve, write_at
 from openpaisdk.storage.backend import CHUNK, Incoming, Outgoing, changed, refused
 
 TYPE_CHECKING = False
@@ -53,6 +53,7 @@ class IntoFile(_OpenFile, Incoming):
         made = hashing.maker(self.algorithm)()
         at = offset
         try:
+            reserve(self.fd, offset, length)
             for chunk in chunks:
                 if prover is None:
                     made.update(chunk)
@@ -77,6 +78,7 @@ def copy_hashed(
     """
     made = hashing.maker(algorithm)()
     buffer = memoryview(bytearray(min(CHUNK, length)))
+    reserve(target, offset, length)
     done = 0
     while done < length:
         got = read_at(source, buffer[: length - done], offset + done)

@@ -94,6 +94,7 @@ async def receive_part(
 def _expected(uploads: Uploads, who: Person, upload_id: str, offset: int, length: int) -> About:
     with uploads.held(upload_id, who) as upload:
         upload.about.check_part(offset, length)
+        upload.expect(offset, length)
         return upload.about
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from openpaisdk.errors import Conflict, InvalidParameters, PaiError
 from openpaisdk.parcels import hashing
-from openpaisdk.parcels.ranges import digest_of, write_at
+from openpaisdk.parcels.ranges import digest_of, reserve, write_at
 from paicluster.files import Person, Staged
 from paicluster.files.refusals import disk_errors
 
@@ -94,6 +94,11 @@ class Upload:
         """What a client is told when it begins: what has arrived."""
         with self._lock:
             return {"id": self.id, "have": {str(at): said for at, (_, said) in self._have.items()}}
+
+    def expect(self, offset: int, length: int) -> None:
+        """A part is on its way: make room for it."""
+        with disk_errors(self.about.path):
+            reserve(self.staged.fd, offset, length)
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
         """Put bytes where they belong."""

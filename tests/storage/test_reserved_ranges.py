@@ -1,0 +1,48 @@
+"""Room that is made on a disk before bytes come, where the disk can."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from openpaisdk.parcels.ranges import PIECE, reserve, write_at
+from small_disks import mounted
+
+
+def test_a_range_is_set_aside_and_then_written(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=8m") as disk, (disk / "f").open("w+b", buffering=0) as file:
+        reserve(file.fileno(), PIECE, 2 * PIECE)
+        found = os.fstat(file.fileno())
+        assert found.st_blocks * 512 >= 2 * PIECE
+        write_at(file.fileno(), b"x" * PIECE, 2 * PIECE)
+        assert os.pread(file.fileno(), 3 * PIECE, 0) == bytes(2 * PIECE) + b"x" * PIECE
+
+
+def test_a_disk_without_so_much_room_says_so_at_once_and_loses_nothing(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=4m") as disk:
+        old = disk / "f"
+        old.write_bytes(b"old")
+        with old.open("r+b", buffering=0) as file, pytest.raises(OSError) as refused:
+            reserve(file.fileno(), 0, 16 * PIECE)
+        assert refused.value.errno == errno.ENOSPC
+        assert old.read_bytes() == b"old"
+
+
+def test_where_nothing_can_be_set_aside_nothing_happens() -> None:
+    reading, writing = os.pipe()
+    try:
+        reserve(writing, 0, PIECE)
+        os.write(writing, b"x")
+        assert os.read(reading, 9) == b"x"
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_for_little_the_disk_is_not_asked(tmp_path: Path) -> None:
+    with (tmp_path / "f").open("wb") as file:
+        reserve(file.fileno(), 0, PIECE - 1)
+        assert os.fstat(file.fileno()).st_size == 0
