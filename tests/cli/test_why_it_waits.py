@@ -1,10 +1,12 @@
 """Why is it waiting: one sentence, from job-status and cluster-resources."""
 
 import json
+import time
 
 from at_a_terminal import Person, until
 
-from openpaisdk.cli import waiting
+from openpaisdk.cli import listing, waiting
+from openpaisdk.client.values import JobSummary
 from openpaisdk.protocol.states import KEEP_WAITING
 
 HUGE = "100000"
@@ -49,6 +51,15 @@ def test_a_job_behind_others_says_so(newcomer) -> None:
         told = json.loads(newcomer.pai("job-status", name, "-o", "json").out)
         assert told["jobStatus"]["state"] == "WAITING" and told["reason"].endswith(".")
     assert "reason" not in json.loads(newcomer.pai("job-status", holder, "-o", "json").out)
+
+
+def test_a_job_that_has_just_come_need_not_stand_behind_others() -> None:
+    now = int(time.time() * 1000)
+    said = []
+    for submitted in (now, now - 60_000):
+        job = JobSummary({"state": "WAITING", "submissionTime": submitted, "reason": None})
+        said.append(listing._why(job))
+    assert said == ["it has just come", "others came first"]
 
 
 def test_whoever_waits_for_several_is_told_nothing_that_is_over(person) -> None:

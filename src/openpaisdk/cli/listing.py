@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 EVERYBODY = "__all__"
 PAGE = 50
 LONGEST_REASON = 60
+JUST_CAME = "it has just come"
 IN_LINE = "others came first"
 
 
@@ -156,7 +157,9 @@ def _why(job: JobSummary) -> str:
     """Short enough for a line; job-status tells all of it."""
     if "reason" not in job.raw:
         return ""
-    why = job.reason or IN_LINE
+    from openpaisdk.cli.waiting import has_just_come
+
+    why = job.reason or (JUST_CAME if has_just_come(job.submitted_ms) else IN_LINE)
     return why if len(why) <= LONGEST_REASON else why[: LONGEST_REASON - 3].rstrip() + "..."
 
 
@@ -199,7 +202,7 @@ def job_status(argv: list[str]) -> int:
     if job.state == "WAITING" and not why:
         from openpaisdk.cli.waiting import why_waiting
 
-        why = why_waiting(cluster, args.job, args.user)
+        why = why_waiting(cluster, job)
     raw = {**job.raw, "reason": why} if job.state == "WAITING" else job.raw
     show(raw, args.output, lambda: _detail(job, why, files_of(cluster, job)))
     return 0

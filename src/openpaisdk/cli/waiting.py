@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 from openpaisdk.errors import PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from openpaisdk.client import Cluster
+    from openpaisdk.client.values import Job, JobSummary
     from openpaisdk.jobs.build import Resources
 
 # The events that say why a job waits: as in `protocol.states`, which a command that only looks does not load.
@@ -22,16 +25,25 @@ REASONS = frozenset(
         "CannotGoOn",
     }
 )
+JUST_CAME = "It was handed in a moment ago."
 IN_LINE = "Jobs that came first wait for the same resources."
 
+_A_MOMENT_MS = 3000
 
-def why_waiting(cluster: Cluster, name: str, user: str = "") -> str:
+
+def has_just_come(submitted_ms: int | None) -> bool:
+    """Whether nobody need have looked at it yet: by this machine's clock, which will do for a remark."""
+    return submitted_ms is not None and time.time() * 1000 - submitted_ms < _A_MOMENT_MS
+
+
+def why_waiting(cluster: Cluster, job: Job | JobSummary) -> str:
     """What the cluster said last about why the job waits; empty when the cluster tells nothing of jobs."""
     try:
-        events = cluster.events(name, user)
+        events = cluster.events(job.name, job.user)
     except PaiError:  # a cluster of a generation that keeps no events
         return ""
-    return next((e.message for e in events if e.reason in REASONS and e.message), IN_LINE)
+    in_line = JUST_CAME if has_just_come(job.submitted_ms) else IN_LINE
+    return next((e.message for e in events if e.reason in REASONS and e.message), in_line)
 
 
 def too_large(cluster: Cluster, wanted: Resources, count: int) -> str:
@@ -83,7 +95,7 @@ def waiting_lines(cluster: Cluster, virtual_clusters: list[str]) -> dict[str, Li
             count = cluster.count_jobs(state="WAITING", virtual_cluster=vc)
             first = cluster.jobs(state="WAITING", virtual_cluster=vc, limit=1, order="submissionTime,ASC")
             for job in first:
-                reason = why_waiting(cluster, job.name, job.user)
+                reason = why_waiting(cluster, job)
                 found[vc] = Line(max(count, 1), f"{job.user}~{job.name}", reason)
     except PaiError:  # it tells what is free, and that was asked for; who waits is more than it can say
         pass
