@@ -167,6 +167,22 @@ def test_each_order_and_each_single_filter_gives_what_the_model_gives(
         assert listed(store, query) == model(rows, query), query
 
 
+def test_a_filter_may_name_thousands(many: tuple[Store, list[JobRow]]) -> None:
+    store, rows = many
+    others = tuple(f"other-{number}" for number in range(3000))
+    for name, values in (
+        ("username", USERS[:2]),
+        ("vc", VCS[:1]),
+        ("state", STATES[:2]),
+        ("priorities", ("default", "prod")),
+        ("tags_contain", TAGS[:2]),
+        ("tags_not_contain", TAGS[:1]),
+    ):
+        for more in ({}, {"order": "jobName,ASC"}, {"keyword": "train"}, {"state": STATES[1:3]}):
+            query = JobQuery(**{**more, name: (*others, *values)}, with_total=True)  # type: ignore[arg-type]
+            assert listed(store, query) == model(rows, query), name
+
+
 def test_pages_put_together_are_the_whole_list(many: tuple[Store, list[JobRow]]) -> None:
     store, rows = many
     for order in ("submissionTime,DESC", "state,ASC", "jobPriority,DESC", "completionTime,ASC"):

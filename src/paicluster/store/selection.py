@@ -87,7 +87,7 @@ _DEFAULT_ORDER = "submissionTime"
 # Without a limit the database may forget the order of a query inside a query.
 _NO_LIMIT = "LIMIT 9223372036854775807"
 
-# More alternatives than this are not worth a query each.
+# More alternatives than this are not worth a query each, and far more of them no database takes.
 _MOST_ARMS = 8
 
 
@@ -135,11 +135,12 @@ def _hits(query: JobQuery) -> tuple[_Hits | None, list[_Filter]]:
     if query.keyword:
         found = search.find(query.keyword)
         return _Hits(Sql(found.text, found.values), ("place",)), filters + _tag_filters(query)
-    if not query.tags_contain:
+    tags = dict.fromkeys(query.tags_contain)
+    if not 0 < len(tags) <= _MOST_ARMS:
         return None, filters + _tag_filters(query)
     one = "SELECT job_id AS id, submission_ms FROM job_tags WHERE tag = ?"
     # UNION leaves out the second mention of a job that has two of the tags.
-    select = _join(" UNION ", (Sql(one, (tag,)) for tag in dict.fromkeys(query.tags_contain)))
+    select = _join(" UNION ", (Sql(one, (tag,)) for tag in tags))
     return _Hits(select, ("submission_ms", "id")), filters + _tag_filters(query, contain=False)
 
 
@@ -182,15 +183,18 @@ def _all_filters(query: JobQuery) -> list[_Filter]:
 
 def _column_filters(query: JobQuery) -> list[_Filter]:
     columns = (("username", query.username), ("vc", query.vc), ("state", query.state))
-    filters = [
-        _Filter(tuple(Sql(f"jobs.{column} = ?", (value,)) for value in dict.fromkeys(values)))
-        for column, values in columns
-        if values
-    ]
+    filters = [_one_of(f"jobs.{column}", values) for column, values in columns if values]
     if query.priorities:
-        names = dict.fromkeys("~" if name == "default" else name for name in query.priorities)
-        filters.append(_Filter(tuple(Sql(f"{_PRIORITY} = ?", (name,)) for name in names)))
+        names = ("~" if name == "default" else name for name in query.priorities)
+        filters.append(_one_of(_PRIORITY, names))
     return filters
+
+
+def _one_of(column: str, values: Iterable[str]) -> _Filter:
+    distinct = tuple(dict.fromkeys(values))
+    if len(distinct) > _MOST_ARMS:
+        return _Filter((Sql(f"{column} IN ({_marks(distinct)})", distinct),), indexed=False)
+    return _Filter(tuple(Sql(f"{column} = ?", (value,)) for value in distinct))
 
 
 def _tag_filters(query: JobQuery, contain: bool = True) -> list[_Filter]:
