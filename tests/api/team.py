@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "cluster"))
 
-from served import Cluster
+from served import Cluster, job
 
 PASSWORD = "a good password"
 PEOPLE = ("admin", "alice", "bob")
@@ -28,3 +28,16 @@ class TeamCluster(Cluster):
 
     def admin_token(self) -> str:
         return self.tokens["admin"]
+
+    def have_a_long_log(self, name: str, size: int) -> None:
+        """A job that is over, with a log as progress bars make them: without a line's end."""
+        self.run(job(name, "true"))
+        uid = self.detail(name)["taskRoles"]["main"]["taskStatuses"][0]["containerId"]
+        for stream in ("all", "stdout"):
+            with (self.home / "tasks" / uid[:2] / uid / f"{stream}.0").open("wb") as log:
+                log.truncate(size)
+
+    def bytes_read(self) -> int:
+        """By the server, from whatever it has open."""
+        assert self.process is not None
+        return int(Path(f"/proc/{self.process.pid}/io").read_text().split()[1])

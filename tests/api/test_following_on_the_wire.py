@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -102,6 +103,31 @@ def test_the_tail_counts_lines(cluster: TeamCluster, name: str) -> None:
     assert log_in(frames_of(cluster, name, tail=3)) == b"998\n999\n1000\n"
     assert log_in(frames_of(cluster, name, tail=0)) == b""
     assert log_in(frames_of(cluster, name, tail=5000)).startswith(b"1\n2\n")
+
+
+def test_for_one_who_hangs_up_no_more_of_a_log_is_read(cluster: TeamCluster, name: str) -> None:
+    size = 4 << 30
+    cluster.have_a_long_log(name, size)
+    before = cluster.bytes_read()
+    stream = cluster.follow(name)
+    next(frame for frame in stream if frame["kind"] == "log")
+    stream.close()
+    assert cluster.get("/api/v2/info").status == 200
+    assert cluster.bytes_read() - before < size / 4
+
+
+def test_looking_for_the_last_line_of_a_long_log_keeps_nobody_waiting(
+    cluster: TeamCluster, name: str
+) -> None:
+    cluster.have_a_long_log(name, 1 << 30)
+    begun = cluster.follow(name, tail=1)
+    try:
+        assert cluster.get("/api/v2/info").status == 200
+        answered = time.monotonic()
+        assert next(frame for frame in begun if frame["kind"] == "log")["offset"] == 0
+        assert time.monotonic() > answered + 0.05, "they were answered only after it was found"
+    finally:
+        begun.close()
 
 
 def test_without_following_it_ends_after_what_there_is(cluster: TeamCluster, name: str) -> None:

@@ -148,6 +148,18 @@ def test_following_the_log_of_a_task_that_is_over_ends(cluster: TeamCluster, pri
     assert follow(cluster, locations(cluster, printed)["stdout"], 50000).read() == b""
 
 
+def test_for_one_who_hangs_up_no_more_of_a_log_is_read(cluster: TeamCluster, name: str) -> None:
+    size = 4 << 30
+    cluster.have_a_long_log(name, size)
+    where = locations(cluster, name)["stdout"]
+    before = cluster.bytes_read()
+    response = follow(cluster, where)
+    response.read(100)
+    response.close()
+    assert cluster.get("/api/v2/info").status == 200
+    assert cluster.bytes_read() - before < size / 4
+
+
 @pytest.mark.parametrize("start", ["x", "-1", "%C2%B2", "9" * 5000, ""])
 def test_following_from_a_place_that_makes_no_sense_is_refused_or_starts_over(
     cluster: TeamCluster, printed: str, start: str

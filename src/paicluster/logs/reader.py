@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import errno
 import os
+from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 
 STREAMS = ("all", "stdout", "stderr")
 
-_TAIL_BLOCK = 65536
+_TAIL_BLOCK = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,10 @@ class LogReader:
     def read(self, offset: int, limit: int) -> Chunk:
         """What stands at the offset, or at the next offset that is still kept. Empty at the end."""
         while True:
-            for start, path in self._segments():
+            segments = self._segments()
+            # Those before it end where it begins.
+            first = bisect_right(segments, offset, key=lambda segment: segment[0]) - 1
+            for start, path in segments[max(0, first) :]:
                 try:
                     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as f:
                         f.seek(max(0, offset - start))

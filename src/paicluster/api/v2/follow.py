@@ -131,6 +131,11 @@ class _Follower:
                             growth.close()
                         growth = self._ctx.growth.watch(self._ctx.logs.log_folder(task.uid))
                         watched = task.uid
+                    if task is not None and self.tail is not None:
+                        # Where they begin may have to be looked for through the whole log.
+                        log = LogReader(self._ctx.logs.log_folder(task.uid), self._stream)
+                        self.offset = await asyncio.to_thread(log.tail, self.tail)
+                        self.tail = None
                     if growth is not None:
                         growth.event.clear()
                     frames = [*self._log(view), *self._news(view)]
@@ -143,6 +148,8 @@ class _Follower:
                         yield b"".join(frames)
                         self._last_said = time.monotonic()
                     if more:
+                        # Whoever hung up takes all at once: only others' turn brings word of that.
+                        await asyncio.sleep(0)
                         view = self._look()
                         continue
                     if over or self._ctx.closing.is_set():
@@ -188,8 +195,6 @@ class _Follower:
         if task is None or self._stream == NO_LOG:
             return []
         log = LogReader(self._ctx.logs.log_folder(task.uid), self._stream)
-        if self.tail is not None:
-            self.offset, self.tail = log.tail(self.tail), None
         frames = []
         chunk = log.read(self.offset, self._ctx.growth.portion)
         if chunk.data:

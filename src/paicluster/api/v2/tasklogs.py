@@ -170,6 +170,8 @@ async def _follow(ctx: Context, task: TaskRow, log: LogReader, start: int) -> As
                         yield dropped(chunk.offset - start)
                     yield chunk.data
                     start = chunk.end
+                    # Whoever hung up takes all at once: only others' turn brings word of that.
+                    await asyncio.sleep(0)
                     continue
                 if over or ctx.closing.is_set():
                     return
