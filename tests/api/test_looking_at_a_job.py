@@ -6,7 +6,7 @@ import json
 
 import pytest
 import yaml
-from served import job
+from served import job, role
 from team import TeamCluster
 
 DETAIL = {
@@ -78,6 +78,44 @@ def test_every_attempt_can_be_looked_at(cluster: TeamCluster, name: str) -> None
         "/attempts/0/taskRoles/main/taskIndex/99999999999999999999/attempts",
     ):
         assert cluster.get(cluster.path(name, path)).status == 404, path
+
+
+ONE_AT_A_TIME = {"gangAllocation": False, "openpaisdk": {"arrayLimit": 1}}
+
+
+def test_tasks_that_wait_for_their_turn_are_there_from_the_start(cluster: TeamCluster, name: str) -> None:
+    work = job(name, "sleep 600", instances=3, extras=ONE_AT_A_TIME)
+    work["taskRoles"]["other"] = role("true", instances=2)
+    cluster.accept(work)
+    cluster.wait_state(name, "RUNNING")
+    roles = cluster.detail(name)["taskRoles"]
+    assert list(roles) == ["main", "other"]
+    assert roles["other"]["taskRoleStatus"] == {"name": "other"}
+    begun, *others = [one for each in roles.values() for one in each["taskStatuses"]]
+    assert begun["taskState"] == "RUNNING"
+    assert [one["taskIndex"] for one in others] == [1, 2, 0, 1]
+    for one in others:
+        assert set(one) == TASK
+        assert (one["taskState"], one["attemptState"], one["attemptId"]) == ("WAITING", "WAITING", 0)
+        assert one["taskUid"] is one["containerId"] is one["containerIp"] is one["containerExitCode"] is None
+        assert one["createdTime"] >= cluster.status(name)["createdTime"]
+        assert one["launchedTime"] is one["completedTime"] is None
+    assert others[1]["containerLog"] == begun["containerLog"].replace("/taskIndex/0/", "/taskIndex/2/")
+    cluster.stop(name)
+    assert cluster.wait_over(name)["state"] == "STOPPED"
+    over = [one for each in cluster.detail(name)["taskRoles"].values() for one in each["taskStatuses"]]
+    assert [(one["taskState"], one["containerExitCode"]) for one in over] == [("STOPPED", -210)] * 5
+    assert all(one["completedTime"] for one in over)
+
+
+def test_tasks_that_were_not_needed_any_more_never_began(cluster: TeamCluster, name: str) -> None:
+    enough = {"minFailedInstances": -1, "minSucceededInstances": 1}
+    cluster.run(job(name, "true", instances=3, extras=ONE_AT_A_TIME, completion=enough))
+    tasks = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"]
+    assert [one["taskState"] for one in tasks] == ["SUCCEEDED", "STOPPED", "STOPPED"]
+    assert [one["containerExitCode"] for one in tasks] == [0, -220, -220]
+    assert tasks[2]["containerExitSpec"]["code"] == -220
+    assert tasks[2]["containerExitDiagnostics"] == "Stop to complete current FrameworkAttempt"
 
 
 def test_the_config_reads_as_json_and_as_yaml(cluster: TeamCluster, name: str) -> None:

@@ -73,6 +73,7 @@ __all__ = [
     "job_spec",
     "list_jobs",
     "live_tasks_of",
+    "need_of",
     "newest_id",
     "newest_named",
     "page_of_events",
@@ -151,6 +152,11 @@ def job_spec(conn: Connection, job_id: int) -> JobSpecRow | None:
     job, config, text, sealed = row
     # Most jobs are re-read as they were submitted: their text is there once.
     return JobSpecRow(job, config, text or config, sealed)
+
+
+def need_of(conn: Connection, job_id: int) -> str:
+    """What the scheduler compares of a job, in its own words."""
+    return str(conn.execute(select(job_specs.c.need).where(job_specs.c.job_id == job_id)).scalar_one())
 
 
 def pending_jobs(conn: Connection, job_ids: Sequence[int]) -> list[PendingJob]:

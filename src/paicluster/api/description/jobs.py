@@ -125,7 +125,8 @@ class JobStatus(Wire):
 
 
 class TaskAttempt(Wire, kw_only=True):
-    container_id: str
+    # Null while no try of the task was begun.
+    container_id: str | None
     container_ip: str | None
     container_node_name: str | None
     container_ports: dict[str, str]
@@ -145,7 +146,7 @@ class TaskAttempt(Wire, kw_only=True):
 
 class TaskDetail(TaskAttempt):
     task_index: Count
-    task_uid: str
+    task_uid: str | None
     task_state: str
     retries: Count
     accountable_retries: Count

@@ -6,12 +6,18 @@ What tasks have in common (roles, nodes, states, the words for an exit code) is 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from openpaisdk.protocol.completion import (
+    COMPLETE_DIAGNOSTICS,
+    STOP_DIAGNOSTICS,
+    STOPPED_BY_USER,
+    STOPPED_TO_COMPLETE,
+)
 from openpaisdk.protocol.exitcodes import exit_spec
 from openpaisdk.protocol.states import SubState, attempt_state, job_state
 from paicluster.store.rows import AttemptRow, JobRow, TaskRow
@@ -24,11 +30,18 @@ _ports = msgspec.json.Decoder(dict[str, list[int]]).decode
 
 
 def job_detail(
-    row: JobRow, attempt: AttemptRow | None, tasks: Sequence[tuple[Any, ...]], tags: str, reason: str = ""
+    row: JobRow,
+    attempt: AttemptRow | None,
+    tasks: Sequence[tuple[Any, ...]],
+    tags: str,
+    reason: str = "",
+    *,
+    instances: Mapping[str, int] | None = None,
 ) -> bytes:
     """The JobDetail. ``tasks`` are those of `store.jobs.shown_tasks_of`, ``tags`` a JSON array.
 
-    ``reason`` is why the job cannot go on now, whatever it does.
+    ``reason`` is why the job cannot go on now, whatever it does. With ``instances``, how many tasks each role
+    has, those of which none was begun are there too.
     """
     head = _encode(
         {
@@ -40,21 +53,43 @@ def job_detail(
             "jobStatus": job_status(row, attempt),
         }
     )
+    shown: dict[str, dict[int, str]] = {role: {} for role in instances or ()}
+    for task in tasks:
+        shown.setdefault(task[2], {})[task[1]] = _task(row.framework, task)
+    if instances is not None and attempt is not None:
+        for role, count in instances.items():
+            shown[role] = _with_unbegun(shown[role], count, row.framework, role, attempt)
     # Megabytes, perhaps: they are put together once, and not piece by piece.
     pieces = [head[:-1].decode(), ',"taskRoles":{']
     ends = ""
-    role = None
-    for task in tasks:
-        if task[2] != role:
-            role = task[2]
-            name = _text(role)
-            pieces.append(f'{ends}{name}:{{"taskRoleStatus":{{"name":{name}}},"taskStatuses":[')
-            ends = "]},"
-        else:
-            pieces.append(",")
-        pieces.append(_task(row.framework, task))
-    pieces.append("]}}}" if tasks else "}}")
+    for role, texts in shown.items():
+        name = _text(role)
+        pieces.append(f'{ends}{name}:{{"taskRoleStatus":{{"name":{name}}},"taskStatuses":[')
+        pieces.append(",".join(texts.values()))
+        ends = "]},"
+    pieces.append("]}}}" if shown else "}}")
     return "".join(pieces).encode()
+
+
+# What no JSON has in it.
+_INDEX = "\0"
+
+
+def _with_unbegun(
+    begun: Mapping[int, str], count: int, framework: str, role: str, attempt: AttemptRow
+) -> dict[int, str]:
+    """All tasks of a role, each at its place. Those not begun differ by their index alone."""
+    sub_state, code, said = SubState.CREATION_PENDING.value, None, None
+    if attempt.sub_state in (SubState.DELETING.value, SubState.COMPLETED.value):
+        by_user = attempt.exit_code == STOPPED_BY_USER
+        sub_state, code = attempt.sub_state, STOPPED_BY_USER if by_user else STOPPED_TO_COMPLETE
+        said = _encode({"caughtException": STOP_DIAGNOSTICS if by_user else COMPLETE_DIAGNOSTICS}).decode()
+    blank = _task(
+        framework,
+        (0, _INDEX, role, None, attempt.attempt, 0, None, sub_state, None, None, None, attempt.created_ms,
+         None, attempt.completed_ms, code, said, 0, 0),
+    ).split(_INDEX)  # fmt: skip
+    return {index: begun.get(index) or str(index).join(blank) for index in range(count)}
 
 
 def task_status(row: JobRow, attempts: Sequence[TaskRow]) -> bytes:
@@ -151,14 +186,15 @@ def _task(framework: str, shown: tuple[Any, ...]) -> str:
         ports, created, _number(launched), completed, exit_code, exit_info,
     )  # fmt: skip
     return (
-        f'{{"taskIndex":{index},"taskUid":"{task_uid}","taskState":"{_task_state(sub_state, exit_code)}",'
-        f'"retries":{retries},"accountableRetries":{accountable},"createdTime":{created},'
+        f'{{"taskIndex":{index},"taskUid":{_name(task_uid)},'
+        f'"taskState":"{_task_state(sub_state, exit_code)}","retries":{retries},'
+        f'"accountableRetries":{accountable},"createdTime":{created},'
         f'"launchedTime":{ran},"completedTime":{ended},{rest}}}'
     )
 
 
 def _attempt(
-    framework: str, index: int, role: str, uid: str, attempt: int, task_attempt: int, state: str,
+    framework: str, index: int, role: str, uid: str | None, attempt: int, task_attempt: int, state: str,
     node: str | None, ip: str | None, ports: str | None, created: int | str, launched: int | str,
     completed: int | str, exit_code: int | None, exit_info: str | None,
 ) -> str:  # fmt: skip
@@ -167,7 +203,7 @@ def _attempt(
         [f'{_text(label)}:"{",".join(map(str, many))}"' for label, many in _ports(ports or "{}").items()]
     )
     return (
-        f'"containerId":"{uid}","containerIp":{_text(ip)},"containerNodeName":{_text(node)},'
+        f'"containerId":{_name(uid)},"containerIp":{_text(ip)},"containerNodeName":{_text(node)},'
         f'"containerPorts":{{{each}}},"containerGpus":null,'
         f'"containerLog":"{_log_prefix(framework, attempt, role)}{index}/attempts/{task_attempt}/logs",'
         f'"containerExitCode":{_number(exit_code)},"containerExitSpec":{_exit_spec(exit_code)},'
@@ -175,6 +211,10 @@ def _attempt(
         f'"attemptState":"{state}","currentAttemptCreatedTime":{created},'
         f'"currentAttemptLaunchedTime":{launched},"currentAttemptCompletedTime":{completed}'
     )
+
+
+def _name(uid: str | None) -> str:
+    return "null" if uid is None else f'"{uid}"'
 
 
 def _number(value: int | None) -> int | str:

@@ -20,6 +20,7 @@ from paicluster.api.v2 import details, shapes
 from paicluster.api.v2.fields import fields_of
 from paicluster.api.v2.rights import may_see, owner_or_admin
 from paicluster.auth.tokens import Identity
+from paicluster.scheduler.needs import from_text
 from paicluster.store import jobs
 from paicluster.store.listing import DEFAULT_LIMIT, LARGEST_LIMIT, ListPage
 from paicluster.store.reasons import with_reasons
@@ -136,7 +137,11 @@ def _detail(
     row, attempt, number = found
     may_see(identity, row)
     tasks = jobs.shown_tasks_of(conn, row.id, number)
-    return row.id, details.job_detail(row, attempt, tasks, row.tags, trouble_of(row, trouble))
+    instances = None
+    if 0 < len(tasks) < row.total_tasks:
+        instances = {role.role: role.instances for role in from_text(jobs.need_of(conn, row.id)).need.roles}
+    why = trouble_of(row, trouble)
+    return row.id, details.job_detail(row, attempt, tasks, row.tags, why, instances=instances)
 
 
 def job_and_attempt(
