@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import io
 import os
 import random
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import fsspec
 import pytest
 from desk import Desk
 
-from openpaisdk.errors import UsageError
+from openpaisdk.errors import Conflict, UsageError
 from openpaisdk.storage.filesystem import PaiFileSystem
+from openpaisdk.storage.growing import Growing
+from openpaisdk.storage.mounted import LocalOutgoing, Mounted
 
 CONTENT = os.urandom(1 << 20) * 20
 
@@ -54,6 +57,76 @@ def test_a_file_that_was_not_finished_is_not_there(desk: Desk, fs: PaiFileSystem
         raise RuntimeError("on purpose")
     assert fs.cat_file(path) == b"old"
     assert fs.ls(desk.there, detail=False) == [path.removeprefix("pai://")]
+
+
+def _by_the_address(fs: PaiFileSystem, path: str, mode: str, **options: str) -> fsspec.core.OpenFile:
+    return fsspec.core.OpenFile(fs, path, mode, **options)
+
+
+@pytest.mark.parametrize("how", ["fs.open", "fsspec.open"])
+@pytest.mark.parametrize(
+    "mode, options", [("wb", {}), ("w", {}), ("wb", {"compression": "gzip"}), ("xt", {})]
+)
+def test_an_exception_leaves_what_was_there_however_the_file_was_opened(
+    desk: Desk, fs: PaiFileSystem, how: str, mode: str, options: dict[str, str]
+) -> None:
+    path = f"{desk.there}/f"
+    if mode != "xt":
+        fs.pipe_file(path, b"old")
+    opened = fs.open if how == "fs.open" else functools.partial(_by_the_address, fs)
+    line: str | bytes = b"new" if "b" in mode else "new"
+    with pytest.raises(RuntimeError, match="on purpose"), opened(path, mode, **options) as f:
+        f.write(line)
+        f.flush()
+        f.write(line)
+        raise RuntimeError("on purpose")
+    assert fs.exists(path) == (mode != "xt")
+    assert mode == "xt" or fs.cat_file(path) == b"old"
+    assert sorted(fs.ls(desk.there, detail=False)) == [path.removeprefix("pai://")] * (mode != "xt")
+    try:
+        raise RuntimeError("of somebody else")
+    except RuntimeError:
+        with opened(path, mode, **options) as f:  # a file written because of an exception is a file, too
+            f.write(line)
+    with fs.open(path, "rb", **options) as f:
+        assert f.read() == b"new"
+
+
+def test_of_two_who_make_the_same_file_the_second_is_refused(desk: Desk, fs: PaiFileSystem) -> None:
+    path = f"{desk.there}/f"
+    first, second = fs.open(path, "xb"), fs.open(path, "xb")
+    first.write(b"first")
+    second.write(CONTENT)
+    first.close()
+    with pytest.raises(FileExistsError):
+        second.close()
+    with pytest.raises(FileExistsError):
+        fs.open(path, "xb")
+    assert fs.cat_file(path) == b"first"
+    assert fs.ls(desk.there, detail=False) == [path.removeprefix("pai://")]
+
+
+def test_of_two_who_put_the_same_file_together_one_is_refused(
+    desk: Desk, fs: PaiFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, here = f"{desk.there}/f", str(desk.write("mine", CONTENT))
+    monkeypatch.setattr(LocalOutgoing, "check", lambda _: fs.pipe_file(path, b"theirs"))
+    with pytest.raises(FileExistsError):
+        fs.put_file(here, path, mode="create")
+    assert fs.cat_file(path) == b"theirs"
+
+
+def test_on_a_storage_of_this_machine_too_the_second_is_refused(tmp_path: Path) -> None:
+    backend = Mounted(str(tmp_path))
+    first, second = (Growing(backend, "/f", replacing=False) for _ in range(2))
+    first.add(b"first")
+    second.add(b"second")
+    first.finish()
+    with pytest.raises(Conflict, match="there already"):
+        second.finish()
+    with pytest.raises(Conflict, match="there already"):
+        Growing(backend, "/f", replacing=False)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"f": b"first"}
 
 
 def test_folders_and_files_can_be_handled(desk: Desk, fs: PaiFileSystem) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 
-from openpaisdk.errors import ConnectionFailed, Forbidden, PaiError, UsageError
+from openpaisdk.errors import Conflict, ConnectionFailed, Forbidden, PaiError, UsageError
 from openpaisdk.parcels.records import SMALL
 from openpaisdk.storage.entries import join
 
@@ -173,7 +173,8 @@ class Backend:
     def open(self, path: str, facts: Facts | None = None) -> Outgoing:
         raise NotImplementedError
 
-    def begin(self, path: str, outgoing: Facts, key: str) -> Incoming:
+    def begin(self, path: str, outgoing: Facts, key: str, *, replacing: bool = True) -> Incoming:
+        """A file on its way in. Without ``replacing`` it is refused where another was there first."""
         raise NotImplementedError
 
     def is_special(self, path: str) -> bool:
@@ -310,6 +311,10 @@ def refused(what: str, e: OSError) -> PaiError:
     if isinstance(e, NotADirectoryError):
         return UsageError(f"{what}: a part of this path is a file and not a folder.")
     return PaiError(f"{what}: {(e.strerror or str(e)).lower()}.")
+
+
+def is_there_already(what: str) -> Conflict:
+    return Conflict(f"{what} is there already.")
 
 
 def no_such(what: str) -> UsageError:

@@ -135,8 +135,8 @@ class Fast(WebHdfs):
         except (KeyError, ValueError):
             raise self._strange() from None
 
-    def begin(self, path: str, outgoing: Facts, key: str) -> Incoming:
-        return Upload(self, path, outgoing, key)
+    def begin(self, path: str, outgoing: Facts, key: str, *, replacing: bool = True) -> Incoming:
+        return Upload(self, path, outgoing, key, replacing=replacing)
 
     def handover(self) -> Handover | None:
         """The way through the kernel, where the cluster runs on this machine."""
@@ -239,7 +239,7 @@ class VerifiedOutgoing(RemoteOutgoing):
 class Upload(IntoFile):
     """A large file on its way in: parts in any order, each with its hash; the server knows what it has."""
 
-    def __init__(self, backend: Fast, path: str, outgoing: Facts, key: str):
+    def __init__(self, backend: Fast, path: str, outgoing: Facts, key: str, *, replacing: bool = True):
         super().__init__()
         self.backend = backend
         self.path = path
@@ -256,6 +256,7 @@ class Upload(IntoFile):
             "key": key,
             "hash": self.algorithm,
             "partBytes": part_bytes_of(self.size),
+            "overwrite": replacing,
         }
         self.handover = backend.handover() if self.size > 0 else None
         begun: dict[str, object] | None = None

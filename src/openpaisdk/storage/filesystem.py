@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from glob import has_magic
 
 from fsspec.caching import BaseCache, register_cache  # type: ignore[import-untyped]
 from fsspec.callbacks import DEFAULT_CALLBACK  # type: ignore[import-untyped]
+from fsspec.core import OpenFile  # type: ignore[import-untyped]
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped]
 
 from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError, UsageError
@@ -215,8 +218,6 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def put_file(
         self, lpath: str, rpath: str, callback: Any = None, mode: str = "overwrite", **options: Any
     ) -> None:
-        if mode == "create" and self.exists(rpath):
-            raise FileExistsError(rpath)
         if os.path.isdir(lpath):
             self.makedirs(rpath, exist_ok=True)
             return
@@ -225,7 +226,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         with _as_oserror(rpath):
             outgoing = LocalOutgoing(os.path.abspath(lpath), lpath)
             try:
-                self._carry(outgoing, rpath, callback)
+                self._carry(outgoing, rpath, callback, replacing=mode != "create")
             finally:
                 outgoing.close()
 
@@ -250,10 +251,10 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             finally:
                 outgoing.close()
 
-    def _carry(self, outgoing: Outgoing, path: str, callback: Any = None) -> None:
+    def _carry(self, outgoing: Outgoing, path: str, callback: Any = None, *, replacing: bool = True) -> None:
         backend, there = self._at(path)
         facts = (outgoing.size, outgoing.mtime_ns, outgoing.mode)
-        _carried(outgoing, backend.begin(there, facts, outgoing.key), path, callback)
+        _carried(outgoing, backend.begin(there, facts, outgoing.key, replacing=replacing), path, callback)
         self.invalidate_cache(path)
 
     def invalidate_cache(self, path: str | None = None) -> None:
@@ -268,6 +269,16 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         super().invalidate_cache(path)
 
     # -- open files ----------------------------------------------------------------------------
+
+    def open(self, path: str, mode: str = "rb", *args: Any, compression: Any = None, **options: Any) -> Any:
+        if "r" in mode or ("b" in mode and compression is None):
+            return super().open(path, mode, *args, compression=compression, **options)
+        text = {name: options.pop(name) for name in ("encoding", "errors", "newline") if name in options}
+        file: PaiFile = super().open(path, mode.replace("b", "").replace("t", "") + "b", *args, **options)
+        packed = _packed(file, path, compression)
+        if "b" in mode:
+            return _AroundBytes(packed, file)
+        return _AroundText(packed, file, **text)
 
     def _open(
         self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True, **options: Any
@@ -284,7 +295,10 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             raise FileExistsError(path)
         backend, there = self._at(path)
         options.setdefault("cache_type", "pai")
-        return PaiFile(self, path, backend, there, mode.replace("x", "w"), autocommit=autocommit, **options)
+        replacing = mode != "xb"
+        return PaiFile(
+            self, path, backend, there, mode.replace("x", "w"), replacing, autocommit=autocommit, **options
+        )
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
         if (start or 0) < 0 or (end or 0) < 0:
@@ -302,11 +316,28 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
 
 class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
-    """A file being read, from any place in it, or written from its beginning: whole or not at all."""
+    """A file being read, from any place in it, or written from its beginning: whole or not at all.
 
-    def __init__(self, fs: PaiFileSystem, path: str, backend: Backend, there: str, mode: str, **options: Any):
+    Without ``replacing`` (``"xb"``), of two who write it at the same time the second to close it is refused.
+    """
+
+    closed: bool
+
+    def __init__(
+        self,
+        fs: PaiFileSystem,
+        path: str,
+        backend: Backend,
+        there: str,
+        mode: str,
+        replacing: bool = True,
+        **options: Any,
+    ):
         self._backend = backend
         self._there = there
+        self._replacing = replacing
+        self._is_given_up = False
+        self._opened_during = sys.exception()
         self._outgoing: Outgoing | None = None
         self._growing: Growing | None = None
         self._pending = bytearray()
@@ -328,7 +359,7 @@ class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
 
     def _initiate_upload(self) -> None:
         with _as_oserror(self.path):
-            self._growing = Growing(self._backend, self._there)
+            self._growing = Growing(self._backend, self._there, replacing=self._replacing)
 
     def _upload_chunk(self, final: bool = False) -> bool:
         growing = self._growing
@@ -355,7 +386,24 @@ class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
             self._growing.abandon()
             self._growing = None
 
+    def write(self, data: Any) -> int:
+        if self._is_given_up:
+            return len(data)  # what those around us still had in hand
+        written: int = super().write(data)
+        return written
+
+    def give_up(self) -> None:
+        """An exception ended the writing: the target stays as it was."""
+        if self.mode != "rb" and not self.closed:
+            self._is_given_up = True
+
     def close(self) -> None:
+        # fsspec.open closes its file in any case, and does not say that an exception came.
+        if sys._getframe(1).f_code is OpenFile.close.__code__ and sys.exception() is not self._opened_during:
+            self.give_up()
+        if self._is_given_up and not self.closed:
+            self.discard()
+            self.closed = True
         super().close()
         if self._outgoing is not None:
             self._outgoing.close()
@@ -364,11 +412,52 @@ class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        if kind is not None and self.mode != "rb":
-            self.discard()
-            self.closed = True
-            return
+        if kind is not None:
+            self.give_up()
         self.close()
+
+
+class _Around:
+    """What is written around one of our files: it ends with it, and is given up with it."""
+
+    _file: PaiFile
+
+    def close(self) -> None:
+        try:
+            super().close()  # type: ignore[misc]
+        except BaseException:
+            self._file.give_up()
+            raise
+        finally:
+            self._file.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._file.give_up()
+        self.close()
+
+
+class _AroundText(_Around, io.TextIOWrapper):
+    def __init__(self, packed: Any, file: PaiFile, **options: Any):
+        self._file = file
+        super().__init__(packed, **options)
+
+
+class _AroundBytes(_Around, io.BufferedWriter):
+    def __init__(self, packed: Any, file: PaiFile):
+        self._file = file
+        super().__init__(packed)
+
+
+def _packed(file: PaiFile, path: str, compression: Any) -> Any:
+    """The file itself, or what compresses into it."""
+    from fsspec.compression import compr  # type: ignore[import-untyped]
+    from fsspec.core import get_compression
+
+    found = get_compression(path, compression)
+    return file if found is None else compr[found](file, mode="w")
 
 
 class _Adaptive(BaseCache):  # type: ignore[misc]
@@ -423,7 +512,11 @@ def _carried(outgoing: Outgoing, incoming: Incoming, shown: str, callback: Any =
         if comparison.is_same(outgoing.size) is False:
             incoming.abandon()
             raise damaged(shown)
-        incoming.finish(outgoing.size)
+        try:
+            incoming.finish(outgoing.size)
+        except Conflict:
+            incoming.abandon()
+            raise
     finally:
         incoming.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from openpaisdk.errors import Conflict
 from openpaisdk.storage.backend import damaged, key_of
 from openpaisdk.storage.hadoopsum import Comparison
 
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
 class Growing:
     """All pieces but the last are ``PART_BYTES`` long: they are told apart by where they begin."""
 
-    def __init__(self, backend: Backend, path: str):
+    def __init__(self, backend: Backend, path: str, *, replacing: bool = True):
         now = time.time_ns()
         self._shown = backend.shown(path)
-        self._incoming = backend.begin(path, (-1, now, 0o644), key_of(path, now, os.getpid(), id(self)))
+        key = key_of(path, now, os.getpid(), id(self))
+        self._incoming = backend.begin(path, (-1, now, 0o644), key, replacing=replacing)
         self._comparison = Comparison(None, self._incoming)
         self.size = 0
 
@@ -36,7 +38,11 @@ class Growing:
         if self._comparison.is_same(self.size) is False:
             self.abandon()
             raise damaged(self._shown)
-        self._incoming.finish(self.size)
+        try:
+            self._incoming.finish(self.size)
+        except Conflict:
+            self.abandon()
+            raise
 
     def abandon(self) -> None:
         self._incoming.abandon()

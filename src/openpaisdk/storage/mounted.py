@@ -10,7 +10,7 @@ from openpaisdk.errors import UsageError
 from openpaisdk.parcels import hashing
 from openpaisdk.parcels.ranges import digest_of, write_at
 from openpaisdk.storage.aside import JOURNAL, drop, drop_others, taken
-from openpaisdk.storage.backend import Backend, changed, key_of, parts, refused
+from openpaisdk.storage.backend import Backend, changed, is_there_already, key_of, parts, refused
 from openpaisdk.storage.entries import Entry
 from openpaisdk.storage.open_files import FromFile, IntoFile
 
@@ -74,8 +74,10 @@ class Mounted(Backend):
     def open(self, path: str, facts: Facts | None = None) -> LocalOutgoing:
         return LocalOutgoing(self.full(path), self.shown(path), facts)
 
-    def begin(self, path: str, outgoing: Facts, key: str) -> LocalIncoming:
-        return LocalIncoming(self.full(path), self.shown(path), outgoing, key, self.umask)
+    def begin(self, path: str, outgoing: Facts, key: str, *, replacing: bool = True) -> LocalIncoming:
+        return LocalIncoming(
+            self.full(path), self.shown(path), outgoing, key, self.umask, replacing=replacing
+        )
 
     def is_special(self, path: str) -> bool:
         full = self.full(path)
@@ -237,12 +239,15 @@ class LocalOutgoing(FromFile):
 class LocalIncoming(IntoFile):
     """Beside the target: the bytes so far, and a journal that says which parts are whole."""
 
-    def __init__(self, full: str, shown: str, outgoing: Facts, key: str, umask: int):
+    def __init__(
+        self, full: str, shown: str, outgoing: Facts, key: str, umask: int, *, replacing: bool = True
+    ):
         super().__init__()
         self.full = full
         self.what = shown
         self.size, self.mtime_ns, self.mode = outgoing
         self.umask = umask
+        self.replacing = replacing
         folder, name = os.path.split(full)
         self.part = ""
         self.algorithm = hashing.preferred()
@@ -250,6 +255,8 @@ class LocalIncoming(IntoFile):
         try:
             if os.path.isdir(full):
                 raise UsageError(f"{shown} is a folder, and a file was to take its place.")
+            if not replacing and os.path.lexists(full):
+                raise is_there_already(shown)
             os.makedirs(folder or ".", exist_ok=True)
             self.part, self.fd = taken(folder, name, key, 0o600)
             drop_others(folder, name, self.part)
@@ -304,11 +311,29 @@ class LocalIncoming(IntoFile):
             else:
                 os.fchmod(self.fd, self.mode & 0o777 & ~self.umask)
             os.utime(self.part, ns=(self.mtime_ns, self.mtime_ns))
-            os.replace(self.part, self.full)  # while it is ours alone
+            self._take_place()  # while it is ours alone
             self._strike()
             self.close()
+        except FileExistsError:
+            raise is_there_already(self.what) from None
         except OSError as e:
             raise refused(self.what, e) from None
+
+    def _take_place(self) -> None:
+        if self.replacing:
+            os.replace(self.part, self.full)
+        elif sys.platform == "win32":
+            os.rename(self.part, self.full)  # which replaces nothing there
+        else:
+            try:
+                os.link(self.part, self.full)
+                os.unlink(self.part)
+            except FileExistsError:
+                raise
+            except OSError:  # a disk without such links: what can be seen now has to do
+                if os.path.lexists(self.full):
+                    raise FileExistsError(self.full) from None
+                os.rename(self.part, self.full)
 
     def close(self) -> None:
         super().close()

@@ -25,6 +25,7 @@ from openpaisdk.storage.backend import (
     Incoming,
     Outgoing,
     changed,
+    is_there_already,
     key_of,
     part_name,
 )
@@ -181,10 +182,11 @@ class WebHdfs(Backend):
         if self._json("DELETE", path, "DELETE", recursive="true").get("boolean") is not True:
             raise _missing(self.shown(path))
 
-    def rename(self, path: str, target: str) -> None:
-        # Without the option, HDFS refuses to replace a file, or moves into a folder of the target's name.
+    def rename(self, path: str, target: str, *, replacing: bool = True) -> None:
+        # Without an option, HDFS moves into a folder of the target's name, and does not say why it refuses.
+        option = "OVERWRITE" if replacing else "NONE"
         answer = self._call(
-            "PUT", path, "RENAME", destination=self.root + target, renameoptions="OVERWRITE", body=b""
+            "PUT", path, "RENAME", destination=self.root + target, renameoptions=option, body=b""
         )
         said = whole(answer, self.where)
         if said and json.loads(said).get("boolean") is False:
@@ -206,8 +208,8 @@ class WebHdfs(Backend):
     def open(self, path: str, facts: Facts | None = None) -> Outgoing:
         return RemoteOutgoing(self, path, facts or self._facts(path))
 
-    def begin(self, path: str, outgoing: Facts, key: str) -> Incoming:
-        return StreamIncoming(self, path, outgoing, key)
+    def begin(self, path: str, outgoing: Facts, key: str, *, replacing: bool = True) -> Incoming:
+        return StreamIncoming(self, path, outgoing, key, replacing=replacing)
 
     def _facts(self, path: str) -> Facts:
         found = self.status(path)
@@ -345,15 +347,18 @@ class StreamIncoming(Incoming):
     in_order = True
     sums = True
 
-    def __init__(self, backend: WebHdfs, path: str, outgoing: Facts, key: str):
+    def __init__(self, backend: WebHdfs, path: str, outgoing: Facts, key: str, *, replacing: bool = True):
         self.backend = backend
         self.path = path
         self.size, self.mtime_ns, self.mode = outgoing
+        self.replacing = replacing
         folder, _, name = path.rpartition("/")
         self.part = f"{folder}/{part_name(name, key)}"
         there = backend.status(path)
         if there is not None and there.is_folder:
             raise UsageError(f"{backend.shown(path)} is a folder, and a file was to take its place.")
+        if there is not None and not replacing:
+            raise is_there_already(backend.shown(path))
 
     def missing(self) -> list[Range]:
         found = self.backend.status(self.part)
@@ -410,7 +415,7 @@ class StreamIncoming(Incoming):
                 hint="Run the same command again: it continues.",
             )
         self.backend.set_time(self.part, self.mtime_ns)
-        self.backend.rename(self.part, self.path)
+        self.backend.rename(self.part, self.path, replacing=self.replacing)
 
     def abandon(self) -> None:
         try:

@@ -32,7 +32,10 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 class About(msgspec.Struct, frozen=True):
-    """What a client says it will send. ``key`` names the very content; ``size`` -1 is not known yet."""
+    """What a client says it will send. ``key`` names the very content; ``size`` -1 is not known yet.
+
+    Without ``overwrite`` it is refused its place where another file was there first.
+    """
 
     path: str
     key: str
@@ -42,6 +45,7 @@ class About(msgspec.Struct, frozen=True):
     hash: str = hashing.XXH3
     part_bytes: int = msgspec.field(default=16 << 20, name="partBytes")
     storage: str = ""
+    overwrite: bool = True
 
     def check(self) -> None:
         hashing.maker(self.hash)

@@ -217,7 +217,9 @@ class Uploads:
             if head is None:
                 raise _no_upload()
             about = head.about
-        staged = self._storage.stage(about.path, who, overwrite=True, mode=about.mode & 0o777, key=ident)
+        staged = self._storage.stage(
+            about.path, who, overwrite=about.overwrite, mode=about.mode & 0o777, key=ident
+        )
         journal = -1
         try:
             with disk_errors(about.path):
@@ -263,6 +265,8 @@ class Uploads:
 def ident_of(about: About, who: Person) -> str:
     """The same for the same person, place and content; nobody comes upon somebody else's."""
     said = [who.name, about.path, about.key, about.size, about.mtime, about.part_bytes, about.hash]
+    if not about.overwrite:
+        said.append("new")
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:_IDENT]
 
 
