@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
+import threading
 import time
 
 import pytest
@@ -44,3 +48,59 @@ def test_nobody_tries_for_ever() -> None:
         with pytest.raises(ConnectionFailed):
             persistent(way)
         assert 1 < way.tries < 10
+
+
+def test_patience_inside_patience_takes_no_longer() -> None:
+    way = Way(1000, 0.0)
+    began = time.monotonic()
+    with pytest.raises(ConnectionFailed):
+        persistent(lambda: persistent(lambda: persistent(way)))
+    assert time.monotonic() - began < 0.9
+    assert way.tries > 1
+    assert persistent(Way(1, 0.0)) == "all of it"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="open files are handed over on Linux only")
+def test_all_who_talk_to_a_server_that_is_gone_are_told_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from openpaisdk.storage.handover import Conversation
+
+    monkeypatch.setattr(lines, "PATIENCE", 0.8)
+
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind("")
+    listener.listen()
+    name = listener.getsockname()[1:].decode()
+    answers = iter([{"socket": name, "ticket": "t", "pid": os.getpid(), "uid": os.geteuid()}])
+
+    def invited() -> dict[str, object]:
+        if (answer := next(answers, None)) is None:
+            raise ConnectionFailed("gone")
+        return dict(answer)
+
+    def serve_once() -> None:
+        talk, _ = listener.accept()
+        talk.recv(1 << 16)
+        talk.sendall(b"{}\n")
+        talk.close()
+
+    server = threading.Thread(target=serve_once)
+    server.start()
+    talk = Conversation(invited)
+    server.join()
+    listener.close()
+    told: list[float] = []
+
+    def ask() -> None:
+        began = time.monotonic()
+        with pytest.raises(ConnectionFailed):
+            talk.finish("an upload", {})
+        told.append(time.monotonic() - began)
+
+    asking = [threading.Thread(target=ask) for _ in range(4)]
+    for each in asking:
+        each.start()
+    for each in asking:
+        each.join()
+    assert len(told) == 4 and max(told) < 1.6

@@ -93,11 +93,7 @@ class Conversation(Handover):
 
     def _ask(self, question: dict[str, object]) -> tuple[int, dict[str, object]]:
         """Every question may be asked twice, so one that was lost with its server is asked of the next."""
-        with self._lock:
-            try:
-                line, fd = self._exchange(question)
-            except (OSError, ConnectionFailed):
-                line, fd = persistent(lambda: self._once_more(question))
+        line, fd = persistent(lambda: self._asked(question))
         said = json.loads(line)
         if "code" in said:
             if fd >= 0:
@@ -105,15 +101,20 @@ class Conversation(Handover):
             raise error_of(int(said.get("status") or 500), line, "The cluster on this machine")
         return fd, said
 
-    def _once_more(self, question: dict[str, object]) -> tuple[bytes, int]:
-        try:
-            self._sock.close()
-            self._connected()
-            return self._exchange(question)
-        except OSError as e:
-            raise ConnectionFailed(
-                f"The cluster on this machine does not answer: {e.strerror or e}."
-            ) from None
+    def _asked(self, question: dict[str, object]) -> tuple[bytes, int]:
+        # Nobody pauses while he has the lock: the patience of all threads runs at the same time.
+        with self._lock:
+            try:
+                return self._exchange(question)
+            except (OSError, ConnectionFailed):
+                self._sock.close()
+            try:
+                self._connected()
+                return self._exchange(question)
+            except OSError as e:
+                raise ConnectionFailed(
+                    f"The cluster on this machine does not answer: {e.strerror or e}."
+                ) from None
 
     def _exchange(self, question: dict[str, object]) -> tuple[bytes, int]:
         fd = -1

@@ -25,6 +25,7 @@ LONGEST_PAUSE = 4.0
 NEW_STARTS = 5
 """So often a part may be cut after it went well for longer than that."""
 TIMEOUT = 120.0
+_patient = threading.local()
 
 
 class Lines:
@@ -107,7 +108,20 @@ class Lines:
 
 
 def persistent(action: Callable[[], T]) -> T:
-    """Try again when the way was cut, for as long as PAI_TRANSFER_PATIENCE says; a no stays a no."""
+    """Try again when the way was cut, for as long as PAI_TRANSFER_PATIENCE says; a no stays a no.
+
+    One inside another does not try by itself: whoever waits is told after that long, not after many times it.
+    """
+    if getattr(_patient, "is_trying", False):
+        return action()
+    _patient.is_trying = True
+    try:
+        return _tried(action)
+    finally:
+        _patient.is_trying = False
+
+
+def _tried(action: Callable[[], T]) -> T:
     said = os.environ.get("PAI_TRANSFER_PATIENCE", "")
     patience = float(said) if said.isdecimal() else PATIENCE
     ends, pause, new_starts = 0.0, 0.1, 0
