@@ -161,6 +161,17 @@ def test_sync_moves_what_differs_and_deletes_only_when_told(desk: Desk) -> None:
     assert desk.names("d") == ["d/a/now a folder"]
 
 
+def test_sync_tells_all_it_deleted_also_what_was_in_the_way(desk: Desk) -> None:
+    desk.write("new/a/inside", b"1")
+    desk.write("new/b", b"2")
+    desk.write("old/a", b"3")
+    desk.write("old/b/inside", b"4")
+    desk.write("old/c", b"5")
+    desk.ok("copy", "old", f"{desk.there}/d")
+    assert sorted(desk.json("sync", "--delete", "new", f"{desk.there}/d")["toDelete"]) == ["a", "b", "c"]
+    assert desk.names("d") == ["d/a/inside", "d/b"]
+
+
 def test_sync_brings_a_folder_back(desk: Desk) -> None:
     desk.write("d/a", b"1")
     desk.write("d/sub/b", b"2")

@@ -188,8 +188,11 @@ def remove(argv: list[str]) -> int:
         if found is None:
             raise no_such(text)
         going.append((text, backend, path, found))
-    full = [text for text, backend, path, found in going if found.is_folder and backend.listing(path)]
-    if full and not args.yes and on_terminal():
+    asks = not args.yes and on_terminal()
+    full = [
+        text for text, backend, path, found in going if asks and found.is_folder and backend.listing(path)
+    ]
+    if full:
         sys.stderr.write(
             f"Remove {', '.join(full)} with all that is in {'it' if len(full) == 1 else 'them'}? [y/N] "
         )

@@ -80,7 +80,7 @@ class Copy:
         self.plan.check(self.target)
         if self._becomes:
             self._mark.begin()
-        self._remove_clashes()
+        removed = self._remove_clashes()
         if self.is_folder and not self.plan.new.count and not self.plan.folders:
             self.target.make_folder(self.plan.target) if self.target.status(
                 self.plan.target
@@ -89,22 +89,29 @@ class Copy:
         if self.plan.new.count or self.plan.folders:
             engine.run(watch)
         for path in self.plan.extra:
-            try:
-                self.target.delete(f"{self.plan.target.rstrip('/')}/{path}")
-            except PaiError as e:
-                if e.status != 404:
-                    raise
+            if path not in removed:
+                self._remove(path)
         if self._becomes or self.synchronising:
             self._mark.end()
         return engine.progress
 
-    def _remove_clashes(self) -> None:
+    def _remove_clashes(self) -> set[str]:
         """A folder in the way of a file, which goes anyway, has to go first."""
-        files = {path for path, _ in self.plan.new} if self.plan.extra else set()
-        going = [path for path in self.plan.extra if path in files or path in set(self.plan.folders)]
+        extra = set(self.plan.extra)
+        if not extra:
+            return extra
+        going = extra.intersection(self.plan.folders)
+        going.update(path for path, _ in self.plan.new if path in extra)
         for path in going:
+            self._remove(path)
+        return going
+
+    def _remove(self, path: str) -> None:
+        try:
             self.target.delete(f"{self.plan.target.rstrip('/')}/{path}")
-            self.plan.extra.remove(path)
+        except PaiError as e:
+            if e.status != 404:
+                raise
 
     def _compare(self, found: Entry, heeding: bool, deleting: bool, everything: bool) -> None:
         plan = self.plan
