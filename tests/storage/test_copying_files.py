@@ -282,6 +282,37 @@ def test_a_copy_to_a_link_goes_where_it_leads(desk: Desk) -> None:
     assert (desk.here / "real").read_bytes() == b"new"
 
 
+@pytest.mark.parametrize("source", ["there", "here"])
+@pytest.mark.parametrize("size", [5, 5 << 20])
+def test_a_link_in_the_target_is_never_followed_out_of_it(desk: Desk, source: str, size: int) -> None:
+    """As with ``cp -r`` and ``rsync``."""
+    desk.write("d/sub/f", LARGE[:size])
+    desk.write("d/file", LARGE[:size])
+    desk.ok("copy", "d", f"{desk.there}/d")
+    place = f"{desk.there}/d" if source == "there" else "d"
+    outside, target = desk.here / "outside", desk.here / "target"
+    for each in (outside, target / "kept"):
+        each.mkdir(parents=True)
+    for name in ("sub", "file", "mine"):
+        (target / name).symlink_to(outside)
+    refused = desk.pai("sync", place, "target")
+    assert refused.status != 0 and "either that of a link: sub, file." in refused.err.replace(
+        "file, sub", "sub, file"
+    )
+    (desk.here / "into").mkdir()
+    (desk.here / "into/d").symlink_to(outside)
+    refused = desk.pai("copy", place, "into")
+    assert refused.status != 0 and "into/d is a link" in refused.err and refused.err.count("\n") == 2
+    assert not list(outside.iterdir())
+    desk.ok("sync", "--delete", place, "target")
+    assert not list(outside.iterdir()) and not (target / "kept").exists()
+    assert tree_of(target) == tree_of(desk.here / "d")
+    # What never travels, a sync does not take away either; and a link that was named is meant.
+    assert (target / "mine").readlink() == outside
+    desk.ok("sync", place, "into/d")
+    assert tree_of(outside) == tree_of(desk.here / "d")
+
+
 def test_a_link_that_leads_to_itself_stays_behind_and_is_named(desk: Desk) -> None:
     desk.write("d/f", b"x")
     (desk.here / "d/loop").symlink_to("loop")
@@ -316,12 +347,14 @@ def test_a_name_with_a_line_break_is_reached_by_its_address(desk: Desk) -> None:
 
 def test_what_did_not_arrive_is_counted_as_files_and_folders(desk: Desk) -> None:
     desk.write("d/a", b"x")
-    desk.write("d/sub/b", b"x")
+    desk.write(f"d/{'long' * 50}/b", b"x")
     desk.ok("copy", "d", f"{desk.there}/d")
-    desk.write("target/a", b"old")
-    for name in (".a.pai-part", "sub"):  # nothing can be written where these are
-        (desk.here / "target" / name).symlink_to("/proc/nowhere")
-    done = desk.pai("sync", f"{desk.there}/d", "target")
+    far = "target"
+    while len(str(desk.here)) + len(far) < 3900:  # no path may be longer than 4096 bytes
+        far += "/" + "far" * 10
+    desk.write(f"{far}/a", b"old")
+    (desk.here / far / ".a.pai-part").symlink_to("/proc/nowhere")  # nothing can be written there
+    done = desk.pai("sync", f"{desk.there}/d", far)
     assert done.status == 1, done
     assert (
         "2 of 2 files and 1 folder could not be copied" in done.err and "The others arrived" not in done.err

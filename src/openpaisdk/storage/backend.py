@@ -181,6 +181,10 @@ class Backend:
         """Whether a device, a pipe or the like is there: what can be neither copied nor replaced."""
         return False
 
+    def is_link(self, path: str) -> bool:
+        """Whether it leads elsewhere."""
+        return False
+
     def settled(self, path: str) -> str:
         """Where a file that is written to a path comes to lie."""
         return path

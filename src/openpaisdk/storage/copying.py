@@ -67,6 +67,12 @@ class Copy:
             raise _special(target, f"pai copy SOURCE - > {target.text} writes to it.")
         if not found.is_folder:
             there = self.target.settled(there)
+        elif there != asked and self.target.is_link(there):
+            # A link that was named is meant; one that is found where things go may lead anywhere.
+            raise UsageError(
+                f"{self.target.shown(there)} is a link, and a folder would have to take its place.",
+                hint="Remove it first, or name it as the target of pai sync to write to where it leads.",
+            )
         self._becomes = found.is_folder and not synchronising and there == asked
         self._refuse_loops(here, there, source, target)
         self.plan = Plan(here, there)

@@ -6,6 +6,8 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     Facts = tuple[int, int, int]
     """Size, mtime in ns, mode."""
 
@@ -48,14 +50,18 @@ class Entry:
 
 
 class Folder:
-    """One folder of a walk: its way from where the walk began, its files, the names of its folders."""
+    """One folder of a walk: its way from where the walk began, its files, the names of its folders.
 
-    __slots__ = ("files", "folders", "path")
+    ``others`` are neither: links to folders or to nothing, pipes. Nothing is written to them or through them.
+    """
 
-    def __init__(self, path: str, files: dict[str, Facts], folders: list[str]):
+    __slots__ = ("files", "folders", "others", "path")
+
+    def __init__(self, path: str, files: dict[str, Facts], folders: list[str], others: Sequence[str] = ()):
         self.path = path
         self.files = files
         self.folders = folders
+        self.others = others
 
 
 def order(path: str) -> str:

@@ -83,6 +83,9 @@ class Mounted(Backend):
         full = self.full(path)
         return os.path.exists(full) and not os.path.isfile(full) and not os.path.isdir(full)
 
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(self.full(path))
+
     def settled(self, path: str) -> str:
         """Where a link leads to, as ``cp`` has it; a mounted storage is not left that way."""
         return os.path.realpath(path) if not self.root and os.path.islink(path) else path

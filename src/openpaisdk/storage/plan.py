@@ -76,8 +76,8 @@ class Plan:
             )
         if self.blocked:
             raise UsageError(
-                f"A file would have to take the place of a folder, or a folder that of a file: "
-                f"{named(self.blocked)}.",
+                "A file would have to take the place of a folder, a folder that of a file, or either that of "
+                f"a link: {named(self.blocked)}.",
                 hint="Remove it first, or use pai sync --delete.",
             )
         free = backend.free(self.target) if self.new.size else None
@@ -140,12 +140,14 @@ def compare(
         if match is not None:
             clashes = [join(path, name) for name in match.folders if name in folder.files]
             clashes += [join(path, name) for name in folder.folders if name in kept]
+            has = set(folder.folders)
+            links = [front + name for name in match.others if name in has or name in folder.files]
             if deleting:
+                plan.extra += links
                 plan.extra += [front + name for name in kept if name not in folder.files]
-                has = set(folder.folders)
                 plan.extra += [join(path, name) for name in match.folders if name not in has]
             else:
-                plan.blocked += clashes
+                plan.blocked += clashes + links
     return plan
 
 

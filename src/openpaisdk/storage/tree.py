@@ -52,23 +52,26 @@ class Skipped:
         return ", ".join(said)
 
     def _size(self, full: str) -> int:
-        try:
-            with os.scandir(full) as found:
-                total = 0
-                for item in found:
-                    self._looks -= 1
-                    if self._looks < 0:
-                        self._is_more = True
-                        return total
-                    if item.is_dir(follow_symlinks=False):
-                        total += self._size(item.path)
-                    else:
-                        total += item.stat(follow_symlinks=False).st_size
-                return total
-        except NotADirectoryError:
-            return os.lstat(full).st_size
-        except OSError:
-            return 0
+        total = 0
+        waiting = [full]
+        while waiting:
+            at = waiting.pop()
+            try:
+                with os.scandir(at) as found:
+                    for item in found:
+                        self._looks -= 1
+                        if self._looks < 0:
+                            self._is_more = True
+                            return total
+                        if item.is_dir(follow_symlinks=False):
+                            waiting.append(item.path)
+                        else:
+                            total += item.stat(follow_symlinks=False).st_size
+            except NotADirectoryError:
+                total += os.lstat(at).st_size
+            except OSError:
+                pass
+        return total
 
 
 def walk(root: str, *, ignoring: bool = False, skipped: Skipped | None = None) -> Iterator[Folder]:
@@ -100,6 +103,12 @@ def walk(root: str, *, ignoring: bool = False, skipped: Skipped | None = None) -
 def _look_into(here: str, path: str, rules: list[Rule], ignoring: bool, skipped: Skipped) -> Folder:
     files: dict[str, Facts] = {}
     folders: list[str] = []
+    others: list[str] = []
+
+    def stays(name: str, why: str) -> None:
+        others.append(name)
+        skipped.add_other(join(path, name), why)
+
     if ignoring:
         from openpaisdk.storage.ignore import NEVER, is_ignored
     try:
@@ -117,7 +126,7 @@ def _look_into(here: str, path: str, rules: list[Rule], ignoring: bool, skipped:
                     found = entry.stat()
                 except OSError as e:
                     if entry.is_symlink() and e.errno in _LEADS_NOWHERE:
-                        skipped.add_other(join(path, name), "a link to nothing")
+                        stays(name, "a link to nothing")
                     elif not isinstance(e, FileNotFoundError):
                         raise
                     continue  # gone since it was listed
@@ -125,13 +134,13 @@ def _look_into(here: str, path: str, rules: list[Rule], ignoring: bool, skipped:
                 if stat.S_ISREG(mode):
                     files[name] = (found.st_size, found.st_mtime_ns, mode & 0o7777)
                 elif stat.S_ISDIR(mode):
-                    skipped.add_other(join(path, name), "a link to a folder")
+                    stays(name, "a link to a folder")
                 else:
-                    skipped.add_other(join(path, name), "neither a file nor a folder")
+                    stays(name, "neither a file nor a folder")
     except OSError as e:
         raise PaiError(
             f"{e.filename or here} cannot be read: {e.strerror}.",
             hint="Leave it out with a .paiignore file, or make it readable.",
         ) from None
     folders.sort()
-    return Folder(path, files, folders)
+    return Folder(path, files, folders, others)
