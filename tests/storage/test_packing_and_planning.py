@@ -20,7 +20,7 @@ from openpaisdk.storage.entries import Folder, amount, order
 from openpaisdk.storage.mounted import Mounted
 from openpaisdk.storage.plan import Plan, compare
 from openpaisdk.storage.spool import Spool
-from openpaisdk.storage.tree import walk
+from openpaisdk.storage.tree import Skipped, walk
 
 NAMES = st.text(
     st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), min_size=1, max_size=20
@@ -140,9 +140,16 @@ def test_a_tree_may_be_deeper_than_the_interpreter_goes(tmp_path: Path) -> None:
         there = Mounted(str(tmp_path))
         assert sum(1 for _ in walk(str(tmp_path))) == depth + 1
         assert sum(1 for _ in walk_by_listing(there, "/")) == depth + 1
+        (here / "file").write_bytes(b"x")
+        skipped = Skipped()
+        skipped.add("d", str(tmp_path / "d"))
+        assert skipped.sizes == {"d": 1}
+        there.delete("/d")
+        assert not list(tmp_path.iterdir())
     finally:
         # As deep, it would be in the way of whoever tidies up.
-        while here != tmp_path:
+        while here != tmp_path and here.exists():
+            (here / "file").unlink(missing_ok=True)
             here.rmdir()
             here = here.parent
 

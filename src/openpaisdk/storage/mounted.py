@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -100,18 +101,11 @@ class Mounted(Backend):
         full = self.full(path)
         try:
             if os.path.isdir(full) and not os.path.islink(full):
-                import shutil
-
-                shutil.rmtree(full)
+                _remove_tree(full)
             else:
                 os.unlink(full)
         except OSError as e:
             raise refused(self.shown(path), e) from None
-        except RecursionError:
-            raise UsageError(
-                f"{self.shown(path)} is too deep to be removed in one go.",
-                hint="Remove the folders far below first, or use rm -r.",
-            ) from None
 
     def rename(self, path: str, target: str) -> None:
         try:
@@ -359,6 +353,36 @@ class LocalIncoming(IntoFile):
             os.unlink(self.part + JOURNAL)
         except OSError:
             pass
+
+
+if sys.platform == "win32":
+
+    def _remove_tree(full: str) -> None:
+        import shutil
+
+        shutil.rmtree(full)
+
+else:
+
+    def _remove_tree(full: str) -> None:
+        import shutil
+
+        from openpaisdk.parcels.removing import remove
+
+        try:
+            shutil.rmtree(full)
+            return
+        except RecursionError:
+            pass  # it takes as many calls and open files as the tree is deep
+        except OSError as e:
+            if e.errno != errno.EMFILE:
+                raise
+        folder, name = os.path.split(os.path.abspath(full))
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            remove(fd, name)
+        finally:
+            os.close(fd)
 
 
 def _stat_of(item: os.DirEntry[str]) -> os.stat_result:

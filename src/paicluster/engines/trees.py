@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from paicluster.files import removing
+from openpaisdk.parcels import removing
 
 
 def remove(path: Path) -> None:

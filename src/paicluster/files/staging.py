@@ -13,10 +13,10 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
+from openpaisdk.parcels.removing import remove
 from paicluster.files import pieces
 from paicluster.files.paths import OWN
 from paicluster.files.refusals import bad_path, disk_errors, full
-from paicluster.files.removing import remove
 from paicluster.files.tree import Tree
 
 log = logging.getLogger("paicluster.files")

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from openpaisdk.errors import PaiError
+from openpaisdk.parcels.removing import remove
 from paicluster.files import records
 from paicluster.files.paths import Names, names_of, text_of
 from paicluster.files.people import Need, Person
 from paicluster.files.placing import FOLDER_MODE, make_folders, record_for
 from paicluster.files.records import SUPERUSER, Record
 from paicluster.files.refusals import disk_errors, failed, not_a_folder
-from paicluster.files.removing import remove
 from paicluster.files.renaming import rename_new
 from paicluster.files.staging import STAGED
 from paicluster.files.storage import Storage

@@ -10,11 +10,11 @@ import os
 import secrets
 from collections.abc import Callable
 
+from openpaisdk.parcels.removing import remove
 from paicluster.files import Need, Person, Storage, records
 from paicluster.files.paths import Names, text_of
 from paicluster.files.people import allowed
 from paicluster.files.placing import FOLDER_MODE, record_for
-from paicluster.files.removing import remove
 from paicluster.files.renaming import rename_new
 from paicluster.files.staging import STAGED
 from paicluster.files.tree import Node, Tree

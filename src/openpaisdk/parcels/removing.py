@@ -1,10 +1,16 @@
-"""Removing a tree, however deep it is: folders in folders are brought up to its top, and emptied there."""
+"""Removing a tree, however deep it is: folders in folders are brought up to its top, and emptied there.
+
+Not on Windows, where no folder is reached but by its path.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import secrets
+import sys
+
+assert sys.platform != "win32"
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
