@@ -43,7 +43,7 @@ def test_everything_works_against_the_real_thing(
     content = os.urandom(1 << 20) * 70  # two writes: the second is appended
     desk.write("d/large", content, mtime=1.5e9)
     for i in range(20):
-        desk.write(f"d/sub/f {i} ü", f"{i}" * i)
+        desk.write(f"d/sub/f {i} ü", f"{i}" * i, mtime=i - 5)  # some from before 1970
     (desk.here / "d/empty").mkdir()
     assert "21 files, 70 MB, all new" in desk.pai("copy", "d", f"{top}/").err
     assert "nothing new" in desk.pai("copy", "d", f"{top}/").err
@@ -69,6 +69,15 @@ def test_everything_works_against_the_real_thing(
     with fsspec.open(f"{top}/through-fsspec", "rb") as f:
         f.seek(99_990)
         assert f.read() == b"x" * 10
+    fs = fsspec.filesystem("pai", skip_instance_cache=True)
+    first, second = (fs.open(f"{top}/made-once", "xb") for _ in range(2))
+    first.write(b"first")
+    second.write(b"second")
+    first.close()
+    with pytest.raises(FileExistsError):
+        second.close()
+    assert fs.cat_file(f"{top}/made-once") == b"first"
+    fs.rm_file(f"{top}/made-once")
     used = desk.json("disk-usage", f"{top}/e")
     assert used["files"] == 20
     refused = desk.pai("copy", f"{top}/none", ".")

@@ -14,10 +14,11 @@ import pytest
 from desk import Desk
 
 from openpaisdk.client import Endpoint
-from openpaisdk.errors import ConnectionFailed
+from openpaisdk.errors import Conflict, ConnectionFailed
 from openpaisdk.storage.address import Place
 from openpaisdk.storage.backend import PART_BYTES, Backend
 from openpaisdk.storage.copying import Copy, from_stream, to_stream
+from openpaisdk.storage.growing import Growing
 from openpaisdk.storage.hadoopsum import md5_of, running
 from openpaisdk.storage.lines import Lines
 from openpaisdk.storage.storages import Opener
@@ -175,6 +176,33 @@ def test_fsspec_compares_what_it_puts_and_gets(
     with pytest.raises(OSError, match="damaged"):
         fs.get_file("pai://team/0/g", str(desk.here / "back"))
     assert [each.name for each in desk.here.iterdir()] == ["f"]
+
+
+@pytest.mark.parametrize("size", [3, len(CONTENT)])
+def test_a_file_from_before_1970_goes_to_an_hdfs_once(desk: Desk, both: _Both, size: int) -> None:
+    os.utime(desk.write("d/old", CONTENT[:size]), ns=(-1_500_000_000, -1_500_000_000))
+    desk.ok("copy", "d", f"{desk.there}/d")
+    one, all_of_it = f"{desk.path}/d/old", f"{desk.path}/d"
+    for source in (one, all_of_it):
+        target = f"hdfs:{desk.path}/to{len(source)}"
+        assert Copy(both, _place(source), _place(target), synchronising=source is all_of_it).run().files == 1
+        again = Copy(both, _place(source), _place(target), synchronising=source is all_of_it)
+        assert again.plan.new.count == 0
+    assert _written(both, target.removeprefix("hdfs:") + "/old") == CONTENT[:size]
+
+
+def test_of_two_who_make_the_same_file_of_an_hdfs_the_second_is_refused(desk: Desk, both: _Both) -> None:
+    path = f"{desk.path}/f"
+    first, second = (Growing(both.hdfs, path, replacing=False) for _ in range(2))
+    first.add(b"first")
+    second.add(b"second")
+    first.finish()
+    with pytest.raises(Conflict):
+        second.finish()
+    with pytest.raises(Conflict, match="there already"):
+        Growing(both.hdfs, path, replacing=False)
+    assert [entry.name for entry in both.hdfs.listing(desk.path)] == ["f"]
+    assert _written(both, path) == b"first"
 
 
 def test_nobody_is_asked_for_a_checksum_that_cannot_be_compared(

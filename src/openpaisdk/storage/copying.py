@@ -8,7 +8,7 @@ from openpaisdk.errors import ConnectionFailed, PaiError, UsageError
 from openpaisdk.storage.address import LOCAL, Place
 from openpaisdk.storage.backend import PART_BYTES, no_such, parts
 from openpaisdk.storage.engine import Engine, Progress
-from openpaisdk.storage.entries import Folder
+from openpaisdk.storage.entries import Folder, is_same
 from openpaisdk.storage.plan import Plan, compare
 from openpaisdk.storage.unfinished import Unfinished
 
@@ -128,11 +128,7 @@ class Copy:
             there = self.target.status(plan.target)
             if there is not None and there.is_folder:
                 raise UsageError(f"{self.target.shown(plan.target)} is a folder.")
-            same = there is not None and (there.size, there.mtime_ns // 10**6) == (
-                found.size,
-                found.mtime_ns // 10**6,
-            )
-            if everything or not same:
+            if everything or there is None or not is_same(facts, (there.size, there.mtime_ns, there.mode)):
                 plan.new.add("", facts)
             return
         theirs = _walk_if_there(self.target, plan.target)

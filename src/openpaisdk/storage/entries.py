@@ -79,8 +79,9 @@ def join(folder: str, name: str) -> str:
 
 
 def is_same(ours: Facts, theirs: Facts) -> bool:
-    """Unchanged, as far as can be told without reading: WebHDFS keeps times to the millisecond."""
-    return ours[0] == theirs[0] and ours[1] // 1_000_000 == theirs[1] // 1_000_000
+    """Unchanged, as far as can be told without reading: HDFS keeps times from 1970 on, to the millisecond."""
+    before, after = ours[1] // 1_000_000, theirs[1] // 1_000_000
+    return ours[0] == theirs[0] and (before == after or (before < 0 and after == 0))
 
 
 def amount(size: float) -> str:

@@ -371,12 +371,12 @@ else:
 
         try:
             shutil.rmtree(full)
-            return
-        except RecursionError:
-            pass  # it takes as many calls and open files as the tree is deep
-        except OSError as e:
-            if e.errno != errno.EMFILE:
+        except (RecursionError, OSError) as e:
+            # It takes as many calls and open files as the tree is deep.
+            if isinstance(e, OSError) and e.errno != errno.EMFILE:
                 raise
+        else:
+            return
         folder, name = os.path.split(os.path.abspath(full))
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -199,9 +199,8 @@ class WebHdfs(Backend):
         self._send("POST", path, "APPEND", size, chunks)
 
     def set_time(self, path: str, mtime_ns: int) -> None:
-        whole(
-            self._call("PUT", path, "SETTIMES", modificationtime=mtime_ns // 1_000_000, body=b""), self.where
-        )
+        modified = max(0, mtime_ns // 1_000_000)  # there is no time before 1970 (see ``entries.is_same``)
+        whole(self._call("PUT", path, "SETTIMES", modificationtime=modified, body=b""), self.where)
 
     # -- files in and out ----------------------------------------------------------------------
 
