@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -343,6 +345,28 @@ def test_a_name_with_a_line_break_is_reached_by_its_address(desk: Desk) -> None:
     desk.ok("copy", f"{desk.there}/two\nlines", "back")
     desk.ok("remove", f"{desk.there}/two\nlines")
     assert desk.names() == []
+
+
+def _texts(value: object) -> list[object]:
+    if not isinstance(value, (list, dict)):
+        return [value]
+    return [text for each in (value.values() if isinstance(value, dict) else value) for text in _texts(each)]
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_programs_are_told_json_also_of_names_that_are_no_text(desk: Desk, locale: str) -> None:
+    name = os.fsdecode(b"caf\xe9 \xc3\xbc")
+    (desk.here / "d").mkdir()
+    (desk.here / "d" / name).write_bytes(b"x")
+    for words in (["listdir", "d"], ["disk-usage", "d"], ["sync", "-n", "d", "e"], ["getinfo", f"d/{name}"]):
+        with_bytes = subprocess.run(
+            ["pai", *words, "-o", "json"],
+            cwd=desk.here,
+            env=desk.person.env(LC_ALL=locale),
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        assert name in _texts(json.loads(with_bytes.stdout.decode()))
 
 
 def test_what_did_not_arrive_is_counted_as_files_and_folders(desk: Desk) -> None:

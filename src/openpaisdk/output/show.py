@@ -17,6 +17,9 @@ def show(value: object, form: str, people: Callable[[], str]) -> None:
         import json
 
         text = json.dumps(value, indent=2, ensure_ascii=False)
+        if not text.isascii():
+            # Of a name that is no UTF-8 the bytes as escapes: as they are, they would make all of it no JSON.
+            text = text.encode("utf-8", "backslashreplace").decode()
     elif form == "yaml":
         import yaml
 
