@@ -64,5 +64,5 @@ async def test_a_program_that_cannot_say_what_is_here_is_not_believed_that_nothi
     nowhere = {**own_environment(), "DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
     images = Images(Client("docker", "docker", environment=nowhere), tmp_path)
     with pytest.raises(LaunchFailed, match=r"docker could not say: .*nobody\.sock") as told:
-        await images.have("localhost/pai-test/any:1", None, lambda remark: None)
+        await images.have("localhost/pai-test/any:1", None, ["any"], lambda remark: None)
     assert not isinstance(told.value, ImageRefused)

@@ -88,6 +88,21 @@ async def test_an_image_that_is_not_here_is_pulled_and_the_job_is_told(rig: Cont
         assert driven.remarks == again.remarks == []
 
 
+async def test_an_image_may_be_named_by_its_digest_with_a_tag_or_without(
+    rig: ContainerRig, shelf: str
+) -> None:
+    image = put_on(shelf)
+    repository = image.rpartition(":")[0]
+    podman("pull", "-q", "--tls-verify=false", image)
+    digest = podman("image", "inspect", "--format", "{{.Digest}}", image).strip()
+    podman("rmi", image)
+    for name in (f"{image}@{digest}", f"{repository}@{digest}"):
+        async with Driven(rig) as driven:
+            assert [seen.exit_code for seen in await driven.run(in_image(rig, name, "exit 7"))] == [7]
+            assert [remark.reason for _, remark in driven.remarks] == ["Pulling", "Pulled"]
+        podman("rmi", "--force", f"{repository}@{digest}")
+
+
 async def test_a_gang_waits_for_one_pull(rig: ContainerRig, shelf: str) -> None:
     image = put_on(shelf)
     async with Driven(rig) as driven:

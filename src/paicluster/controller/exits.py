@@ -37,6 +37,7 @@ _LOSSES = {
     Loss.PREEMPTED: (PREEMPTED, "The task had to give way to a job with a right to what it used."),
     Loss.CANCELLED: (LOST, "Somebody ended the task, past this cluster."),
     Loss.UNBEGUN: (NOT_LAUNCHED, "It never began where it was to run."),
+    Loss.DAEMON: (LOST, "The docker daemon ended, and the task with it."),
 }
 
 

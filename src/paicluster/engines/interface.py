@@ -144,6 +144,7 @@ class Loss(Enum):
     PREEMPTED = "preempted"  # it had to give way to another
     CANCELLED = "cancelled"  # somebody ended it, past us
     UNBEGUN = "unbegun"  # it never began where it was to run
+    DAEMON = "daemon"  # what ran its container ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 # Stopped ones are removed together, when it has been quiet for so long or so many have come together.
 _QUIET_S = 3.0
 _MANY = 20
+# What could not be removed is tried again: a docker daemon may be away.
+_AGAIN_S = 60.0
 # podman's look at one image fails while somebody removes another.
 _LOOKS = 5
 
@@ -38,11 +40,15 @@ class Cleaner:
         self._keep = keep
         self._stopped: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
+        # Containers that could not be removed, and when they are tried again.
+        self._left: set[str] = set()
+        self._again: asyncio.TimerHandle | None = None
         self._work: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._again):
+            if timer is not None:
+                timer.cancel()
         for task in self._work:
             task.cancel()
 
@@ -76,14 +82,29 @@ class Cleaner:
             answer = await self._client.call(*self._client.removal(*found))
             if answer.status != 0:
                 log.info("containers could not be removed: %s", answer.last_words)
+                self._left.update(found)
+                if self._again is None:
+                    loop = asyncio.get_running_loop()
+                    self._again = loop.call_later(_AGAIN_S, self._start, self._remove_left)
 
-    async def sweep(self, is_over: Callable[[str], bool]) -> None:
-        """Remove every container of this cluster whose attempt is over, whoever left it."""
+    async def _remove_left(self) -> None:
+        left, self._left, self._again = self._left, set(), None
+        there = await self._names()
+        # docker also complains of those that are gone.
+        await self._remove([name for name in left if there is None or name in there])
+
+    async def _names(self) -> list[str] | None:
+        """The containers of this cluster; None when nobody can tell."""
         answer = await self._client.call(
             "ps", "--all", "--filter", f"label={CLUSTER_LABEL}={self._cluster}", "--format", "{{.Names}}"
         )
+        return answer.out.split() if answer.status == 0 else None
+
+    async def sweep(self, is_over: Callable[[str], bool]) -> None:
+        """Remove every container of this cluster whose attempt is over, whoever left it."""
         prefix = name_of("")
-        uids = [name.removeprefix(prefix) for name in answer.out.split() if name.startswith(prefix)]
+        names = await self._names() or ()
+        uids = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
         await self._remove([name_of(uid) for uid in uids if is_over(uid)])
 
     async def clean_images(self) -> None:

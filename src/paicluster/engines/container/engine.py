@@ -258,7 +258,7 @@ class ContainerEngine(ProcessEngine):
                 return super()._settle(uid, seen)
             why, code = refusal
             return replace(seen, refused=why, platform_code=code, stopped=False, killed_by_us=False)
-        if seen.start_error:
+        if seen.start_error or seen.exit_code or seen.signal:
             from paicluster.engines.container.works import explain
 
             seen = explain(seen, path, self._works)
@@ -310,6 +310,11 @@ class ContainerEngine(ProcessEngine):
         if not gone:
             log.warning("the container of %s cannot be removed: %s", uid, said.decode(errors="replace"))
         return gone
+
+    async def stop(self, uids: Sequence[str], grace_s: float) -> None:
+        await super().stop(uids, grace_s)
+        if self._works is not None:
+            self._works.images.leave(uids)
 
     # -- beside a task, and after --------------------------------------------------------------
 

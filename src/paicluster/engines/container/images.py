@@ -10,7 +10,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from paicluster.engines.container import names
@@ -23,22 +23,31 @@ log = logging.getLogger(__name__)
 # How soon somebody who waits is told how far it has come; then after twice the time, up to a minute.
 _PROGRESS_S = 10.0
 _CALM_S = 60.0
+# How long a registry may take to say what an image is made of. podman itself tries for minutes where it is
+# told that it asks too often.
+_SILENCE_S = 600.0
 _KEPT_LINES = 50
 
+# A number alone may be a tag or a port.
+_STATUS = r"(http|status|code)\b[\w :,]*\b"
 _BAD_NAME = re.compile(
-    r"invalid reference format|parsing reference|invalid repository name|must be lowercase", re.I
+    r"invalid reference format|parsing reference|invalid repository name|must be lowercase|invalid port",
+    re.I,
 )
 _LOGIN = re.compile(
     r"unauthorized|authentication required|invalid username/password|no basic auth credentials|"
     r"incorrect username or password|access (to the resource )?(is )?denied|denied:|"
-    r"may require 'docker login'|\b40[13]\b|forbidden",
+    rf"may require 'docker login'|forbidden|{_STATUS}40[13]\b",
     re.I,
 )
-_MISSING = re.compile(r"manifest unknown|name unknown|not found|\b404\b|does not exist|no such image", re.I)
+_MISSING = re.compile(
+    rf"manifest unknown|name unknown|not found|does not exist|no such image|{_STATUS}404\b", re.I
+)
 _NOT_HERE = re.compile(r"no such (image|object)", re.I)
 _OURS_TO_PASS = re.compile(
     r"timeout|timed out|connection (refused|reset)|no such host|no route|network is unreachable|"
-    r"temporary failure|server misbehaving|\b5\d\d\b|toomanyrequests|\b429\b|unexpected EOF|TLS handshake",
+    r"temporary failure|server misbehaving|too ?many ?requests|unexpected EOF|TLS handshake|"
+    rf"{_STATUS}5\d\d\b",
     re.I,
 )
 
@@ -48,10 +57,11 @@ Tell = Callable[[Remark], None]
 
 @dataclass(slots=True)
 class _Pull:
-    """One that is under way, and those who wait for it."""
+    """One that is under way, those who hear of it, and the attempts that wait for it."""
 
     task: asyncio.Task[str]
-    listeners: list[Tell]
+    listeners: list[Tell] = field(default_factory=list)
+    waiting: set[str] = field(default_factory=set)
 
 
 class Images:
@@ -65,8 +75,11 @@ class Images:
         self._pulls: dict[tuple[str, RegistryLogin | None], _Pull] = {}
         self._pulled = scratch / "pulled.json"
 
-    async def have(self, image: str, login: RegistryLogin | None, tell: Tell) -> str:
-        """The name to run it by, pulled if it is not there. Raises ImageRefused or LaunchFailed."""
+    async def have(self, image: str, login: RegistryLogin | None, waiting: Iterable[str], tell: Tell) -> str:
+        """The name to run it by, pulled if it is not there. Raises ImageRefused or LaunchFailed.
+
+        ``waiting``: the attempts that need it. When all of them `leave` during a pull, this is cancelled.
+        """
         known = self._there.get(image)
         if known is None:
             known = await self._look(image)
@@ -79,9 +92,10 @@ class Images:
             )
         pull = self._pulls.get((image, login))
         if pull is None:
-            pull = _Pull(asyncio.create_task(self._pull(image, login)), [])
+            pull = _Pull(asyncio.create_task(self._pull(image, login)))
             self._pulls[image, login] = pull
-            pull.task.add_done_callback(lambda _: self._pulls.pop((image, login), None))
+            pull.task.add_done_callback(lambda _: self._drop(pull))
+        pull.waiting.update(waiting)
         tell(Remark("Pulling", f"The image {image} is not on this machine and is being pulled."))
         pull.listeners.append(tell)
         # Another may wait for the same: that one of us is given up does not end the pull.
@@ -95,6 +109,20 @@ class Images:
 
     def forget_all(self) -> None:
         self._there.clear()
+
+    def leave(self, attempts: Iterable[str]) -> None:
+        """These do not want their image any more; what nobody waits for is not pulled any further."""
+        gone = set(attempts)
+        for pull in list(self._pulls.values()):
+            if pull.waiting & gone:
+                pull.waiting -= gone
+                if not pull.waiting:
+                    self._drop(pull)
+                    pull.task.cancel()
+
+    def _drop(self, pull: _Pull) -> None:
+        """Whoever comes from now on begins another."""
+        self._pulls = {key: other for key, other in self._pulls.items() if other is not pull}
 
     def give_up(self) -> None:
         """The server leaves; the next one pulls again."""
@@ -118,10 +146,11 @@ class Images:
         else:
             answer = await client.call("image", "inspect", "--format", "{{.Id}}", name)
             missing = bool(_NOT_HERE.search(answer.err))
+        # docker calls what is no name missing, too.
+        if answer.status != 0 and _BAD_NAME.search(answer.err):
+            raise ImageRefused(f"{name!r} is no name of an image: {_plain(answer.last_words)}.")
         if answer.status == 0 or missing:
             return answer.status == 0
-        if _BAD_NAME.search(answer.err):
-            raise ImageRefused(f"{name!r} is no name of an image: {_plain(answer.last_words)}.")
         raise LaunchFailed(
             f"Whether the image {name} is on this machine, {client.kind} could not say: "
             f"{_plain(answer.last_words)}."
@@ -180,6 +209,11 @@ class Images:
                 try:
                     line = await asyncio.wait_for(process.stdout.readline(), max(0.0, due - time.monotonic()))
                 except TimeoutError:
+                    if not layers and time.monotonic() - began >= _SILENCE_S:
+                        raise LaunchFailed(
+                            f"The image {image} could not be pulled: the registry {names.registry_of(image)} "
+                            f"has sent nothing for {_SILENCE_S:.0f} s."
+                        ) from None
                     self._tell(image, login, _progress(image, layers, began))
                     pause = min(2 * pause, _CALM_S)
                     due += pause
@@ -259,7 +293,9 @@ def refusal(image: str, username: str, said: str) -> LaunchFailed:
     registry = names.registry_of(image)
     last = _plain(next((line for line in reversed(said.splitlines()) if line.strip()), "no reason was given"))
     if _BAD_NAME.search(said):
-        return ImageRefused(f"{image!r} is no name of an image.")
+        return ImageRefused(f"{image!r} is no name of an image: {last}.")
+    # What an image is called says nothing of what became of it.
+    said = said.replace(names.repository(names.full_name(image)), "")
     if _LOGIN.search(said):
         if username:
             return ImageRefused(

@@ -30,6 +30,13 @@ def full_name(image: str) -> str:
     return f"{registry}/{rest}"
 
 
+def repository(image: str) -> str:
+    """A name without its tag and its digest."""
+    name = image.partition("@")[0]
+    folders, slash, last = name.rpartition("/")
+    return folders + slash + last.partition(":")[0]
+
+
 def is_near(registry: str) -> bool:
     """On this machine: such a registry needs no TLS, as docker has it too."""
     host = registry.rpartition(":")[0] if ":" in registry and not registry.endswith("]") else registry

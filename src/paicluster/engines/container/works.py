@@ -12,7 +12,8 @@ from paicluster.engines.container.cleaning import Cleaner, KeepImages
 from paicluster.engines.container.client import Client
 from paicluster.engines.container.finding import NoClient
 from paicluster.engines.container.images import Images
-from paicluster.engines.interface import Observation, Remark, Say, TaskLaunch
+from paicluster.engines.interface import Observation, RegistryLogin, Remark, Say, TaskLaunch
+from pairuntime.supervisor import contained
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +57,16 @@ class Works:
     async def bring(self, wanted: Sequence[TaskLaunch], say: Say) -> dict[str, str]:
         """By task, the name to run its image by; those that are not here are pulled."""
         self._say_what_is_missing(wanted, say)
-        found: dict[object, str] = {}
+        found: dict[tuple[str, RegistryLogin | None], str] = {}
         for task in wanted:
             assert task.image is not None
             key = (task.image, task.login)
             if key not in found:
+                waiting = [other.uid for other in wanted if (other.image, other.login) == key]
                 # Said once of a gang, though all of it waits.
-                found[key] = await self.images.have(task.image, task.login, partial(say, task.uid))
+                found[key] = await self.images.have(*key, waiting, partial(say, task.uid))
         self.cleaner.busy()
-        return {task.uid: found[task.image, task.login] for task in wanted}
+        return {task.uid: found[str(task.image), task.login] for task in wanted}
 
     def _say_what_is_missing(self, wanted: Sequence[TaskLaunch], say: Say) -> None:
         able = (("cores", self.client.limits_cpu), ("memory", self.client.limits_memory))
@@ -85,8 +87,17 @@ class Works:
 
 
 def explain(seen: Observation, path: Path, works: Works | None) -> Observation:
-    """Why the container did not start, for people."""
+    """Why the container did not start, for people; or that it ended because nobody ran it any more."""
+    if not seen.start_error:
+        return complaints.lost_with_daemon(seen, _said_by_client(path))
     image = marks.asked_image(path)
     if complaints.is_vanished(seen) and works is not None:
         works.images.forget(image)
     return complaints.explain(seen, image)
+
+
+def _said_by_client(path: Path) -> str:
+    try:
+        return (path / contained.CLIENT_ERRORS).read_bytes()[-3000:].decode(errors="replace")
+    except OSError:
+        return ""

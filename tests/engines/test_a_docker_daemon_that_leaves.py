@@ -1,0 +1,83 @@
+"""What becomes of tasks when the docker daemon ends under them, and comes back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from container_rig import ContainerRig
+from driving import Driven, appears, mark, nothing_left, task
+
+from daemons import dockerd
+from paicluster.controller.exits import task_exit
+from paicluster.engines.interface import Loss, Observation
+
+pytestmark = [pytest.mark.service, pytest.mark.slow]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Path:
+    """The folder of one; it runs when a test starts it."""
+    (tmp_path / "daemon").mkdir()
+    return tmp_path / "daemon"
+
+
+@pytest.fixture
+def rig(tmp_path: Path, daemon: Path) -> Iterator[ContainerRig]:
+    with dockerd(daemon) as address:
+        made = ContainerRig(tmp_path / "rig", "docker", {"DOCKER_HOST": address})
+    yield made
+    os.environ.pop("DOCKER_HOST", None)
+
+
+async def lose(rig: ContainerRig, daemon: Path, how: signal.Signals, driven: Driven) -> Observation:
+    """How a task ended whose daemon got this signal. Nothing of it may run any more."""
+    word = mark()
+    one = task(rig, "echo up; exec sleep 600", environment={"MARK": word})
+    await driven.launch(one)
+    await driven.said(one.uid, b"up")
+    os.kill(int((daemon / "pid").read_text()), how)
+    seen = await driven.ended(one.uid)
+    await nothing_left(rig, word)
+    return seen
+
+
+async def test_a_task_whose_daemon_leaves_is_lost_with_it_and_what_it_left_goes_when_that_is_back(
+    rig: ContainerRig, daemon: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paicluster.engines.container.cleaning._QUIET_S", 0.1)
+    monkeypatch.setattr("paicluster.engines.container.cleaning._AGAIN_S", 0.5)
+    async with Driven(rig) as driven:
+        with dockerd(daemon):
+            seen = await lose(rig, daemon, signal.SIGTERM, driven)
+        assert seen.loss is Loss.DAEMON
+        # No fault of the user's: it is tried again, and not counted.
+        assert task_exit(seen, stop_code=None).code == -101
+        (early,) = await driven.run(task(rig, "exit 3"))
+        assert early.start_error.startswith("The docker daemon does not answer")
+        assert task_exit(early, stop_code=None).code == -120
+        with dockerd(daemon):
+            (again,) = await driven.run(task(rig, "exit 3"))
+            assert again.exit_code == 3
+            await appears(lambda: rig.containers() == [], "the removal of what is over")
+
+
+async def test_a_task_whose_daemon_is_killed_is_lost_with_it(rig: ContainerRig, daemon: Path) -> None:
+    async with Driven(rig) as driven:
+        try:
+            with dockerd(daemon):
+                seen = await lose(rig, daemon, signal.SIGKILL, driven)
+        finally:
+            mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+            below = sorted((path for path in mounted if path.startswith(str(daemon))), reverse=True)
+            subprocess.run(["umount", "--lazy", *below], check=False)
+            for left in rig.leftovers(str(daemon)):
+                if "containerd-shim" in left:
+                    os.kill(int(left.split()[0]), signal.SIGKILL)
+            shutil.rmtree(daemon, ignore_errors=True)
+    assert seen.loss is Loss.DAEMON
