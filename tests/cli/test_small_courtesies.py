@@ -131,6 +131,14 @@ def test_a_log_without_an_end_of_line_is_not_glued_to_what_is_said(person) -> No
     assert person.pai("sub", "-f", "--", "printf", "abc").out == "abc"
 
 
+def test_a_long_array_shows_the_folders_of_a_few_tasks(person) -> None:
+    job = person.pai("sub", "--no-sources", "--array", "7", "--mem", "64m", "--wait", "true").out.strip()
+    shown = person.pai("job-status", job).out.splitlines()
+    assert sum(line.startswith("  files ") for line in shown) == 4
+    assert any(line.strip() == "and 3 more folders beside these" for line in shown)
+    assert sum(line.startswith("main[") for line in shown) == 7
+
+
 def test_an_array_with_failures_shows_them_at_its_head(person) -> None:
     line = "exit $((PAI_TASK_INDEX == 1))"
     job = person.pai("sub", "--array", "3", "--mem", "64m", "--wait", line).out.strip()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 EVERYBODY = "__all__"
 PAGE = 50
 LONGEST_REASON = 60
+MOST_FOLDERS = 4
 JUST_CAME = "it has just come"
 IN_LINE = "others came first"
 
@@ -239,7 +240,9 @@ def _detail(job: Job, why: str, files: list[str]) -> str:
     lines += [f"  {key:<10} {printable(value)}" for key, value in causes(job).items()]
     if job.tags:
         lines.append(f"  tags       {', '.join(job.tags)}")
-    lines += [f"  files      {shown(folder)}" for folder in files]
+    lines += [f"  files      {shown(folder)}" for folder in files[:MOST_FOLDERS]]
+    if len(files) > MOST_FOLDERS:
+        lines.append(f"             and {len(files) - MOST_FOLDERS} more folders beside these")
     if job.tasks:
         rows = [
             [
