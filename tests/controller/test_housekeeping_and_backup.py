@@ -120,6 +120,26 @@ def test_old_jobs_go_with_their_folders_and_their_names_are_free_again(cluster: 
     assert cluster.log_of("old") == b"again\n"
 
 
+def test_a_clock_that_leaps_ahead_makes_nothing_old(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("old", "new"):
+        cluster.run(job(name, "true"))
+    cluster.terminate()
+    age(cluster.home, "old", days=40)
+
+    async def clean(store: Store, engine: ProcessEngine) -> list[Removed]:
+        house = Housekeeping(store, engine, Keep(days=30), cluster.home / "sources")
+        year_s, now = 365 * 86400, time.time
+        monkeypatch.setattr(time, "time", lambda: now() + year_s)
+        ahead = await house.clean()
+        monkeypatch.setattr(time, "time", lambda: now() - year_s)
+        return [ahead, await house.clean()]
+
+    assert in_house(cluster.home, clean) == [Removed(jobs=1, folders=1), Removed()]
+    assert rows_of(cluster.home)["jobs"] == 1
+
+
 def test_of_too_many_jobs_those_over_for_longest_go(cluster: Cluster) -> None:
     for number in range(4):
         cluster.run(job(f"j{number}", "true"))

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from openpaisdk.errors import Conflict, NotFound, PaiError
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import AttemptRow, Inserted, InsertResult, JobQuery, JobRow, NewJob, TaskRow
+from paicluster.store.reasons import reasons_of
 
 MakeJob = Callable[..., NewJob]
 
@@ -358,30 +359,44 @@ def test_an_attempt_is_written_over(store: Store, new_job: MakeJob) -> None:
     assert store.read_sync(lambda conn: jobs.attempts_of(conn, job_id)) == [ended, second]
 
 
+def say(store: Store, job_id: int, kind: str, message: str, now_ms: int) -> None:
+    store.write_sync(
+        lambda conn: jobs.add_event(
+            conn,
+            job_id,
+            type=kind,
+            reason="FailedScheduling",
+            message=message,
+            now_ms=now_ms,
+            source="scheduler",
+        )
+    )
+
+
 def test_the_same_event_again_only_counts(store: Store, new_job: MakeJob) -> None:
     (job_id,) = ids(insert(store, new_job()))
-
-    def event(kind: str, message: str, now_ms: int) -> None:
-        store.write_sync(
-            lambda conn: jobs.add_event(
-                conn,
-                job_id,
-                type=kind,
-                reason="FailedScheduling",
-                message=message,
-                now_ms=now_ms,
-                source="scheduler",
-            )
-        )
-
-    event("Warning", "no room", 10)
-    event("Normal", "placed", 20)
-    event("Warning", "no room", 30)
+    say(store, job_id, "Warning", "no room", 10)
+    say(store, job_id, "Normal", "placed", 20)
+    say(store, job_id, "Warning", "no room", 30)
     waiting, placed = store.read_sync(lambda conn: jobs.events_of(conn, job_id))
     assert (waiting.message, waiting.count, waiting.first_ms, waiting.last_ms) == ("no room", 2, 10, 30)
     assert (placed.message, placed.count) == ("placed", 1)
     assert store.read_sync(lambda conn: jobs.events_of(conn, job_id, "Normal")) == [placed]
     assert waiting.uid != placed.uid
+
+
+def test_what_was_said_last_is_the_latest_also_when_the_clock_was_set_back(
+    store: Store, new_job: MakeJob
+) -> None:
+    job = new_job()
+    (job_id,) = ids(insert(store, job))
+    for now_ms, message in ((1000, "no room"), (2000, "no image"), (500, "no room"), (400, "placed")):
+        say(store, job_id, "Warning", message, now_ms)
+    events = store.read_sync(lambda conn: jobs.events_of(conn, job_id))
+    assert [event.message for event in events] == ["placed", "no room", "no image"]
+    assert [event.count for event in events] == [1, 2, 1]
+    assert store.read_sync(lambda conn: jobs.page_of_events(conn, job_id, None, 0, 2)) == (3, events[:2])
+    assert store.read_sync(lambda conn: reasons_of(conn, [job.framework])) == {job.framework: "placed"}
 
 
 def test_what_belongs_to_no_job_is_refused(store: Store) -> None:

@@ -64,6 +64,7 @@ class Housekeeping:
         self._engines = Engines.of(engine)
         self._keep = keep
         self._sources = sources
+        self._began = time.time(), _steady()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -95,7 +96,7 @@ class Housekeeping:
     async def clean(self) -> Removed:
         """Remove what the rules do not keep."""
         removed = Removed()
-        now_ms = int(time.time() * 1000)
+        now_ms = self._now_ms()
         keep = self._keep
         if keep.days is not None:
             before_ms = now_ms - int(keep.days * 24 * 3600 * 1000)
@@ -115,6 +116,11 @@ class Housekeeping:
         await self._store.write(lambda conn: forget_keys(conn, now_ms - _KEYS_FOR_MS))
         await self._store.write(lambda conn: users.delete_expired(conn, now_ms))
         return removed
+
+    def _now_ms(self) -> int:
+        """Not later than the time that passed allows: a clock that leaps ahead makes nothing old."""
+        wall, steady = self._began
+        return int(min(time.time(), wall + _steady() - steady) * 1000)
 
     async def _oldest(self, limit: int, before_ms: int | None = None) -> list[int]:
         """The oldest jobs that may go. One that another still waits for stays: it must find how it ended."""
@@ -177,6 +183,11 @@ class Housekeeping:
                 path.unlink(missing_ok=True)
                 count += 1
         return count
+
+
+def _steady() -> float:
+    """Seconds since the machine started, those it slept through included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _older(path: Path, before: float) -> bool:

@@ -162,15 +162,17 @@ def attempts_of(conn: Connection, job_id: int) -> list[AttemptRow]:
 
 # -- events ---------------------------------------------------------------------------------------
 
+# By number they are in the order in which they were said last: the clock may have been set back meanwhile.
 _ADD_EVENT = (
     "INSERT INTO events (job_id, uid, type, reason, message, task_role, task_index, first_ms, last_ms, count,"
     " source) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?) ON CONFLICT (job_id, type, reason, message)"
-    " DO UPDATE SET last_ms = excluded.last_ms, count = events.count + 1"
+    " DO UPDATE SET id = (SELECT max(id) + 1 FROM events), last_ms = excluded.last_ms,"
+    " count = events.count + 1"
 )
 _events_of = (
     select(*(events.c[name] for name in _EVENT_COLUMNS))
     .where(events.c.job_id == bindparam("job"))
-    .order_by(events.c.last_ms.desc(), events.c.id.desc())
+    .order_by(events.c.id.desc())
 )
 _EVENTS_OF = Prepared(_events_of)
 _EVENTS_OF_TYPE = Prepared(_events_of.where(events.c.type == bindparam("type")))
@@ -210,11 +212,7 @@ def page_of_events(
     """A page of :func:`events_of`, and how many there are in all."""
     of_job = [events.c.job_id == job_id, *([events.c.type == type] if type is not None else [])]
     total = conn.execute(select(func.count()).select_from(events).where(*of_job)).scalar() or 0
-    query = (
-        select(*(events.c[name] for name in _EVENT_COLUMNS))
-        .where(*of_job)
-        .order_by(events.c.last_ms.desc(), events.c.id.desc())
-    )
+    query = select(*(events.c[name] for name in _EVENT_COLUMNS)).where(*of_job).order_by(events.c.id.desc())
     return total, [EventRow(*row) for row in conn.execute(query.limit(limit).offset(offset))]
 
 

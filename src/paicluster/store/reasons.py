@@ -40,7 +40,7 @@ def reasons_of(conn: Connection, names: Sequence[str]) -> dict[str, str]:
     text = (
         "SELECT jobs.framework, events.message FROM jobs JOIN events ON events.job_id = jobs.id"
         f" WHERE jobs.framework IN ({_marks(names)}) AND events.reason IN ({_marks(KEEP_WAITING)})"
-        " ORDER BY events.last_ms, events.id"
+        " ORDER BY events.id"
     )
     return dict(execute(conn, text, (*names, *KEEP_WAITING)).fetchall())
 

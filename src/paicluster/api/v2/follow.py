@@ -109,7 +109,7 @@ class _Follower:
         self.offset = 0
         self.tail: int | None = None
         # How often each was said when it was told of.
-        self._told: dict[int, int] = {}
+        self._told: dict[str, int] = {}
         self._last_trouble = ""
         self._last_state: tuple[object, ...] = ()
         self._last_said = time.monotonic()
@@ -219,8 +219,8 @@ class _Follower:
         trouble = trouble_of(job, self._ctx.trouble(job.framework))
         for event in view.events:
             # What is said again is news again.
-            if event.count > self._told.get(event.id, 0):
-                self._told[event.id] = event.count
+            if event.count > self._told.get(event.uid, 0):
+                self._told[event.uid] = event.count
                 # In trouble it does not wait for anything else, whatever was said before.
                 if not (trouble and event.reason in KEEP_WAITING):
                     frames.append(_event(event))
