@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from sqlalchemy import Connection
 
 from openpaisdk.errors import Conflict, NotFound, PaiError
-from paicluster.store import Store, jobs
+from paicluster.store import Store, jobs, removal
 from paicluster.store.jobs import AttemptRow, Inserted, InsertResult, JobQuery, JobRow, NewJob, TaskRow
 from paicluster.store.reasons import reasons_of
 
@@ -397,6 +398,27 @@ def test_what_was_said_last_is_the_latest_also_when_the_clock_was_set_back(
     assert [event.count for event in events] == [1, 2, 1]
     assert store.read_sync(lambda conn: jobs.page_of_events(conn, job_id, None, 0, 2)) == (3, events[:2])
     assert store.read_sync(lambda conn: reasons_of(conn, [job.framework])) == {job.framework: "placed"}
+
+
+def test_any_number_of_jobs_may_be_waited_for(store: Store, new_job: MakeJob) -> None:
+    there = [new_job(name=f"job-{number}") for number in range(3)]
+    job_ids = ids(insert(store, *there))
+    for job_id in job_ids:
+        store.write_sync(
+            lambda conn, job_id=job_id: jobs.update_job(  # type: ignore[misc]
+                conn, job_id, sub_state="Completed", exit_code=0, completed_ms=job_id
+            )
+        )
+    awaited = [*(f"nobody~job-{number}" for number in range(5000)), there[0].framework, there[2].framework]
+
+    def look(conn: Connection) -> tuple[dict[str, str], list[int]]:
+        # As it is where SQLite is built without more.
+        conn.connection.driver_connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)  # type: ignore[union-attr]
+        return jobs.states_of(conn, awaited), removal.oldest_over(conn, 2, but=awaited)
+
+    states, removable = store.read_sync(look)
+    assert states == {there[0].framework: "SUCCEEDED", there[2].framework: "SUCCEEDED"}
+    assert removable == [job_ids[1]]
 
 
 def test_what_belongs_to_no_job_is_refused(store: Store) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, bindparam, func, literal_column, select, upda
 
 from openpaisdk.errors import NotFound
 from openpaisdk.protocol.states import SubState, job_state
-from paicluster.store.bulk import insert_rows
+from paicluster.store.bulk import chunks, insert_rows
 from paicluster.store.history import (
     TASKS,
     add_event,
@@ -192,8 +192,12 @@ def latest_starts(conn: Connection, not_before_ms: int) -> dict[tuple[str, str],
 
 def states_of(conn: Connection, frameworks: Sequence[str]) -> dict[str, str]:
     """The states of those jobs that there are, by full name."""
-    rows = conn.execute(select(jobs.c.framework, jobs.c.state).where(jobs.c.framework.in_(frameworks)))
-    return {row.framework: row.state for row in rows}
+    states: dict[str, str] = {}
+    # At a start these are all that any job waits for: more than one statement may name.
+    for some in chunks(frameworks):
+        rows = conn.execute(select(jobs.c.framework, jobs.c.state).where(jobs.c.framework.in_(some)))
+        states.update((row.framework, row.state) for row in rows)
+    return states
 
 
 def active_jobs(conn: Connection) -> list[ActiveJob]:
