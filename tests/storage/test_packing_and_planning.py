@@ -239,9 +239,28 @@ def test_a_storage_does_not_choose_where_on_this_machine_things_go(name: str) ->
 
 
 def test_a_target_whose_name_only_begins_alike_keeps_what_was_begun(tmp_path: Path) -> None:
-    Mounted().begin(str(tmp_path / "data.tar.gz"), (1, 1, 0o644), "one").close()
-    Mounted().begin(str(tmp_path / "data.tar"), (1, 1, 0o644), "two").close()
+    Mounted().begin(str(tmp_path / "data.tar.gz"), (9 << 20, 1, 0o644), "one").close()
+    Mounted().begin(str(tmp_path / "data.tar"), (9 << 20, 1, 0o644), "two").close()
     assert sum(name.endswith(".pai-part") for name in os.listdir(tmp_path)) == 2
+
+
+def test_a_folder_of_very_many_files_is_not_listed_for_each_small_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".f3.0123456789abcdef.pai-part").write_bytes(b"what an interrupted copy left")
+    (tmp_path / ".f3.0123456789abcdef.pai-part.done").write_bytes(b"")
+    looks: list[object] = []
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda folder: looks.append(folder) or listdir(folder))
+    there = Mounted(str(tmp_path))
+    for i in range(20):
+        incoming = there.begin(f"/f{i}", (1, 1, 0o644), f"key{i}")
+        assert incoming.missing() == [(0, 1)]
+        incoming.put(0, 1, lambda: iter((b"x",)))
+        assert sorted(path.name for path in tmp_path.glob(f".f{i}.*")) == [f".f{i}.pai-part"]
+        incoming.finish(1)
+    assert len(looks) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {f"f{i}" for i in range(20)}
 
 
 def test_two_copies_of_one_file_to_one_place_do_not_write_to_the_same_file(tmp_path: Path) -> None:

@@ -33,12 +33,17 @@ def taken(folder: str, name: str, key: str, mode: int) -> tuple[str, int]:
         key = f"{key.partition('-')[0]}-{secrets.token_hex(4)}"
 
 
-def drop_others(folder: str, name: str, keep: str) -> None:
+def unfinished(folder: str) -> list[str]:
+    """What lies beside targets in a folder."""
+    return [item for item in os.listdir(folder or ".") if item.removesuffix(JOURNAL).endswith(MARK)]
+
+
+def drop_others(folder: str, name: str, keep: str, found: list[str]) -> None:
     """Unfinished copies of other contents to the same target: nobody will continue them."""
     front = part_name(name).removesuffix(MARK) + "."
-    for item in os.listdir(folder or "."):
+    for item in found:
         bare = item.removesuffix(JOURNAL)
-        if not (item.startswith(front) and bare.endswith(MARK)) or "." in bare[len(front) : -len(MARK)]:
+        if not item.startswith(front) or "." in bare[len(front) : -len(MARK)]:
             continue  # nothing of ours, or of a target whose name only begins like this one's
         path = os.path.join(folder, bare)
         if path != keep:
@@ -113,4 +118,4 @@ def _unlink(path: str) -> None:
         pass
 
 
-__all__ = ["JOURNAL", "drop", "drop_others", "taken"]
+__all__ = ["JOURNAL", "drop", "drop_others", "taken", "unfinished"]

@@ -10,8 +10,16 @@ import sys
 from openpaisdk.errors import UsageError
 from openpaisdk.parcels import hashing
 from openpaisdk.parcels.ranges import digest_of, write_at
-from openpaisdk.storage.aside import JOURNAL, drop, drop_others, taken
-from openpaisdk.storage.backend import Backend, changed, is_there_already, key_of, parts, refused
+from openpaisdk.storage.aside import JOURNAL, drop, drop_others, taken, unfinished
+from openpaisdk.storage.backend import (
+    PART_BYTES,
+    Backend,
+    changed,
+    is_there_already,
+    key_of,
+    parts,
+    refused,
+)
 from openpaisdk.storage.entries import Entry
 from openpaisdk.storage.open_files import FromFile, IntoFile
 
@@ -40,6 +48,7 @@ class Mounted(Backend):
         self.where = where
         self.umask = os.umask(0o077)
         os.umask(self.umask)
+        self._unfinished: dict[str, list[str]] = {}
 
     def full(self, path: str) -> str:
         return self.root + path if self.root else path
@@ -76,9 +85,14 @@ class Mounted(Backend):
         return LocalOutgoing(self.full(path), self.shown(path), facts)
 
     def begin(self, path: str, outgoing: Facts, key: str, *, replacing: bool = True) -> LocalIncoming:
-        return LocalIncoming(
-            self.full(path), self.shown(path), outgoing, key, self.umask, replacing=replacing
-        )
+        return LocalIncoming(self, path, outgoing, key, replacing=replacing)
+
+    def unfinished(self, folder: str) -> list[str]:
+        """What others left in a folder, as it was at the first look: there may be very many files in it."""
+        found = self._unfinished.get(folder)
+        if found is None:
+            found = self._unfinished[folder] = unfinished(folder)
+        return found
 
     def is_special(self, path: str) -> bool:
         full = self.full(path)
@@ -234,17 +248,19 @@ class LocalOutgoing(FromFile):
 
 
 class LocalIncoming(IntoFile):
-    """Beside the target: the bytes so far, and a journal that says which parts are whole."""
+    """Beside the target: the bytes so far, and a journal that says which parts are whole.
 
-    def __init__(
-        self, full: str, shown: str, outgoing: Facts, key: str, umask: int, *, replacing: bool = True
-    ):
+    What has one part only needs no journal, and nothing of it is taken up.
+    """
+
+    def __init__(self, backend: Mounted, path: str, outgoing: Facts, key: str, *, replacing: bool = True):
         super().__init__()
-        self.full = full
-        self.what = shown
+        self.full = full = backend.full(path)
+        self.what = shown = backend.shown(path)
         self.size, self.mtime_ns, self.mode = outgoing
-        self.umask = umask
+        self.umask = backend.umask
         self.replacing = replacing
+        self.is_one_part = 0 <= self.size <= PART_BYTES
         folder, name = os.path.split(full)
         self.part = ""
         self.algorithm = hashing.preferred()
@@ -255,8 +271,13 @@ class LocalIncoming(IntoFile):
             if not replacing and os.path.lexists(full):
                 raise is_there_already(shown)
             os.makedirs(folder or ".", exist_ok=True)
-            self.part, self.fd = taken(folder, name, key, 0o600)
-            drop_others(folder, name, self.part)
+            self.part, self.fd = taken(folder, name, "" if self.is_one_part else key, 0o600)
+            if self.is_one_part:
+                drop_others(folder, name, self.part, backend.unfinished(folder))
+                if os.fstat(self.fd).st_size:
+                    os.ftruncate(self.fd, 0)
+                return
+            drop_others(folder, name, self.part, unfinished(folder))
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | _BINARY | getattr(os, "O_CLOEXEC", 0)
             self.journal = os.open(self.part + JOURNAL, flags, 0o600)
         except OSError as e:
@@ -270,6 +291,8 @@ class LocalIncoming(IntoFile):
     def _verified(self) -> set[Range]:
         """The parts the journal has that are really there: after a power cut they may not be."""
         done: set[Range] = set()
+        if self.is_one_part:
+            return done
         with open(os.dup(self.journal), "rb") as f:
             lines = f.read().decode("ascii", "replace").splitlines()
         for line in lines:
@@ -295,7 +318,8 @@ class LocalIncoming(IntoFile):
         persistent(lambda: self.write(offset, length, chunks(), source))
 
     def mark(self, offset: int, length: int, digest: bytes) -> None:
-        os.write(self.journal, f"{offset} {length} {digest.hex()} .\n".encode())
+        if not self.is_one_part:
+            os.write(self.journal, f"{offset} {length} {digest.hex()} .\n".encode())
 
     def finish(self, size: int) -> None:
         try:
@@ -349,6 +373,8 @@ class LocalIncoming(IntoFile):
         self.close()
 
     def _strike(self) -> None:
+        if self.is_one_part:
+            return
         try:
             os.unlink(self.part + JOURNAL)
         except OSError:
