@@ -42,7 +42,8 @@ class Context:
     sealer: Sealer
     logs: LogSource
     growth: Growth
-    nodes: Callable[[], Sequence[Node]]
+    # As they are now; what virtual clusters have of those that others look after follows.
+    nodes: Callable[[], Awaitable[Sequence[Node]]]
     virtual_clusters: VirtualClusters
     # Removes a job that is over, with all it left; False when it is not over.
     remove_job: Callable[[int], Awaitable[bool]]

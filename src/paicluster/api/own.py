@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from paicluster.api.context import Context, context, identify
+from paicluster.engines.interface import Node
 from paicluster.metrics.meters import Sample, family
 from paicluster.scheduler.needs import Amount
 from paicluster.store import jobs
@@ -53,7 +54,7 @@ async def figures(request: Request) -> list[str]:
     await identify(request)
     ctx = context(request)
     counted = await ctx.store.read(lambda conn: _count_all(conn, tuple(ctx.shares)))
-    return [*_cluster(ctx, counted), *_server(ctx), *ctx.edge.meters.lines()]
+    return [*_cluster(await ctx.nodes(), counted), *_server(ctx), *ctx.edge.meters.lines()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +79,14 @@ def _count_all(conn: Connection, virtual_clusters: Sequence[str]) -> _Counted:
     )
 
 
-def _cluster(ctx: Context, counted: _Counted) -> Iterator[str]:
+def _cluster(nodes: Sequence[Node], counted: _Counted) -> Iterator[str]:
     by_state: list[Sample] = [("", {"state": state}, count) for state, count in counted.states.items()]
     yield from family("paicluster_jobs", "gauge", "Jobs the cluster knows, by state.", by_state)
     queued: list[Sample] = [("", {"virtual_cluster": vc}, count) for vc, count in counted.waiting.items()]
     yield from family("paicluster_jobs_waiting", "gauge", "Jobs that wait, by virtual cluster.", queued)
     whole: list[Sample] = []
     free: list[Sample] = []
-    for node in ctx.nodes():
+    for node in nodes:
         has = Amount(node.cpu, node.memory_mb, len(node.gpus))
         rest = has.minus(counted.used.get(node.name, Amount()))
         for kind, all_of_it, left in zip(("cpu", "memory_mb", "gpu"), has, rest, strict=True):

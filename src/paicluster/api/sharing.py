@@ -45,6 +45,11 @@ class VirtualClusters:
         self._take(list(self._changed.values()))
         self._store.write_sync(self._ensure_groups)
 
+    def resize(self, shares: Mapping[str, Amount]) -> None:
+        """What was handed over has changed; which these are has not."""
+        self._elsewhere.update(shares)
+        self.shares.update(shares)
+
     def capacity(self, name: str) -> float:
         """Its part of the cluster, in percent; of somebody else's it has all."""
         if name in self._elsewhere:

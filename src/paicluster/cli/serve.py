@@ -13,7 +13,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TextIO
@@ -46,6 +46,7 @@ from paicluster.controller.launching import LaunchSettings
 from paicluster.controller.loop import Controller, whole
 from paicluster.controller.mounting import Folder
 from paicluster.controller.unwritten import UnwrittenStops
+from paicluster.engines.interface import Node
 from paicluster.engines.process.machine import process_identity, this_machine
 from paicluster.files.records import HOMES
 from paicluster.logs.growth import Growth
@@ -183,6 +184,12 @@ class _Server:
             unwritten=UnwrittenStops(home / "stops"),
         )
         clusters.on_change(controller.reconsider)
+
+        async def nodes() -> Sequence[Node]:
+            await engines.refresh_nodes()
+            clusters.resize(handed_over(settings, engines))
+            return engines.nodes()
+
         files = open_files(settings, self._external_url)
         listed = storages.of_settings(settings.storages, self._external_url)
         context = Context(
@@ -192,7 +199,7 @@ class _Server:
             sealer=sealer,
             logs=engines,
             growth=growth,
-            nodes=engines.nodes,
+            nodes=nodes,
             runs_images=engines.runs_images,
             reports_of=engines.reports_of,
             virtual_clusters=clusters,

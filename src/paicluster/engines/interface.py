@@ -294,6 +294,14 @@ class SelfScheduling(Protocol):
     schedules_itself: bool
 
 
+@runtime_checkable
+class LooksAfterNodes(Protocol):
+    """An engine whose nodes somebody else looks after, and takes away or gives back at any time."""
+
+    async def refresh_nodes(self) -> None:
+        """Ask him, if that was not done just now. It is not waited for long: then `nodes` is as it was."""
+
+
 class Parcel(Protocol):
     """What a task fetches before it begins."""
 

@@ -17,6 +17,7 @@ from paicluster.engines.interface import (
     Hint,
     LaunchesAhead,
     LogSource,
+    LooksAfterNodes,
     Node,
     Observation,
     Phase,
@@ -114,6 +115,12 @@ class Engines:
             for node in engine.nodes():
                 found.setdefault(node.name, node)
         return tuple(found.values())
+
+    async def refresh_nodes(self) -> None:
+        """See `LooksAfterNodes`; of the others `nodes` is right at any time."""
+        for engine in self.all():
+            if isinstance(engine, LooksAfterNodes):
+                await engine.refresh_nodes()
 
     def placed_nodes(self) -> Sequence[Node]:
         """The nodes on which we find the places ourselves."""

@@ -37,7 +37,7 @@ async def _all(ctx: Context) -> dict[str, Any]:
     counts = await ctx.store.read(
         lambda conn: {name: (_count(conn, name, "RUNNING"), _count(conn, name, "WAITING")) for name in known}
     )
-    addresses = [node.ip for node in ctx.nodes()]
+    addresses = [node.ip for node in await ctx.nodes()]
     return {
         name: shapes.virtual_cluster(vc, *counts[name], addresses, _status(ctx, name, sum(counts[name])))
         for name, vc in known.items()

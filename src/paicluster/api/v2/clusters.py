@@ -28,6 +28,7 @@ def _resources(amount: Amount) -> dict[str, Any]:
 
 async def virtual_clusters(ctx: Context) -> dict[str, Any]:
     """Every virtual cluster, by name."""
+    await ctx.nodes()
     used: dict[str, Amount] = {}
     for place in await ctx.store.read(jobs.held_places):
         if place.guest:  # it gives way: what it takes is still the share's own
@@ -57,10 +58,11 @@ async def list_clusters(request: Request) -> Response:
     ctx = context(request)
     if "nodes" in request.query_params:
         held = await ctx.store.read(jobs.held_places)
-        in_use = Counter({node.name: 0 for node in ctx.nodes()})
+        nodes = await ctx.nodes()
+        in_use = Counter({node.name: 0 for node in nodes})
         for place in held:
             in_use[place.node] += place.gpus
-        return answer({node.name: _node(len(node.gpus), in_use[node.name]) for node in ctx.nodes()})
+        return answer({node.name: _node(len(node.gpus), in_use[node.name]) for node in nodes})
     return answer(await virtual_clusters(ctx))
 
 
@@ -85,7 +87,7 @@ async def sku_types(request: Request) -> Response:
     if vc is not None and checked_name(vc) not in ctx.shares:
         raise no_cluster(vc)
     found: dict[str, dict[str, int]] = {}
-    for node in ctx.nodes():
+    for node in await ctx.nodes():
         pieces = len(node.gpus) or max(1, node.cpu)
         name = "gpu" if node.gpus else "cpu"
         sku = {

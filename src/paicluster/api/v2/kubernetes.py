@@ -22,7 +22,7 @@ _GPU = "nvidia.com/gpu"
 
 async def nodes(request: Request) -> Response:
     await identify_any_admin(request)
-    return answer(_list("NodeList", [_node(node) for node in context(request).nodes()]))
+    return answer(_list("NodeList", [_node(node) for node in await context(request).nodes()]))
 
 
 async def pods(request: Request) -> Response:

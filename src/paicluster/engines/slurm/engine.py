@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -45,6 +46,9 @@ T = TypeVar("T")
 
 _AGAIN_AFTER_S = 1.0
 _NODES_EVERY_S = 60.0
+# Whoever wants to know what there is gets an answer no older than this, and waits for it no longer than that.
+_NODES_FRESH_S = 5.0
+_NODES_PATIENCE_S = 3.0
 _INLINE = 4
 # What whoever carries for a task needs of the time that Slurm leaves between asking and killing.
 _CARRYING_S = 4.0
@@ -79,6 +83,9 @@ class SlurmEngine:
         self._hint: Hint = lambda uid: None
         self._say: Say = unheard
         self._nodes: tuple[Node, ...] = ()
+        # The last question about them, answered or not, and when it was asked.
+        self._learning: asyncio.Task[None] | None = None
+        self._asked_at = -math.inf
         self._kill_wait_s = 30.0
         self._runtime = Path()
         self._running: list[asyncio.Task[None]] = []
@@ -100,15 +107,16 @@ class SlurmEngine:
         self._home.notes.chmod(0o1733 if root else 0o700)
         runtimes = self._home.root / "runtime"
         self._runtime = await self._in_files(lambda: runtime.install(runtimes, self._authority))
-        await self._learn_nodes(deadline_s=10)
-        for work in (self._notes.read, self._watcher.run, self._refresh_nodes):
+        await self.refresh_nodes(patience_s=10.0)
+        for work in (self._notes.read, self._watcher.run, self._watch_nodes):
             self._running.append(asyncio.create_task(self._forever(work)))
 
     async def close(self) -> None:
         await self._submitter.close()
-        for task in self._running:
+        running = [*self._running, *([] if self._learning is None else [self._learning])]
+        for task in running:
             task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
         self._slurm.close()
         self._files.shutdown()
 
@@ -359,23 +367,31 @@ class SlurmEngine:
 
     # -- nodes ---------------------------------------------------------------------------------
 
-    async def _refresh_nodes(self) -> None:
+    async def _watch_nodes(self) -> None:
         while True:
-            await asyncio.sleep(_NODES_EVERY_S if self._nodes else 5.0)
-            await self._learn_nodes()
+            await asyncio.sleep(_NODES_EVERY_S if self._nodes else _NODES_FRESH_S)
+            await self.refresh_nodes()
 
-    async def _learn_nodes(self, deadline_s: float | None = None) -> None:
-        try:
-            told = await asyncio.wait_for(self._slurm.nodes(), deadline_s)
-            if told is None:
-                return
-            if not self._nodes:
-                wait = (await self._slurm.config()).get("KillWait", "").split(" ")[0]
-                self._kill_wait_s = float(wait) if wait.isdigit() else self._kill_wait_s
-        except TimeoutError:
+    async def refresh_nodes(self, patience_s: float = _NODES_PATIENCE_S) -> None:
+        now = time.monotonic()
+        if self._learning is None or (self._learning.done() and now - self._asked_at >= _NODES_FRESH_S):
+            self._asked_at = now
+            self._learning = asyncio.create_task(self._learn_nodes())
+        # All who ask now share one question; that one of them leaves does not end it.
+        await asyncio.wait([self._learning], timeout=patience_s)
+
+    async def _learn_nodes(self) -> None:
+        told = await self._slurm.nodes()
+        if told is None:
             return
+        if not self._nodes:
+            wait = (await self._slurm.config()).get("KillWait", "").split(" ")[0]
+            self._kill_wait_s = float(wait) if wait.isdigit() else self._kill_wait_s
         self._nodes = tuple(told[0])
-        await self._in_files(lambda: self._write_addresses(told[1]))
+        try:
+            await self._in_files(lambda: self._write_addresses(told[1]))
+        except OSError as error:
+            log.warning("The addresses of Slurm's nodes cannot be written: %s", error)
 
     def _write_addresses(self, addresses: dict[str, str]) -> None:
         file = self._home.nodes_file
