@@ -163,11 +163,12 @@ def attempts_of(conn: Connection, job_id: int) -> list[AttemptRow]:
 # -- events ---------------------------------------------------------------------------------------
 
 # By number they are in the order in which they were said last: the clock may have been set back meanwhile.
+# Ours is the only writer, so the numbers can be given here, whatever a database counts by itself.
 _ADD_EVENT = (
-    "INSERT INTO events (job_id, uid, type, reason, message, task_role, task_index, first_ms, last_ms, count,"
-    " source) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?) ON CONFLICT (job_id, type, reason, message)"
-    " DO UPDATE SET id = (SELECT max(id) + 1 FROM events), last_ms = excluded.last_ms,"
-    " count = events.count + 1"
+    "INSERT INTO events (id, job_id, uid, type, reason, message, task_role, task_index, first_ms, last_ms,"
+    " count, source) VALUES ((SELECT coalesce(max(id), 0) + 1 FROM events), ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?)"
+    " ON CONFLICT (job_id, type, reason, message)"
+    " DO UPDATE SET id = excluded.id, last_ms = excluded.last_ms, count = events.count + 1"
 )
 _events_of = (
     select(*(events.c[name] for name in _EVENT_COLUMNS))
