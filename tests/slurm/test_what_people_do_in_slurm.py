@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from driving import Driven, appears, task
 from real_slurm import CPUS, RealSlurm, eventually
-from served import Cluster
-from test_jobs_over_slurm import make
+from served import Cluster, job
+from slurm_rig import SlurmRig
+from test_jobs_over_slurm import events, make, over_slurm, says
+
+from paicluster.engines.interface import Phase
+from paicluster.engines.slurm.engine import SlurmEngine
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
@@ -52,3 +61,116 @@ def test_whoever_asks_for_the_nodes_is_answered_while_slurm_is_down(
         assert {cores(cluster) for _ in range(20)} == {3 * CPUS}
     finally:
         slurm.start_controller()
+
+
+def scontrol(slurm: RealSlurm, *words: str) -> None:
+    subprocess.run(["scontrol", *words], env=slurm.environment, check=True, timeout=60)
+
+
+def test_a_job_that_is_suspended_says_so_and_can_be_stopped(cluster: Cluster, slurm: RealSlurm) -> None:
+    name = cluster.accept(over_slurm("suspended", "echo up; exec sleep 600"))
+    cluster.wait_state(name, "RUNNING")
+    (number,) = slurm.jobs()
+    scontrol(slurm, "suspend", number)
+    says(cluster, name, "SlurmSuspended: The job is suspended in Slurm")
+    scontrol(slurm, "resume", number)
+    says(cluster, name, "SlurmResumed")
+    scontrol(slurm, "suspend", number)
+    eventually(lambda: events(cluster, name).count("SlurmSuspended") == 1, "that it is said again")
+    eventually(lambda: cluster.events(name)[0]["reason"] == "SlurmSuspended", "that it is said again")
+    began = time.monotonic()
+    cluster.stop(name)
+    assert cluster.wait_over(name)["state"] == "STOPPED"
+    assert time.monotonic() - began < 20
+    eventually(lambda: not slurm.jobs(), "its end in Slurm", 20)
+
+
+def test_a_job_that_is_put_back_into_the_queue_begins_anew_once(cluster: Cluster, slurm: RealSlurm) -> None:
+    name = cluster.accept(over_slurm("requeued", "echo up; exec sleep 600"))
+    cluster.wait_state(name, "RUNNING")
+    (number,) = slurm.jobs()
+    # Jobs of ours are not to be, but whoever may change them can change that.
+    scontrol(slurm, "update", f"jobid={number}", "requeue=1")
+    scontrol(slurm, "requeue", number)
+    eventually(lambda: cluster.status(name)["retries"] == 1, "another attempt", 15)
+    eventually(lambda: len(slurm.jobs()) == 1 and number not in slurm.jobs(), "another in its place", 20)
+    cluster.wait_state(name, "RUNNING")
+    cluster.stop(name)
+    cluster.wait_over(name)
+
+
+def test_whoever_cancels_a_job_in_slurm_is_told_how_to_end_it(cluster: Cluster, slurm: RealSlurm) -> None:
+    later = {"openpaisdk": {"slurm": ["--begin=now+1hour"]}}
+    name = cluster.accept(over_slurm("cancelled", "true", extras=later))
+    eventually(slurm.jobs, "its submission")
+    slurm.ask("scancel", *slurm.jobs())
+    says(cluster, name, "as CANCELLED. Whoever wants to end it for good stops it in this cluster.")
+    cluster.stop(name)
+    cluster.wait_over(name)
+    eventually(lambda: not slurm.jobs(), "its end in Slurm", 20)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_is_stopped_while_slurm_is_down_does_not_stay_in_its_queue(
+    slurm: RealSlurm, tmp_path: Path, restarted: bool
+) -> None:
+    cluster = make(tmp_path / "own", slurm).start()
+    try:
+        later = {"openpaisdk": {"slurm": ["--begin=now+1hour"]}}
+        waits = cluster.accept(over_slurm("waits", "true", extras=later))
+        says(cluster, waits, "(BeginTime)")
+        runs = cluster.accept(over_slurm("runs", "echo up; exec sleep 600"))
+        cluster.wait_state(runs, "RUNNING")
+        slurm.kill_controller(signal.SIGTERM)
+        try:
+            late = cluster.accept(over_slurm("late", "true"))
+            says(cluster, late, "does not answer")
+            for name in (waits, runs, late):
+                cluster.stop(name)
+            for name in (waits, runs, late):
+                assert cluster.wait_over(name)["state"] == "STOPPED"
+            if restarted:
+                cluster.kill()
+        finally:
+            slurm.start_controller()
+        if restarted:
+            cluster.start()
+        eventually(lambda: not slurm.jobs(), "an empty queue", 45)
+    finally:
+        cluster.close()
+
+
+def test_a_stop_that_slurm_does_not_hear_of_keeps_nobody_waiting(cluster: Cluster, slurm: RealSlurm) -> None:
+    name = cluster.accept(over_slurm("stopped", "echo up; exec sleep 600"))
+    cluster.wait_state(name, "RUNNING")
+    controller = int((slurm.folder / "run" / "slurmctld.pid").read_text())
+    os.kill(controller, signal.SIGSTOP)
+    try:
+        cluster.stop(name)
+        eventually(lambda: cluster.status(name)["state"] == "STOPPING", "the stop", 5)
+        began = time.monotonic()
+        assert cluster.run(job("meanwhile", "true"))["state"] == "SUCCEEDED"
+        assert time.monotonic() - began < 4
+        assert cluster.wait_over(name)["state"] == "STOPPED"
+    finally:
+        os.kill(controller, signal.SIGCONT)
+    eventually(lambda: not slurm.jobs(), "its end in Slurm", 45)
+
+
+async def test_many_that_slurm_does_not_take_yet_do_not_ask_all_the_time(
+    slurm: RealSlurm, tmp_path: Path
+) -> None:
+    rig = SlurmRig(slurm, tmp_path / "shared")
+    many = [task(rig, "true", gpu_count=9) for _ in range(40)]
+    async with Driven(rig) as driven:
+        engine = driven.engine
+        assert isinstance(engine, SlurmEngine)
+        for one in many:
+            await driven.launch(one)
+        await appears(lambda: engine.calls.get("sbatch", 0) >= len(many), "each to be tried")
+        before, began = engine.calls["sbatch"], time.monotonic()
+        await appears(lambda: time.monotonic() - began > 8, "some seconds")
+        assert engine.calls["sbatch"] - before <= 10
+        assert {(await driven.look(one.uid)).phase for one in many} == {Phase.QUEUED}
+        await engine.stop([one.uid for one in many], 0)
+    rig.close()

@@ -178,11 +178,15 @@ class Slurm:
                 found[key.strip()] = value.strip()
         return found
 
-    async def cancel(self, job_ids: Sequence[str], *how: str) -> None:
+    async def cancel(self, job_ids: Sequence[str], *how: str) -> bool:
+        """False: Slurm does not answer, and may not have been told."""
+        told = True
         for start in range(0, len(job_ids), _SCANCEL_AT_ONCE):
             answer = await self.ask(["scancel", "--quiet", *how, *job_ids[start : start + _SCANCEL_AT_ONCE]])
             if answer.status:
                 log.info("scancel: %s", answer.words)
+                told = told and not answer.down
+        return told
 
 
 def read_nodes(lines: Sequence[str]) -> tuple[list[Node], dict[str, str]]:

@@ -89,6 +89,7 @@ class SlurmEngine:
         self._kill_wait_s = 30.0
         self._runtime = Path()
         self._running: list[asyncio.Task[None]] = []
+        self._telling: set[asyncio.Task[None]] = set()
         if options.container:
             self.runs_images = True
         self.reports = SlurmReports(self._home, options, self._files, lambda uid: self._hint(uid))
@@ -113,7 +114,7 @@ class SlurmEngine:
 
     async def close(self) -> None:
         await self._submitter.close()
-        running = [*self._running, *([] if self._learning is None else [self._learning])]
+        running = [*self._running, *self._telling, *([] if self._learning is None else [self._learning])]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -290,9 +291,15 @@ class SlurmEngine:
             if how is not None and gang.job is not None:
                 to_ask.setdefault(how, []).append(gang.job)
         for how, job_ids in to_ask.items():
-            await self._slurm.cancel(job_ids, *how)
+            self._tell_to_end(job_ids, *how)
         for uid in uids:
             self._hint(uid)
+
+    def _tell_to_end(self, job_ids: Sequence[str], *how: str) -> None:
+        """Nobody waits for that: Slurm may be silent for minutes, and all other jobs are to go on."""
+        task = asyncio.get_running_loop().create_task(self._watcher.cancel(job_ids, *how))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
     def _find(self, uid: str) -> Gang | None:
         found = self._gangs.find(uid)
@@ -320,6 +327,8 @@ class SlurmEngine:
     def _how_to_stop(self, gang: Gang) -> tuple[str, ...] | None:
         """By which words Slurm is told; None: not at all."""
         running = [uid for uid in gang.members if self._runs(uid)]
+        if gang.seen is not None and gang.seen.suspended and not self._startable(gang):
+            return ()  # who stands still hears nothing
         if not running:
             # Nothing of it began, and now nothing will; unless some others of it are still to begin.
             return None if self._startable(gang) else ()
@@ -360,7 +369,7 @@ class SlurmEngine:
         self._wake()
         if gang.job is not None and not self._startable(gang) and not any(map(self._runs, gang.members)):
             # It was told to stop meanwhile.
-            asyncio.get_running_loop().create_task(self._slurm.cancel([gang.job]))
+            self._tell_to_end([gang.job])
         if gang.job is None:
             for uid in gang.members:
                 self._hint(uid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,9 +11,10 @@ from pathlib import Path
 
 from paicluster.engines.slurm import folder
 from paicluster.engines.slurm.states import SlurmJob
-from pairuntime.supervisor import record
+from pairuntime.supervisor import claim, record
 
 _KEPT_S = 600.0
+_UID = re.compile(r"[0-9a-f-]{8,64}")
 
 
 def _told(path: Path) -> bool:
@@ -45,6 +47,8 @@ class Gang:
     ending: bool = False
     # When a member was first seen to have ended.
     ends: dict[str, float] = field(default_factory=dict)
+    # Slurm did not take it as things were, and may later.
+    refused_for_now: bool = False
 
     def saw(self, job: SlurmJob) -> None:
         self.seen = job
@@ -102,6 +106,18 @@ class Gangs:
         gang = Gang(leader, path, members, job, folder.owner_of(path), since, live=live)
         self._add(gang)
         return gang, True
+
+    def is_left(self, uid: str, owner: int) -> bool:
+        """Whether it is a gang of that account of which nothing can begin any more."""
+        if not _UID.fullmatch(uid):  # anybody can call his job anything
+            return False
+        known = self._by_uid.get(uid)
+        if known is not None and known.kill_at is None and not known.began:
+            return False
+        path = self._home.gang(uid)
+        members = folder.members(path)
+        claimed = (os.path.lexists(self._home.task(member) / claim.NAME) for member in members)
+        return bool(members) and folder.owner_of(path) == owner and all(claimed)
 
     def new(self, uid: str, members: tuple[str, ...]) -> Gang:
         path = self._home.gang(uid)

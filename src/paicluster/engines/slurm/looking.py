@@ -99,6 +99,9 @@ def _ended(ended: dict[str, Any], asked: bool, gang: Gang | None, claimed_ms: in
         # The signal came before the file that tells who sent it.
         return replace(seen, stopped=True)
     job = gang.seen if gang is not None else None
+    if job is not None and job.waiting and gang is not None and gang.began:
+        # Somebody put it back into the queue, where it is of no use: it cannot begin a second time.
+        return replace(seen, loss=Loss.CANCELLED)
     if job is None or not job.over:
         if gang is not None and time.time() * 1000 - (seen.ended_ms or 0) < _REASON_S * 1000:
             gang.ending = True

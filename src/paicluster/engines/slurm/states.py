@@ -54,6 +54,12 @@ _REASONS = {
 }
 
 
+SUSPENDED = Remark(
+    "SlurmSuspended", "The job is suspended in Slurm: its tasks stand still until it is resumed.", "Warning"
+)
+RESUMED = Remark("SlurmResumed", "The job was resumed in Slurm: its tasks go on.")
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
     """One job as Slurm tells of it; of one with several components, the whole."""
@@ -68,6 +74,10 @@ class SlurmJob:
     @property
     def waiting(self) -> bool:
         return self.state in _WAITING
+
+    @property
+    def suspended(self) -> bool:
+        return self.state == "SUSPENDED"
 
     @property
     def over(self) -> bool:

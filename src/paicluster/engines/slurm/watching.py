@@ -12,7 +12,7 @@ from paicluster.engines.slurm import folder
 from paicluster.engines.slurm.asking import NOT_ANSWERING, Slurm
 from paicluster.engines.slurm.gangs import Gang, Gangs
 from paicluster.engines.slurm.options import SlurmOptions
-from paicluster.engines.slurm.states import SlurmJob, why_waiting
+from paicluster.engines.slurm.states import RESUMED, SUSPENDED, SlurmJob, why_waiting
 
 # A task that was told to stop, and its supervisor with it, is given so much longer than its grace.
 FORCE_AFTER_S = 30.0
@@ -34,6 +34,8 @@ class Watcher:
         self._say = say
         self._hint = hint
         self._busy = asyncio.Event()
+        # Whether Slurm may have jobs that are over for us: an earlier server left some, or it was not told.
+        self._doubt = True
         # Called when Slurm answers again after it did not.
         self.on_answer: Callable[[], None] = lambda: None
 
@@ -41,20 +43,28 @@ class Watcher:
         """There is something to watch."""
         self._busy.set()
 
+    async def cancel(self, job_ids: Sequence[str], *how: str) -> None:
+        """Tell Slurm; where it does not answer, what must not begin is cancelled when it does."""
+        if not await self._slurm.cancel(job_ids, *how):
+            self._doubt = True
+            self.wake()
+
     async def run(self) -> None:
         """One question for all jobs. The more Slurm has to do, the less often."""
         answered = time.monotonic()
         silent = False
         while True:
-            if not self._gangs:
+            if not self._gangs and not self._doubt:
                 self._busy.clear()
                 await self._busy.wait()
             self._busy.clear()
             asked = time.monotonic()
+            doubt, self._doubt = self._doubt, False
             found = await self._slurm.jobs()
             took = time.monotonic() - asked
             if found is None:
                 silent = True
+                self._doubt = self._doubt or doubt
                 if time.monotonic() - answered > 2 * self._options.interval_s:
                     self._say_silent()
             else:
@@ -63,12 +73,15 @@ class Watcher:
                     silent = False
                     self.on_answer()
                 await self._compare(found, asked)
+                await self._cancel_left(found)
             await self._end_by_force()
             self._gangs.forget_old()
             calm = not silent and all(gang.calm for gang in self._gangs)
             pause = self._options.interval_s
             if not silent:
                 pause = max(pause, min(10 * took, _LONGEST_PAUSE_S))
+            elif not self._gangs:
+                await self._rest(_LONGEST_PAUSE_S - pause)
             await asyncio.sleep(pause)
             if calm:
                 await self._rest(self._options.calm_interval_s - pause)
@@ -92,7 +105,7 @@ class Watcher:
             own = next((job for job in jobs if job.id == gang.job), None)
             others = [job.id for job in jobs if job.id != gang.job and not job.over]
             if others:
-                await self._slurm.cancel(others)
+                await self.cancel(others)
             if own is None:
                 if gang.submitted and gang.submitted < asked and gang.over_since is None:
                     missing.append(gang)
@@ -111,6 +124,17 @@ class Watcher:
         for gang in self._gangs:
             self._look_if_gone(gang)
 
+    async def _cancel_left(self, found: Mapping[str, Sequence[SlurmJob]]) -> None:
+        """What waits in Slurm's queue and is over for us: it was stopped, or put back there by somebody."""
+        left = [
+            job.id
+            for uid, jobs in found.items()
+            for job in jobs
+            if job.waiting and self._gangs.is_left(uid, job.owner)
+        ]
+        if left:
+            await self.cancel(left)
+
     def _look_when_gone(self, gang: Gang) -> None:
         """Now, for those whose end is told and lacked only Slurm's word, and when the others' is due."""
         for uid in gang.live:
@@ -127,11 +151,16 @@ class Watcher:
 
     def _note(self, gang: Gang, job: SlurmJob) -> None:
         known = gang.over_since is not None
+        stood_still = gang.seen is not None and gang.seen.suspended
         gang.saw(job)
         if not known and gang.over_since is not None:
             self._look_when_gone(gang)
         # Also what was said before: meanwhile it may have waited for something else.
         remark = why_waiting(job)
+        if job.suspended:
+            remark = SUSPENDED
+        elif stood_still and not job.over:
+            remark = RESUMED
         if remark is not None:
             self._say(gang, remark)
 
@@ -147,6 +176,8 @@ class Watcher:
             if state
             else f"Slurm does not know job {gang.job} any more."
         )
+        if state == "CANCELLED" and gang.kill_at is None:
+            text += " Whoever wants to end it for good stops it in this cluster."
         self._say(gang, Remark("SlurmJobEnded", f"{text} {words}".strip(), "Warning"))
 
     async def _end_by_force(self) -> None:
@@ -155,4 +186,4 @@ class Watcher:
         for gang in late:
             gang.kill_at = now + FORCE_AFTER_S
         if late:
-            await self._slurm.cancel([gang.job for gang in late if gang.job])
+            await self.cancel([gang.job for gang in late if gang.job])
