@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import os
@@ -269,6 +270,28 @@ async def test_when_nobody_is_left_who_knows_it_a_container_ends_by_itself(rig: 
     async with Driven(rig) as driven:
         assert (await driven.until(one.uid, Phase.LOST)).phase is Phase.LOST
     assert f"pai-{one.uid}" not in rig.containers()
+
+
+async def test_whenever_server_and_supervisor_are_killed_nothing_is_left_and_nothing_runs_twice(
+    rig: ContainerRig, tmp_path: Path
+) -> None:
+    """Between the moment at which its container is made and that at which it is started, too."""
+    ran, word = tmp_path / "ran", mark()
+    for delay in (0.02, 0.06, 0.1, 0.15, 0.2, 0.3):
+        script = f"echo $ATTEMPT >> {ran}; exec sleep 600"
+        one = task(rig, script, environment={"MARK": word, "ATTEMPT": f"at-{delay}"})
+        server = rig.launch_elsewhere([one])
+        await appears((rig.attempt(one.uid) / "claim").exists, "the claim")
+        await asyncio.sleep(delay)
+        os.kill(server, signal.SIGKILL)
+        rig.kill_holder(one.uid)
+        async with Driven(rig) as driven:
+            await driven.launch(one)  # as the next server does
+            await driven.until(one.uid, Phase.LOST)
+            await nothing_left(rig, word)
+            assert rig.containers(f"name=pai-{one.uid}") == []
+    lines = ran.read_text().split() if ran.exists() else []
+    assert len(lines) == len(set(lines))
 
 
 async def test_when_the_client_is_killed_the_container_ends_and_that_is_told(rig: ContainerRig) -> None:

@@ -13,15 +13,20 @@ from slurm_rig import SlurmRig
 
 from paicluster.engines.interface import Loss, Phase
 from paicluster.engines.slurm.engine import SlurmEngine
+from paicluster.engines.slurm.options import Share
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 
+LIMITED = {"AccountingStorageEnforce": "associations,limits,qos"}
+
+
 @pytest.fixture
-def accounted() -> Iterator[RealSlurm]:
+def accounted(request: pytest.FixtureRequest) -> Iterator[RealSlurm]:
+    """A parameter: further settings."""
     with open_folder("slurm-") as folder, pytest.MonkeyPatch.context() as patch:
         accounting = Accounting(folder)
-        made = RealSlurm(folder, accounting.settings)
+        made = RealSlurm(folder, {**accounting.settings, **getattr(request, "param", {})})
         patch.setenv("SLURM_CONF", str(made.conf))
         made.start_munge()
         with accounting.running(made.environment):
@@ -63,4 +68,28 @@ async def test_what_became_of_a_job_that_the_queue_has_forgotten_is_known(
         assert any("as FAILED" in remark.message for _, remark in driven.remarks)
         # One question for all of them.
         assert isinstance(driven.engine, SlurmEngine) and driven.engine.calls["sacct"] <= 2
+    rig.close()
+
+
+@pytest.mark.parametrize("accounted", [LIMITED], indirect=True)
+async def test_a_limit_makes_a_job_wait_and_what_does_not_exist_is_refused(
+    accounted: RealSlurm, tmp_path: Path
+) -> None:
+    for words in ("add account lab", "add user root account=lab", "modify user root set maxsubmitjobs=1"):
+        accounted.ask("sacctmgr", "--immediate", *words.split())
+    rig = SlurmRig(accounted, tmp_path / "shared")
+    for lacking, words in ((Share(account="nobodys"), "Invalid account"), (Share(qos="none"), "Invalid qos")):
+        async with Driven(rig, usual=lacking) as driven:
+            (seen,) = await driven.run(task(rig, "true"))
+            assert f"Slurm does not take the job: Batch job submission failed: {words}" in seen.refused
+    first, second = task(rig, "echo up; exec sleep 600"), task(rig, "exit 3")
+    async with Driven(rig) as driven:
+        await driven.launch(first)
+        await driven.said(first.uid, b"up")
+        await driven.launch(second)
+        said = "Slurm says: AssocMaxSubmitJobLimit"
+        await appears(lambda: any(said in remark.message for _, remark in driven.remarks), said)
+        assert (await driven.look(second.uid)).phase is Phase.QUEUED
+        await driven.engine.stop([first.uid], 0)
+        assert (await driven.ended(second.uid)).exit_code == 3
     rig.close()
