@@ -150,7 +150,8 @@ class _Follower:
                     if more:
                         # Whoever hung up takes all at once: only others' turn brings word of that.
                         await asyncio.sleep(0)
-                        view = self._look()
+                        if self._drained or changed.done():
+                            view = self._look()
                         continue
                     if over or self._ctx.closing.is_set():
                         return
