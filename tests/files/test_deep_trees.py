@@ -53,6 +53,30 @@ def test_a_deep_tree_is_counted_and_deleted(storage: Storage, alice: Person) -> 
     assert _open_in(storage) == before
 
 
+def test_what_comes_into_a_folder_while_it_is_deleted_goes_too(
+    storage: Storage, alice: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that is under way has the folder open, and puts in it what it has in hand."""
+    put(storage, "/user/alice/d/sub/sub/file", b"x", alice)
+    put(storage, "/user/alice/d/file", b"x", alice)
+    home = storage.root / "user/alice"
+    held = [os.open(home / path, os.O_RDONLY) for path in ("d", "d/sub", "d/sub/sub")]
+    late = list(held)
+    rmdir = os.rmdir
+
+    def somebody_is_faster(path: str, *, dir_fd: int | None = None) -> None:
+        if late:
+            os.close(os.open("late", os.O_WRONLY | os.O_CREAT, dir_fd=late.pop()))
+        rmdir(path, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "rmdir", somebody_is_faster)
+    assert storage.delete("/user/alice/d", alice, recursive=True)
+    for fd in held:
+        os.close(fd)
+    assert not late
+    assert list(home.iterdir()) == list((storage.root / ".pai/gone").iterdir()) == []
+
+
 def test_a_tree_with_many_branches_is_counted_and_deleted(storage: Storage, alice: Person) -> None:
     for path in ("a/b/c", "a/b/d/e", "a/f", "g", "h/i/j/k"):
         put(storage, f"/user/alice/top/{path}/file", b"xy", alice)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openpaisdk.errors import InvalidParameters, PaiError, UsageError
+from openpaisdk.errors import InvalidParameters, NotFound, PaiError, UsageError
 from openpaisdk.parcels import hashing, records
 from openpaisdk.storage import aside, mounted
 from openpaisdk.storage.address import problem_of_name, read_place
@@ -227,6 +229,36 @@ def test_another_content_for_the_same_target_drops_what_was_begun(tmp_path: Path
     Mounted().begin(target, (1, 1, 0o644), "one").close()
     Mounted().begin(target, (1, 2, 0o644), "two").abandon()
     assert os.listdir(tmp_path) == []
+
+
+def test_two_who_remove_the_same_tree_of_this_machine_both_go_well(tmp_path: Path) -> None:
+    there = Mounted(str(tmp_path))
+    for _ in range(5):
+        for i in range(300):
+            (tmp_path / f"d/{i % 7}").mkdir(parents=True, exist_ok=True)
+            (tmp_path / f"d/{i % 7}/{i}").touch()
+
+        def remove() -> None:
+            with contextlib.suppress(NotFound):
+                there.delete("/d")
+            assert not (tmp_path / "d").exists()
+
+        with ThreadPoolExecutor() as pool:
+            for done in [pool.submit(remove) for _ in range(4)]:
+                done.result()
+    with pytest.raises(NotFound, match="/d: there is no such file or folder"):
+        there.delete("/d")
+
+
+def test_a_sync_that_deletes_leaves_alone_what_others_have_on_its_way(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder in (ours, theirs):
+        folder.mkdir()
+    other = Mounted(str(theirs)).begin("/large", (9 << 20, 1, 0o644), "key")
+    (theirs / "gone").touch()
+    plan = compare(Plan("/", "/"), walk(str(ours)), walk(str(theirs)), hdfs_names=False, deleting=True)
+    assert plan.extra == ["gone"]
+    other.abandon()
 
 
 @pytest.mark.parametrize("name", ["..", "../../.ssh/authorized_keys", "/etc/passwd", "a/b", "", "x\0y"])

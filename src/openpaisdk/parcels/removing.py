@@ -14,6 +14,10 @@ assert sys.platform != "win32"
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
+# Whoever has just looked for it may still put things into it; nobody goes on with that for long.
+_TRIES = 100
+
 
 def remove(fd: int, name: str) -> None:
     """Remove what an open folder has by a name, with all that is in it. Links are not followed.
@@ -24,24 +28,43 @@ def remove(fd: int, name: str) -> None:
     try:
         os.unlink(name, dir_fd=fd)
     except IsADirectoryError:
-        _remove_folder(fd, name)
+        remove_folder(fd, name)
 
 
-def _remove_folder(fd: int, name: str) -> None:
+def remove_folder(fd: int, name: str) -> None:
+    """The same, of what is known to be a folder."""
     top = os.open(name, _FOLDER, dir_fd=fd)
     try:
-        waiting = _empty(top, top)
-        while waiting:
-            below = waiting.pop()
-            folder = os.open(below, _FOLDER, dir_fd=top)
-            try:
-                waiting += _empty(folder, top)
-            finally:
-                os.close(folder)
-            os.rmdir(below, dir_fd=top)
+        for _ in range(_TRIES):
+            _empty_all(top)
+            if _is_gone(name, fd):
+                return
     finally:
         os.close(top)
     os.rmdir(name, dir_fd=fd)
+
+
+def _empty_all(top: int) -> None:
+    waiting = _empty(top, top)
+    while waiting:
+        below = waiting.pop()
+        folder = os.open(below, _FOLDER, dir_fd=top)
+        try:
+            waiting += _empty(folder, top)
+        finally:
+            os.close(folder)
+        _is_gone(below, top)
+
+
+def _is_gone(name: str, fd: int) -> bool:
+    """Whether an emptied folder could be removed, or somebody had put something into it."""
+    try:
+        os.rmdir(name, dir_fd=fd)
+    except OSError as error:
+        if error.errno not in _NOT_EMPTY:
+            raise
+        return False
+    return True
 
 
 def _empty(folder: int, top: int) -> list[str]:
@@ -53,12 +76,8 @@ def _empty(folder: int, top: int) -> list[str]:
         if not is_folder:
             os.unlink(name, dir_fd=folder)
             continue
-        try:
-            os.rmdir(name, dir_fd=folder)
+        if _is_gone(name, folder):
             continue
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
         if folder != top:
             name, inner = secrets.token_hex(16), name
             os.rename(inner, name, src_dir_fd=folder, dst_dir_fd=top)

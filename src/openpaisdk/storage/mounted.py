@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 
-from openpaisdk.errors import UsageError
+from openpaisdk.errors import NotFound, UsageError
 from openpaisdk.parcels import hashing
 from openpaisdk.parcels.ranges import digest_of, write_at
 from openpaisdk.storage.aside import JOURNAL, drop, drop_others, taken, unfinished
@@ -17,6 +17,7 @@ from openpaisdk.storage.backend import (
     changed,
     is_there_already,
     key_of,
+    no_such,
     parts,
     refused,
 )
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 _BINARY = getattr(os, "O_BINARY", 0)
 # A pipe that stands where a file was would otherwise keep us waiting for somebody to write to it.
 _READING = os.O_RDONLY | _BINARY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+
+_TRIES = 100
 
 _TMPFILE: int = getattr(os, "O_TMPFILE", 0)
 _NAMELESS = _TMPFILE and _TMPFILE | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
@@ -113,13 +116,21 @@ class Mounted(Backend):
 
     def delete(self, path: str) -> None:
         full = self.full(path)
-        try:
-            if os.path.isdir(full) and not os.path.islink(full):
-                _remove_tree(full)
+        for left in reversed(range(_TRIES)):
+            try:
+                if os.path.isdir(full) and not os.path.islink(full):
+                    _remove_tree(full)
+                else:
+                    os.unlink(full)
+            except FileNotFoundError as e:
+                if not os.path.lexists(full):
+                    raise NotFound(no_such(self.shown(path)).message) from None
+                if not left:  # not only somebody else who removes the same
+                    raise refused(self.shown(path), e) from None
+            except OSError as e:
+                raise refused(self.shown(path), e) from None
             else:
-                os.unlink(full)
-        except OSError as e:
-            raise refused(self.shown(path), e) from None
+                return
 
     def rename(self, path: str, target: str) -> None:
         try:
@@ -393,7 +404,7 @@ else:
     def _remove_tree(full: str) -> None:
         import shutil
 
-        from openpaisdk.parcels.removing import remove
+        from openpaisdk.parcels.removing import remove_folder
 
         try:
             shutil.rmtree(full)
@@ -406,7 +417,7 @@ else:
         folder, name = os.path.split(os.path.abspath(full))
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            remove(fd, name)
+            remove_folder(fd, name)
         finally:
             os.close(fd)
 

@@ -144,7 +144,10 @@ def compare(
             links = [front + name for name in match.others if name in has or name in folder.files]
             if deleting:
                 plan.extra += links
-                plan.extra += [front + name for name in kept if name not in folder.files]
+                # What is on its way is somebody's who is at it, or goes with the next copy to its target.
+                plan.extra += [
+                    front + name for name in kept if name not in folder.files and not name.endswith(MARKS)
+                ]
                 plan.extra += [join(path, name) for name in match.folders if name not in has]
             else:
                 plan.blocked += clashes + links
