@@ -199,6 +199,13 @@ def test_listing_and_looking(desk: Desk) -> None:
     assert desk.ok("disk-usage", "-H", f"{desk.there}/d").splitlines()[-1].split()[:2] == ["2.0", "kB"]
 
 
+def test_a_list_of_all_below_goes_through_no_link(desk: Desk) -> None:
+    desk.write("d/sub/f", b"x")
+    (desk.here / "d/sub/back").symlink_to("..")
+    (desk.here / "d/again").symlink_to("sub")
+    assert desk.ok("listdir", "-R", "d") == "again/\nsub/\nsub/back/\nsub/f\n"
+
+
 def test_an_address_without_a_storage_lists_the_storages(desk: Desk) -> None:
     names = [each["name"] for each in desk.json("list-storages", "team")]
     for address in ("pai://team", "pai://team/"):

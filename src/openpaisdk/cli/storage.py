@@ -70,8 +70,9 @@ def _below(backend: Backend, path: str) -> list[tuple[str, Entry]]:
     while waiting:
         name, entry = waiting.pop()
         rows.append((name, entry))
-        if entry.is_folder:
-            found = backend.listing(f"{path.rstrip('/')}/{name}")
+        below_it = f"{path.rstrip('/')}/{name}"
+        if entry.is_folder and not backend.is_link(below_it):  # which may lead back to where we come from
+            found = backend.listing(below_it)
             waiting += [(join(name, below.name), below) for below in reversed(found)]
     return rows
 
