@@ -98,4 +98,4 @@ async def test_somebody_who_ends_a_job_past_us_is_noticed_when_its_task_is(
         await asyncio.to_thread(slurm.ask, "scancel", *slurm.jobs())
         seen = await driven.ended(one.uid)
         # Without Slurm's word it would be believed after 15 s.
-        assert seen.loss is Loss.CANCELLED and time.monotonic() - began < 12
+        assert seen.loss is Loss.WITHDRAWN and time.monotonic() - began < 12

@@ -98,15 +98,15 @@ def test_a_job_that_is_put_back_into_the_queue_begins_anew_once(cluster: Cluster
     cluster.wait_over(name)
 
 
-def test_whoever_cancels_a_job_in_slurm_is_told_how_to_end_it(cluster: Cluster, slurm: RealSlurm) -> None:
+def test_a_job_that_somebody_cancels_before_it_began_is_stopped(cluster: Cluster, slurm: RealSlurm) -> None:
     later = {"openpaisdk": {"slurm": ["--begin=now+1hour"]}}
     name = cluster.accept(over_slurm("cancelled", "true", extras=later))
     eventually(slurm.jobs, "its submission")
     slurm.ask("scancel", *slurm.jobs())
-    says(cluster, name, "as CANCELLED. Whoever wants to end it for good stops it in this cluster.")
-    cluster.stop(name)
-    cluster.wait_over(name)
-    eventually(lambda: not slurm.jobs(), "its end in Slurm", 20)
+    over = cluster.wait_over(name)
+    assert (over["state"], over["retries"]) == ("STOPPED", 0)
+    says(cluster, name, "as CANCELLED.")
+    assert not slurm.jobs()
 
 
 @pytest.mark.parametrize("restarted", [False, True])

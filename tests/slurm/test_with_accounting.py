@@ -64,7 +64,7 @@ async def test_what_became_of_a_job_that_the_queue_has_forgotten_is_known(
     async with Driven(rig) as driven:
         seen = {one.uid: await driven.until(one.uid, Phase.LOST, Phase.ENDED) for one in (waits, runs)}
         assert {one.phase for one in seen.values()} == {Phase.LOST}
-        assert seen[waits.uid].loss is Loss.CANCELLED
+        assert seen[waits.uid].loss is Loss.WITHDRAWN
         assert any("as FAILED" in remark.message for _, remark in driven.remarks)
         # One question for all of them.
         assert isinstance(driven.engine, SlurmEngine) and driven.engine.calls["sacct"] <= 2

@@ -410,7 +410,7 @@ def test_a_gang_that_slurm_has_not_started_is_queued(tmp_path: Path) -> None:
     [
         ("NODE_FAIL", Loss.NODE, False, False),
         ("PREEMPTED", Loss.PREEMPTED, False, False),
-        ("CANCELLED", Loss.CANCELLED, False, False),
+        ("CANCELLED", Loss.WITHDRAWN, False, False),
         ("TIMEOUT", Loss.UNKNOWN, True, False),
         ("OUT_OF_MEMORY", Loss.UNKNOWN, False, True),
         ("FAILED", Loss.UNKNOWN, False, False),

@@ -36,6 +36,7 @@ _LOSSES = {
     Loss.NODE: (NODE_LOST, "The machine that ran the task failed."),
     Loss.PREEMPTED: (PREEMPTED, "The task had to give way to a job with a right to what it used."),
     Loss.CANCELLED: (LOST, "Somebody ended the task, past this cluster."),
+    Loss.WITHDRAWN: (STOPPED_BY_USER, "Somebody cancelled the task where it was to run, past this cluster."),
     Loss.UNBEGUN: (NOT_LAUNCHED, "It never began where it was to run."),
     Loss.DAEMON: (LOST, "The docker daemon ended, and the task with it."),
 }

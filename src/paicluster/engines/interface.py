@@ -143,6 +143,7 @@ class Loss(Enum):
     NODE = "node"  # its machine failed
     PREEMPTED = "preempted"  # it had to give way to another
     CANCELLED = "cancelled"  # somebody ended it, past us
+    WITHDRAWN = "withdrawn"  # somebody cancelled it, past us, and wants it no more
     UNBEGUN = "unbegun"  # it never began where it was to run
     DAEMON = "daemon"  # what ran its container ended
 

@@ -31,9 +31,12 @@ _LOSSES = {
     "NODE_FAIL": Loss.NODE,
     "BOOT_FAIL": Loss.NODE,
     "PREEMPTED": Loss.PREEMPTED,
-    "CANCELLED": Loss.CANCELLED,
+    "CANCELLED": Loss.WITHDRAWN,
     "REVOKED": Loss.CANCELLED,
 }
+
+# Why Slurm itself cancels what it could not start: nobody wanted that.
+_NOT_STARTED = frozenset(("JobLaunchFailure", "Prolog"))
 
 # Slurm's reasons in words for people; others are told as they are.
 _REASONS = {
@@ -85,7 +88,7 @@ class SlurmJob:
 
     @property
     def loss(self) -> Loss:
-        return _LOSSES.get(self.state, Loss.UNKNOWN)
+        return Loss.UNKNOWN if self.reason in _NOT_STARTED else _LOSSES.get(self.state, Loss.UNKNOWN)
 
     @property
     def out_of_time(self) -> bool:

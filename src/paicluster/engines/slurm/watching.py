@@ -176,8 +176,6 @@ class Watcher:
             if state
             else f"Slurm does not know job {gang.job} any more."
         )
-        if state == "CANCELLED" and gang.kill_at is None:
-            text += " Whoever wants to end it for good stops it in this cluster."
         self._say(gang, Remark("SlurmJobEnded", f"{text} {words}".strip(), "Warning"))
 
     async def _end_by_force(self) -> None:
