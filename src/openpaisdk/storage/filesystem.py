@@ -399,7 +399,8 @@ class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
 
     def close(self) -> None:
         # fsspec.open closes its file in any case, and does not say that an exception came.
-        if sys._getframe(1).f_code is OpenFile.close.__code__ and sys.exception() is not self._opened_during:
+        came = sys.exception()
+        if came is not None and came is not self._opened_during and _closed_by_fsspec():
             self.give_up()
         if self._is_given_up and not self.closed:
             self.discard()
@@ -415,6 +416,14 @@ class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
         if kind is not None:
             self.give_up()
         self.close()
+
+
+def _closed_by_fsspec() -> bool:
+    """Whether who asked to close is ``fsspec.open``, and not its user, who may mean it."""
+    try:
+        return sys._getframe(2).f_code is OpenFile.close.__code__
+    except ValueError:  # nobody in Python did: pyarrow's threads
+        return False
 
 
 class _Around:
