@@ -383,7 +383,14 @@ _SOURCE = Path(place.__file__).parents[2]
 # -- what is true of an attempt -----------------------------------------------------------------------
 
 
-def attempt(root: Path, state: str | None, *, claimed: bool, ended: dict[str, object] | None = None) -> Any:
+def attempt(
+    root: Path,
+    state: str | None,
+    *,
+    claimed: bool,
+    ended: dict[str, object] | None = None,
+    left: bool = False,
+) -> Any:
     """An attempt as its folder and Slurm tell of it."""
     home = folder.Home(root)
     one = launch("uid", blanks=Blanks("%pai.0.ip%", {}, "%pai.0.gpus%"))
@@ -395,6 +402,8 @@ def attempt(root: Path, state: str | None, *, claimed: bool, ended: dict[str, ob
         (path / claim.NAME).write_text(json.dumps({"pid": 1, "claimed_ms": 5}))
     if ended is not None:
         (path / record.NAME).write_text(json.dumps({"started_ms": 5, "ended_ms": 9, **ended}))
+    if left:
+        folder.write_mark(gang.folder, folder.LEFT, "1")
     if state is not None:
         gang.saw(SlurmJob("7", state))
     return looking.look(home, "uid", gang, 0)
@@ -438,6 +447,14 @@ def test_what_slurm_ended_in_good_order_has_both_its_own_end_and_the_reason(tmp_
     assert attempt(tmp_path / "b", "TIMEOUT", claimed=True, ended=told).timed_out
     # Slurm is slow to tell, and the task has long ended.
     assert attempt(tmp_path / "c", "RUNNING", claimed=True, ended=told).loss is Loss.CANCELLED
+
+
+def test_what_we_took_out_of_the_queue_nobody_wanted_to_end(tmp_path: Path) -> None:
+    """Somebody put it back there, and we cancelled it: that is no word against another attempt."""
+    told = {"exit_code": 143, "ended_by_slurm": True}
+    assert attempt(tmp_path / "a", "CANCELLED", claimed=True, ended=told).loss is Loss.WITHDRAWN
+    assert attempt(tmp_path / "b", "CANCELLED", claimed=True, ended=told, left=True).loss is Loss.CANCELLED
+    assert attempt(tmp_path / "c", "CANCELLED", claimed=True, left=True).loss is Loss.CANCELLED
 
 
 def test_a_record_wins_over_whatever_slurm_says(tmp_path: Path) -> None:

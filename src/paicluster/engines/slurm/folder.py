@@ -31,6 +31,7 @@ from pairuntime.supervisor import claim, supervise
 JOB = "job"
 SUBMITTING = "submitting"
 REFUSED = "refused"
+LEFT = "left"
 COMMAND = "sbatch.json"
 OWNER = f"{inside.RUN}/{inside.OWNER}"
 OUTPUT = f"{inside.RUN}/slurm.out"

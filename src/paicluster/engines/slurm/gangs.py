@@ -119,6 +119,10 @@ class Gangs:
         claimed = (os.path.lexists(self._home.task(member) / claim.NAME) for member in members)
         return bool(members) and folder.owner_of(path) == owner and all(claimed)
 
+    def leave(self, uid: str) -> None:
+        """Note, before it is cancelled, that we do that: nobody has asked for its end."""
+        folder.write_mark(self._home.gang(uid), folder.LEFT, str(time.time()))
+
     def new(self, uid: str, members: tuple[str, ...]) -> Gang:
         path = self._home.gang(uid)
         gang = Gang(uid, path, members, owner=folder.owner_of(path), live=set(members))

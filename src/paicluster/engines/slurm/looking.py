@@ -12,6 +12,7 @@ from paicluster.engines.interface import ABSENT, Loss, Observation, Phase
 from paicluster.engines.process.folder import from_record
 from paicluster.engines.slurm import folder, told
 from paicluster.engines.slurm.gangs import Gang
+from paicluster.engines.slurm.states import SlurmJob
 from paicluster.logs.growth import is_shared
 from pairuntime.slurm.attempt import refresh
 from pairuntime.supervisor import claim, supervise
@@ -99,9 +100,6 @@ def _ended(ended: dict[str, Any], asked: bool, gang: Gang | None, claimed_ms: in
         # The signal came before the file that tells who sent it.
         return replace(seen, stopped=True)
     job = gang.seen if gang is not None else None
-    if job is not None and job.waiting and gang is not None and gang.began:
-        # Somebody put it back into the queue, where it is of no use: it cannot begin a second time.
-        return replace(seen, loss=Loss.CANCELLED)
     if job is None or not job.over:
         if gang is not None and time.time() * 1000 - (seen.ended_ms or 0) < _REASON_S * 1000:
             gang.ending = True
@@ -109,11 +107,21 @@ def _ended(ended: dict[str, Any], asked: bool, gang: Gang | None, claimed_ms: in
         return replace(seen, loss=Loss.CANCELLED)
     if job.out_of_time:
         return replace(seen, timed_out=True)
-    return replace(seen, loss=Loss.CANCELLED if job.loss is Loss.UNKNOWN else job.loss)
+    loss = _loss(gang, job)
+    return replace(seen, loss=Loss.CANCELLED if loss is Loss.UNKNOWN else loss)
 
 
 def _lost(gang: Gang) -> Observation:
     job = gang.seen
     if job is None:
         return Observation(Phase.LOST, loss=Loss.UNKNOWN)
-    return Observation(Phase.LOST, loss=job.loss, timed_out=job.out_of_time, over_memory=job.over_memory)
+    return Observation(
+        Phase.LOST, loss=_loss(gang, job), timed_out=job.out_of_time, over_memory=job.over_memory
+    )
+
+
+def _loss(gang: Gang | None, job: SlurmJob) -> Loss:
+    """What took it away. What somebody put back into the queue was cancelled there by us."""
+    if job.loss is Loss.WITHDRAWN and gang is not None and (gang.folder / folder.LEFT).exists():
+        return Loss.CANCELLED
+    return job.loss

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from paicluster.engines.interface import Hint, Remark
 from paicluster.engines.slurm import folder
@@ -36,6 +37,8 @@ class Watcher:
         self._busy = asyncio.Event()
         # Whether Slurm may have jobs that are over for us: an earlier server left some, or it was not told.
         self._doubt = True
+        # Those of them that it had at the last answer.
+        self._waited: frozenset[str] = frozenset()
         # Called when Slurm answers again after it did not.
         self.on_answer: Callable[[], None] = lambda: None
 
@@ -126,12 +129,21 @@ class Watcher:
 
     async def _cancel_left(self, found: Mapping[str, Sequence[SlurmJob]]) -> None:
         """What waits in Slurm's queue and is over for us: it was stopped, or put back there by somebody."""
-        left = [
-            job.id
+        waiting = {
+            job.id: uid
             for uid, jobs in found.items()
             for job in jobs
             if job.waiting and self._gangs.is_left(uid, job.owner)
-        ]
+        }
+        left = []
+        for number, uid in waiting.items():
+            # One that has just begun was waiting when Slurm was asked: only the next answer counts.
+            if number in self._waited:
+                with suppress(OSError):  # as on a full disk: it is cancelled once that can be noted
+                    self._gangs.leave(uid)
+                    left.append(number)
+        self._waited = frozenset(waiting)
+        self._doubt = self._doubt or bool(waiting)
         if left:
             await self.cancel(left)
 
