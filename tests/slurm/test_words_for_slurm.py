@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -21,6 +21,7 @@ from paicluster.engines.slurm.asking import Answer, read_nodes
 from paicluster.engines.slurm.gangs import Gang
 from paicluster.engines.slurm.options import Share, SlurmOptions, options_of
 from paicluster.engines.slurm.states import SlurmJob, read_jobs, why_waiting
+from paicluster.engines.slurm.watching import Watcher
 from pairuntime.slurm import place
 from pairuntime.supervisor import claim, record
 
@@ -455,6 +456,32 @@ def test_what_we_took_out_of_the_queue_nobody_wanted_to_end(tmp_path: Path) -> N
     assert attempt(tmp_path / "a", "CANCELLED", claimed=True, ended=told).loss is Loss.WITHDRAWN
     assert attempt(tmp_path / "b", "CANCELLED", claimed=True, ended=told, left=True).loss is Loss.CANCELLED
     assert attempt(tmp_path / "c", "CANCELLED", claimed=True, left=True).loss is Loss.CANCELLED
+
+
+async def test_one_that_has_just_begun_is_not_taken_for_one_that_was_put_back() -> None:
+    """Slurm was asked before it began, and says that it waits: only the next answer counts."""
+    told: list[str] = []
+
+    class Asked:
+        async def cancel(self, job_ids: list[str]) -> bool:
+            told.extend(job_ids)
+            return True
+
+    class Left:
+        def is_left(self, uid: str, owner: int) -> bool:
+            return True
+
+        def leave(self, uid: str) -> None:
+            assert uid == "uid" and not told
+
+    watcher = Watcher(OPTIONS, cast("Any", Asked()), cast("Any", Left()), lambda *_: None, lambda _: None)
+    waits = {"uid": [SlurmJob("7", "PENDING")]}
+    await watcher._cancel_left(waits)
+    await watcher._cancel_left({"uid": [SlurmJob("7", "RUNNING")]})
+    await watcher._cancel_left(waits)
+    assert not told
+    await watcher._cancel_left(waits)
+    assert told == ["7"]
 
 
 def test_a_record_wins_over_whatever_slurm_says(tmp_path: Path) -> None:
