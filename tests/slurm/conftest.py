@@ -16,6 +16,8 @@ for _room in ("engines", "cluster", "people"):
 pytest.register_assert_rewrite("contract", "driving")
 
 from real_slurm import RealSlurm, running_slurm  # noqa: E402
+from served import Cluster  # noqa: E402
+from whole_jobs import make  # noqa: E402
 
 from outside import debian  # noqa: E402
 from paicluster.engines.container import finding  # noqa: E402
@@ -37,6 +39,15 @@ def slurm() -> Iterator[RealSlurm]:
     with running_slurm() as made, pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", str(made.conf))
         yield made
+
+
+@pytest.fixture(scope="module")
+def cluster(slurm: RealSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    running = make(tmp_path_factory.mktemp("over"), slurm)
+    try:
+        yield running.start()
+    finally:
+        running.close()
 
 
 @pytest.fixture(scope="module")

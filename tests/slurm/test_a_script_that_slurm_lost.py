@@ -11,7 +11,7 @@ import pytest
 from driving import Driven, task
 from real_slurm import RealSlurm, open_folder, running_slurm
 from slurm_rig import SlurmRig
-from test_jobs_over_slurm import events, make, over_slurm
+from whole_jobs import events, make, over_slurm
 
 from paicluster.engines.interface import Loss, Phase
 

@@ -10,58 +10,15 @@ from typing import Any
 import pytest
 from real_slurm import RealSlurm, eventually
 from served import Cluster, job, role
+from whole_jobs import events, make, over_slurm, says
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
-
-_FILE = """
-engines:
-  - type: process
-  - type: slurm
-    folder: {shared}
-    file-lag: 0.5
-    interval: 0.5
-    clusters:
-      low: {{partition: low}}
-      short: {{partition: short}}
-virtual-clusters:
-  slurm: {{engine: slurm}}
-  low: {{engine: slurm}}
-  short: {{engine: slurm}}
-"""
-
-
-def over_slurm(name: str, *commands: str, vc: str = "slurm", **more: Any) -> dict[str, Any]:
-    return job(name, *commands, defaults={"virtualCluster": vc}, **more)
-
-
-def make(folder: Path, slurm: RealSlurm) -> Cluster:
-    home = folder / "home"
-    home.mkdir(parents=True)
-    (home / "cluster.yaml").write_text(_FILE.format(shared=folder / "shared"))
-    return Cluster(home, ("--embedded",), variables={"SLURM_CONF": str(slurm.conf)})
-
-
-@pytest.fixture(scope="module")
-def cluster(slurm: RealSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    running = make(tmp_path_factory.mktemp("over"), slurm)
-    try:
-        yield running.start()
-    finally:
-        running.close()
 
 
 @pytest.fixture(autouse=True)
 def mended(slurm: RealSlurm) -> Iterator[None]:
     yield
     slurm.ask("scancel", "-u", "root")
-
-
-def events(cluster: Cluster, name: str) -> str:
-    return "\n".join(f"{one['reason']}: {one['message']}" for one in cluster.events(name))
-
-
-def says(cluster: Cluster, name: str, words: str) -> None:
-    eventually(lambda: words in events(cluster, name), f"{words!r} among the events of {name}")
 
 
 def tasks_of(cluster: Cluster, name: str) -> dict[str, list[dict[str, Any]]]:

@@ -14,21 +14,12 @@ from driving import Driven, appears, task
 from real_slurm import CPUS, RealSlurm, eventually
 from served import Cluster, job
 from slurm_rig import SlurmRig
-from test_jobs_over_slurm import make, over_slurm, says
+from whole_jobs import make, over_slurm, says
 
 from paicluster.engines.interface import Phase
 from paicluster.engines.slurm.engine import SlurmEngine
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
-
-
-@pytest.fixture(scope="module")
-def cluster(slurm: RealSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    running = make(tmp_path_factory.mktemp("over"), slurm)
-    try:
-        yield running.start()
-    finally:
-        running.close()
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,44 @@
+"""A cluster over a real Slurm, and jobs that go all the way through it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from real_slurm import RealSlurm, eventually
+from served import Cluster, job
+
+_FILE = """
+engines:
+  - type: process
+  - type: slurm
+    folder: {shared}
+    file-lag: 0.5
+    interval: 0.5
+    clusters:
+      low: {{partition: low}}
+      short: {{partition: short}}
+virtual-clusters:
+  slurm: {{engine: slurm}}
+  low: {{engine: slurm}}
+  short: {{engine: slurm}}
+"""
+
+
+def over_slurm(name: str, *commands: str, vc: str = "slurm", **more: Any) -> dict[str, Any]:
+    return job(name, *commands, defaults={"virtualCluster": vc}, **more)
+
+
+def make(folder: Path, slurm: RealSlurm) -> Cluster:
+    home = folder / "home"
+    home.mkdir(parents=True)
+    (home / "cluster.yaml").write_text(_FILE.format(shared=folder / "shared"))
+    return Cluster(home, ("--embedded",), variables={"SLURM_CONF": str(slurm.conf)})
+
+
+def events(cluster: Cluster, name: str) -> str:
+    return "\n".join(f"{one['reason']}: {one['message']}" for one in cluster.events(name))
+
+
+def says(cluster: Cluster, name: str, words: str) -> None:
+    eventually(lambda: words in events(cluster, name), f"{words!r} among the events of {name}")
