@@ -196,6 +196,19 @@ class Backend:
         """A file, or a folder with all that is in it."""
         raise NotImplementedError
 
+    def delete_all(self, base: str, names: list[str]) -> list[tuple[str, PaiError]]:
+        """What has these names below a folder; what is gone already is fine, what was refused is told."""
+        problems = []
+        for name in names:
+            try:
+                self.delete(f"{base.rstrip('/')}/{name}")
+            except ConnectionFailed:
+                raise
+            except PaiError as e:
+                if e.status != 404:
+                    problems.append((name, e))
+        return problems
+
     def rename(self, path: str, target: str) -> None:
         raise NotImplementedError
 

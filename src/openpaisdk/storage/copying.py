@@ -94,9 +94,7 @@ class Copy:
         engine = Engine(self.plan, self.source, self.target)
         if self.plan.new.count or self.plan.folders:
             engine.run(watch)
-        for path in self.plan.extra:
-            if path not in removed:
-                self._remove(path)
+        self._remove([path for path in self.plan.extra if path not in removed])
         if self._becomes or self.synchronising:
             self._mark.end()
         return engine.progress
@@ -108,16 +106,20 @@ class Copy:
             return extra
         going = extra.intersection(self.plan.folders)
         going.update(path for path, _ in self.plan.new if path in extra)
-        for path in going:
-            self._remove(path)
+        self._remove(list(going))
         return going
 
-    def _remove(self, path: str) -> None:
-        try:
-            self.target.delete(f"{self.plan.target.rstrip('/')}/{path}")
-        except PaiError as e:
-            if e.status != 404:
-                raise
+    def _remove(self, paths: list[str]) -> None:
+        problems = self.target.delete_all(self.plan.target, paths) if paths else []
+        if len(problems) == 1:
+            raise problems[0][1]
+        if problems:
+            first = problems[0][1]
+            raise PaiError(
+                f"{len(problems)} of {len(paths)} could not be deleted. The first of them: {first.message}",
+                code=first.code,
+                hint=first.hint,
+            )
 
     def _compare(self, found: Entry, heeding: bool, deleting: bool, everything: bool) -> None:
         plan = self.plan

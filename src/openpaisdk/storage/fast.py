@@ -10,6 +10,7 @@ import threading
 from openpaisdk.client.wire import Body
 from openpaisdk.errors import Conflict, ConnectionFailed, InvalidParameters, NotFound, PaiError, Unavailable
 from openpaisdk.parcels import hashing
+from openpaisdk.parcels.records import COUNT
 from openpaisdk.storage.backend import CHUNK, WORKERS, part_bytes_of, parts
 from openpaisdk.storage.entries import Folder
 from openpaisdk.storage.lines import Lines, blocks_of, body_of, persistent, whole
@@ -165,9 +166,20 @@ class Fast(WebHdfs):
                 self._ask("POST", TRANSFER + "/pack", {"path": self.root + base}, pack), "a pack of files"
             )
 
-        problems = persistent(send).get("problems")
-        found = problems if isinstance(problems, list) else []
-        return [(str(each.get("name")), _refusal(each)) for each in found if isinstance(each, dict)]
+        return _problems(persistent(send))
+
+    def delete_all(self, base: str, names: list[str]) -> list[tuple[str, PaiError]]:
+        if not self.offer.get("removes"):
+            return super().delete_all(base, names)
+        problems = []
+        for start in range(0, len(names), COUNT):
+            asked = json.dumps({"path": self.root + base, "names": names[start : start + COUNT]}).encode()
+
+            def remove(asked: bytes = asked) -> dict[str, object]:
+                return self._answer_of(self._ask("POST", TRANSFER + "/remove", {}, asked), "what to remove")
+
+            problems += _problems(persistent(remove))
+        return problems
 
     def fetch_pack(self, base: str, names: list[str]) -> bytes:
         asked = json.dumps({"path": self.root + base, "names": names, "hash": self.algorithm}).encode()
@@ -392,6 +404,12 @@ class _WithDigest(Body):
             if at == end or not send_range(sock, self.source, at, len(chunk)):
                 sock.sendall(chunk)
             at += len(chunk)
+
+
+def _problems(answer: dict[str, object]) -> list[tuple[str, PaiError]]:
+    found = answer.get("problems")
+    told = found if isinstance(found, list) else []
+    return [(str(each.get("name")), _refusal(each)) for each in told if isinstance(each, dict)]
 
 
 def _refusal(said: dict[str, object]) -> PaiError:

@@ -94,7 +94,7 @@ class _Laying:
 
     def _note(self, name: str, error: PaiError | OSError) -> None:
         said = error if isinstance(error, PaiError) else of_disk(error, name)
-        self.problems.append(_problem(name, said))
+        self.problems.append(problem(name, said))
         self.is_full = self.is_full or said.code == FULL
 
     def settle(self) -> None:
@@ -286,6 +286,6 @@ def _read_one(folders: Folders, names: Names, name: str, place: int) -> tuple[Re
     return record, content
 
 
-def _problem(name: str, error: PaiError) -> dict[str, Any]:
+def problem(name: str, error: PaiError) -> dict[str, Any]:
     shown = name.encode("utf-8", "backslashreplace").decode()
     return {"name": shown, "code": error.code, "message": error.message, "hint": error.hint}

@@ -18,7 +18,7 @@ from openpaisdk.parcels.records import COUNT, LARGEST
 from paicluster.api.answers import answer, body_of, encode, whole_number
 from paicluster.api.context import context, identify
 from paicluster.api.files import Files, person_of
-from paicluster.api.transfer import packing, trees
+from paicluster.api.transfer import packing, removing, trees
 from paicluster.api.transfer.giving import BYTES, FileAnswer
 from paicluster.api.transfer.proofs import Proof, Proofs
 from paicluster.api.transfer.receiving import receive_part
@@ -68,6 +68,7 @@ async def offer(request: Request) -> Response:
         {
             "version": VERSION,
             "hashes": list(hashing.ALGORITHMS),
+            "removes": True,
             "boot": BOOT_ID,
             "free": disk.f_bavail * disk.f_frsize,
             "home": files.storage.home_of(who),
@@ -184,6 +185,20 @@ async def store(request: Request) -> Response:
     return answer({"problems": problems})
 
 
+class _Unwanted(msgspec.Struct):
+    path: str
+    names: list[str]
+
+
+async def remove(request: Request) -> Response:
+    files, _, who = await _asked(request)
+    unwanted = _decoded(await body_of(request, LARGEST), _Unwanted)
+    if len(unwanted.names) > COUNT:
+        raise InvalidParameters(f"At most {COUNT} are removed at once.")
+    problems = await files.run(removing.remove, files.storage, who, unwanted.path, unwanted.names)
+    return answer({"problems": problems})
+
+
 async def begin(request: Request) -> Response:
     files, kept, who = await _asked(request)
     about = _decoded(await body_of(request, 1 << 16), About)
@@ -248,6 +263,7 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     (_BASE + "/file", ["GET"], read_file),
     (_BASE + "/fetch", ["POST"], fetch),
     (_BASE + "/pack", ["POST"], store),
+    (_BASE + "/remove", ["POST"], remove),
     (_BASE + "/uploads", ["POST"], begin),
     (_BASE + "/uploads/{upload}", ["PUT"], put_part),
     (_BASE + "/uploads/{upload}", ["DELETE"], drop),

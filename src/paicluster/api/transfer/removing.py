@@ -1,0 +1,28 @@
+"""Many files and folders taken away at once: a request for each takes longer than the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from openpaisdk.errors import PaiError
+from paicluster.api.transfer.packing import problem
+from paicluster.files import Person, Storage
+from paicluster.files.refusals import bad_path
+
+
+def remove(storage: Storage, who: Person, base: str, names: Iterable[str]) -> list[dict[str, Any]]:
+    """What has these names below ``base``, folders with all in them; what is not there is fine.
+
+    What was refused is told, one by one; the others go.
+    """
+    problems = []
+    for name in names:
+        try:
+            if not name.strip("/"):
+                raise bad_path(name, "it names nothing")
+            storage.delete(f"{base.rstrip('/')}/{name}", who, recursive=True)
+        except PaiError as error:
+            if error.status != 404:
+                problems.append(problem(name, error))
+    return problems

@@ -1,0 +1,117 @@
+"""What goes in one request: thousands of files that are no longer wanted."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from storages_of import storage_of
+from team import TeamCluster
+
+from openpaisdk.errors import PaiError
+from openpaisdk.parcels.records import COUNT
+from openpaisdk.storage.address import read_place
+from openpaisdk.storage.backend import Backend
+from openpaisdk.storage.copying import Copy
+from openpaisdk.storage.fast import Fast
+from openpaisdk.storage.storage import _Between
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def folder() -> str:
+    return f"/user/alice/r{next(_numbers)}"
+
+
+@pytest.fixture
+def alice(team: TeamCluster) -> Fast:
+    backend = storage_of(team, "alice", over_http=True).backend
+    assert isinstance(backend, Fast)
+    return backend
+
+
+def filled(backend: Backend, folder: str, *names: str) -> None:
+    for name in names:
+        backend.place(f"{folder}/{name}", b"x", 10**18, 0o644)
+
+
+def asked(backend: Fast, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every request from now on."""
+    seen: list[str] = []
+    ask: Callable[..., object] = backend._ask
+
+    def watched(method: str, path: str, *rest: object) -> object:
+        seen.append(f"{method} {path}")
+        return ask(method, path, *rest)
+
+    monkeypatch.setattr(backend, "_ask", watched)
+    return seen
+
+
+def test_files_and_folders_go_and_what_is_gone_already_is_fine(alice: Fast, folder: str) -> None:
+    filled(alice, folder, "a", "b", "deep/er/c", "stays")
+    assert alice.delete_all(folder, ["a", "never", "deep", "b"]) == []
+    assert [entry.name for entry in alice.listing(folder)] == ["stays"]
+
+
+@pytest.mark.parametrize("name", ["", "/", "../bob/x", ".", "a:b"])
+def test_a_name_that_is_none_is_told_and_the_others_go(alice: Fast, folder: str, name: str) -> None:
+    filled(alice, folder, "a", "stays")
+    assert [told for told, _ in alice.delete_all(folder, [name, "a"])] == [name]
+    assert [entry.name for entry in alice.listing(folder)] == ["stays"]
+
+
+def test_what_is_another_persons_stays(team: TeamCluster, alice: Fast, folder: str) -> None:
+    filled(alice, folder, "a", "b")
+    bob = storage_of(team, "bob", over_http=True).backend
+    assert [error.code for _, error in bob.delete_all(folder, ["a", "b"])] == ["ForbiddenFileError"] * 2
+    assert len(alice.listing(folder)) == 2
+
+
+def test_a_sync_asks_once_for_a_thousand(
+    alice: Fast, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(COUNT + 1):
+        (tmp_path / f"{i:04}").write_bytes(b"")
+    there = read_place(f"pai://team/0{folder}")
+    synchronise(alice, tmp_path, there.path)
+    for found in tmp_path.iterdir():
+        found.unlink()
+    (tmp_path / "new").write_bytes(b"1")
+    seen = asked(alice, monkeypatch)
+    synchronise(alice, tmp_path, there.path)
+    assert [entry.name for entry in alice.listing(folder)] == ["new"]
+    assert seen.count("POST /api/v2/transfer/remove") == 2
+
+
+def test_a_cluster_that_does_not_offer_it_is_asked_for_each(
+    alice: Fast, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(alice, folder, "a", "b", "stays")
+    del alice.offer["removes"]
+    seen = asked(alice, monkeypatch)
+    assert alice.delete_all(folder, ["a", "b", "never"]) == []
+    assert [entry.name for entry in alice.listing(folder)] == ["stays"] and not any("remove" in r for r in seen)
+
+
+def test_a_sync_says_how_many_could_not_be_deleted(
+    team: TeamCluster, alice: Fast, folder: str, tmp_path: Path
+) -> None:
+    """In a folder where everybody writes, and removes only his own."""
+    filled(alice, folder, "a", "b")
+    team.ask("PUT", f"/webhdfs/v1{folder}?op=SETPERMISSION&permission=1777")
+    team.ask("PUT", "/webhdfs/v1/user/alice?op=SETPERMISSION&permission=755")
+    bob = storage_of(team, "bob", over_http=True).backend
+    bob.place(f"{folder}/c", b"bob's", 10**18, 0o644)
+    (tmp_path / "new").write_bytes(b"1")
+    with pytest.raises(PaiError, match=r"2 of 3 could not be deleted\. The first of them: "):
+        synchronise(bob, tmp_path, folder)
+    assert sorted(entry.name for entry in bob.listing(folder)) == ["a", "b", "new"]
+
+
+def synchronise(backend: Backend, here: Path, there: str) -> None:
+    target = read_place(f"pai://team/0{there}")
+    Copy(_Between(backend), read_place(str(here)), target, synchronising=True, deleting=True).run()
