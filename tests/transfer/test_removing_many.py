@@ -94,7 +94,9 @@ def test_a_cluster_that_does_not_offer_it_is_asked_for_each(
     del alice.offer["removes"]
     seen = asked(alice, monkeypatch)
     assert alice.delete_all(folder, ["a", "b", "never"]) == []
-    assert [entry.name for entry in alice.listing(folder)] == ["stays"] and not any("remove" in r for r in seen)
+    assert [entry.name for entry in alice.listing(folder)] == ["stays"] and not any(
+        "remove" in r for r in seen
+    )
 
 
 def test_a_sync_says_how_many_could_not_be_deleted(

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
+# What argparse keeps of colours.
+_COLOURS = ("_theme", "_decolor")
+
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Paragraphs are as wide as the terminal; what is indented stays as it is written."""
@@ -26,6 +29,21 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         except OSError:
             columns = 80
         super().__init__(prog, width=max(60, min(columns, 120)) - 2)
+
+    def _set_color(self, color: bool, **how: object) -> None:
+        """Called by Python 3.14 and later for every parser. Colours import more than all else a command needs,
+        so they are had when something is printed in them.
+        """
+        self._colour = color, how
+        for name in _COLOURS:
+            self.__dict__.pop(name, None)
+
+    def __getattr__(self, name: str) -> object:
+        if name not in _COLOURS:
+            raise AttributeError(name)
+        color, how = self._colour
+        super()._set_color(color, **how)  # type: ignore[misc]
+        return self.__dict__[name]
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         from itertools import groupby
