@@ -31,9 +31,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, width=max(60, min(columns, 120)) - 2)
 
     def _set_color(self, color: bool, **how: object) -> None:
-        """Called by Python 3.14 and later for every parser. Colours import more than all else a command needs,
-        so they are had when something is printed in them.
-        """
+        """Python 3.14 and later call it for every parser, and colours import more than a command does."""
         self._colour = color, how
         for name in _COLOURS:
             self.__dict__.pop(name, None)
