@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from openpaisdk.errors import InvalidParameters, NotFound, PaiError, UsageError
 from openpaisdk.parcels import hashing, records
-from openpaisdk.storage import aside, mounted
+from openpaisdk.storage import aside, backend, mounted
 from openpaisdk.storage.address import problem_of_name, read_place
 from openpaisdk.storage.backend import parts, walk_by_listing
 from openpaisdk.storage.entries import Folder, amount, order
@@ -198,6 +198,21 @@ def test_sizes_are_told_as_people_read_them() -> None:
         "1.2 GB",
         "5.0 TB",
     ]
+
+
+def test_parts_of_another_length_are_brought_again(tmp_path: Path) -> None:
+    """The cluster was far when it was interrupted, and is near now."""
+    size, far = 520 << 20, backend.LONGEST_PARTS
+    facts = (size, 10**18, 0o644)
+    first = Mounted().begin(str(tmp_path / "f"), facts, "key")
+    assert first.missing()[1] == (far, far)
+    first.put(0, far, lambda: iter((bytes(far),)))
+    first.close()
+    again = Mounted().begin(str(tmp_path / "f"), facts, "key")
+    assert again.missing()[0] == (far, far)
+    near = again.missing(backend.NEAR_PARTS)
+    assert near[0] == (0, 2 * far) and sum(length for _, length in near) == size
+    again.abandon()
 
 
 def test_a_local_copy_is_taken_up_after_a_crash_but_not_trusted_blindly(tmp_path: Path) -> None:

@@ -140,6 +140,19 @@ def test_parts_come_in_any_order_and_the_file_appears_at_the_end(team: TeamClust
     assert alice._facts(f"{folder}/f") == (len(content), 10**18 + 5, 0o600)
 
 
+def test_only_a_cluster_on_this_machine_is_sent_longer_parts(team: TeamCluster, folder: str) -> None:
+    """Elsewhere an interruption would cost too much."""
+    alice = fast(team, "alice")
+    far = Fast(alice.lines, {**alice.offer, "boot": "another machine"}, where=alice.where, over_http=True)
+    facts = (520 << 20, 10**18, 0o644)
+    for backend, longest in ((alice, 64 << 20), (far, 32 << 20)):
+        upload = backend.begin(f"{folder}/f", facts, "k")
+        assert upload.missing()[1] == (longest, longest)
+        upload.abandon()
+        alice.place(f"{folder}/small", b"1", 10**18, 0o644)
+        assert backend.open(f"{folder}/small").longest_parts == longest
+
+
 def test_a_part_that_was_damaged_on_its_way_does_not_count(team: TeamCluster, folder: str) -> None:
     begun = team.ask("POST", f"{BASE}/uploads", about(f"{folder}/f", 3)).json()
     where = f"{BASE}/uploads/{begun['id']}"

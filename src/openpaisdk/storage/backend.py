@@ -28,6 +28,8 @@ MANY_PARTS = 16
 """Where there would be more, they are twice as long, and twice that: each costs a request, ..."""
 LONGEST_PARTS = 32 << 20
 """... and what is interrupted begins them again."""
+NEAR_PARTS = 64 << 20
+"""The same where the other end is on this machine: soon brought again, and pauses between them tell."""
 CHUNK = 1 << 20
 """What is read, hashed and written in one go: small enough to stay in the processor's cache meanwhile, long
 enough that threads which write to the same file seldom wait for each other."""
@@ -49,6 +51,8 @@ class Outgoing:
     """Names this very content: another size, time or place gives another key."""
     sums = False
     """Whether its storage may know what it contains (``checksum``), and its ranges are not proven anyway."""
+    longest_parts = LONGEST_PARTS
+    """How long the ranges may be that are asked for."""
 
     def chunks(self, offset: int, length: int) -> Chunks:
         """Its bytes. Each chunk is good until the next one is asked for: its memory is used again."""
@@ -91,8 +95,11 @@ class Incoming:
     sums = False
     """Whether its storage may know what has arrived (``checksum``), and ranges are not proven anyway."""
 
-    def missing(self) -> list[Range]:
-        """What has not arrived yet; an interrupted copy of the same content is taken up."""
+    def missing(self, longest: int = LONGEST_PARTS) -> list[Range]:
+        """What has not arrived yet; an interrupted copy of the same content is taken up.
+
+        ``longest`` is what its source says; not all heed it.
+        """
         raise NotImplementedError
 
     def put(
@@ -274,10 +281,10 @@ def walk_by_listing(backend: Backend, path: str) -> Iterator[Folder]:
         waiting += [join(base, name) for name in reversed(folders)]
 
 
-def part_bytes_of(size: int) -> int:
-    """How long the parts of a file are. The same in every run: parts are told apart by where they begin."""
+def part_bytes_of(size: int, longest: int = LONGEST_PARTS) -> int:
+    """How long the parts of a file are. The same in every run: those of another length are not taken up."""
     length = PART_BYTES
-    while length < LONGEST_PARTS and size > length * MANY_PARTS:
+    while length < longest and size > length * MANY_PARTS:
         length *= 2
     return length
 

@@ -323,7 +323,7 @@ class _Large:
             self.outgoing.close()
             raise
         try:
-            self.ranges = self.incoming.missing()
+            self.ranges = self.incoming.missing(outgoing.longest_parts)
         except BaseException:
             self.close()
             raise

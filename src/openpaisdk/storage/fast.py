@@ -11,7 +11,7 @@ from openpaisdk.client.wire import Body
 from openpaisdk.errors import Conflict, ConnectionFailed, InvalidParameters, NotFound, PaiError, Unavailable
 from openpaisdk.parcels import hashing
 from openpaisdk.parcels.records import COUNT
-from openpaisdk.storage.backend import CHUNK, WORKERS, part_bytes_of, parts
+from openpaisdk.storage.backend import CHUNK, LONGEST_PARTS, NEAR_PARTS, WORKERS, part_bytes_of, parts
 from openpaisdk.storage.entries import Folder
 from openpaisdk.storage.lines import Lines, blocks_of, body_of, persistent, whole
 from openpaisdk.storage.open_files import IntoFile
@@ -33,6 +33,7 @@ UPLOADS = TRANSFER + "/uploads"
 
 class Fast(WebHdfs):
     packs = True
+    longest_parts = LONGEST_PARTS
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class Fast(WebHdfs):
         if is_same_machine(offer):
             # The cluster needs the same processors: more threads than these only stand in each other's way.
             self.workers = max(2, min(WORKERS, os.cpu_count() or 1))
+            self.longest_parts = NEAR_PARTS
         self._doubting = False
         self._handover: Handover | None = None
         self._met_by = os.getpid()
@@ -231,6 +233,7 @@ class VerifiedOutgoing(RemoteOutgoing):
     def __init__(self, backend: Fast, path: str, facts: Facts):
         super().__init__(backend, path, facts)
         self._fast = backend
+        self.longest_parts = backend.longest_parts
         self._proofs: dict[tuple[int, int], bytes] = {}
 
     def read(self, offset: int, length: int) -> Chunks:
@@ -259,6 +262,7 @@ class Upload(IntoFile):
         self.size, self.mtime_ns, self.mode = outgoing
         self.in_order = self.size < 0
         self.algorithm = backend.algorithm
+        self.part_bytes = part_bytes_of(self.size, backend.longest_parts)
         self.digests: dict[int, bytes] = {}
         self.about = {
             "path": backend.root + path,
@@ -267,7 +271,7 @@ class Upload(IntoFile):
             "mode": self.mode,
             "key": key,
             "hash": self.algorithm,
-            "partBytes": part_bytes_of(self.size),
+            "partBytes": self.part_bytes,
             "overwrite": replacing,
         }
         self.handover = backend.handover() if self.size > 0 else None
@@ -286,9 +290,9 @@ class Upload(IntoFile):
         answer = self.backend._ask("POST", UPLOADS, {}, json.dumps(self.about).encode())
         return self.backend._answer_of(answer, self.what)
 
-    def missing(self) -> list[Range]:
+    def missing(self, longest: int = LONGEST_PARTS) -> list[Range]:
         left = []
-        for at, length in parts(self.size):
+        for at, length in parts(self.size, self.part_bytes):
             if at in self.have:
                 self.digests[at] = bytes.fromhex(self.have[at])
             else:

@@ -512,7 +512,7 @@ def _carried(outgoing: Outgoing, incoming: Incoming, shown: str, callback: Any =
         return comparison.seen(offset, outgoing.chunks(offset, length))
 
     try:
-        for offset, length in incoming.missing():
+        for offset, length in incoming.missing(outgoing.longest_parts):
             incoming.put(offset, length, lambda at=offset, length=length: chunks(at, length))  # type: ignore[misc]
             comparison.arrived(offset)
             if callback is not None:

@@ -12,12 +12,14 @@ from openpaisdk.parcels import hashing
 from openpaisdk.parcels.ranges import digest_of, write_at
 from openpaisdk.storage.aside import JOURNAL, drop, drop_others, taken, unfinished
 from openpaisdk.storage.backend import (
+    LONGEST_PARTS,
     PART_BYTES,
     Backend,
     changed,
     is_there_already,
     key_of,
     no_such,
+    part_bytes_of,
     parts,
     refused,
 )
@@ -295,9 +297,9 @@ class LocalIncoming(IntoFile):
             self.close()
             raise refused(shown, e) from None
 
-    def missing(self) -> list[Range]:
+    def missing(self, longest: int = LONGEST_PARTS) -> list[Range]:
         done = self._verified()
-        return [part for part in parts(self.size) if part not in done]
+        return [part for part in parts(self.size, part_bytes_of(self.size, longest)) if part not in done]
 
     def _verified(self) -> set[Range]:
         """The parts the journal has that are really there: after a power cut they may not be."""

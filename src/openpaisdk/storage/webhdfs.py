@@ -19,6 +19,7 @@ from openpaisdk.errors import (
 )
 from openpaisdk.storage.backend import (
     FULL,
+    LONGEST_PARTS,
     MARK,
     PART_BYTES,
     Backend,
@@ -359,7 +360,7 @@ class StreamIncoming(Incoming):
         if there is not None and not replacing:
             raise is_there_already(backend.shown(path))
 
-    def missing(self) -> list[Range]:
+    def missing(self, longest: int = LONGEST_PARTS) -> list[Range]:
         found = self.backend.status(self.part)
         have = found.size if found is not None and 0 < found.size <= self.size else 0
         if have == self.size and self.size:
