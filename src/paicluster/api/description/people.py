@@ -71,7 +71,7 @@ class LogToken(Wire):
 
 class ApplicationToken(Wire):
     token: str
-    application: Literal[True]
+    application: Annotated[bool, Meta(extra_json_schema={"enum": [True]})]
 
 
 class CheckedToken(Wire):
