@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -135,17 +137,47 @@ def test_an_installed_cluster_runs_a_job(installed: Path, tmp_path: Path) -> Non
         cluster.close()
 
 
-def test_an_installed_pai_runs_a_job_on_its_own_cluster(installed: Path, tmp_path: Path) -> None:
+@contextmanager
+def left_alone(home: Path) -> Iterator[None]:
+    """Nothing of the cluster that commands start there goes on after it."""
     try:
+        yield
+    finally:
+        for folder in (home / ".openpai").glob("local/*"):
+            leftover = Cluster(folder)
+            for pid in leftover.processes():
+                os.kill(pid, 15)
+
+
+def test_an_installed_pai_runs_a_job_on_its_own_cluster(installed: Path, tmp_path: Path) -> None:
+    with left_alone(tmp_path):
         said = run(
             installed / "pai", "sub", "--follow", "--", "echo", "hello", cwd=tmp_path, HOME=str(tmp_path)
         )
         assert "hello" in said
-    finally:
-        for folder in (tmp_path / ".openpai").glob("local/*"):
-            leftover = Cluster(folder)
-            for pid in leftover.processes():
-                os.kill(pid, 15)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="the oldest versions were not built for it")
+def test_it_works_with_the_oldest_versions_it_says_it_does(wheel: Path, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    folder = tmp_path / "venv/bin"
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        needed = re.findall(
+            r"^Requires-Dist: ([\w-]+)>=([\w.]+)(?!.*extra ==)", archive.read(name).decode(), re.M
+        )
+    assert len(needed) > 10
+    pip(folder / "python", "install", *(f"{what}=={oldest}" for what, oldest in needed), wheel)
+    with left_alone(tmp_path):
+        for line in (
+            "pai sub --follow -j first -- echo hello",
+            "head -c 20000000 /dev/urandom > big",
+            "pai copy --http big pai://local/0/big && pai copy --http pai://local/0/big back && cmp big back",
+            "python -c 'import fsspec; assert len(fsspec.open(\"pai://local/0/big\").open().read()) == 20000000'",
+            "pai list-jobs | grep SUCCEEDED",
+            "python -c 'from paicluster.api.description import served; assert served()'",
+        ):
+            run("bash", "-ec", line, cwd=tmp_path, HOME=str(tmp_path), PATH=f"{folder}:{os.environ['PATH']}")
 
 
 def test_a_branch_of_a_git_address_installs(checkout: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 import fsspec
 import pytest
 from desk import Desk
+from fsspec.callbacks import Callback
 
 from openpaisdk.errors import Conflict, UsageError
 from openpaisdk.storage.filesystem import PaiFileSystem
@@ -221,6 +222,11 @@ def test_a_file_goes_up_only_where_none_is_and_down_into_one_that_is_open(
     held = io.BytesIO()
     fs.get_file(f"{desk.there}/f", held)
     assert held.getvalue() == b"old"
+    seen = Callback()
+    fs.get_file(f"{desk.there}/f", "", callback=seen, outfile=held)
+    assert held.getvalue() == b"oldold" and (seen.size, seen.value) == (3, 3)
+    fs.get_file(f"{desk.there}/f", desk.here / "by-path")
+    assert (desk.here / "by-path").read_bytes() == b"old"
 
 
 def test_the_address_alone_is_enough(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,21 @@ import sys
 from glob import has_magic
 
 from fsspec.caching import BaseCache, register_cache  # type: ignore[import-untyped]
-from fsspec.callbacks import DEFAULT_CALLBACK  # type: ignore[import-untyped]
 from fsspec.core import OpenFile  # type: ignore[import-untyped]
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped]
 
 from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError, UsageError
 from openpaisdk.storage.address import read_place
-from openpaisdk.storage.backend import PART_BYTES, Backend, Incoming, Outgoing, damaged, key_of, no_such
+from openpaisdk.storage.backend import (
+    CHUNK,
+    PART_BYTES,
+    Backend,
+    Incoming,
+    Outgoing,
+    damaged,
+    key_of,
+    no_such,
+)
 from openpaisdk.storage.growing import Growing
 from openpaisdk.storage.hadoopsum import Comparison
 from openpaisdk.storage.storages import Opener
@@ -233,9 +241,10 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def get_file(
         self, rpath: str, lpath: Any, callback: Any = None, outfile: Any = None, **options: Any
     ) -> None:
-        if outfile is not None or not isinstance(lpath, str):
-            super().get_file(rpath, lpath, callback=callback or DEFAULT_CALLBACK, outfile=outfile, **options)
+        if outfile is not None or hasattr(lpath, "write"):
+            self._read_into(lpath if outfile is None else outfile, rpath, callback)
             return
+        lpath = os.fspath(lpath)
         if self.isdir(rpath):
             os.makedirs(lpath, exist_ok=True)
             return
@@ -250,6 +259,16 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 _carried(outgoing, Mounted().begin(target, facts, outgoing.key), lpath, callback)
             finally:
                 outgoing.close()
+
+    def _read_into(self, file: Any, path: str, callback: Any) -> None:
+        """fsspec's own way to an open file failed until 2025."""
+        with self.open(path) as source:
+            if callback is not None:
+                callback.set_size(source.size)
+            while data := source.read(CHUNK):
+                file.write(data)
+                if callback is not None:
+                    callback.relative_update(len(data))
 
     def _carry(self, outgoing: Outgoing, path: str, callback: Any = None, *, replacing: bool = True) -> None:
         backend, there = self._at(path)
