@@ -168,16 +168,26 @@ def test_it_works_with_the_oldest_versions_it_says_it_does(wheel: Path, tmp_path
         )
     assert len(needed) > 10
     pip(folder / "python", "install", *(f"{what}=={oldest}" for what, oldest in needed), wheel)
+    program = tmp_path / "look.py"
+    program.write_text(LOOK)
     with left_alone(tmp_path):
         for line in (
             "pai sub --follow -j first -- echo hello",
+            "pai list-jobs | grep SUCCEEDED",
             "head -c 20000000 /dev/urandom > big",
             "pai copy --http big pai://local/0/big && pai copy --http pai://local/0/big back && cmp big back",
-            "python -c 'import fsspec; assert len(fsspec.open(\"pai://local/0/big\").open().read()) == 20000000'",
-            "pai list-jobs | grep SUCCEEDED",
-            "python -c 'from paicluster.api.description import served; assert served()'",
+            "pai cluster-status -o json | python look.py",
         ):
             run("bash", "-ec", line, cwd=tmp_path, HOME=str(tmp_path), PATH=f"{folder}:{os.environ['PATH']}")
+
+
+LOOK = """
+import json, sys, urllib.request
+import fsspec
+assert fsspec.open("pai://local/0/big").open().read() == open("big", "rb").read()
+url = json.load(sys.stdin)["url"]
+assert b"/api/v2/jobs" in urllib.request.urlopen(url + "/openapi.json", timeout=30).read()
+"""
 
 
 def test_a_branch_of_a_git_address_installs(checkout: Path, tmp_path: Path) -> None:
