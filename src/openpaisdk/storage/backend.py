@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import errno
 
-from openpaisdk.errors import Conflict, ConnectionFailed, Forbidden, PaiError, UsageError
+from openpaisdk.errors import (
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    PaiError,
+    Unauthorized,
+    Unavailable,
+    UsageError,
+)
 from openpaisdk.parcels.records import SMALL
 from openpaisdk.storage.entries import join
 
@@ -209,8 +217,8 @@ class Backend:
         for name in names:
             try:
                 self.delete(f"{base.rstrip('/')}/{name}")
-            except ConnectionFailed:
-                raise
+            except (ConnectionFailed, Unauthorized, Unavailable):
+                raise  # so it is for all of them
             except PaiError as e:
                 if e.status != 404:
                     problems.append((name, e))

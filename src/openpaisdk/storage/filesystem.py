@@ -261,7 +261,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 outgoing.close()
 
     def _read_into(self, file: Any, path: str, callback: Any) -> None:
-        """fsspec's own way to an open file failed until 2025."""
+        """By ourselves: in many versions fsspec's own way to an open file fails."""
         with self.open(path) as source:
             if callback is not None:
                 callback.set_size(source.size)
