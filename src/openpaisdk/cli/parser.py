@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
-# What argparse keeps of colours.
 _COLOURS = ("_theme", "_decolor")
 
 
@@ -30,18 +29,20 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
             columns = 80
         super().__init__(prog, width=max(60, min(columns, 120)) - 2)
 
-    def _set_color(self, color: bool, **how: object) -> None:
-        """Python 3.14 and later call it for every parser, and colours import more than a command does."""
-        self._colour = color, how
-        for name in _COLOURS:
-            self.__dict__.pop(name, None)
+    if sys.version_info[:2] == (3, 14):
+        # There alone every parser has its colours at once, and they import more than a command does.
 
-    def __getattr__(self, name: str) -> object:
-        if name not in _COLOURS:
-            raise AttributeError(name)
-        color, how = self._colour
-        super()._set_color(color, **how)  # type: ignore[misc]
-        return self.__dict__[name]
+        def _set_color(self, color: bool, **how: object) -> None:
+            self._colour = color, how
+            for name in _COLOURS:
+                self.__dict__.pop(name, None)
+
+        def __getattr__(self, name: str) -> object:
+            if name not in _COLOURS:
+                raise AttributeError(name)
+            color, how = self._colour
+            super()._set_color(color, **how)
+            return self.__dict__[name]
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         from itertools import groupby
