@@ -55,6 +55,7 @@ class _Reading:
     strict = True
     object_hook = None
     object_pairs_hook = None
+    array_hook = None  # Python 3.15
     parse_float = float
     parse_int = int
     parse_constant = float
