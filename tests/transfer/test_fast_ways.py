@@ -145,11 +145,11 @@ def test_only_a_cluster_on_this_machine_is_sent_longer_parts(team: TeamCluster, 
     alice = fast(team, "alice")
     far = Fast(alice.lines, {**alice.offer, "boot": "another machine"}, where=alice.where, over_http=True)
     facts = (520 << 20, 10**18, 0o644)
+    alice.place(f"{folder}/small", b"1", 10**18, 0o644)
     for backend, longest in ((alice, 64 << 20), (far, 32 << 20)):
         upload = backend.begin(f"{folder}/f", facts, "k")
         assert upload.missing()[1] == (longest, longest)
         upload.abandon()
-        alice.place(f"{folder}/small", b"1", 10**18, 0o644)
         assert backend.open(f"{folder}/small").longest_parts == longest
 
 

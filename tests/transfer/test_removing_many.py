@@ -76,13 +76,12 @@ def test_a_sync_asks_once_for_a_thousand(
 ) -> None:
     for i in range(COUNT + 1):
         (tmp_path / f"{i:04}").write_bytes(b"")
-    there = read_place(f"pai://team/0{folder}")
-    synchronise(alice, tmp_path, there.path)
+    synchronise(alice, tmp_path, folder)
     for found in tmp_path.iterdir():
         found.unlink()
     (tmp_path / "new").write_bytes(b"1")
     seen = asked(alice, monkeypatch)
-    synchronise(alice, tmp_path, there.path)
+    synchronise(alice, tmp_path, folder)
     assert [entry.name for entry in alice.listing(folder)] == ["new"]
     assert seen.count("POST /api/v2/transfer/remove") == 2
 
@@ -94,9 +93,8 @@ def test_a_cluster_that_does_not_offer_it_is_asked_for_each(
     del alice.offer["removes"]
     seen = asked(alice, monkeypatch)
     assert alice.delete_all(folder, ["a", "b", "never"]) == []
-    assert [entry.name for entry in alice.listing(folder)] == ["stays"] and not any(
-        "remove" in r for r in seen
-    )
+    assert [entry.name for entry in alice.listing(folder)] == ["stays"]
+    assert not any("remove" in request for request in seen)
 
 
 def test_a_sync_says_how_many_could_not_be_deleted(

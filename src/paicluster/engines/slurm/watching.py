@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 
 from paicluster.engines.interface import Hint, Remark
 from paicluster.engines.slurm import folder
@@ -139,7 +138,8 @@ class Watcher:
         for number, uid in waiting.items():
             # One that has just begun was waiting when Slurm was asked: only the next answer counts.
             if number in self._waited:
-                with suppress(OSError):  # as on a full disk: it is cancelled once that can be noted
+                # A full disk: it is cancelled once that can be noted.
+                with contextlib.suppress(OSError):
                     self._gangs.leave(uid)
                     left.append(number)
         self._waited = frozenset(waiting)
