@@ -14,8 +14,12 @@ from bad_wire import BadWire
 from desk import Desk
 
 from cli.at_a_terminal import Done, until
-from openpaisdk.errors import PaiError
+from openpaisdk.cli.storage import remove
+from openpaisdk.errors import PaiError, UsageError
+from openpaisdk.storage.address import read_place
+from openpaisdk.storage.copying import Copy
 from openpaisdk.storage.mounted import Mounted
+from openpaisdk.storage.storages import Opener
 from small_disks import mounted
 
 LARGE = os.urandom(1 << 20) * 40
@@ -108,6 +112,31 @@ def test_a_folder_is_not_copied_into_itself(desk: Desk) -> None:
     assert os.listdir(desk.here / "d") == ["f"] and desk.names() == ["d/f"]
 
 
+def test_a_storage_is_the_same_one_by_all_its_names(desk: Desk) -> None:
+    """By ``0`` and by its name, by pai:// and by hdfs://, by its address on this machine."""
+    desk.write("d/e/f")
+    desk.ok("copy", "d", desk.there)
+    of_hdfs = f"hdfs://{desk.url.partition('://')[2]}{desk.path}"
+    for other in (desk.there.replace("/0/", "/home/"), of_hdfs):
+        refused(desk.pai("copy", f"{desk.there}/d", f"{other}/d/inside"), "lies inside")
+        refused(desk.pai("sync", f"{desk.there}/d", f"{other}/d"), "are the same")
+    assert desk.names() == ["d/e/f"]
+    desk.ok("add-storage-cluster", "-a", "disks", "--type", "mount", "--path", str(desk.here))
+    refused(desk.pai("copy", "pai://disks/0/d", "d/inside"), "lies inside")
+    refused(desk.pai("sync", "d", "pai://disks/mount/d"), "are the same")
+    assert os.listdir(desk.here / "d") == ["e"]
+
+
+def test_a_sync_does_not_delete_what_it_copies_from(desk: Desk) -> None:
+    desk.write("d/e/f")
+    desk.ok("copy", "d", desk.there)
+    refused(desk.pai("sync", "--delete", "d/e", "d"), "d/e lies inside d", "--delete would remove")
+    refused(desk.pai("sync", "--delete", f"{desk.there}/d/e", f"{desk.there}/d"), "--delete would remove")
+    assert os.listdir(desk.here / "d") == ["e"] and desk.names() == ["d/e/f"]
+    desk.ok("sync", "d/e", "d")
+    assert sorted(os.listdir(desk.here / "d")) == ["e", "f"]
+
+
 def test_a_file_and_a_folder_do_not_take_each_others_place(desk: Desk) -> None:
     desk.write("d/x/f")
     desk.write("x", b"file")
@@ -117,6 +146,43 @@ def test_a_file_and_a_folder_do_not_take_each_others_place(desk: Desk) -> None:
     refused(desk.pai("sync", "e", f"{desk.there}/d"), "take the place")
     refused(desk.pai("makedir", f"{desk.there}/d/x/f"), "is a file")
     assert desk.names() == ["d/x/f"]
+
+
+def test_a_person_keeps_the_ground_he_stands_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, where nothing is really deleted."""
+    gone: list[str] = []
+    monkeypatch.setattr(Mounted, "delete", lambda _, path: gone.append(path))
+    folder = desk.write("d/e/f").parent
+    (folder / "up").symlink_to("/")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(desk.write("homes/me/f").parent))
+    for path, why in {
+        "/": "belongs to the machine",
+        "//": "belongs to the machine",
+        "/usr": "belongs to the machine",
+        "/etc/": "belongs to the machine",
+        ".": "is the folder you are in",
+        "..": "is the folder you are in",
+        str(folder.parent): "is the folder you are in",
+        "~": "is your home folder",
+        str(desk.here / "homes"): "is your home folder",
+    }.items():
+        with pytest.raises(UsageError, match=f"{why}.* and is not removed"):
+            remove(["-y", path])
+    remove(["-y", "f", "up"])
+    assert gone == [str(folder / "f"), str(folder / "up")]
+
+
+def test_a_home_is_not_made_like_another_folder(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, home = desk.write("d/f").parent, desk.write("homes/me/mine").parent
+    monkeypatch.setenv("HOME", str(home))
+    for target in (home, home.parent, "/"):
+        with pytest.raises(UsageError, match="is your home folder or holds it: --delete would"):
+            Copy(
+                Opener(), read_place(str(source)), read_place(str(target)), synchronising=True, deleting=True
+            )
+    Copy(Opener(), read_place(str(source)), read_place(str(home)), synchronising=True).run()
+    assert sorted(os.listdir(home)) == ["f", "mine"]
 
 
 def test_the_root_of_a_storage_is_never_removed(desk: Desk) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from openpaisdk.cli.parser import Parser, command_parser, on_terminal
@@ -9,7 +10,7 @@ from openpaisdk.errors import NotFound, UsageError
 from openpaisdk.output import moment, say, show, table
 from openpaisdk.storage.address import PAI, read_place
 from openpaisdk.storage.backend import no_such
-from openpaisdk.storage.entries import amount, join
+from openpaisdk.storage.entries import amount, holds, join
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -188,6 +189,10 @@ def remove(argv: list[str]) -> int:
         found = backend.status(path)
         if found is None:
             raise no_such(text)
+        if found.is_folder and not place.is_remote and (why := _needed(path)):
+            raise UsageError(
+                f"{text} {why}, and is not removed.", hint="If you mean it, use rm: this is not a storage's."
+            )
         going.append((text, backend, path, found))
     asks = not args.yes and on_terminal()
     full = [
@@ -209,6 +214,17 @@ def remove(argv: list[str]) -> int:
             pass  # somebody was faster
     show([found.as_mapping(path) for _, _, path, found in going], args.output, lambda: "")
     return 0
+
+
+def _needed(path: str) -> str:
+    """Why a folder of this machine stays: what is below ``/`` is the machine's, not somebody's data."""
+    if os.path.islink(path):
+        return ""
+    if os.path.dirname(os.path.realpath(path)) == os.sep:
+        return "belongs to the machine"
+    if holds(path, os.path.expanduser("~")):
+        return "is your home folder or holds it"
+    return "is the folder you are in or holds it" if holds(path, os.getcwd()) else ""
 
 
 def disk_usage(argv: list[str]) -> int:

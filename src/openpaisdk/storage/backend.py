@@ -204,6 +204,10 @@ class Backend:
         """Where a file that is written to a path comes to lie."""
         return path
 
+    def spot(self, path: str) -> str:
+        """One name for one place: a storage is reached by several of its own, and by several addresses."""
+        raise NotImplementedError
+
     def make_folder(self, path: str) -> None:
         raise NotImplementedError
 

@@ -8,7 +8,7 @@ from openpaisdk.errors import ConnectionFailed, PaiError, UsageError
 from openpaisdk.storage.address import LOCAL, Place
 from openpaisdk.storage.backend import PART_BYTES, no_such, parts
 from openpaisdk.storage.engine import Engine, Progress
-from openpaisdk.storage.entries import Folder, is_same
+from openpaisdk.storage.entries import Folder, holds, is_same
 from openpaisdk.storage.plan import Plan, compare
 from openpaisdk.storage.unfinished import Unfinished
 
@@ -74,7 +74,7 @@ class Copy:
                 hint="Remove it first, or name it as the target of pai sync to write to where it leads.",
             )
         self._becomes = found.is_folder and not synchronising and there == asked
-        self._refuse_loops(here, there, source, target)
+        self._refuse_loops(here, there, source, target, deleting)
         self.plan = Plan(here, there)
         heeding = (
             ignoring if ignoring is not None else source.kind == LOCAL and self.target is not self.source
@@ -158,17 +158,21 @@ class Copy:
         if self.target.names_are_hdfs and (why := problem_of_name(path)):
             raise UsageError(f"{path!r} cannot be a name on {self.target.where}: {why}.")
 
-    def _refuse_loops(self, here: str, there: str, source: Place, target: Place) -> None:
-        if self.source is not self.target:
-            return
-        a, b = here.rstrip("/"), there.rstrip("/")
-        if source.kind == LOCAL:
-            a, b = os.path.realpath(a), os.path.realpath(b)
+    def _refuse_loops(self, here: str, there: str, source: Place, target: Place, deleting: bool) -> None:
+        a, b = self.source.spot(here).rstrip("/"), self.target.spot(there).rstrip("/")
         if a == b:
             raise UsageError(f"{source.text} and {target.text} are the same.")
         if self.is_folder and b.startswith(a + "/"):
             raise UsageError(
                 f"{target.text} lies inside {source.text}: it would be copied into itself, for ever."
+            )
+        if deleting and self.target.is_local and holds(self.target.spot(there), os.path.expanduser("~")):
+            raise UsageError(
+                f"{target.text} is your home folder or holds it: --delete would remove all else there."
+            )
+        if deleting and a.startswith(b + "/"):
+            raise UsageError(
+                f"{source.text} lies inside {target.text}: --delete would remove what is to be copied."
             )
 
 

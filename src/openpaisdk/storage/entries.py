@@ -78,6 +78,12 @@ def join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
+def holds(folder: str, path: str) -> bool:
+    """Whether a folder of this machine is that one, or has it below it, however either is written."""
+    above, below = os.path.realpath(folder), os.path.realpath(path)
+    return above == below or below.startswith(above.rstrip(os.sep) + os.sep)
+
+
 def is_same(ours: Facts, theirs: Facts) -> bool:
     """Unchanged, as far as can be told without reading: HDFS keeps times from 1970 on, to the millisecond."""
     before, after = ours[1] // 1_000_000, theirs[1] // 1_000_000

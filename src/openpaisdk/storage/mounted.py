@@ -110,6 +110,9 @@ class Mounted(Backend):
         """Where a link leads to, as ``cp`` has it; a mounted storage is not left that way."""
         return os.path.realpath(path) if not self.root and os.path.islink(path) else path
 
+    def spot(self, path: str) -> str:
+        return os.path.realpath(self.full(path))
+
     def make_folder(self, path: str) -> None:
         try:
             os.makedirs(self.full(path), exist_ok=True)

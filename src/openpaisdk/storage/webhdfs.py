@@ -97,6 +97,9 @@ class WebHdfs(Backend):
 
     # -- questions -----------------------------------------------------------------------------
 
+    def spot(self, path: str) -> str:
+        return f"webhdfs://{self.lines.endpoint.address.authority}{self.root}{path}"
+
     def status(self, path: str) -> Entry | None:
         try:
             found = self._json("GET", path, "GETFILESTATUS")
@@ -292,7 +295,7 @@ class WebHdfs(Backend):
         if kind is NotFound:
             return _missing(shown)
         if kind is Forbidden:
-            return Forbidden(f"{shown}: permission denied ({message}).")
+            return Forbidden(f"{shown}: permission denied ({message.removesuffix('.')}).")
         if name == "ParentNotDirectoryException":
             return UsageError(f"{shown}: a part of this path is a file and not a folder.", status=status)
         return kind(f"{shown}: {message or name}", status=status)
