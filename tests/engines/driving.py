@@ -179,7 +179,7 @@ async def appears(true: Any, what: str) -> None:
 
 async def nothing_left(rig: Rig, word: str) -> None:
     """Processes that were killed may be seen for a moment; not longer."""
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 5
     while left := rig.leftovers(word):
         assert time.monotonic() < deadline, f"still running: {left}"
         await asyncio.sleep(0.01)
