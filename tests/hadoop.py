@@ -174,6 +174,8 @@ def _configure(folder: Path, ports: Sequence[int]) -> Path:
         conf / "hdfs-site.xml",
         {
             "dfs.namenode.http-address": at[1],
+            # Otherwise the name of this machine, which may have another address: Debian gives it 127.0.1.1.
+            "dfs.datanode.hostname": "127.0.0.1",
             "dfs.datanode.address": at[2],
             "dfs.datanode.http.address": at[3],
             "dfs.datanode.ipc.address": at[4],
