@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.errors import PaiError
-from paicluster.files import Person, Storage
+from paicluster.files import Person, Storage, batches
+from paicluster.files.tree import Node, names_in
 
 
 def put(storage: Storage, path: str, data: bytes, who: Person, *, overwrite: bool = False) -> None:
@@ -253,12 +254,45 @@ def test_a_folder_with_something_in_it_is_deleted_only_when_told_to(storage: Sto
     assert list((storage.root / ".pai/gone").iterdir()) == []
 
 
+def test_a_long_folder_is_read_once_for_all_batches_of_a_list(
+    storage: Storage, alice: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+
+    def counted(node: Node) -> list[str]:
+        reads.append(node.path)
+        return names_in(node)
+
+    monkeypatch.setattr(batches, "names_in", counted)
+
+    def listed(after: str) -> tuple[list[str], int]:
+        found = storage.list_batch("/user/alice", alice, after=after, limit=2)
+        return [entry.name for entry in found.entries], found.remaining
+
+    for i in range(7):
+        put(storage, f"/user/alice/f{i}", b"", alice)
+    assert [listed(after) for after in ("", "f1", "f3", "f5")] == [
+        (["f0", "f1"], 5),
+        (["f2", "f3"], 3),
+        (["f4", "f5"], 1),
+        (["f6"], 0),
+    ]
+    assert len(reads) == 1
+    # What is new or gone meanwhile is seen, and a list that begins anew reads again.
+    assert listed("")[1] == 5 and len(reads) == 2
+    storage.delete("/user/alice/f2", alice, recursive=False)
+    put(storage, "/user/alice/f3x", b"", alice)
+    os.utime(storage.root / "user/alice", (1, 1))  # however coarse the disk's clock is
+    assert [listed("f1"), listed("f3")] == [(["f3", "f3x"], 3), (["f3x", "f4"], 2)]
+    assert len(reads) == 3
+
+
 def test_a_listing_goes_on_where_it_ended(storage: Storage, alice: Person) -> None:
     for i in range(5):
         put(storage, f"/user/alice/f{i}", b"x" * i, alice)
-    first = storage.list("/user/alice", alice, limit=2)
+    first = storage.list_batch("/user/alice", alice, after="", limit=2)
     assert ([e.name for e in first.entries], first.remaining) == (["f0", "f1"], 3)
-    rest = storage.list("/user/alice", alice, after="f1", limit=10)
+    rest = storage.list_batch("/user/alice", alice, after="f1", limit=10)
     assert ([e.name for e in rest.entries], rest.remaining) == (["f2", "f3", "f4"], 0)
     one = storage.list("/user/alice/f3", alice)
     assert [(e.name, e.size, e.folder) for e in one.entries] == [("", 3, False)]

@@ -2,7 +2,9 @@
 
 import io
 
-from openpaisdk.output import duration, moment, palette, table
+import pytest
+
+from openpaisdk.output import FORMATS, duration, moment, palette, show, show_all, table
 from openpaisdk.output.table import printable, width
 
 
@@ -32,6 +34,21 @@ def test_no_colour_without_a_terminal_or_with_no_color(monkeypatch) -> None:
     assert palette(Terminal()).state("FAILED") == "\x1b[31mFAILED\x1b[0m"
     monkeypatch.setenv("NO_COLOR", "1")
     assert palette(Terminal()).state("FAILED") == "FAILED"
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    "values", [[], [1], [{"name": "a\nb", "list": [1, {}]}, {"name": "ä\udcff"}, [], "x"]]
+)
+def test_a_long_list_prints_as_a_short_one_does(form: str, values: list[object], capsys) -> None:
+    if form == "yaml" and values:
+        values = [
+            value for value in values if value != {"name": "ä\udcff"}
+        ]  # YAML has no way to say what is no UTF-8
+    show(values, form, lambda: "\n".join(map(ascii, values)))
+    whole = capsys.readouterr().out
+    show_all(iter(values), form, lambda: map(ascii, values))
+    assert capsys.readouterr().out == whole
 
 
 def test_durations_read_as_people_say_them() -> None:

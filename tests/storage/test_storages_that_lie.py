@@ -27,6 +27,8 @@ class Liar(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
         self.listed: list[dict[str, object]] = []
+        self.remaining: int | None = 0
+        """How many more there are; with None it knows no batches."""
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -37,15 +39,26 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         folder = self.path.partition("?")[0] in ("/webhdfs/v1/d", "/webhdfs/v1/")
-        if "op=LISTSTATUS" in self.path:
-            body = json.dumps({"FileStatuses": {"FileStatus": self.server.listed}}).encode()
+        listed = {"FileStatuses": {"FileStatus": self.server.listed}}
+        if "op=LISTSTATUS_BATCH" in self.path and self.server.remaining is not None:
+            batch = {"partialListing": listed, "remainingEntries": self.server.remaining}
+            body = json.dumps({"DirectoryListing": batch}).encode()
+        elif "op=LISTSTATUS_BATCH" in self.path:
+            why = 'Invalid value for webhdfs parameter "op": No enum constant'
+            said = {"exception": "IllegalArgumentException", "javaClassName": "x", "message": why}
+            self._answer(400, json.dumps({"RemoteException": said}).encode(), "application/json")
+            return
+        elif "op=LISTSTATUS" in self.path:
+            body = json.dumps(listed).encode()
         elif "op=GETFILESTATUS" in self.path:
             said = {"type": "DIRECTORY" if folder else "FILE", "length": 3, "permission": "999"}
             body = json.dumps({"FileStatus": said}).encode()
         else:
             body = b"bad"
-        self.send_response(200)
-        kind = "application/octet-stream" if "op=OPEN" in self.path else "application/json"
+        self._answer(200, body, "application/octet-stream" if "op=OPEN" in self.path else "application/json")
+
+    def _answer(self, status: int, body: bytes, kind: str) -> None:
+        self.send_response(status)
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
@@ -75,6 +88,27 @@ def test_names_that_lead_out_are_refused_by_the_listing_itself(liar: Liar) -> No
     assert [entry.name for entry in storage.listing("/d")] == ["good"]
     liar.listed = [{"pathSuffix": "", "type": "FILE", "length": 3}]  # how HDFS lists a file
     assert [entry.name for entry in storage.listing("/d/f")] == ["f"]
+    storage.close()
+
+
+def test_an_hdfs_that_knows_no_batches_is_listed_at_once(liar: Liar) -> None:
+    storage = WebHdfs(Lines("liar", Endpoint(liar.url, "me", "")), where="pai://liar/hdfs", user="me")
+    liar.remaining = None
+    assert storage.is_empty("/d") and storage.listing("/d") == []
+    liar.listed = [{"pathSuffix": name, "type": "FILE", "length": 3} for name in ("b", "a")]
+    assert [entry.name for entry in storage.listing("/d")] == ["a", "b"] and not storage.is_empty("/d")
+    storage.close()
+
+
+@pytest.mark.parametrize("remaining", [1, -1, "none", []])
+def test_a_list_that_never_ends_is_not_listened_to(liar: Liar, remaining: int) -> None:
+    storage = WebHdfs(Lines("liar", Endpoint(liar.url, "me", "")), where="pai://liar/hdfs", user="me")
+    liar.listed, liar.remaining = [{"pathSuffix": "a", "type": "FILE", "length": 3}], remaining
+    with pytest.raises(PaiError, match="does not answer as WebHDFS does"):
+        storage.listing("/d")
+    liar.listed = []
+    with pytest.raises(PaiError, match="does not answer as WebHDFS does"):
+        storage.listing("/d")
     storage.close()
 
 

@@ -7,13 +7,15 @@ import sys
 
 from openpaisdk.cli.parser import Parser, command_parser, on_terminal
 from openpaisdk.errors import NotFound, UsageError
-from openpaisdk.output import moment, say, show, table
+from openpaisdk.output import moment, say, show, show_all, table
 from openpaisdk.storage.address import PAI, read_place
 from openpaisdk.storage.backend import no_such
 from openpaisdk.storage.entries import amount, holds, join
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from openpaisdk.storage.address import Place
     from openpaisdk.storage.backend import Backend
     from openpaisdk.storage.entries import Entry
@@ -45,8 +47,8 @@ def listdir(argv: list[str]) -> int:
     else:
         rows = [(entry.name, entry) for entry in backend.listing(path)]
     base = path if found.is_folder else path.rpartition("/")[0]
-    shown = [entry.as_mapping(f"{base.rstrip('/')}/{name}") for name, entry in rows]
-    show(shown, args.output, lambda: _lines(rows, args.long, args.human))
+    shown = (entry.as_mapping(f"{base.rstrip('/')}/{name}") for name, entry in rows)
+    show_all(shown, args.output, lambda: _lines(rows, args.long, args.human))
     return 0
 
 
@@ -78,11 +80,11 @@ def _below(backend: Backend, path: str) -> list[tuple[str, Entry]]:
     return rows
 
 
-def _lines(rows: list[tuple[str, Entry]], is_long: bool, human: bool) -> str:
+def _lines(rows: list[tuple[str, Entry]], is_long: bool, human: bool) -> Iterable[str]:
     from openpaisdk.output.table import printable
 
     if not is_long:
-        return "\n".join(printable(name) + ("/" if entry.is_folder else "") for name, entry in rows)
+        return (printable(name) + ("/" if entry.is_folder else "") for name, entry in rows)
     cells = [
         [
             _mode(entry),
@@ -95,7 +97,7 @@ def _lines(rows: list[tuple[str, Entry]], is_long: bool, human: bool) -> str:
         for name, entry in rows
     ]
     headers = ["MODE", "OWNER", "GROUP", "SIZE", "MODIFIED", "NAME"]
-    return table(headers, cells, right=frozenset({3})) if cells else ""
+    return [table(headers, cells, right=frozenset({3}))] if cells else []
 
 
 def _mode(entry: Entry) -> str:
@@ -196,7 +198,9 @@ def remove(argv: list[str]) -> int:
         going.append((text, backend, path, found))
     asks = not args.yes and on_terminal()
     full = [
-        text for text, backend, path, found in going if asks and found.is_folder and backend.listing(path)
+        text
+        for text, backend, path, found in going
+        if asks and found.is_folder and not backend.is_empty(path)
     ]
     if full:
         sys.stderr.write(

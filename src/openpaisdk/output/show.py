@@ -6,7 +6,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 FORMATS = ("table", "json", "yaml")
 
@@ -14,27 +14,56 @@ FORMATS = ("table", "json", "yaml")
 def show(value: object, form: str, people: Callable[[], str]) -> None:
     """Print ``value`` for programs, or what ``people`` makes of it. One result, one call."""
     if form == "json":
-        import json
-
-        text = json.dumps(value, indent=2, ensure_ascii=False)
-        if not text.isascii():
-            # Of a name that is no UTF-8 the bytes as escapes: as they are, they would make all of it no JSON.
-            text = text.encode("utf-8", "backslashreplace").decode()
+        text = _json(value)
     elif form == "yaml":
-        import yaml
-
-        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False).rstrip(
-            "\n"
-        )
+        text = _yaml(value)
     else:
         text = people()
-    if not text:
-        return
+    if text:
+        _write(text + "\n")
+
+
+def show_all(values: Iterable[object], form: str, people: Callable[[], Iterable[str]]) -> None:
+    """The same for a list that may be long: each of it is made when its turn comes."""
+    is_empty = True
+    if form == "json":
+        for value in values:
+            _write(("[\n  " if is_empty else ",\n  ") + _json(value).replace("\n", "\n  "))
+            is_empty = False
+        _write("[]\n" if is_empty else "\n]\n")
+    elif form == "yaml":
+        for value in values:
+            _write(_yaml([value]) + "\n")
+            is_empty = False
+        _write("[]\n" if is_empty else "")
+    else:
+        for line in people():
+            _write(line + "\n")
+
+
+def _json(value: object) -> str:
+    import json
+
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if not text.isascii():
+        # Of a name that is no UTF-8 the bytes as escapes: as they are, they would make all of it no JSON.
+        text = text.encode("utf-8", "backslashreplace").decode()
+    return text
+
+
+def _yaml(value: object) -> str:
+    import yaml
+
+    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    return text.rstrip("\n")
+
+
+def _write(text: str) -> None:
     try:
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(text)
     except UnicodeEncodeError:  # a terminal that knows fewer letters than the result has
         known = sys.stdout.encoding or "ascii"
-        sys.stdout.write((text + "\n").encode(known, "backslashreplace").decode(known))
+        sys.stdout.write(text.encode(known, "backslashreplace").decode(known))
 
 
 def say(text: str) -> None:

@@ -181,6 +181,10 @@ class Backend:
         """What lies in a folder, by name."""
         raise NotImplementedError
 
+    def is_empty(self, path: str) -> bool:
+        """Whether a folder holds nothing."""
+        return not self.listing(path)
+
     def walk(self, path: str) -> Iterator[Folder]:
         """All folders below one, in the order of ``entries.order``."""
         return walk_by_listing(self, path)

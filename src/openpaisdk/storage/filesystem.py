@@ -146,7 +146,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             found = backend.status(there)
             if found is not None and not found.is_folder:
                 raise NotADirectoryError(path)
-            if backend.listing(there):
+            if not backend.is_empty(there):
                 raise OSError(39, "the folder is not empty", path)
         self._delete(path)
 

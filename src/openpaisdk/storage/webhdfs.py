@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from sys import intern
 
 from openpaisdk.client.address import query, quote
 from openpaisdk.client.failures import error_of
@@ -94,6 +95,7 @@ class WebHdfs(Backend):
         self.base = base
         self.root = root.rstrip("/")
         self._summing: str | None = None
+        self._in_batches = True
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -111,19 +113,48 @@ class WebHdfs(Backend):
         return _entry(status, path.rstrip("/").rpartition("/")[2])
 
     def listing(self, path: str) -> list[Entry]:
-        found = self._json("GET", path, "LISTSTATUS").get("FileStatuses")
-        items = found.get("FileStatus") if isinstance(found, dict) else None
-        if not isinstance(items, list):
-            raise self._strange()
-        # A file is listed as itself, without a name; in a folder all have one.
-        alone = len(items) == 1 and isinstance(items[0], dict) and items[0].get("type") == "FILE"
-        name = path.rstrip("/").rpartition("/")[2] if alone else ""
-        entries = [_entry(item, name) for item in items if isinstance(item, dict)]
+        entries, left, last = self._batch(path)
+        while left:
+            more, left, end = self._batch(path, last)
+            if end <= last:
+                raise self._strange()
+            entries += more
+            last = end
+        entries.sort(key=lambda entry: entry.name)
+        return entries
+
+    def is_empty(self, path: str) -> bool:
+        entries, left, _ = self._batch(path)
+        return not entries and not left
+
+    def _batch(self, path: str, after: str = "") -> tuple[list[Entry], int, str]:
+        """What comes after a name, how many are left then, and the last name: not all in one answer."""
+        found: Any = None
+        if self._in_batches:
+            try:
+                found = self._json("GET", path, "LISTSTATUS_BATCH", startAfter=after or None)
+            except UsageError:
+                if after:
+                    raise
+                self._in_batches = False  # HDFS 2 before 2.9 knows none
+        if not self._in_batches:
+            whole_list = self._json("GET", path, "LISTSTATUS")
+            found = {"DirectoryListing": {"partialListing": whole_list, "remainingEntries": 0}}
+        try:
+            batch = found["DirectoryListing"]
+            items = list(batch["partialListing"]["FileStatuses"]["FileStatus"])
+            left = int(batch["remainingEntries"])
+            # A file is listed as itself, without a name; in a folder all have one.
+            alone = len(items) == 1 and items[0].get("type") == "FILE"
+            name = path.rstrip("/").rpartition("/")[2] if alone else ""
+            entries = [_entry(item, name) for item in items]
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise self._strange() from None
         for entry in entries:
             if not is_name(entry.name):
                 raise PaiError(f"The storage {self.where} lists {entry.name!r}, which is not a name.")
-        entries.sort(key=lambda entry: entry.name)
-        return [entry for entry in entries if not entry.name.endswith(MARK)]
+        last = entries[-1].name if entries else ""
+        return [entry for entry in entries if not entry.name.endswith(MARK)], left, last
 
     def summary(self, path: str) -> dict[str, object]:
         found = self._json("GET", path, "GETCONTENTSUMMARY").get("ContentSummary")
@@ -439,8 +470,8 @@ def _entry(status: dict[str, object], name: str) -> Entry:
         number("length"),
         number("modificationTime") * 1_000_000,
         int(permission, 8) if permission and not permission.strip("01234567") else 0,
-        str(status.get("owner") or ""),
-        str(status.get("group") or ""),
+        intern(str(status.get("owner") or "")),  # a few, for however many files
+        intern(str(status.get("group") or "")),
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from paicluster.files.batches import Batches
 from paicluster.files.people import Need, Person
 from paicluster.files.refusals import disk_errors
 from paicluster.files.tree import Entry, Node, Tree, entries, names_in, open_file
@@ -41,16 +43,24 @@ def status(tree: Tree, path: str, who: Person) -> Entry:
         return spot.there().entry()
 
 
-def listing(tree: Tree, path: str, who: Person, after: str, limit: int | None) -> Listing:
+def listing(tree: Tree, path: str, who: Person) -> Listing:
     """What a folder holds, in the order of the names' bytes; a file is the one entry, without a name."""
+    return _listing(tree, path, who, lambda node: (sorted(names_in(node)), 0))
+
+
+def batch(tree: Tree, batches: Batches, path: str, who: Person, after: str, limit: int) -> Listing:
+    """The same, of a part of the names."""
+    return _listing(tree, path, who, lambda node: batches.names(node, after, limit))
+
+
+def _listing(tree: Tree, path: str, who: Person, names: Callable[[Node], tuple[list[str], int]]) -> Listing:
     with disk_errors(path), tree.find(path, who) as spot:
         node = spot.there()
         if not node.folder:
             return Listing([node.entry()])
         node.refuse_unless(who, _LOOK_IN)
-        names = sorted(name for name in names_in(node) if name > after)
-        shown = names if limit is None else names[:limit]
-        return Listing(list(entries(node, shown)), len(names) - len(shown))
+        shown, remaining = names(node)
+        return Listing(list(entries(node, shown)), remaining)
 
 
 def count_children(tree: Tree, path: str, who: Person) -> int:

@@ -12,6 +12,7 @@ import errno
 import os
 import re
 import stat
+from functools import lru_cache
 from typing import NamedTuple
 
 from paicluster.files.refusals import unsupported
@@ -49,8 +50,7 @@ def read(at: str, names: tuple[str, ...], status: os.stat_result, *, is_descript
     The path of a descriptor is a link to what is open. Any other link is not followed.
     """
     try:
-        owner, group, mode = os.getxattr(at, ATTRIBUTE, follow_symlinks=is_descriptor).decode().split(":")
-        return Record(owner, group, int(mode, 8) & MODE_BITS)
+        return _parsed(os.getxattr(at, ATTRIBUTE, follow_symlinks=is_descriptor))
     except OSError as error:
         if error.errno not in _NOT_THERE:
             raise
@@ -58,6 +58,13 @@ def read(at: str, names: tuple[str, ...], status: os.stat_result, *, is_descript
         # Not written by us: as if it were not there.
         pass
     return by_place(names, stat.S_IMODE(status.st_mode) & 0o1777)
+
+
+@lru_cache(maxsize=1000)
+def _parsed(text: bytes) -> Record:
+    """Most files of a folder have the same: read once, and one object for all of them."""
+    owner, group, mode = text.decode().split(":")
+    return Record(owner, group, int(mode, 8) & MODE_BITS)
 
 
 def by_place(names: tuple[str, ...], mode: int) -> Record:

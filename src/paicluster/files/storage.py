@@ -8,6 +8,7 @@ from pathlib import Path
 
 from paicluster.files import changing, looking, placing
 from paicluster.files.arriving import Arrivals
+from paicluster.files.batches import Batches
 from paicluster.files.checksum import file_checksum
 from paicluster.files.looking import Listing, OpenFile, Summary
 from paicluster.files.paths import names_of
@@ -33,6 +34,7 @@ class Storage:
         self._tree = Tree(root, read_only=read_only, groups=groups)
         self._area = StagingArea(self._tree)
         self._arrivals = Arrivals(self._tree, self._area, sync=sync)
+        self._batches = Batches()
         self._welcomed: set[Person] = set()
 
     def close(self) -> None:
@@ -67,9 +69,13 @@ class Storage:
     def status(self, path: str, who: Person) -> Entry:
         return looking.status(self._tree, path, who)
 
-    def list(self, path: str, who: Person, *, after: str = "", limit: int | None = None) -> Listing:
+    def list(self, path: str, who: Person) -> Listing:
         """What a folder holds, by name; a file is the one entry, with an empty name."""
-        return looking.listing(self._tree, path, who, after, limit)
+        return looking.listing(self._tree, path, who)
+
+    def list_batch(self, path: str, who: Person, *, after: str, limit: int) -> Listing:
+        """So many of it, from the one after that name on."""
+        return looking.batch(self._tree, self._batches, path, who, after, limit)
 
     def count_children(self, path: str, who: Person) -> int:
         return looking.count_children(self._tree, path, who)

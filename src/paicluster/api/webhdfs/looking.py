@@ -25,7 +25,7 @@ def list_status(call: Call) -> Any:
 
 def list_status_batch(call: Call) -> Any:
     after = call.parameters.text("startafter")
-    return shapes.directory_listing(call.storage.list(call.path, call.who, after=after, limit=_BATCH))
+    return shapes.directory_listing(call.storage.list_batch(call.path, call.who, after=after, limit=_BATCH))
 
 
 def content_summary(call: Call) -> Any:
