@@ -14,6 +14,8 @@ import pytest
 import yaml
 from at_a_terminal import until
 
+from outside import missing
+
 
 def test_a_followed_job_prints_its_log_and_nothing_else_on_stdout(person) -> None:
     done = person.pai("sub", "--follow", "--", "echo", "hello")
@@ -292,3 +294,19 @@ def test_several_jobs_are_stopped_and_an_unknown_one_does_not_spoil_it(person) -
     done = person.pai("stop-jobs", jobs[0], "nonexistent", jobs[1])
     assert done.status == 1 and "nonexistent" in done.err, done
     until(lambda: all(person.state(job) == "STOPPED" for job in jobs))
+
+
+def test_an_account_may_be_a_number_that_has_no_name(newcomer) -> None:
+    """As in a container that somebody started with a user of its own choice."""
+    if os.geteuid() != 0:
+        missing("root, who alone takes accounts their names")
+    nameless = ["env", *(f"-u{name}" for name in ("USER", "LOGNAME", "LNAME", "USERNAME"))]
+    hidden = ["unshare", "--mount", "sh", "-c", 'mount --bind /dev/null /etc/passwd && exec "$@"', "sh"]
+    done = newcomer.run(
+        [*hidden, *nameless, "pai", "sub", "--follow", "--", "sh", "-c", 'echo "$USER in $HOME"']
+    )
+    assert (done.status, done.out) == (0, f"user{os.getuid()} in {newcomer.home}\n"), done
+    done = newcomer.run([*hidden, *nameless, "env", "-uHOME", "pai", "list-jobs"])
+    assert done.status == 1 and "There is no home folder: HOME names none" in done.err, done
+    assert "export HOME=" in done.err
+    assert not (newcomer.project / "~").exists()

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 
+from openpaisdk.errors import ConfigError
+
 FOLDER = ".openpai"
 
 
 def user_folder() -> str:
     """``~/.openpai``. Asked each time: a test, or sudo, may have moved HOME."""
-    return os.path.join(os.path.expanduser("~"), FOLDER)
+    home = os.path.expanduser("~")
+    if not os.path.isabs(home):
+        raise ConfigError(
+            "There is no home folder: HOME names none, and this account has none of its own.",
+            hint="Name a folder that is yours: export HOME=/some/folder",
+        )
+    return os.path.join(home, FOLDER)
 
 
 def folder_here() -> str:

@@ -391,7 +391,10 @@ def local_user() -> str:
     """Who we are where nobody gave us a name."""
     from getpass import getuser
 
-    return os.environ.get("HADOOP_USER_NAME") or getuser()
+    try:
+        return os.environ.get("HADOOP_USER_NAME") or getuser()
+    except (ImportError, KeyError, OSError):  # in a container an account may be a number alone
+        return "user"
 
 
 def _authority(uri: str) -> str:

@@ -318,7 +318,7 @@ class _Server:
                 said = f"The user 'admin' was made with the password {password} (shown only now)."
                 print(said, file=tell, flush=True)
             return "", ""
-        user = re.sub(r"[^\w.-]", "_", getpass.getuser()) or "user"
+        user = re.sub(r"[^\w.-]", "_", _own_name()) or "user"
         if store.read_sync(lambda conn: users.get_user(conn, user)) is None:
             # No password: the token is the only way in, and it is readable by this account alone.
             store.write_sync(lambda conn: users.add_user(conn, user, "!", created_ms=0, admin=True))
@@ -435,14 +435,26 @@ def _folders(settings: Settings) -> tuple[Folder, ...]:
 def _base_environment() -> dict[str, str]:
     """What a task has from its account: an allow-list, so that nothing of the server's leaks into it."""
     found = {name: os.environ[name] for name in _ALLOWED_VARIABLES if name in os.environ}
-    account = pwd.getpwuid(os.getuid())
-    found.setdefault("HOME", account.pw_dir)
-    found.setdefault("USER", account.pw_name)
-    found.setdefault("LOGNAME", account.pw_name)
-    found.setdefault("SHELL", account.pw_shell or "/bin/sh")
+    home, shell = "/", "/bin/sh"
+    try:
+        account = pwd.getpwuid(os.getuid())
+        home, shell = account.pw_dir, account.pw_shell or shell
+    except KeyError:
+        pass  # in a container an account may be a number alone
+    found.setdefault("HOME", home)
+    found.setdefault("USER", _own_name())
+    found.setdefault("LOGNAME", found["USER"])
+    found.setdefault("SHELL", shell)
     found.setdefault("LANG", "C.UTF-8")
     found["PATH"] = _DEFAULT_PATH
     return found
+
+
+def _own_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # it has none
+        return f"user{os.getuid()}"
 
 
 def _own_address() -> str:
