@@ -87,6 +87,20 @@ def test_copy_lands_where_cp_would_put_it(desk: Desk) -> None:
     ]
 
 
+def test_what_a_folder_holds_is_copied_without_its_name(desk: Desk) -> None:
+    """As cp does where a source ends in a dot, whether the target is there or not."""
+    desk.write("d/e/f", b"1")
+    for source in (f"{desk.here}/d/.", "d/./", "d/e/.."):
+        for target in ("new", "new", "new/", "made/"):
+            desk.ok("copy", source, f"{desk.there}/{target}")
+        assert desk.names() == ["made/e/f", "new/e/f"]
+        desk.ok("remove", "-y", f"{desk.there}/new", f"{desk.there}/made")
+    desk.ok("copy", "d", desk.there)
+    desk.write("back/mine")
+    desk.ok("copy", f"{desk.there}/d/.", "back")
+    assert sorted(tree_of(desk.here / "back")) == ["e/f", "mine"]
+
+
 def test_a_second_copy_sends_only_what_is_new(desk: Desk) -> None:
     desk.write("d/old", b"old" * 100, mtime=1e9)
     desk.write("d/changed", b"one", mtime=1e9)

@@ -274,8 +274,13 @@ def test_python_uploads_downloads_lists_and_deletes(desk: Desk) -> None:
     assert storage.status(desk.path + "/d/x")["size"] == 1
     storage.download(PurePosixPath(desk.path, "d/x"), desk.here / "y")
     assert (desk.here / "y").read_bytes() == b"1"
-    with pytest.raises(UsageError):
-        storage.download(desk.path + "/d/x", str(desk.here / "y"), overwrite=False)
+    for target in ("y", "d"):
+        with pytest.raises(UsageError, match="is there already"):
+            storage.download(desk.path + "/d/x", str(desk.here / target), overwrite=False)
+    for target in ("d/x", "d", "d/"):
+        with pytest.raises(UsageError, match="/d/x is there already"):
+            storage.upload(desk.here / "d/x", f"{desk.path}/{target}", overwrite=False)
+    storage.upload(desk.here / "y", desk.path + "/d", overwrite=False)
     storage.delete(desk.path + "/d")
     assert not storage.exists(desk.path + "/d")
     with pytest.raises(UsageError):

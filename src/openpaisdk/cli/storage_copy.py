@@ -31,16 +31,14 @@ def copy(argv: list[str]) -> int:
         "pai copy pai://team/0/alice pai://other/0/alice from one cluster to another\n"
         "gzip -c log | pai copy - pai://team/0/alice/log.gz",
         "Like cp -r: a target that does not exist becomes the copy; a folder that exists, or a target that\n"
-        "ends in /, receives it. What is there unchanged (same size and time) is not sent again.\n"
+        "ends in /, receives it; d/. is what d holds, without its name. What is there unchanged (same size\n"
+        "and time) is not sent again.\n"
         "Folders that leave this machine heed .paiignore, or else .gitignore. - is standard input or output.",
     )
-    parser.add_argument("paths", nargs="+", metavar="source ... target", help="where from, and where to")
+    parser.add_argument("sources", nargs="+", metavar="source", help="where from")
+    parser.add_argument("target", help="where to")
     args = parser.parse(argv)
-    if len(args.paths) < 2:
-        raise UsageError(
-            "pai copy needs a source and a target.", hint="pai copy --help shows how it is used."
-        )
-    *sources, target = args.paths
+    sources, target = args.sources, args.target
     opener = _opener(args)
     if STREAM in sources or target == STREAM:
         return _stream(opener, sources, target, args)

@@ -40,6 +40,11 @@ class Place:
     def is_remote(self) -> bool:
         return self.kind in (PAI, HDFS)
 
+    @property
+    def means_contents(self) -> bool:
+        """Whether it ends in ``.`` or ``..``: to ``cp`` that is what a folder holds, without its name."""
+        return self.text.rstrip("/").rpartition("/")[2] in (".", "..")
+
 
 def read_place(text: str) -> Place:
     """Take apart what a person typed; what is not an address is a path on this machine."""

@@ -60,8 +60,9 @@ class Copy:
         self._mark = Unfinished(self.source, here, self.target, there)
         begun = found.is_folder and not synchronising and self._mark.is_there()
         asked = there
+        name = "" if source.means_contents else os.path.basename(here.rstrip("/"))
         there, self.continues = _landing(
-            self.target, there, target, here, found, synchronising, several, begun
+            self.target, there, target, name, found, synchronising, several, begun
         )
         if self.target.is_special(there):
             raise _special(target, f"pai copy SOURCE - > {target.text} writes to it.")
@@ -87,13 +88,11 @@ class Copy:
         if self._becomes:
             self._mark.begin()
         removed = self._remove_clashes()
-        if self.is_folder and not self.plan.new.count and not self.plan.folders:
-            self.target.make_folder(self.plan.target) if self.target.status(
-                self.plan.target
-            ) is None else None
         engine = Engine(self.plan, self.source, self.target)
         if self.plan.new.count or self.plan.folders:
             engine.run(watch)
+        elif self.is_folder and self.target.status(self.plan.target) is None:
+            self.target.make_folder(self.plan.target)
         self._remove([path for path in self.plan.extra if path not in removed])
         if self._becomes or self.synchronising:
             self._mark.end()
@@ -180,7 +179,7 @@ def _landing(
     backend: Backend,
     path: str,
     target: Place,
-    here: str,
+    name: str,
     found: Entry,
     synchronising: bool,
     several: bool,
@@ -188,7 +187,8 @@ def _landing(
 ) -> tuple[str, bool]:
     """Where a copy ends up, and whether it was ``begun`` there: then an existing folder does not receive it.
 
-    Any other existing folder does, and so does a target that ends in a slash.
+    Any other existing folder does, and so does a target that ends in a slash. What has no ``name`` of its
+    own, as the root of a storage, is put together with what is there.
     """
     there = backend.status(path)
     if synchronising:
@@ -202,7 +202,6 @@ def _landing(
         into = not continues
     elif there is not None and (into or found.is_folder):
         raise UsageError(f"{target.text} is a file, and a folder is needed there.")
-    name = os.path.basename(here.rstrip("/"))  # the root of a storage has no name of its own
     return (f"{path.rstrip('/')}/{name}" if into and name else path), continues
 
 

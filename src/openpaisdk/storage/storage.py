@@ -59,13 +59,13 @@ class Storage:
         ignoring: bool = True,
         watch: Callable[[Progress], None] | None = None,
     ) -> dict[str, object]:
-        """Copy a file or a folder of this machine, like ``cp -r``; what is there unchanged stays."""
+        """Copy a file or a folder of this machine, like ``cp -r``; what is there unchanged stays.
+
+        Without ``overwrite`` a file is refused where one is already.
+        """
         source, target = os.fspath(source), os.fspath(target)
         place = Place(PAI, target, self.path(target), is_folder=target.endswith("/"))
-        found = None if overwrite or place.is_folder else self.backend.status(place.path)
-        if found is not None and not found.is_folder:
-            raise UsageError(f"{target} is there already.")
-        return self._copy(read_place(source), place, ignoring, watch)
+        return self._copy(read_place(source), place, overwrite, ignoring, watch)
 
     def download(
         self,
@@ -80,9 +80,7 @@ class Storage:
         place = read_place(target)
         if place.kind != LOCAL:
             raise UsageError(f"{target} is not a path on this machine.")
-        if not overwrite and os.path.isfile(place.path):
-            raise UsageError(f"{target} is there already.")
-        return self._copy(Place(PAI, source, self.path(source)), place, False, watch)
+        return self._copy(Place(PAI, source, self.path(source)), place, overwrite, False, watch)
 
     def list(self, path: Path = "/") -> list[dict[str, object]]:
         """What a folder holds; a file is listed as itself."""
@@ -120,11 +118,19 @@ class Storage:
         self.backend.close()
 
     def _copy(
-        self, source: Place, target: Place, ignoring: bool, watch: Callable[[Progress], None] | None
+        self,
+        source: Place,
+        target: Place,
+        overwrite: bool,
+        ignoring: bool,
+        watch: Callable[[Progress], None] | None,
     ) -> dict[str, object]:
         from openpaisdk.storage.copying import Copy
 
         copy = Copy(_Between(self.backend), source, target, ignoring=ignoring)
+        landing = copy.plan.target
+        if not overwrite and not copy.is_folder and copy.target.status(landing) is not None:
+            raise UsageError(f"{copy.target.shown(landing)} is there already.")
         copy.run(watch)
         return copy.plan.as_mapping()
 
