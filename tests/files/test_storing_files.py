@@ -287,6 +287,30 @@ def test_a_long_folder_is_read_once_for_all_batches_of_a_list(
     assert len(reads) == 3
 
 
+def test_of_the_names_of_long_folders_only_so_many_are_kept(
+    storage: Storage, alice: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "_MOST", 7)
+    for folder in "abc":
+        for i in range(3):
+            put(storage, f"/user/alice/{folder}/{i}", b"", alice)
+        storage.list_batch(f"/user/alice/{folder}", alice, after="", limit=1)
+
+    def read(node: Node) -> list[str]:
+        raise AssertionError(f"{node.path} is not known any more")
+
+    monkeypatch.setattr(batches, "names_in", read)
+    for folder in "bc":
+        assert storage.list_batch(f"/user/alice/{folder}", alice, after="0", limit=1).remaining == 1
+    with pytest.raises(AssertionError, match="/a is not known any more"):
+        storage.list_batch("/user/alice/a", alice, after="0", limit=1)
+    storage.list_batch("/user/alice/b", alice, after="0", limit=1)
+    monkeypatch.setattr(batches, "_SECONDS", 0.0)
+    storage.list_batch("/user/alice/c", alice, after="0", limit=1)
+    with pytest.raises(AssertionError, match="/b is not known any more"):
+        storage.list_batch("/user/alice/b", alice, after="0", limit=1)
+
+
 def test_a_listing_goes_on_where_it_ended(storage: Storage, alice: Person) -> None:
     for i in range(5):
         put(storage, f"/user/alice/f{i}", b"x" * i, alice)

@@ -10,10 +10,10 @@ from paicluster.files.tree import Node, names_in
 
 _Key = tuple[int, int, int, int]
 
-_LISTS = 4
+# Lists that nobody goes on with are forgotten, and older ones for newer: beside the newest, however long that
+# is, only so many names are kept, some 30 MB.
 _SECONDS = 60.0
-# Longer ones are read again for each batch: they would take too much memory for as long as they are kept.
-_MOST = 500_000
+_MOST = 300_000
 
 
 class Batches:
@@ -31,22 +31,29 @@ class Batches:
         # As it was before the names are read: what changes from here on makes another key.
         status = node.status
         key = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
-        names = self._take(key) if after else None
+        names = self._take(key if after else None)
         if names is None:
             names = sorted(names_in(node))
         at = bisect_right(names, after) if after else 0
         shown = names[at : at + limit]
         remaining = len(names) - at - len(shown)
-        if remaining and len(names) <= _MOST:
+        if remaining:
             self._keep(key, names)
         return shown, remaining
 
-    def _take(self, key: _Key) -> list[str] | None:
+    def _take(self, key: _Key | None) -> list[str] | None:
         with self._lock:
-            return self._kept.pop(key, (0.0, None))[1]
+            names = self._kept.pop(key, (0.0, None))[1] if key else None
+            now = time.monotonic()
+            self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] < _SECONDS}
+            return names
 
     def _keep(self, key: _Key, names: list[str]) -> None:
-        now = time.monotonic()
+        room = _MOST - len(names)
         with self._lock:
-            lately = [kept for kept in self._kept.items() if now - kept[1][0] < _SECONDS and kept[0] != key]
-            self._kept = {**dict(lately[1 - _LISTS :]), key: (now, names)}
+            kept = {key: (time.monotonic(), names)}
+            for other, (when, theirs) in reversed(self._kept.items()):
+                if other != key and len(theirs) <= room:
+                    kept[other] = (when, theirs)
+                    room -= len(theirs)
+            self._kept = dict(reversed(kept.items()))  # the newest stands last
