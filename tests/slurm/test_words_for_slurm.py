@@ -280,7 +280,8 @@ def test_a_command_that_told_nothing_may_have_been_heard(answer: Answer) -> None
 def test_nodes_that_are_down_do_not_count_but_keep_their_address() -> None:
     nodes, addresses = read_nodes(
         [
-            "NodeName=n1 CPUTot=8 RealMemory=1000 Gres=gpu:a100:2(S:0),gpu:v:1 NodeAddr=10.0.0.1 State=IDLE",
+            "NodeName=n1 CPUTot=8 RealMemory=1000 Gres=gpu:a100:2(S:0),gpu:v:1 NodeAddr=10.0.0.1 State=IDLE "
+            "Reason=back with State=DOWN and CPUTot=0 cleared [root@2026-11-01T10:00:00]",
             "NodeName=n2 CPUTot=8 RealMemory=1000 Gres=(null) NodeAddr=10.0.0.2 State=DOWN*+DRAIN",
         ]
     )

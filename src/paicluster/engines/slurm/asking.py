@@ -192,7 +192,8 @@ class Slurm:
 def read_nodes(lines: Sequence[str]) -> tuple[list[Node], dict[str, str]]:
     nodes, addresses = [], {}
     for line in lines:
-        fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        # Backwards, so that the first of a name counts: what people wrote about a node comes last.
+        fields = dict(word.split("=", 1) for word in reversed(line.split()) if "=" in word)
         name = fields.get("NodeName", "")
         if not name:
             continue
