@@ -230,6 +230,12 @@ class Cluster:
     def admin_token(self) -> str:
         return self.token
 
+    def spent_answering(self) -> float:
+        """Seconds of a processor that its main thread has taken: while it does, nobody is answered."""
+        assert self.process is not None
+        pid = self.process.pid
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
     def processes(self) -> dict[int, str]:
         """Everything that runs from, or for, this home: server, zygote, supervisors, tasks."""
         marks = (os.fsencode(self.home) + b"/", os.fsencode(self.home) + b"\0")

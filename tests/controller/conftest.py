@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "cluster"))
 from served import Cluster
 
 PLANTED = "PLANTED_IN_THE_SERVERS_ENVIRONMENT"
+# Nobody lives to see the end of it: what is over was not killed, it ended when it was asked to.
+GRACE_S = 3600
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +23,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     home = tmp_path_factory.mktemp("controller") / "home"
     running = Cluster(home, variables={PLANTED: "leaked"})
     try:
-        yield running.start()
+        yield running.start("--grace", str(GRACE_S))
     finally:
         running.close()
 

@@ -277,7 +277,10 @@ def test_a_task_that_rests_before_its_retry_runs_and_its_attempt_failed(
     assert len(ran.read_text().splitlines()) == 4
 
 
-def test_a_task_that_runs_too_long_is_asked_then_killed(cluster: Cluster, name: str) -> None:
+def test_a_task_that_runs_too_long_is_asked_then_killed(
+    own_cluster: Callable[..., Cluster], name: str
+) -> None:
+    cluster = own_cluster("--grace", "3")
     command = "trap 'echo asked' TERM; while true; do sleep 0.05; done"
     cluster.accept(job(name, command, extras=ours(timeLimit=1)))
     cluster.wait_state(name, "RUNNING")
