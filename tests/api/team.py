@@ -29,13 +29,15 @@ class TeamCluster(Cluster):
     def admin_token(self) -> str:
         return self.tokens["admin"]
 
-    def have_a_long_log(self, name: str, size: int) -> None:
-        """A job that is over, with a log as progress bars make them: without a line's end."""
+    def have_a_long_log(self, name: str, size: int) -> Path:
+        """A job that is over, with a log as progress bars make them: without a line's end. Gives its file."""
         self.run(job(name, "true"))
         uid = self.detail(name)["taskRoles"]["main"]["taskStatuses"][0]["containerId"]
+        folder = self.home / "tasks" / uid[:2] / uid
         for stream in ("all", "stdout"):
-            with (self.home / "tasks" / uid[:2] / uid / f"{stream}.0").open("wb") as log:
+            with (folder / f"{stream}.0").open("wb") as log:
                 log.truncate(size)
+        return folder / "all.0"
 
     def bytes_read(self) -> int:
         """By the server, from whatever it has open."""
