@@ -127,6 +127,11 @@ class Driven:
     async def look(self, uid: str) -> Observation:
         return (await self.engine.observe([uid]))[uid]
 
+    async def hinted(self, uid: str) -> None:
+        """Wait until the engine says that something happened to it."""
+        await self._event(uid).wait()
+        self._event(uid).clear()
+
     async def until(self, uid: str, *phases: Phase) -> Observation:
         deadline = time.monotonic() + DEADLINE_S
         while True:

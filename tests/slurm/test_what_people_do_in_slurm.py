@@ -22,6 +22,16 @@ from paicluster.engines.slurm.engine import SlurmEngine
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 
+@pytest.fixture(scope="module")
+def cluster(slurm: RealSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Nobody lives to see the end of its grace: what stops here was reached, not forced."""
+    running = make(tmp_path_factory.mktemp("over"), slurm)
+    try:
+        yield running.start("--grace", "3600")
+    finally:
+        running.close()
+
+
 @pytest.fixture(autouse=True)
 def mended(slurm: RealSlurm) -> Iterator[None]:
     yield
@@ -35,18 +45,18 @@ def cores(cluster: Cluster) -> int:
 
 
 def test_a_drained_node_is_not_offered(cluster: Cluster, slurm: RealSlurm) -> None:
-    eventually(lambda: cores(cluster) == 3 * CPUS, "all nodes", 20)
+    eventually(lambda: cores(cluster) == 3 * CPUS, "all nodes")
     slurm.ask("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
-    eventually(lambda: cores(cluster) == 2 * CPUS, "one node less", 10)
+    eventually(lambda: cores(cluster) == 2 * CPUS, "one node less")
     assert "n2" not in cluster.get("/api/v2/virtual-clusters?nodes").json()
     slurm.ask("scontrol", "update", "nodename=n2", "state=resume")
-    eventually(lambda: cores(cluster) == 3 * CPUS, "the node again", 10)
+    eventually(lambda: cores(cluster) == 3 * CPUS, "the node again")
 
 
 def test_whoever_asks_for_the_nodes_is_answered_while_slurm_is_down(
     cluster: Cluster, slurm: RealSlurm
 ) -> None:
-    eventually(lambda: cores(cluster) == 3 * CPUS, "all nodes", 20)
+    eventually(lambda: cores(cluster) == 3 * CPUS, "all nodes")
     slurm.kill_controller(signal.SIGTERM)
     try:
         assert {cores(cluster) for _ in range(20)} == {3 * CPUS}
@@ -68,11 +78,9 @@ def test_a_job_that_is_suspended_says_so_and_can_be_stopped(cluster: Cluster, sl
     says(cluster, name, "SlurmResumed")
     scontrol(slurm, "suspend", number)
     eventually(lambda: cluster.events(name)[0]["reason"] == "SlurmSuspended", "that it is said again")
-    began = time.monotonic()
     cluster.stop(name)
     assert cluster.wait_over(name)["state"] == "STOPPED"
-    assert time.monotonic() - began < 20
-    eventually(lambda: not slurm.jobs(), "its end in Slurm", 20)
+    eventually(lambda: not slurm.jobs(), "its end in Slurm")
 
 
 def test_a_job_that_is_put_back_into_the_queue_begins_anew_once(cluster: Cluster, slurm: RealSlurm) -> None:
@@ -82,8 +90,8 @@ def test_a_job_that_is_put_back_into_the_queue_begins_anew_once(cluster: Cluster
     # Jobs of ours are not to be, but whoever may change them can change that.
     scontrol(slurm, "update", f"jobid={number}", "requeue=1")
     scontrol(slurm, "requeue", number)
-    eventually(lambda: cluster.status(name)["retries"] == 1, "another attempt", 15)
-    eventually(lambda: len(slurm.jobs()) == 1 and number not in slurm.jobs(), "another in its place", 20)
+    eventually(lambda: cluster.status(name)["retries"] == 1, "another attempt")
+    eventually(lambda: len(slurm.jobs()) == 1 and number not in slurm.jobs(), "another in its place")
     cluster.wait_state(name, "RUNNING")
     cluster.stop(name)
     cluster.wait_over(name)
@@ -125,9 +133,24 @@ def test_what_is_stopped_while_slurm_is_down_does_not_stay_in_its_queue(
             slurm.start_controller()
         if restarted:
             cluster.start()
-        eventually(lambda: not slurm.jobs(), "an empty queue", 45)
+        eventually(lambda: not slurm.jobs(), "an empty queue")
     finally:
         cluster.close()
+
+
+def telling(cluster: Cluster) -> list[str]:
+    """The commands by which the server tells Slurm to end jobs, and has no answer yet: by their pids."""
+    assert cluster.process is not None
+    # Any of its threads may have started them.
+    threads = Path(f"/proc/{cluster.process.pid}/task").glob("*/children")
+    return [pid for thread in threads for pid in thread.read_text().split() if _is_scancel(pid)]
+
+
+def _is_scancel(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"scancel\0")
+    except OSError:  # it ended meanwhile
+        return False
 
 
 def test_a_stop_that_slurm_does_not_hear_of_keeps_nobody_waiting(cluster: Cluster, slurm: RealSlurm) -> None:
@@ -137,14 +160,14 @@ def test_a_stop_that_slurm_does_not_hear_of_keeps_nobody_waiting(cluster: Cluste
     os.kill(controller, signal.SIGSTOP)
     try:
         cluster.stop(name)
-        eventually(lambda: cluster.status(name)["state"] == "STOPPING", "the stop", 5)
-        began = time.monotonic()
+        eventually(lambda: telling(cluster), "the word to Slurm")
+        unheard = telling(cluster)
         assert cluster.run(job("meanwhile", "true"))["state"] == "SUCCEEDED"
-        assert time.monotonic() - began < 4
+        assert telling(cluster) == unheard, "it ran only when Slurm was given up"
         assert cluster.wait_over(name)["state"] == "STOPPED"
     finally:
         os.kill(controller, signal.SIGCONT)
-    eventually(lambda: not slurm.jobs(), "its end in Slurm", 45)
+    eventually(lambda: not slurm.jobs(), "its end in Slurm")
 
 
 async def test_many_that_slurm_does_not_take_yet_do_not_ask_all_the_time(
