@@ -24,8 +24,6 @@ def shared_desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     (person.home / ".openpai/clusters.yaml").write_text(json.dumps([entry]))
     yield Desk(person, str(said["url"]), str(said["user"]), str(said["token"]))
     person.leave()
-    if (person.home / ".openpai/local").exists():
-        person.pai("stop-cluster", "--now", "-a", "local")
 
 
 _numbers = itertools.count()
