@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -26,10 +25,8 @@ def starts(person) -> int:
 
 
 def test_the_first_command_starts_the_cluster_and_registers_it(newcomer) -> None:
-    began = time.monotonic()
     done = newcomer.sh("pai sub --follow -- echo first | cat")
     assert done.out == "first\n", done
-    assert time.monotonic() - began < 20
     entries = yaml.safe_load((newcomer.home / ".openpai/clusters.yaml").read_text())
     assert [e["cluster_alias"] for e in entries] == ["local"]
     assert "token" not in entries[0]
