@@ -62,7 +62,7 @@ async def test_a_zygote_that_dies_while_it_is_asked_runs_nothing_of_the_gang(
         os.kill(zygote, signal.SIGSTOP)
         launching = asyncio.create_task(driven.launch(*gang))
         await appears(lambda: (rig.folder(gang[-1].uid) / "spec.json").exists(), "the folders")
-        await asyncio.sleep(0.05)
+        await appears(lambda: driven.engine._zygote._answers, "the question")
         os.kill(zygote, signal.SIGKILL)
         with pytest.raises(LaunchFailed):
             await launching
