@@ -102,13 +102,7 @@ LINES = (  # noqa: SIM905
 PATTERNS = st.lists(st.sampled_from(LINES), max_size=5)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(top=PATTERNS, inner=PATTERNS)
-def test_ignore_files_mean_what_git_says_they_mean(tmp_path_factory, top, inner) -> None:
-    root = tmp_path_factory.mktemp("repo")
-    fill(root, "a/b/c/d.x", "a/c", "b/a/a.x", "b/b.y", "c/d", "a.x", "b.y", "d/#c", "d/!d", "#c")
-    (root / ".gitignore").write_text("\n".join(top) + "\n")
-    (root / "b/.gitignore").write_text("\n".join(inner) + "\n")
+def as_git_lists(root) -> list[str]:
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     listed = subprocess.run(
         ["git", "ls-files", "-z", "-o", "--exclude-per-directory=.gitignore"],
@@ -116,10 +110,36 @@ def test_ignore_files_mean_what_git_says_they_mean(tmp_path_factory, top, inner)
         check=True,
         capture_output=True,
     )
-    expected = sorted(p.decode() for p in listed.stdout.split(b"\0") if p)
+    return sorted(p.decode() for p in listed.stdout.split(b"\0") if p)
+
+
+def files_that_travel(root) -> list[str]:
     found = collect(str(root))
-    ours = sorted(m.name for m in found.members if not m.name.endswith("/")) if found else []
-    assert ours == expected
+    return sorted(m.name for m in found.members if not m.name.endswith("/")) if found else []
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(top=PATTERNS, inner=PATTERNS)
+def test_ignore_files_mean_what_git_says_they_mean(tmp_path_factory, top, inner) -> None:
+    root = tmp_path_factory.mktemp("repo")
+    fill(root, "a/b/c/d.x", "a/c", "b/a/a.x", "b/b.y", "c/d", "a.x", "b.y", "d/#c", "d/!d", "#c")
+    (root / ".gitignore").write_text("\n".join(top) + "\n")
+    (root / "b/.gitignore").write_text("\n".join(inner) + "\n")
+    assert files_that_travel(root) == as_git_lists(root)
+
+
+UNUSUAL = (  # noqa: SIM905
+    "[[:alpha:]] [![:alpha:]]* [^[:lower:]] [[:digit:][:upper:]] [[:none:]] [a\\-c] [\\]] []b] [!]b] [[a] "
+    "[--b] [b-a] [!b-a] [b [ //a a// ***/c a/***/c a/*** a***c \ufeffa"
+).split()
+
+
+@pytest.mark.parametrize("line", UNUSUAL)
+@pytest.mark.filterwarnings("error::FutureWarning")
+def test_brackets_stars_slashes_and_byte_order_marks_mean_what_git_says(tmp_path, line) -> None:
+    fill(tmp_path, "a/b/c", "a/c", "b/a", "c/a/c", "d/-", "d/]", "d/[", "d/7", "d/A", "d/z", "d/abc")
+    (tmp_path / ".gitignore").write_text(f"{line}\n", "utf-8")
+    assert files_that_travel(tmp_path) == as_git_lists(tmp_path)
 
 
 def test_named_paths_travel_alone_and_keep_their_place(tmp_path) -> None:

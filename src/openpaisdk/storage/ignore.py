@@ -10,6 +10,22 @@ CACHES = ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_
 NEVER = frozenset((".git", ".hg", ".svn", ".openpai", ".DS_Store", *CACHES))
 """Nobody's program needs these, and some of them hold secrets or grow without end."""
 
+_CLASS = re.compile(r"\[:([^]]*):\]")
+_CLASSES = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "blank": r"\t ",
+    "cntrl": r"\x00-\x1f\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": r"!-/:-@\[-`{-~",
+    "space": r"\t-\r ",
+    "upper": "A-Z",
+    "xdigit": "0-9A-Fa-f",
+}
+
 
 class Rule:
     """One line of an ignore file, for paths under the folder it lies in.
@@ -32,7 +48,7 @@ def read_rules(folder: str, base: str = "", front: str = "") -> list[Rule]:
     """The rules of the ignore file in ``folder``, for paths that begin with ``base``."""
     for name in IGNORE_FILES:
         try:
-            with open(os.path.join(folder, name), encoding="utf-8", errors="surrogateescape") as f:
+            with open(os.path.join(folder, name), encoding="utf-8-sig", errors="surrogateescape") as f:
                 return [rule for line in f if (rule := read_rule(line, base, front))]
         except OSError:
             continue
@@ -50,16 +66,16 @@ def read_rule(line: str, base: str = "", front: str = "") -> Rule | None:
     if keeps:
         text = text[1:]
     only_folders = text.endswith("/")
-    text = text.rstrip("/")
+    text = text.removesuffix("/")
     if not text:
         return None
     anchored = "/" in text
-    text = text.lstrip("/")
-    pattern = _translated(text) if anchored else "(?:.*/)?" + _translated(text)
+    text = text.removeprefix("/")
     try:
-        return Rule(base, front, pattern, keeps, only_folders)
-    except re.error:
+        pattern = _translated(text) if anchored else "(?:.*/)?" + _translated(text)
+    except LookupError:
         return None  # git, too, passes over a pattern it cannot read
+    return Rule(base, front, pattern, keeps, only_folders)
 
 
 def is_ignored(path: str, is_folder: bool, rules: list[Rule]) -> bool:
@@ -76,25 +92,21 @@ def _translated(text: str) -> str:
     out, i = [], 0
     while i < len(text):
         c = text[i]
-        if text.startswith("**/", i) and (i == 0 or text[i - 1] == "/"):
-            out.append("(?:.*/)?")
-            i += 3
-        elif text.startswith("/**", i) and i + 3 == len(text):
-            out.append("/.*")
-            i += 3
-        elif c == "*":
-            while text.startswith("*", i):
-                i += 1
-            out.append("[^/]*")
+        if c == "*":
+            end = i + len(text[i:]) - len(text[i:].lstrip("*"))
+            crosses = end - i > 1 and (i == 0 or text[i - 1] == "/")
+            if crosses and text.startswith("/", end):
+                out.append("(?:.*/)?")
+                end += 1
+            else:
+                out.append(".*" if crosses and end == len(text) else "[^/]*")
+            i = end
         elif c == "?":
             out.append("[^/]")
             i += 1
-        elif c == "[" and (end := _bracket_end(text, i)) > 0:
-            inside = text[i + 1 : end].replace("\\", "\\\\")
-            if inside.startswith(("!", "^")):
-                inside = "^" + inside[1:]
-            out.append("(?!/)[" + inside.replace("[", "\\[") + "]")
-            i = end + 1
+        elif c == "[":
+            matched, i = _bracket(text, i)
+            out.append(matched)
         else:
             if c == "\\" and i + 1 < len(text):
                 i += 1
@@ -104,11 +116,34 @@ def _translated(text: str) -> str:
     return "".join(out)
 
 
-def _bracket_end(text: str, start: int) -> int:
+def _bracket(text: str, start: int) -> tuple[str, int]:
+    """What one bracket matches, and where it ends; one without an end is a LookupError."""
     i = start + 1
-    if text[i : i + 1] in ("!", "^"):
-        i += 1
-    return text.find("]", i + 1)
+    negated = text[i : i + 1] in ("!", "^")
+    i += negated
+    first, members, before = i, "", ""
+    while i == first or text[i : i + 1] != "]":
+        named = _CLASS.match(text, i)
+        if named:
+            members += _CLASSES[named[1]]
+            before, i = "", named.end()
+        elif before and text.startswith("-", i) and text[i + 1 : i + 2] not in ("", "]"):
+            last, i = _letter(text, i + 1)
+            if before <= last:
+                members += f"{re.escape(before)}-{re.escape(last)}"
+            before = ""
+        else:
+            before, i = _letter(text, i)
+            members += re.escape(before)
+    if negated:
+        return f"[^/{members}]", i + 1
+    return (f"(?!/)[{members}]" if members else "(?!)"), i + 1
+
+
+def _letter(text: str, i: int) -> tuple[str, int]:
+    """The letter there, which a backslash may stand before, and where the next one is."""
+    i += text.startswith("\\", i)
+    return text[i], i + 1
 
 
 def rules_above(folder: str) -> list[Rule]:
