@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from openpaisdk.client.transport import Renew
     from openpaisdk.local.handshake import Handshake
 
 
@@ -60,15 +61,13 @@ def _kind(entry: ClusterEntry) -> type[Cluster]:
     return OlderCluster
 
 
-def _renewing(
-    entry: ClusterEntry, endpoint: Endpoint, kind: type[Cluster]
-) -> Callable[[str], Endpoint | None] | None:
+def _renewing(entry: ClusterEntry, endpoint: Endpoint, kind: type[Cluster]) -> Renew | None:
     """Where a password is kept (people's own wish, or a file of an older SDK), it brings a new token."""
     password = entry.text("password")
     if not password:
         return None
 
-    def renew(why: str) -> Endpoint | None:
+    def renew(why: str, failed: Endpoint) -> Endpoint | None:
         if why != TOKEN_REFUSED:
             return None
         endpoint.token = ""
@@ -86,14 +85,12 @@ def open_embedded(alias: str, tell: Callable[[str], None] | None = None) -> Clus
     from openpaisdk.local.ready import again, ready
 
     now = ready(tell=tell)
-    latest = [now.url]
 
-    def renew(why: str) -> Endpoint | None:
-        found = again() if why == FOLLOWING else ready(tell=tell, failed=latest[0] if why == GONE else "")
-        if found is None:
-            return None
-        latest[0] = found.url
-        return endpoint_of(found)
+    def renew(why: str, failed: Endpoint) -> Endpoint | None:
+        # Where we asked, not where it was last: others may have found the new one before us.
+        gone = str(failed.address) if why == GONE else ""
+        found = again() if why == FOLLOWING else ready(tell=tell, failed=gone)
+        return endpoint_of(found) if found else None
 
     return Cluster(alias, endpoint_of(now), renew=renew, is_embedded=True)
 

@@ -1,6 +1,7 @@
 """Requests to a cluster: retries, tokens, and errors a person can act on."""
 
 import socket
+from importlib import import_module
 
 import pytest
 from http_peer import reply
@@ -16,6 +17,8 @@ from openpaisdk.errors import (
     ProtocolError,
     Unauthorized,
 )
+from openpaisdk.local.handshake import Handshake
+from openpaisdk.reach import open_embedded
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +142,7 @@ def test_a_cluster_that_moved_is_found_again(peer) -> None:
         gone = f"http://127.0.0.1:{s.getsockname()[1]}"
     asked = []
 
-    def renew(why: str) -> Endpoint:
+    def renew(why: str, failed: Endpoint) -> Endpoint:
         asked.append(why)
         return Endpoint(p.uri, "me", "new")
 
@@ -148,13 +151,30 @@ def test_a_cluster_that_moved_is_found_again(peer) -> None:
     assert asked == ["gone"] and p.requests[0].headers["authorization"] == "Bearer new"
 
 
+def test_who_asks_late_does_not_take_the_new_cluster_for_the_one_that_is_gone(peer, monkeypatch) -> None:
+    p = peer(lambda r: reply([]))
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        gone = f"http://127.0.0.1:{s.getsockname()[1]}"
+    waited_for = []
+
+    def ready(*, tell: object = None, failed: str = "") -> Handshake:
+        waited_for.append(failed)
+        return Handshake(p.uri if failed else gone, 1, "", 0, "")
+
+    monkeypatch.setattr(import_module("openpaisdk.local.ready"), "ready", ready)
+    first = open_embedded("local")
+    second = Cluster("local", first.transport.endpoint, renew=first.transport.renew)
+    assert first.jobs() == second.jobs() == []
+    assert waited_for == ["", gone, gone]
+
+
 def test_a_token_that_was_replaced_is_read_anew(peer) -> None:
     def answer(r):
         good = r.headers["authorization"] == "Bearer new"
         return reply([]) if good else reply({"code": "UnauthorizedUserError", "message": "no"}, 401)
 
     p = peer(answer)
-    c = Cluster("local", Endpoint(p.uri, "me", "old"), renew=lambda f: Endpoint(p.uri, "me", "new"))
+    c = Cluster("local", Endpoint(p.uri, "me", "old"), renew=lambda why, failed: Endpoint(p.uri, "me", "new"))
     assert c.jobs() == []
 
 

@@ -179,6 +179,6 @@ def test_a_follower_finds_a_cluster_that_moved(peer) -> None:
             ]
         )
     )
-    c = Cluster("local", Endpoint(first.uri), renew=lambda following: Endpoint(second.uri))
+    c = Cluster("local", Endpoint(first.uri), renew=lambda why, failed: Endpoint(second.uri))
     assert b"".join(f.data for f in follow(c, Wanted("j"))) == b"one two"
     assert second.requests[0].query["from"] == "0.0%3A4"

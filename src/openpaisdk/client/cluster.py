@@ -12,8 +12,9 @@ from openpaisdk.errors import ConnectionFailed, NotFound, PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
+    from openpaisdk.client.transport import Renew
     from openpaisdk.client.wire import Answer, Body
 
 PAGE = 1000
@@ -35,7 +36,7 @@ class Cluster:
         alias: str,
         endpoint: Endpoint,
         *,
-        renew: Callable[[str], Endpoint | None] | None = None,
+        renew: Renew | None = None,
         is_embedded: bool = False,
     ):
         self.alias = alias

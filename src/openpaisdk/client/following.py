@@ -105,7 +105,8 @@ def follow(cluster: Cluster, wanted: Wanted, *, patience: float = PATIENCE) -> I
         tries += 1
         if cluster.transport.renew:
             try:
-                cluster.transport.endpoint = cluster.transport.renew(FOLLOWING) or cluster.transport.endpoint
+                before = cluster.transport.endpoint
+                cluster.transport.endpoint = cluster.transport.renew(FOLLOWING, before) or before
             except (OSError, ConnectionFailed, Unavailable):
                 pass  # it is asked again in a moment
 

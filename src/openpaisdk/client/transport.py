@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from openpaisdk.client.wire import Answer, Connection
 
+    Renew = Callable[[str, "Endpoint"], "Endpoint | None"]
+
 CONNECT_TIMEOUT = 10.0
 TIMEOUT = 60.0
 TRIES = 3
@@ -55,8 +57,8 @@ class Endpoint:
 class Transport:
     """Requests to one cluster. Everything sent is safe to send again: reads, whole writes, or under a key."""
 
-    def __init__(self, alias: str, endpoint: Endpoint, renew: Callable[[str], Endpoint | None] | None = None):
-        """``renew(why)`` finds the cluster again after it moved; None says it is not back yet."""
+    def __init__(self, alias: str, endpoint: Endpoint, renew: Renew | None = None):
+        """``renew(why, failed)`` finds a cluster again that moved from there; None: it is not back yet."""
         self.alias = alias
         self.endpoint = endpoint
         self.renew = renew
@@ -108,7 +110,7 @@ class Transport:
                     continue  # the kept connection had gone stale; a fresh one decides
                 if self.renew and not renewed and tries > 1:
                     renewed = True
-                    self.endpoint = self.renew(GONE) or self.endpoint
+                    self.endpoint = self.renew(GONE, self.endpoint) or self.endpoint
                     continue
                 tried += 1
                 if tried >= tries or isinstance(e, TimeoutError) or not _may_pass(e):
@@ -125,7 +127,7 @@ class Transport:
             error = error_of(answer.status, answer.read(), self.where)
             if isinstance(error, Unauthorized) and self.renew and not renewed:
                 renewed = True
-                self.endpoint = self.renew(TOKEN_REFUSED) or self.endpoint
+                self.endpoint = self.renew(TOKEN_REFUSED, self.endpoint) or self.endpoint
                 self.close()
                 continue
             if isinstance(error, Unauthorized):

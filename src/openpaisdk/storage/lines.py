@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeVar
 
+    from openpaisdk.client.transport import Renew
     from openpaisdk.client.wire import Answer, Body, Connection
 
     T = TypeVar("T")
@@ -31,7 +32,7 @@ _patient = threading.local()
 class Lines:
     """The ways of all threads to one storage."""
 
-    def __init__(self, alias: str, endpoint: Endpoint, renew: Callable[[str], Endpoint | None] | None = None):
+    def __init__(self, alias: str, endpoint: Endpoint, renew: Renew | None = None):
         self.alias = alias
         self.endpoint = endpoint
         self._renew = renew
@@ -54,9 +55,9 @@ class Lines:
         found.endpoint = self.endpoint
         return found
 
-    def _renewed(self, why: str) -> Endpoint | None:
+    def _renewed(self, why: str, failed: Endpoint) -> Endpoint | None:
         with self._lock:
-            found = self._renew(why) if self._renew else None
+            found = self._renew(why, failed) if self._renew else None
             if found is not None:
                 self.endpoint = Endpoint(
                     str(found.address),
