@@ -137,6 +137,29 @@ def test_a_sync_does_not_delete_what_it_copies_from(desk: Desk) -> None:
     assert sorted(os.listdir(desk.here / "d")) == ["e", "f"]
 
 
+def test_nothing_is_put_below_a_file(desk: Desk) -> None:
+    desk.write("f")
+    desk.write("d/f")
+    desk.write("large", b"x" * 20_000_000)
+    desk.ok("copy", "f", f"{desk.there}/f")
+    for source in ("f", "d", "large"):
+        for way in ([], ["--http"]):
+            done = desk.pai("copy", *way, source, f"{desk.there}/f/below")
+            assert done.status == 1
+            assert "/f is a file and not a folder." in done.err
+
+
+def test_what_a_file_holds_is_no_folder(desk: Desk) -> None:
+    desk.write("f")
+    desk.ok("makedir", f"{desk.there}/there")
+    desk.ok("copy", "f", f"{desk.there}/f")
+    for source in ("f/.", f"{desk.there}/f/."):
+        for target in (f"{desk.there}/new", f"{desk.there}/there", "new"):
+            done = desk.pai("copy", source, target)
+            assert (done.status, "is a file, and a slash" in done.err) == (2, True)
+    assert desk.names() == ["f"] and not (desk.here / "new").exists()
+
+
 def test_a_file_and_a_folder_do_not_take_each_others_place(desk: Desk) -> None:
     desk.write("d/x/f")
     desk.write("x", b"file")

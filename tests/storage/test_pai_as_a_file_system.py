@@ -30,6 +30,12 @@ def fs(desk: Desk, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     return made
 
 
+def test_what_would_lie_below_a_file_says_so_as_everywhere(desk: Desk, fs: PaiFileSystem) -> None:
+    fs.pipe_file(f"{desk.there}/f", b"1")
+    with pytest.raises(NotADirectoryError, match="/f is a file and not a folder"):
+        fs.pipe_file(f"{desk.there}/f/below", b"2")
+
+
 def test_files_are_written_and_read_from_any_place(desk: Desk, fs: PaiFileSystem) -> None:
     path = f"{desk.there}/f"
     with fs.open(path, "wb") as f:

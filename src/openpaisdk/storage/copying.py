@@ -51,7 +51,8 @@ class Copy:
             raise no_such(source.text)
         if self.source.is_special(here):
             raise _special(source, f"pai copy - TARGET < {source.text} takes what comes out of it.")
-        if source.kind == LOCAL and source.is_folder and not found.is_folder:
+        means_folder = source.means_contents or (source.kind == LOCAL and source.is_folder)
+        if means_folder and not found.is_folder:
             raise UsageError(f"{source.text} is a file, and a slash at the end says it is a folder.")
         if synchronising and not found.is_folder:
             raise UsageError(f"{source.text} is a file; pai sync is for folders.", hint="Use pai copy.")

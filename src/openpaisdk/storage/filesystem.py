@@ -26,7 +26,7 @@ from openpaisdk.storage.backend import (
 from openpaisdk.storage.growing import Growing
 from openpaisdk.storage.hadoopsum import Comparison
 from openpaisdk.storage.storages import Opener
-from openpaisdk.storage.webhdfs import IS_A_FOLDER, NO_FILE
+from openpaisdk.storage.webhdfs import IS_A_FOLDER, NO_FILE, NOT_A_FOLDER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -591,6 +591,8 @@ class _as_oserror:  # noqa: N801 - read as a word: with _as_oserror(path)
             raise PermissionError(error.message) from error
         if isinstance(error, PaiError) and error.code == IS_A_FOLDER:
             raise IsADirectoryError(error.message) from error
+        if isinstance(error, PaiError) and error.code == NOT_A_FOLDER:
+            raise NotADirectoryError(error.message) from error
         if isinstance(error, Conflict):
             raise FileExistsError(error.message) from error
         if isinstance(error, PaiError) and not isinstance(error, UsageError):

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 BASE = "/webhdfs/v1"
 NO_FILE = "NoFileError"
 IS_A_FOLDER = "IsAFolderError"
+NOT_A_FOLDER = "NotAFolderError"
 _BY_EXCEPTION: dict[str, type[PaiError]] = {
     "FileNotFoundException": NotFound,
     "AccessControlException": Forbidden,

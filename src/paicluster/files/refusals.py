@@ -40,7 +40,7 @@ def not_empty(path: str) -> PaiError:
 
 
 def not_a_folder(path: str) -> PaiError:
-    return Conflict(f"{path} (is not a directory)", code=NOT_A_FOLDER)
+    return Conflict(f"{path} is a file and not a folder.", code=NOT_A_FOLDER)
 
 
 def is_a_folder(path: str) -> PaiError:
