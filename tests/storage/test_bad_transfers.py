@@ -17,7 +17,7 @@ from cli.at_a_terminal import Done, until
 from openpaisdk.cli.storage import remove
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.storage.address import read_place
-from openpaisdk.storage.copying import Copy
+from openpaisdk.storage.copying import Copy, to_stream
 from openpaisdk.storage.mounted import Mounted
 from openpaisdk.storage.storages import Opener
 from small_disks import mounted
@@ -224,6 +224,17 @@ def test_a_file_that_grows_while_it_is_sent_is_noticed(desk: Desk, wire: BadWire
         f.write(b"more")
     refused(ended(process), "grows grew while it was copied", "the target is as it was")
     assert desk.read("f") == b"old" and desk.names() == ["f"]
+
+
+def test_a_file_that_changed_on_its_way_to_a_stream_is_not_to_be_used(desk: Desk) -> None:
+    grows = desk.write("grows", LARGE)
+
+    def write(_: object) -> None:
+        with grows.open("ab") as f:
+            f.write(b"more")
+
+    with pytest.raises(PaiError, match="grows changed while it was copied: do not use what came of it"):
+        to_stream(Opener(), read_place(str(grows)), write)
 
 
 def test_a_file_that_vanishes_while_it_is_sent_is_noticed(desk: Desk, wire: BadWire) -> None:

@@ -6,7 +6,7 @@ import os
 
 from openpaisdk.errors import ConnectionFailed, PaiError, UsageError
 from openpaisdk.storage.address import LOCAL, Place
-from openpaisdk.storage.backend import PART_BYTES, no_such, parts
+from openpaisdk.storage.backend import CHANGED, PART_BYTES, no_such, parts
 from openpaisdk.storage.engine import Engine, Progress
 from openpaisdk.storage.entries import Folder, holds, is_same
 from openpaisdk.storage.plan import Plan, compare
@@ -286,6 +286,12 @@ def to_stream(opener: Opener, source: Place, write: Callable[[bytes | memoryview
         outgoing.check()
         if comparison.is_same(outgoing.size) is False:
             raise ConnectionFailed(f"{source.text} was damaged on its way: do not use what came of it.")
-        return outgoing.size
+    except PaiError as e:
+        if e.code != CHANGED:
+            raise
+        # What went to a stream does not come back: here no target "is as it was".
+        said = f"{source.text} changed while it was copied: do not use what came of it."
+        raise PaiError(said, code=e.code, hint=e.hint) from None
     finally:
         outgoing.close()
+    return outgoing.size
