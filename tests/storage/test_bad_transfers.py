@@ -196,6 +196,20 @@ def test_a_person_keeps_the_ground_he_stands_on(desk: Desk, monkeypatch: pytest.
     assert gone == [str(folder / "f"), str(folder / "up")]
 
 
+def test_a_person_keeps_it_also_where_it_is_mounted(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, where nothing is really deleted."""
+    gone: list[str] = []
+    monkeypatch.setattr(Mounted, "delete", lambda _, path: gone.append(path))
+    home = desk.person.home
+    monkeypatch.setenv("HOME", str(home))
+    desk.ok("add-storage-cluster", "-a", "above", "--type", "mount", "--path", str(home.parent))
+    with pytest.raises(UsageError, match="is your home folder or holds it, and is not removed"):
+        remove(["-y", f"pai://above/mount/{home.name}"])
+    (home.parent / "other").mkdir()
+    remove(["-y", "pai://above/mount/other"])
+    assert gone == ["/other"]
+
+
 def test_a_home_is_not_made_like_another_folder(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     source, home = desk.write("d/f").parent, desk.write("homes/me/mine").parent
     monkeypatch.setenv("HOME", str(home))

@@ -178,6 +178,7 @@ def remove(argv: list[str]) -> int:
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     parser.add_argument("paths", nargs="+", metavar="path", help=PATH)
     args = parser.parse(argv)
+    from openpaisdk.storage.mounted import Mounted
     from openpaisdk.storage.storages import Opener
     from openpaisdk.storage.unfinished import forget
 
@@ -191,10 +192,9 @@ def remove(argv: list[str]) -> int:
         found = backend.status(path)
         if found is None:
             raise no_such(text)
-        if found.is_folder and not place.is_remote and (why := _needed(path)):
-            raise UsageError(
-                f"{text} {why}, and is not removed.", hint="If you mean it, use rm: this is not a storage's."
-            )
+        # A storage that is mounted lies on this machine as well, and may reach as far.
+        if found.is_folder and isinstance(backend, Mounted) and (why := _needed(backend.full(path))):
+            raise UsageError(f"{text} {why}, and is not removed.", hint="If you mean it, use rm.")
         going.append((text, backend, path, found))
     asks = not args.yes and on_terminal()
     full = [
