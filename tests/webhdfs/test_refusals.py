@@ -46,8 +46,12 @@ def test_what_is_there_already(alice: Web, folder: str) -> None:
         alice.put("MKDIRS", f"{folder}/file"),
     ):
         assert exception(reply) == (403, "FileAlreadyExistsException")
-    assert exception(alice.put("MKDIRS", f"{folder}/file/below")) == (403, "ParentNotDirectoryException")
-    assert exception(alice.get("GETFILESTATUS", f"{folder}/file/below")) == (404, "FileNotFoundException")
+    below = alice.put("MKDIRS", f"{folder}/file/below")
+    assert exception(below) == (403, "ParentNotDirectoryException")
+    assert below.json()["RemoteException"]["message"] == f"{folder}/file (is not a directory)"
+    nothing = alice.get("GETFILESTATUS", f"{folder}/file/below")
+    assert exception(nothing) == (404, "FileNotFoundException")
+    assert nothing.json()["RemoteException"]["message"] == f"File does not exist: {folder}/file"
     assert exception(alice.get("OPEN", folder)) == (404, "FileNotFoundException")
     assert alice.read(f"{folder}/file") == b"old"
 

@@ -20,6 +20,8 @@ CUT = "IncompleteFileError"
 UNSUPPORTED = "UnsupportedStorageError"
 FAILED = "StorageError"
 
+_NO_FOLDER = " is a file and not a folder."
+
 
 def no_file(path: str) -> PaiError:
     return NotFound(f"File does not exist: {path}", code=NO_FILE)
@@ -40,7 +42,11 @@ def not_empty(path: str) -> PaiError:
 
 
 def not_a_folder(path: str) -> PaiError:
-    return Conflict(f"{path} is a file and not a folder.", code=NOT_A_FOLDER)
+    return Conflict(path + _NO_FOLDER, code=NOT_A_FOLDER)
+
+
+def path_of_no_folder(error: PaiError) -> str:
+    return error.message.removesuffix(_NO_FOLDER)
 
 
 def is_a_folder(path: str) -> PaiError:

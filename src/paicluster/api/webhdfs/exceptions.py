@@ -50,6 +50,8 @@ class Refused(PaiError):
 def remote_exception(error: PaiError) -> Response:
     java_class, status = _java(error)
     message = f"{error.message} {error.hint}" if error.hint else error.message
+    if error.code == refusals.NOT_A_FOLDER:
+        message = f"{refusals.path_of_no_folder(error)} (is not a directory)"  # as HDFS has it
     return answer(
         {
             "RemoteException": {

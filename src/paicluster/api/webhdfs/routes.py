@@ -17,7 +17,7 @@ from paicluster.api.answers import answer
 from paicluster.api.webhdfs import changing, delegation, looking, reading, summing, writing
 from paicluster.api.webhdfs.call import PREFIXES, Call, read_call
 from paicluster.api.webhdfs.exceptions import Unsupported, remote_exception
-from paicluster.files.refusals import NOT_A_FOLDER, no_file
+from paicluster.files.refusals import NOT_A_FOLDER, no_file, path_of_no_folder
 
 log = logging.getLogger("paicluster.api")
 
@@ -71,7 +71,7 @@ async def webhdfs(request: Request) -> Response:
     except PaiError as error:
         if error.code == NOT_A_FOLDER and request.method in ("GET", "HEAD"):
             # Nothing can be below a file: to those who only look it is not there.
-            error = no_file(error.message.partition(" (")[0])
+            error = no_file(path_of_no_folder(error))
         return remote_exception(error)
     except ClientDisconnect:
         raise
