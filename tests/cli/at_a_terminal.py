@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
-LIMIT = 60
+LIMIT = 120
 DROPPED = {"NO_COLOR", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PAI_DEBUG"}
 
 
@@ -104,7 +104,7 @@ class Done:
         return f"status {self.status}\nout: {self.out}\nerr: {self.err}"
 
 
-def until(what: Callable[[], object], within: float = 20.0) -> None:
+def until(what: Callable[[], object], within: float = 60.0) -> None:
     """Wait for something to become true, and say so if it does not."""
     deadline = time.monotonic() + within
     while not what():

@@ -115,7 +115,7 @@ def at_a_shell(person, command: list[str], setup: str, typed: str, want: str) ->
     os.close(theirs)
     seen = ""
 
-    def read(until: str, within: float = 20.0) -> None:
+    def read(until: str, within: float = 60.0) -> None:
         nonlocal seen
         deadline = time.monotonic() + within
         while until not in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen) and time.monotonic() < deadline:

@@ -43,7 +43,7 @@ NODES = (
 )
 SHARES = {"default": Amount(5, 500, 2), "lab": Amount(4, 400, 3), "dev": Amount(3, 300, 1)}
 LEVELS = ("crit", "prod", "test", "oppo", "oppo")
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Dictionaries:
