@@ -28,7 +28,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class Entry(NamedTuple):
     """What clients are told about a file or a folder. ``name`` is empty for the thing that was asked for.
 
-    Folders can be long: a tuple is made in a fifth of the time that a frozen dataclass takes.
+    Folders can be long, and a tuple is made faster than a frozen dataclass is.
     """
 
     name: str
