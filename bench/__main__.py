@@ -6,10 +6,11 @@ import importlib
 import os
 import pkgutil
 import sys
+import traceback
 from pathlib import Path
 
 import bench
-from bench.table import Row, print_table
+from bench.table import Row, failed_row, print_table
 
 _NOT_PARTS = {"table", "server", "load", "__main__"}
 
@@ -35,7 +36,12 @@ def main(wanted: list[str]) -> int:
             return 2
         print(f"measuring {one} ...", file=sys.stderr, flush=True)
         before = _processor_time()
-        rows += module.rows(group) if group else module.rows()
+        try:
+            rows += module.rows(group) if group else module.rows()
+        except Exception as error:
+            # One broken part must not cost the rows of all others.
+            traceback.print_exc()
+            rows.append(failed_row(one, error))
         stolen, spent = (now - then for now, then in zip(_processor_time(), before, strict=True))
         if stolen > spent / 100:
             notes[f"host of {one}"] = (

@@ -56,6 +56,9 @@ uvicorn.run(app, port=port, http="httptools", loop="uvloop", access_log=False, l
 def rows() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="pai-bench-") as folder:
         home = Path(folder)
+        # The first start creates the key files; a server refuses a database without them.
+        with Server(home=home):
+            pass
         store = Store.open(home / "cluster.db")
         fill(store, JOBS, over=True)
         for number in range(LARGE_JOBS):

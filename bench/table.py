@@ -88,6 +88,12 @@ def limit_row(
     return Row(what, show(value), reference, "-", goal, met, spread(values))
 
 
+def failed_row(part: str, error: Exception) -> Row:
+    """A part that could not be measured, and why: the first line of its error."""
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return Row(f"{part}: failed: {reason[:100]}", "-", "-", "-", "-", met=False)
+
+
 def ms(seconds: float) -> str:
     return f"{seconds * 1000:.2f} ms"
 
