@@ -9,8 +9,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 BIN = Path(sys.executable).parent
+
+
 LIMIT = 120
+
+
 DROPPED = {"NO_COLOR", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PAI_DEBUG"}
 
 
@@ -110,3 +116,42 @@ def until(what: Callable[[], object], within: float = 60.0) -> None:
     while not what():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
+
+
+@pytest.fixture(scope="session", name="shared_home")
+def shared_home_fixture(tmp_path_factory):
+    """One person with a warm cluster, for the tests that leave it as they found it."""
+    person = Person(tmp_path_factory.mktemp("shared"))
+    assert person.pai("start-cluster").status == 0
+    yield person
+    person.leave()
+
+
+@pytest.fixture(name="person")
+def person_fixture(shared_home, tmp_path):
+    """The shared person in an empty project folder."""
+    shared_home.project = tmp_path / "project"
+    shared_home.project.mkdir()
+    return shared_home
+
+
+@pytest.fixture(name="newcomer")
+def newcomer_fixture(tmp_path):
+    """A person on a fresh machine."""
+    person = Person(tmp_path / "newcomer")
+    yield person
+    person.leave()
+
+
+@pytest.fixture(name="neighbour")
+def neighbour_fixture(tmp_path):
+    """Another one, with a home of their own."""
+    person = Person(tmp_path / "neighbour")
+    yield person
+    person.leave()
+
+
+def done_job(person, name: str, *words: str) -> str:
+    done = person.pai("sub", "--no-sources", "--mem", "32m", "--wait", "-j", name, *(words or ["true"]))
+    assert done.out.strip(), done
+    return done.out.strip()

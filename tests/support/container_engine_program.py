@@ -7,14 +7,12 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(1, str(Path(__file__).parent.parent))
-
-from container_rig import NODE
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.interface import Mount, TaskLaunch
 from paicluster.engines.process import cgroups
+from support.container_rig import NODE
 
 
 async def main() -> None:

@@ -13,16 +13,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from driving import Elsewhere, block, holder_of, running_with, task
-
-from outside import debian
 from paicluster.engines.container import finding
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.interface import Mount, Node, TaskLaunch
 from paicluster.engines.process import cgroups
 from paicluster.engines.process.folder import path_of
 from pairuntime.supervisor import claim
-from small_images import NO_SHELL, PLAIN, WITH_BASH, bring
+from support.container_images import NO_SHELL, PLAIN, WITH_BASH, bring
+from support.engine_rig import Elsewhere, block, holder_of, running_with, task
+from support.external_services import debian
 
 PODMAN = ["podman", "runc", "netavark", "iptables", "slirp4netns", "uidmap", "busybox-static"]
 NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)
@@ -72,7 +71,7 @@ class ContainerRig:
 
     def launch_elsewhere(self, gang: Sequence[TaskLaunch]) -> int:
         told = {"home": str(self.home), "kind": self.kind, "gang": [as_words(task) for task in gang]}
-        return self._elsewhere.launch(Path(__file__).with_name("container_engine_elsewhere.py"), told)
+        return self._elsewhere.launch(Path(__file__).with_name("container_engine_program.py"), told)
 
     def make_unlaunchable(self, uid: str) -> None:
         block(self.attempt(uid))

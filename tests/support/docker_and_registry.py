@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from outside import debian
+from support.external_services import debian
 
 _READY_S = 30.0
 

@@ -1,6 +1,6 @@
 """What every engine must do, whatever runs its tasks.
 
-An engine's test module makes a fixture ``rig`` (see `driving.Rig`) and a class that inherits these
+An engine's test module makes a fixture ``rig`` (see `engine_rig.Rig`) and a class that inherits these
 tests. Nothing here may know how an engine does it.
 """
 
@@ -17,13 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from driving import Driven, Rig, appears, in_terminal, lines_of, mark, nothing_left, task
 
 from openpaisdk.errors import PaiError
 from paicluster.engines.interface import Enterable, LaunchFailed, Phase, SelfScheduling
 from paicluster.logs.reader import STREAMS
 from paicluster.scheduler.needs import Amount, Need, RoleNeed
 from paicluster.scheduler.rooms import Room, seat, why_not
+from support.engine_rig import Driven, Rig, appears, in_terminal, lines_of, mark, nothing_left, task
 
 # A process in a session of its own that will not be asked: only killed. It says when it is deaf.
 _DEAF_CHILD = "setsid bash -c 'trap \"\" TERM HUP INT; echo deaf; while :; do sleep 0.05; done' &\n"

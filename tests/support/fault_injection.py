@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from served import job as job_of
 from sqlalchemy import Connection
 
 from openpaisdk.protocol import read_job
@@ -36,6 +35,7 @@ from paicluster.scheduler.needs import Amount, request_of, to_text
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import Inserted, NewJob
 from paicluster.store.rows import ActiveJob, TaskRow
+from support.server_fixture import job as job_of
 
 NODES = (
     Node("one", "10.0.0.1", cpu=8, memory_mb=800, gpus=(0, 1, 2, 3)),

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urljoin
 
-from outside import debian, missing
+from support.external_services import debian, missing
 
 # What a NameNode and a DataNode of Hadoop 2.7.3 need of the jars that come with this version of Spark.
 _VERSION = "2.4.8"

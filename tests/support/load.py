@@ -1,4 +1,4 @@
-"""Many people at once, from a process of its own: `python crowd.py HOST PORT SECONDS < tokens`.
+"""Many people at once, from a process of its own: `python load.py HOST PORT SECONDS < tokens`.
 
 Each line of the input is a user and a token. Each user asks again as soon as he has an answer: ten lists of
 jobs, ten lists of pods, one submission, and so on. Prints what was answered as JSON.

@@ -7,13 +7,12 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from process_rig import NODE
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from paicluster.engines.interface import TaskLaunch
 from paicluster.engines.process.cgroups import TreeHold
 from paicluster.engines.process.engine import ProcessEngine
+from support.process_rig import NODE
 
 
 async def main() -> None:

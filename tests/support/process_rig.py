@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from driving import Elsewhere, appears, block, holder_of, missing, running_with
-
 from paicluster.engines.interface import Node, TaskLaunch
 from paicluster.engines.process import cgroups, limits
 from paicluster.engines.process.engine import ProcessEngine
 from paicluster.engines.process.folder import path_of
 from pairuntime.supervisor import claim, tree
+from support.engine_rig import Elsewhere, appears, block, holder_of, missing, running_with
 
 NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)
 
@@ -62,7 +61,7 @@ class ProcessRig:
             "root": str(self.hold.root) if self.hold.root else None,
             "gang": [dataclasses.asdict(task) for task in gang],
         }
-        return self._elsewhere.launch(Path(__file__).with_name("engine_elsewhere.py"), told)
+        return self._elsewhere.launch(Path(__file__).with_name("process_engine_program.py"), told)
 
     def make_unlaunchable(self, uid: str) -> None:
         block(self.folder(uid))

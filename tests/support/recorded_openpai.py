@@ -7,7 +7,7 @@ import base64
 import json
 import time
 
-from http_peer import Request, reply
+from support.http_peer import Request, reply
 
 USER, PASSWORD = "alice", "open-sesame"
 HOUR = 3_600_000

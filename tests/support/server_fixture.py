@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from described import Description, of_the_code
+import pytest
+
+from support.openapi_check import Description, of_the_code
 
 # Machines may stand still for half a minute: whoever waits for something waits for it, not for a clock.
 DEADLINE_S = 90.0
@@ -382,3 +384,32 @@ class SecureCluster(Cluster):
         trust = ssl.create_default_context(cafile=str(self.authority))
         trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         return http.client.HTTPSConnection("localhost", self.address[1], timeout=timeout, context=trust)
+
+
+@pytest.fixture(name="new_cluster")
+def new_cluster_fixture(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """Makes clusters, each in a home of its own, not yet started; ends all of them."""
+    made: list[Cluster] = []
+
+    def make(name: str = "home", **settings: object) -> Cluster:
+        cluster = Cluster(tmp_path / name, **settings)  # type: ignore[arg-type]
+        made.append(cluster)
+        return cluster
+
+    yield make
+    for cluster in made:
+        cluster.close()
+
+
+@pytest.fixture(name="cluster")
+def running_cluster(new_cluster: Callable[..., Cluster]) -> Cluster:
+    """A running cluster of this test alone."""
+    return new_cluster().start()
+
+
+@pytest.fixture(scope="module", name="cluster")
+def module_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One running cluster for all tests of a file."""
+    running = Cluster(tmp_path_factory.mktemp("runtime") / "home").start()
+    yield running
+    running.close()

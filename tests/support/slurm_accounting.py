@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from real_slurm import eventually, free_ports
-
-from outside import debian
+from support.external_services import debian
+from support.slurm_cluster import eventually, free_ports
 
 PACKAGES = ("slurmdbd", "mariadb-server", "slurm-wlm-mysql-plugin")
 COMMANDS = ("slurmdbd", "mariadbd", "mariadb-install-db")

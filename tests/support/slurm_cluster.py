@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from outside import debian, missing
+from support.external_services import debian, missing
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurm-wlm-basic-plugins")
 COMMANDS = ("slurmctld", "slurmd", "sbatch", "munged")

@@ -7,12 +7,10 @@ import json
 import sys
 from pathlib import Path
 
-for _room in ("slurm", "engines", ""):
-    sys.path.insert(0, str(Path(__file__).parent.parent / _room))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from slurm_rig import engine_of  # noqa: E402
-
-from paicluster.engines.interface import Phase, TaskLaunch  # noqa: E402
+from paicluster.engines.interface import Phase, TaskLaunch
+from support.slurm_rig import engine_of
 
 
 async def main() -> None:

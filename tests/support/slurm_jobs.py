@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from real_slurm import RealSlurm, eventually
-from served import Cluster, job
+from support.server_fixture import Cluster, job
+from support.slurm_cluster import RealSlurm, eventually
 
 _FILE = """
 engines:

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from driving import Elsewhere, block, holder_of, running_with
-from real_slurm import RealSlurm
-from reporting import ReportedEngine
-
 from paicluster.engines.container.client import Client
 from paicluster.engines.interface import TaskLaunch
 from paicluster.engines.slurm.engine import SlurmEngine
 from paicluster.engines.slurm.options import Share, SlurmOptions
-from small_images import PLAIN, bring
+from support.container_images import PLAIN, bring
+from support.engine_rig import Elsewhere, block, holder_of, running_with
+from support.slurm_cluster import RealSlurm
+from support.slurm_report_server import ReportedEngine
 
 
 def options(folder: Path, **more: Any) -> SlurmOptions:
@@ -66,7 +65,7 @@ class SlurmRig:
         told = {"home": str(self.home), "port": self.port}
         told["gang"] = [dataclasses.asdict(task) for task in gang]
         return self._elsewhere.launch(
-            Path(__file__).with_name("slurm_elsewhere.py"), told, self.slurm.environment
+            Path(__file__).with_name("slurm_engine_program.py"), told, self.slurm.environment
         )
 
     def make_unlaunchable(self, uid: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from outside import in_ci
+from support.external_services import in_ci
 
 
 @contextlib.contextmanager

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cli.at_a_terminal import Done, Person
+import pytest
+
 from openpaisdk.client import Cluster, Endpoint
 from openpaisdk.storage import Storage
+from support.cli_user import Done, Person
+from support.faulty_proxy import BadWire
 
 
 class Desk:
@@ -68,3 +73,41 @@ class Desk:
 
 def tree_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="session", name="shared_desk")
+def shared_desk_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    person = Person(tmp_path_factory.mktemp("storage"))
+    assert person.pai("start-cluster").status == 0
+    (person.home / ".openpai").mkdir(exist_ok=True)
+    # Under an alias of its own, as a cluster somewhere else would be: its address does not change under us.
+    said = person.handshake()
+    entry = {"cluster_alias": "team", "pai_uri": said["url"], "user": said["user"], "token": said["token"]}
+    (person.home / ".openpai/clusters.yaml").write_text(json.dumps([entry]))
+    yield Desk(person, str(said["url"]), str(said["user"]), str(said["token"]))
+    person.leave()
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(name="desk")
+def desk_fixture(shared_desk: Desk, tmp_path: object) -> Desk:
+    """The shared person, in an empty folder, with an empty folder on the storage."""
+    shared_desk.begin(tmp_path, next(_numbers))
+    return shared_desk
+
+
+@pytest.fixture(name="wire")
+def wire_fixture(desk: Desk) -> Iterator[BadWire]:
+    """The same cluster, called `far`, over a bad wire."""
+    wire = BadWire(desk.url)
+    book = desk.person.home / ".openpai/clusters.yaml"
+    before = book.read_text()
+    entry = {"cluster_alias": "far", "pai_uri": wire.url, "user": desk.user, "token": desk.token}
+    book.write_text(before.rstrip() + "\n" if before.startswith("-") else "- " + before.strip("[] \n") + "\n")
+    with book.open("a") as f:
+        f.write("- " + json.dumps(entry) + "\n")
+    yield wire
+    wire.close()
+    book.write_text(before)

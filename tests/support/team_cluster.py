@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "cluster"))
+import pytest
 
-from served import Cluster, job
+from paicluster.auth.passwords import hash_password
+from paicluster.store import Store, users
+from support.openapi_check import Description
+from support.server_fixture import Cluster, job
 
 PASSWORD = "a good password"
 PEOPLE = ("admin", "alice", "bob")
+MACHINE = ("--cpus", "64", "--memory-mb", "65536", "--gpus", "4", "--allow-shared-account")
+NewTeam = Callable[..., "TeamCluster"]
 
 
 @dataclass
@@ -43,3 +49,106 @@ class TeamCluster(Cluster):
         """By the server, from whatever it has open."""
         assert self.process is not None
         return int(Path(f"/proc/{self.process.pid}/io").read_text().split()[1])
+
+
+def add_people(
+    home: Path,
+    names: tuple[str, ...] = PEOPLE,
+    password: str = PASSWORD,
+    admins: tuple[str, ...] = ("admin",),
+) -> None:
+    """Users in a home nobody has started yet."""
+    home.mkdir(parents=True, exist_ok=True)
+    store = Store.open(home / "cluster.db")
+    hashed = hash_password(password)
+    for who in names:
+        admin = who in admins
+        store.write_sync(lambda conn, w=who, a=admin: users.add_user(conn, w, hashed, created_ms=0, admin=a))
+    store.close()
+
+
+@pytest.fixture(scope="session", name="cluster")
+def api_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluster]:
+    """One running cluster with three people for all tests that ask for it."""
+    home = tmp_path_factory.mktemp("api") / "home"
+    home.mkdir()
+    store = Store.open(home / "cluster.db")
+    hashed = hash_password(PASSWORD)
+    for who in PEOPLE:
+        admin = who == "admin"
+        store.write_sync(lambda conn, w=who, a=admin: users.add_user(conn, w, hashed, created_ms=0, admin=a))
+    store.close()
+    running = TeamCluster(
+        home, ("--allow-shared-account", "--cpus", "64", "--memory-mb", "65536", "--gpus", "4")
+    )
+    try:
+        running.start()
+        running.description = Description(running.get("/openapi.json", token=None).json())
+        running.tokens = {who: running.log_in(who) for who in PEOPLE}
+        running.user, running.token = "alice", running.tokens["alice"]
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.fixture(name="new_team")
+def new_team_fixture(tmp_path: Path) -> Iterator[NewTeam]:
+    """Starts clusters with `admin`, `alice` and `bob`; ``config`` is what their file says."""
+    running: list[TeamCluster] = []
+
+    def start(config: str = "", names: tuple[str, ...] = PEOPLE, **more: Any) -> TeamCluster:
+        home = tmp_path / f"home-{len(running)}"
+        add_people(home, names)
+        options = MACHINE
+        if config:
+            file = tmp_path / f"cluster-{len(running)}.yaml"
+            file.write_text(config)
+            options = ("--config", str(file), *MACHINE)
+        cluster = TeamCluster(home, options, **more)
+        running.append(cluster)
+        cluster.start()
+        cluster.description = Description(cluster.get("/openapi.json", token=None).json())
+        cluster.tokens = {who: cluster.log_in(who) for who in names[:3]}
+        cluster.user, cluster.token = "alice", cluster.tokens["alice"]
+        return cluster
+
+    yield start
+    for cluster in running:
+        cluster.close()
+
+
+@pytest.fixture(scope="module", name="team")
+def module_team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluster]:
+    """One cluster for the tests of a file, as the settings have it by default."""
+    home = tmp_path_factory.mktemp("edge") / "home"
+    add_people(home)
+    cluster = TeamCluster(home, MACHINE)
+    try:
+        cluster.start()
+        cluster.description = Description(cluster.get("/openapi.json", token=None).json())
+        cluster.tokens = {who: cluster.log_in(who) for who in PEOPLE}
+        cluster.user, cluster.token = "alice", cluster.tokens["alice"]
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture(scope="session", name="team")
+def storage_team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluster]:
+    """One cluster for all tests of transfers."""
+    home = tmp_path_factory.mktemp("transfer") / "home"
+    home.mkdir()
+    store = Store.open(home / "cluster.db")
+    hashed = hash_password(PASSWORD)
+    for who in PEOPLE:
+        admin = who == "admin"
+        store.write_sync(lambda conn, w=who, a=admin: users.add_user(conn, w, hashed, created_ms=0, admin=a))
+    store.close()
+    running = TeamCluster(home, ("--cpus", "4", "--memory-mb", "4096", "--allow-shared-account"))
+    try:
+        running.start()
+        running.tokens = {who: running.log_in(who) for who in PEOPLE}
+        running.user, running.token = "alice", running.tokens["alice"]
+        yield running
+    finally:
+        running.close()

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from outside import debian, missing
+from support.external_services import debian, missing
 
 _FOLDER = Path(tempfile.gettempdir()) / f"openpaisdk-foreign-{os.getuid()}"
 _INSTALL_S = 300

@@ -7,19 +7,15 @@ import os
 import pwd
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "cluster"))
-
-from served import Cluster
-
-from outside import missing
 from paicluster.auth.passwords import hash_password
 from paicluster.store import Store, users
+from support.external_services import missing
+from support.server_fixture import Cluster
 
 PASSWORD = "CANARY-password"
 _HASHED = ""

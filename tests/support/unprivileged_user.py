@@ -1,4 +1,4 @@
-"""Runs test modules of this room without root's rights, as an account that nobody has."""
+"""Runs tests of the engines without root's rights, as an account that nobody has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOM = Path(__file__).parent
+from support.paths import REPOSITORY, TESTS
+
+ENGINES = TESTS / "paicluster/engines"
 # Nobody's account, so that no limit counts anybody else's processes.
 UID = 54321
 _NAME = "pai-ordinary"
@@ -18,7 +20,7 @@ _NAME = "pai-ordinary"
 
 def _hidden() -> dict[Path, set[Path]]:
     """What the ordinary user needs and cannot reach, by the folder that bars the way."""
-    needed = {ROOM.parent.parent, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
+    needed = {REPOSITORY, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
     barred: dict[Path, set[Path]] = {}
     for path in needed:
         for folder in reversed(path.parents):
@@ -47,7 +49,7 @@ def _script(scratch: Path, groups: Sequence[Path], command: list[str]) -> str:
 
 
 def run(modules: Sequence[str], *, words: Sequence[str] = (), groups: Sequence[Path] = ()) -> str:
-    """Run these modules of the room's tests; what pytest said. Everything must be there: a skip is told.
+    """Run these modules of the engines' tests; what pytest said. Everything must be there: a skip is told.
 
     The account is known and may have others below it, as one that a machine's administrator made.
     """
@@ -61,7 +63,7 @@ def run(modules: Sequence[str], *, words: Sequence[str] = (), groups: Sequence[P
     scratch.chmod(0o755)
     _describe_account(scratch, home)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={home / 'tmp'}"]
-    command += [*words, *(str(ROOM / name) for name in modules)]
+    command += [*words, *(str(ENGINES / name) for name in modules)]
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
@@ -75,7 +77,7 @@ def run(modules: Sequence[str], *, words: Sequence[str] = (), groups: Sequence[P
         ran = subprocess.run(
             ["unshare", "--mount", "bash", "-c", _script(scratch, groups, command)],
             env=environment,
-            cwd=ROOM.parent.parent,
+            cwd=REPOSITORY,
             capture_output=True,
             text=True,
             timeout=400,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "cluster"))
+import pytest
 
-from served import Cluster, Reply
+from paicluster.auth.passwords import hash_password
+from paicluster.store import Store, groups, users
+from support.server_fixture import Cluster, Reply
 
 PEOPLE = ("admin", "alice", "bob")
 PASSWORD = "a good password"
@@ -91,3 +93,41 @@ def exception(reply: Reply) -> tuple[int, str]:
     assert said["javaClassName"].replace("$", ".").endswith("." + said["exception"])
     assert said["message"]
     return reply.status, said["exception"]
+
+
+def prepare_home(home: Path) -> None:
+    home.mkdir()
+    store = Store.open(home / "cluster.db")
+    hashed = hash_password(PASSWORD)
+    for who in PEOPLE:
+        admin = who == "admin"
+        store.write_sync(lambda conn, w=who, a=admin: users.add_user(conn, w, hashed, created_ms=0, admin=a))
+    store.write_sync(lambda conn: groups.add_group(conn, TEAM))
+    for who in ("alice", "bob"):
+        store.write_sync(lambda conn, w=who: groups.add_member(conn, w, TEAM))
+    store.close()
+
+
+def start_cluster(home: Path, *options: str) -> StorageCluster:
+    limits = ("--cpus", "2", "--memory-mb", "512", "--gpus", "0")
+    running = StorageCluster(home, ("--allow-shared-account", *limits, *options))
+    running.start()
+    running.tokens = {who: running.log_in(who) for who in PEOPLE}
+    running.user, running.token = "alice", running.tokens["alice"]
+    for who in PEOPLE:
+        running.person(who).json("GETHOMEDIRECTORY", "/")
+    return running
+
+
+@pytest.fixture(scope="session", name="cluster")
+def storage_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StorageCluster]:
+    home = tmp_path_factory.mktemp("webhdfs") / "home"
+    prepare_home(home)
+    running = start_cluster(home)
+    yield running
+    running.close()
+
+
+@pytest.fixture(name="alice")
+def alice_fixture(cluster: StorageCluster) -> Web:
+    return cluster.person("alice")

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import Cluster, eventually, job
 
-from daemons import registry
 from openpaisdk.protocol import read_job
-from outside import debian
 from paicluster.controller.mounting import Folder, mounts_of, not_mounted
-from small_images import PLAIN, make, make_own
+from support.container_images import PLAIN, make, make_own
+from support.docker_and_registry import registry
+from support.external_services import debian
+from support.server_fixture import Cluster, eventually, job
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("image-jobs")]
 

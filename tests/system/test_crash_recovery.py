@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import OVER, Cluster, eventually, job
 
 from paicluster.engines.process import cgroups
-from small_disks import fill, mounted
+from support.server_fixture import OVER, Cluster, eventually, job
+from support.small_disk import fill, mounted
 
 MakeCluster = Callable[..., Cluster]
 
@@ -164,7 +164,6 @@ def test_the_server_is_killed_dozens_of_times_under_load(new_cluster: MakeCluste
 KILLED_WHILE_PROBING = """
 import os, signal, sys
 from paicluster.engines.process import cgroups
-from small_disks import fill, mounted
 server, read = os.getpid(), os.read
 
 def killed_at_the_first_read(fd, size):

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+from support.paths import REPOSITORY
+
+EXAMPLES = REPOSITORY / "examples"
 BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?```bash\n(.*?)```", re.DOTALL)
 
 

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from edge_team import MACHINE, add_people
-from served import Cluster, eventually, job
-from team import TeamCluster
 
 from paicluster.auth.tokens import Tokens
 from paicluster.store import Store
+from support.paths import TESTS
+from support.server_fixture import Cluster, eventually, job
+from support.team_cluster import MACHINE, TeamCluster, add_people
 
 NewTeam = Callable[..., TeamCluster]
 PEOPLE = 200
@@ -49,7 +49,7 @@ def test_two_hundred_people_for_a_minute_without_an_error(tmp_path: Path) -> Non
     cluster = Cluster(home, ("--cpus", "2", *MACHINE[2:]))
     cluster.start()
     try:
-        crowd = Path(__file__).with_name("crowd.py")
+        crowd = TESTS / "support/load.py"
         people = "".join(f"{name} {token}\n" for name, token in tokens.items())
         ran = subprocess.run(
             [sys.executable, str(crowd), *map(str, cluster.address), str(SECONDS)],

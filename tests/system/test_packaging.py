@@ -14,16 +14,13 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "cluster"))
-
-from served import Cluster, job
+from support.paths import REPOSITORY
+from support.server_fixture import Cluster, job
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 
-
-def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> str:
+def run(*command: str | Path, cwd: Path = REPOSITORY, **variables: str) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
     done = subprocess.run(
         [str(word) for word in command],
@@ -56,7 +53,7 @@ def fresh_venv(folder: Path) -> Path:
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is committed, as a repository of its own with a branch `main`."""
     folder = tmp_path_factory.mktemp("checkout") / "repository"
-    run("git", "clone", "-q", "--no-hardlinks", ROOT, folder)
+    run("git", "clone", "-q", "--no-hardlinks", REPOSITORY, folder)
     run("git", "checkout", "-q", "-B", "main", cwd=folder)
     return folder
 

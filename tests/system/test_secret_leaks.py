@@ -16,8 +16,9 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from edge_team import MACHINE
-from served import Cluster, job
+
+from support.server_fixture import Cluster, job
+from support.team_cluster import MACHINE
 
 ADMIN_PASSWORD = "canary-of-the-admin-7GQx"
 PASSWORD = "canary-of-carol-pK29"
@@ -163,7 +164,7 @@ def test_canaries_are_found_nowhere(cluster: Watched, tmp_path: Path) -> None:
 
 
 def _until(look: Any, wanted: bytes) -> bytes:
-    from served import eventually
+    from support.server_fixture import eventually
 
     found: bytes = eventually(lambda: seen if wanted in (seen := look()) else None, repr(wanted))
     return found

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foreign import javascript_sdk, paicli
-from served import eventually, job
-from team import PASSWORD, TeamCluster
+
+from support.paths import TESTS
+from support.server_fixture import eventually, job
+from support.team_cluster import PASSWORD, TeamCluster
+from support.third_party_clients import javascript_sdk, paicli
 
 NewTeam = Callable[..., TeamCluster]
 OLD_READERS = "authentication: {anonymous-v1-reads: true}\n"
@@ -61,7 +63,7 @@ def test_luigi_runs_its_pai_task(cluster: TeamCluster, monkeypatch: pytest.Monke
 
 
 def drive(cluster: TeamCluster, who: str, name: str, role: str) -> dict[str, Any]:
-    script = Path(__file__).with_name("drive_js_sdk.js").read_text()
+    script = (TESTS / "support/drive_js_sdk.js").read_text()
     ran = subprocess.run(
         ["node", "-", address(cluster), who, PASSWORD, name, role],
         input=script,

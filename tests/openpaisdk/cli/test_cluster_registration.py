@@ -8,7 +8,8 @@ import time
 
 import pytest
 import yaml
-from at_a_terminal import BIN, Person
+
+from support.cli_user import BIN, Person
 
 PASSWORD = "a-good-password"
 

@@ -9,12 +9,12 @@ import time
 
 import pytest
 import yaml
-from test_what_a_command_may_import import HEAVY, OTHER_ROOMS, imported
 
 from openpaisdk.cli.commands import PLACES
 from openpaisdk.cli.completion import SCRIPTS
 from openpaisdk.cli.parser import parser_of
-from outside import debian
+from support.external_services import debian
+from support.import_budget import HEAVY, OTHER_ROOMS, imported
 
 
 def tab(person, *words: str) -> list[str]:

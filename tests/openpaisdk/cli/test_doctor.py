@@ -2,16 +2,13 @@
 
 import json
 import socket
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import yaml
 
-sys.path.append(str(Path(__file__).parent.parent / "client"))
-from http_peer import Peer
-from recorded import USER, V18, token
+from support.http_peer import Peer
+from support.recorded_openpai import USER, V18, token
 
 
 def findings(person, status: int, **env: str) -> dict[str, list[dict]]:

@@ -1,4 +1,4 @@
-"""The clusters file in an editor, clusters asked anew, the older command line, and one that is down."""
+"""The clusters file in an editor, clusters asked anew, and one that is down."""
 
 import json
 import socket
@@ -8,9 +8,7 @@ import threading
 import pytest
 import yaml
 
-from openpaisdk.cli.older import ACTIONS, translated
 from openpaisdk.client.asking import Question, ask_all
-from openpaisdk.errors import UsageError
 
 ENTRIES = [{"cluster_alias": "one", "pai_uri": "http://one.example", "user": "me", "token": "t"}]
 
@@ -107,36 +105,3 @@ def test_clusters_that_are_down_are_told_together_and_quickly(keeper) -> None:
 def test_the_cluster_here_needs_no_token(newcomer) -> None:
     done = newcomer.pai("update-token")
     assert done.status == 2 and "needs no token" in done.err, done
-
-
-@pytest.mark.parametrize(
-    ("scene", "action"), [(s, a) for s, actions in ACTIONS.items() for a in actions if s != "storage"]
-)
-def test_every_pair_of_the_older_command_line_is_known(scene: str, action: str) -> None:
-    assert translated([scene, action, "-a", "x"]) == [ACTIONS[scene][action], "-a", "x"]
-
-
-@pytest.mark.parametrize(
-    ("words", "becomes"),
-    [
-        ("list-storage -a team", "list-storages team"),
-        ("list -a team -s data /x", "listdir pai://team/data/x"),
-        ("status -a team x", "getinfo pai://team/0/x"),
-        ("upload -a team --overwrite here /there", "copy here pai://team/0/there"),
-        ("download --cluster-alias=team -s s there here", "copy pai://team/s/there here"),
-        ("delete -a team --recursive x", "remove pai://team/0/x"),
-    ],
-)
-def test_the_older_words_for_storage_become_addresses(words: str, becomes: str) -> None:
-    assert translated(["storage", *words.split()]) == becomes.split()
-
-
-def test_an_older_action_that_never_was_is_told(person) -> None:
-    with pytest.raises(UsageError, match="has no action 'fly'"):
-        translated(["job", "fly"])
-    done = person.run(["opai", "job", "fly"])
-    assert done.status == 2 and "It has list, status" in done.err, done
-    assert person.run(["opai", "job", "list"]).status == 0
-    assert person.run(["opai", "set", "cpu=2"]).status == 0
-    assert person.run(["opai", "unset", "cpu"]).status == 0
-    assert person.run(["opai", "cluster", "select", "local"]).status == 0

@@ -1,6 +1,5 @@
 """Help, mistakes, colours, pipes: how pai behaves."""
 
-import json
 import os
 import pty
 import select
@@ -10,7 +9,7 @@ import subprocess
 import pytest
 
 from openpaisdk.cli.commands import ALIASES, PLACES
-from small_disks import mounted
+from support.small_disk import mounted
 
 
 def test_pai_alone_tells_a_newcomer_what_to_type(newcomer) -> None:
@@ -176,9 +175,3 @@ def test_strange_names_print_where_the_terminal_knows_only_ascii(person) -> None
 def test_options_may_be_shortened_while_they_are_unambiguous(person) -> None:
     assert person.pai("list-jobs", "--lim", "1").status == 0
     assert person.pai("sub", "--fol", "echo", "x").out == "x\n"
-
-
-def test_the_older_command_line_still_works(person) -> None:
-    done = person.run(["opai", "job", "list", "-o", "json"])
-    assert done.status == 0 and isinstance(json.loads(done.out), list)
-    assert person.run(["opai", "job", "nonsense"]).status == 2

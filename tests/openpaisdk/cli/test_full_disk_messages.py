@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from at_a_terminal import Person, until
 
-from small_disks import fill, mounted
+from support.cli_user import Person, until
+from support.small_disk import fill, mounted
 
 FULL = "The disk that holds the cluster's database is full"
 WHAT_TO_DO = "Free some space on it. The cluster goes on once it can write again."

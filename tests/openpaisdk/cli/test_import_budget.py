@@ -9,48 +9,7 @@ import sys
 
 import pytest
 
-HEAVY = {
-    "asyncio",
-    "concurrent.futures",
-    "dataclasses",
-    "email",
-    "http",
-    "importlib.metadata",
-    "inspect",
-    "logging",
-    "msgspec",
-    "pathlib",
-    "shutil",
-    "sqlalchemy",
-    "ssl",
-    "starlette",
-    "subprocess",
-    "tarfile",
-    "tempfile",
-    "threading",
-    "typing",
-    "urllib",
-    "uuid",
-    "yaml",
-}
-NOT_EVEN = {"argparse", "json", "socket", "hashlib", "difflib"}
-OTHER_ROOMS = {"openpaisdk.protocol", "openpaisdk.jobs.sources", "paicluster", "pairuntime"}
-
-RUN = """
-import sys
-before = set(sys.modules)
-from openpaisdk.cli.main import run
-status = run(sys.argv[1:])
-sys.stdout.flush()
-sys.stderr.write("\\nIMPORTED " + " ".join(sorted(set(sys.modules) - before)) + "\\n")
-sys.exit(status)
-"""
-
-
-def imported(person, *words: str) -> set[str]:
-    done = person.run([sys.executable, "-c", RUN, *words])
-    assert done.status == 0, done
-    return set(done.err.rpartition("IMPORTED ")[2].split())
+from support.import_budget import HEAVY, NOT_EVEN, OTHER_ROOMS, imported
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--help"], []])

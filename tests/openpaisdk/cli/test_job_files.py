@@ -1,16 +1,12 @@
 """Job files: checked without a cluster, described for editors, changed on the way, sent as they are shown."""
 
 import json
-import sys
-from pathlib import Path
 from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "client"))
-
-from http_peer import Peer, reply
+from support.http_peer import Peer, reply
 
 GOOD = """\
 protocolVersion: 2

@@ -1,14 +1,11 @@
 """Options that few people type, each once."""
 
 import json
-import sys
-from pathlib import Path
 
 import yaml
 
-sys.path.append(str(Path(__file__).parent.parent / "client"))
-from http_peer import Peer
-from recorded import PASSWORD, USER, V18
+from support.http_peer import Peer
+from support.recorded_openpai import PASSWORD, USER, V18
 
 JOB = """\
 protocolVersion: 2

@@ -7,8 +7,8 @@ import pytest
 
 from openpaisdk.cli.commands import ALIASES, PLACES
 from openpaisdk.cli.parser import parser_of
+from support.paths import TESTS
 
-TESTS = Path(__file__).parent.parent
 TRIED = {path: path.read_text() for path in TESTS.rglob("test_*.py") if path.name != Path(__file__).name}
 EVERYWHERE = {"-a", "-o", "--debug"}
 """Options that every command has in the same way, from one line of code."""

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpaisdk.cli.commands import PLACES, help_text
-from openpaisdk.cli.older import translated
 from openpaisdk.cli.parser import Parser, parser_of, whole_number
 from openpaisdk.errors import UsageError
 
@@ -90,9 +89,3 @@ def test_a_help_fits_into_a_terminal_of_eighty_columns(monkeypatch: pytest.Monke
         "  bash:  echo 'eval \"$(pai completion bash)\"' >> ~/.bashrc\n"
         in parser_of("completion").format_help()
     )
-
-
-def test_the_older_command_line_is_understood() -> None:
-    assert translated(["job", "list", "-a", "x"]) == ["list-jobs", "-a", "x"]
-    assert translated(["cluster", "select", "-g", "x"]) == ["select-cluster", "-g", "x"]
-    assert translated(["set", "image=x"]) == ["set", "image=x"]

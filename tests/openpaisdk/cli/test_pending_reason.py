@@ -3,11 +3,10 @@
 import json
 import time
 
-from at_a_terminal import Person, until
-
 from openpaisdk.cli import listing, waiting
 from openpaisdk.client.values import JobSummary
 from openpaisdk.protocol.states import KEEP_WAITING
+from support.cli_user import Person, until
 
 HUGE = "100000"
 
@@ -99,3 +98,18 @@ def _cores(person: Person) -> int:
 
 def test_commands_and_the_cluster_mean_the_same_events() -> None:
     assert frozenset(KEEP_WAITING) == waiting.REASONS
+
+
+def test_why_a_job_waits_is_told(person) -> None:
+    process = person.begin("sub", "-f", "-j", "greedy_$", "--gpu", "999", "true")
+    line = ""
+    while "GPU" not in line.upper().replace("--GPU", ""):
+        line = process.stderr.readline()
+        assert line, "it ended without a word"
+    process.send_signal(2)
+    process.communicate(timeout=20)
+    job = next(
+        j for j in json.loads(person.pai("list-jobs", "-o", "json").out) if j["name"].startswith("greedy_")
+    )
+    assert job["state"] == "WAITING"
+    person.pai("stop-job", job["name"])

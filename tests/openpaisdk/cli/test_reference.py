@@ -1,11 +1,10 @@
 """The page of commands is made from the commands."""
 
-from pathlib import Path
-
 from openpaisdk.cli.commands import PLACES
 from openpaisdk.cli.reference import reference
+from support.paths import REPOSITORY
 
-PAGE = Path(__file__).parent.parent.parent / "docs/command-line-references.md"
+PAGE = REPOSITORY / "docs/command-line-references.md"
 
 
 def test_the_page_is_current() -> None:

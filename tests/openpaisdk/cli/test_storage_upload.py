@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from served import Cluster
+
+from support.server_fixture import Cluster
 
 BIN = Path(sys.executable).parent
 

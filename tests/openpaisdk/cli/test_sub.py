@@ -1,20 +1,15 @@
-"""pai sub, submit and what follows, through the real executables against a real cluster."""
+"""`pai sub`, through the real executables against a real cluster."""
 
-import contextlib
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 import venv
-from pathlib import Path
 
-import pytest
 import yaml
-from at_a_terminal import until
 
-from outside import missing
+from support.external_services import missing
 
 
 def test_a_followed_job_prints_its_log_and_nothing_else_on_stdout(person) -> None:
@@ -153,147 +148,6 @@ def test_results_for_programs(person) -> None:
     assert result["state"] == "SUCCEEDED" and result["cluster"] == "local" and "x\n" in done.err
     listed = yaml.safe_load(person.pai("list-jobs", "-o", "yaml", "--keyword", result["jobName"]).out)
     assert [job["name"] for job in listed] == [result["jobName"]]
-
-
-JOB = """\
-protocolVersion: 2
-name: filejob_$
-type: job
-prerequisites: [{name: img, type: dockerimage, uri: host}]
-taskRoles:
-  main:
-    dockerImage: img
-    completion: {minSucceededInstances: -1}
-    resourcePerInstance: {cpu: 1, memoryMB: 64, gpu: 0}
-    commands: [echo one, "echo role $PAI_CURRENT_TASK_ROLE_NAME"]
-  second:
-    dockerImage: img
-    completion: {minSucceededInstances: -1}
-    resourcePerInstance: {cpu: 1, memoryMB: 64, gpu: 0}
-    commands: ["echo I am $PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX"]
-"""
-
-
-def test_a_job_file_is_handed_in_and_each_task_can_be_read(person) -> None:
-    person.write(job__yaml=JOB)
-    done = person.pai("submit", "--wait", "-o", "json", "job.yaml")
-    assert done.status == 0, done
-    name = json.loads(done.out)["jobName"]
-    assert person.pai("logs", name).out == "one\nrole main\n"
-    assert person.pai("logs", "--role", "second", "--index", "0", name).out == "I am 0\n"
-    assert "no task role" in person.pai("logs", "--role", "third", name).err
-    assert person.pai("logs", "--tail", "1", name).out == "role main\n"
-
-
-def test_a_job_file_is_changed_by_update_and_read_from_stdin(person) -> None:
-    done = person.pai(
-        "submit", "--preview", "-u", "name=again", "-u", "taskRoles:main:instances=2", "-", stdin=JOB
-    )
-    job = yaml.safe_load(done.out)
-    assert job["name"] == "again" and job["taskRoles"]["main"]["instances"] == 2
-
-
-@pytest.mark.parametrize("content", ["a: [", "just words", "name: x\n", ""])
-def test_what_is_no_job_file_is_told_with_its_place(person, content: str) -> None:
-    person.write(job__yaml=content)
-    done = person.pai("submit", "job.yaml")
-    assert done.status == 1 and "job.yaml" in done.err and "Traceback" not in done.err, done
-
-
-def test_a_log_is_followed_while_it_grows_and_ctrl_c_says_how_to_come_back(person) -> None:
-    job = person.pai("sub", "-j", "slow_$", "echo begun; sleep 60").out.strip()
-    process = person.begin("logs", "-f", job)
-    assert process.stdout.readline() == "begun\n"
-    process.send_signal(2)
-    _, err = process.communicate(timeout=20)
-    assert process.returncode == 130 and f"pai logs -f {job}" in err and "Traceback" not in err
-    until(lambda: person.state(job) == "RUNNING")
-    person.pai("stop-job", job)
-
-
-@pytest.mark.parametrize("words", [["wait"], ["connect-job"], ["sub", "--wait"]])
-def test_ctrl_c_leaves_the_job_and_says_how_to_come_back(person, words: list[str]) -> None:
-    if words[0] == "sub":
-        process = person.begin(*words, "-j", "left_$", "sleep 60")
-        job = process.stderr.readline().split()[1]
-    else:
-        job = person.pai("sub", "-j", "left_$", "sleep 60").out.strip()
-        process = person.begin(*words, job)
-    until(lambda: person.state(job) == "RUNNING")
-    until(lambda: is_connected(process.pid))
-    process.send_signal(2)
-    _, err = process.communicate(timeout=20)
-    back = "pai connect-job" if words[0] == "connect-job" else "pai wait"
-    assert process.returncode == 130 and f"{back} {job}" in err and "Traceback" not in err, err
-    person.pai("stop-job", job)
-
-
-def is_connected(pid: int) -> bool:
-    for fd in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):  # closed since it was listed
-            if "socket:" in str(fd.readlink()):
-                return True
-    return False
-
-
-def test_connect_job_prints_states_until_the_end(person) -> None:
-    job = person.pai("sub", "sleep", "0.3").out.strip()
-    done = person.pai("connect-job", job)
-    states = [line.split()[-1] for line in done.out.splitlines()]
-    assert done.status == 0 and states[-1] == "SUCCEEDED" and len(states) == len(set(states)), done
-
-
-def test_wait_gives_up_after_its_timeout(person) -> None:
-    job = person.pai("sub", "sleep", "60").out.strip()
-    done = person.pai("wait", "--timeout", "1", job)
-    assert done.status == 5 and job in done.err, done
-    person.pai("stop-job", job)
-
-
-def test_two_jobs_are_waited_for_and_one_failure_counts(person) -> None:
-    good, bad = (person.pai("sub", line).out.strip() for line in ("true", "false"))
-    assert person.pai("wait", good, bad).status == 3
-    assert json.loads(person.pai("wait", "-o", "json", good, bad).out) == {good: "SUCCEEDED", bad: "FAILED"}
-
-
-def test_why_a_job_waits_is_told(person) -> None:
-    process = person.begin("sub", "-f", "-j", "greedy_$", "--gpu", "999", "true")
-    line = ""
-    while "GPU" not in line.upper().replace("--GPU", ""):
-        line = process.stderr.readline()
-        assert line, "it ended without a word"
-    process.send_signal(2)
-    process.communicate(timeout=20)
-    job = next(
-        j for j in json.loads(person.pai("list-jobs", "-o", "json").out) if j["name"].startswith("greedy_")
-    )
-    assert job["state"] == "WAITING"
-    person.pai("stop-job", job["name"])
-
-
-def test_list_jobs_filters(person) -> None:
-    good, bad = (person.pai("sub", "--wait", "-o", "json", line).out for line in ("true", "false"))
-    good, bad = json.loads(good)["jobName"], json.loads(bad)["jobName"]
-    failed = person.pai("list-jobs", "--state", "failed", "--state", "stopped").out
-    assert bad in failed and good not in failed
-    assert good in person.pai("list-jobs", "--keyword", good).out
-    done = person.pai("list-jobs", "--limit", "1")
-    assert len(done.out.splitlines()) == 2 and "--limit" in done.err
-
-
-def test_job_status_shows_tasks_and_files(person) -> None:
-    job = json.loads(person.pai("sub", "--wait", "-o", "json", "echo kept > result.txt").out)["jobName"]
-    out = person.pai("job-status", job).out
-    assert "main[0]" in out and "SUCCEEDED" in out
-    folder = re.search(r"files +(\S+)", out)[1].replace("~", str(person.home))
-    assert subprocess.run(["cat", f"{folder}/result.txt"], capture_output=True, text=True).stdout == "kept\n"
-
-
-def test_several_jobs_are_stopped_and_an_unknown_one_does_not_spoil_it(person) -> None:
-    jobs = [person.pai("sub", "sleep", "60").out.strip() for _ in range(2)]
-    done = person.pai("stop-jobs", jobs[0], "nonexistent", jobs[1])
-    assert done.status == 1 and "nonexistent" in done.err, done
-    until(lambda: all(person.state(job) == "STOPPED" for job in jobs))
 
 
 def test_an_account_may_be_a_number_that_has_no_name(newcomer) -> None:

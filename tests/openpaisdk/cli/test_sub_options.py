@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from at_a_terminal import until
+
+from support.cli_user import until
 
 NASTY = 'it\'s "a" $HOME `x` \\ <tag> & ü'
 

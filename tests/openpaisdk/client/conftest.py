@@ -1,5 +1,6 @@
 import pytest
-from http_peer import Peer
+
+from support.http_peer import Peer
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import socket
 from importlib import import_module
 
 import pytest
-from http_peer import reply
 
 from openpaisdk.client import Cluster, Endpoint
 from openpaisdk.client import transport as transport_module
@@ -19,6 +18,7 @@ from openpaisdk.errors import (
 )
 from openpaisdk.local.handshake import Handshake
 from openpaisdk.reach import open_embedded
+from support.http_peer import reply
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,11 @@
 """Following a job on a cluster that cannot stream: states and log files are asked for."""
 
 import pytest
-from http_peer import reply
 
 from openpaisdk.client import Cluster, Endpoint, classic
 from openpaisdk.client.following import Wanted
 from openpaisdk.jobs.following import frames
+from support.http_peer import reply
 
 LOG = b"".join(b"line %d\n" % i for i in range(100))
 

@@ -4,12 +4,12 @@ import json
 import random
 
 import pytest
-from http_peer import reply
 
 from openpaisdk.client import Cluster, Endpoint, following
 from openpaisdk.client import transport as transport_module
 from openpaisdk.client.following import Wanted, follow
 from openpaisdk.errors import ConnectionFailed, NotFound
+from support.http_peer import reply
 
 
 @pytest.fixture(autouse=True)

@@ -4,10 +4,10 @@ import socket
 import threading
 
 import pytest
-from http_peer import reply
 
 from openpaisdk.client import wire
 from openpaisdk.client.wire import Body, PlainConnection, WireError
+from support.http_peer import reply
 
 
 def connection(p) -> PlainConnection:

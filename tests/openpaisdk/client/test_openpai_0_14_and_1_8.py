@@ -1,17 +1,14 @@
 """Every kind of question, through the real executables, to a 0.14 and to a 1.8 server as they were."""
 
 import json
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import yaml
-from http_peer import Peer
-from recorded import PASSWORD, USER, V014, V18, refused, token
 
-sys.path.append(str(Path(__file__).parent.parent / "cli"))
-from at_a_terminal import Person
+from support.cli_user import Person
+from support.http_peer import Peer
+from support.recorded_openpai import PASSWORD, USER, V014, V18, refused, token
 
 NO_API = refused("NoApiError", "API is not found.", 404)
 

@@ -5,12 +5,12 @@ import ssl
 import threading
 
 import pytest
-from http_peer import Peer, reply
 
-import certificates
 from openpaisdk.client import Cluster, Endpoint
 from openpaisdk.client.following import Wanted, follow
 from openpaisdk.errors import ConnectionFailed, PaiError
+from support import certificates
+from support.http_peer import Peer, reply
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from at_a_terminal import until
 
 from openpaisdk import __version__
 from openpaisdk.local.handshake import start_time
+from support.cli_user import until
 
 
 def starts(person) -> int:

@@ -12,7 +12,7 @@ from openpaisdk.errors import ConfigError, Unavailable
 from openpaisdk.local import handshake, home, start
 from openpaisdk.local.ready import again, running
 from openpaisdk.local.versions import is_older
-from outside import missing
+from support.external_services import missing
 
 MOUNTS = """\
 29 1 254:0 / / rw,relatime - ext4 /dev/vda rw

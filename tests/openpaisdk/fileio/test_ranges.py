@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.parcels.ranges import PIECE, reserve, write_at
-from small_disks import mounted
+from support.small_disk import mounted
 
 
 def test_a_range_is_set_aside_and_then_written(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from counted_work import work_of
 from openpaisdk.protocol import GangEnvironment, JobBuilder, TaskPlace, draw_ports, task_environment
+from support.work_counter import work_of
 
 
 def job(instances=2, **role):

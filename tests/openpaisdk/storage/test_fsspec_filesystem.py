@@ -11,13 +11,13 @@ from pathlib import Path, PurePosixPath
 
 import fsspec
 import pytest
-from desk import Desk
 from fsspec.callbacks import Callback
 
 from openpaisdk.errors import Conflict, UsageError
 from openpaisdk.storage.filesystem import PaiFileSystem
 from openpaisdk.storage.growing import Growing
 from openpaisdk.storage.mounted import LocalOutgoing, Mounted
+from support.storage_fixture import Desk
 
 CONTENT = os.urandom(1 << 20) * 20
 

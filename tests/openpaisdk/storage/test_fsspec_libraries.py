@@ -7,7 +7,8 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from desk import Desk
+
+from support.storage_fixture import Desk
 
 pytestmark = pytest.mark.slow
 

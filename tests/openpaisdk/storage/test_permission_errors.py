@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from team import TeamCluster
 
-from cli.at_a_terminal import Done, Person
+from support.cli_user import Done, Person
+from support.team_cluster import TeamCluster
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import os
 import pty
 import subprocess
 
-from bad_wire import BadWire
-from desk import Desk
+from support.faulty_proxy import BadWire
+from support.storage_fixture import Desk
 
 
 def at_terminal(desk: Desk, words: list[str], typed: str = "") -> tuple[int, str]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 
-from served import job
-from team import TeamCluster
-
 from paicluster.api.v2.remembered import Remembered
+from support.server_fixture import job
+from support.team_cluster import TeamCluster
 
 BODY = b"x" * 100
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from served import Reply, eventually, job
-from team import PASSWORD, TeamCluster
+
+from support.server_fixture import Reply, eventually, job
+from support.team_cluster import PASSWORD, TeamCluster
 
 NewTeam = Callable[..., TeamCluster]
 SSH = {"com.microsoft.pai.runtimeplugin": [{"plugin": "ssh", "parameters": {"jobssh": True}}]}

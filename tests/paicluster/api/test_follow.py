@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import eventually, job
-from team import TeamCluster
+
+from support.server_fixture import eventually, job
+from support.team_cluster import TeamCluster
 
 
 def frames_of(cluster: TeamCluster, name: str, **query: Any) -> list[dict[str, Any]]:

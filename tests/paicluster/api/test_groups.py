@@ -6,8 +6,9 @@ import itertools
 from typing import Any
 
 import pytest
-from served import Reply
-from team import TeamCluster
+
+from support.server_fixture import Reply
+from support.team_cluster import TeamCluster
 
 GROUP = {"groupname", "description", "externalName", "extension"}
 _numbers = itertools.count()

@@ -6,8 +6,9 @@ import json
 
 import pytest
 import yaml
-from served import job, role
-from team import TeamCluster
+
+from support.server_fixture import job, role
+from support.team_cluster import TeamCluster
 
 DETAIL = {
     "username", "state", "subState", "executionType", "retries", "retryDetails", "retryDelayTime",

@@ -6,8 +6,9 @@ import itertools
 from typing import Any
 
 import pytest
-from served import job
-from team import TeamCluster
+
+from support.server_fixture import job
+from support.team_cluster import TeamCluster
 
 SUMMARY = {
     "debugId", "name", "username", "state", "subState", "executionType", "tags", "retries", "retryDetails",

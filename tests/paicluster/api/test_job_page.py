@@ -8,8 +8,8 @@ import re
 from html import unescape
 from urllib.parse import urlencode
 
-from served import Reply, eventually, job
-from team import PASSWORD, TeamCluster
+from support.server_fixture import Reply, eventually, job
+from support.team_cluster import PASSWORD, TeamCluster
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 EVIL = "<script>alert('planted')</script>"

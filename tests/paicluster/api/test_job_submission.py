@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
-from served import job
-from team import TeamCluster
+
+from support.server_fixture import job
+from support.team_cluster import TeamCluster
 
 TYPES = ["text/yaml", "application/yaml", "application/x-yaml", "text/plain", "application/json", ""]
 

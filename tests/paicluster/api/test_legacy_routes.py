@@ -7,8 +7,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from served import Reply, eventually, job
-from team import PASSWORD, TeamCluster
+
+from support.server_fixture import Reply, eventually, job
+from support.team_cluster import PASSWORD, TeamCluster
 
 JOB_ATTEMPT = {
     "jobName", "frameworkName", "uid", "userName", "state", "originState", "attemptIndex", "jobStartedTime",

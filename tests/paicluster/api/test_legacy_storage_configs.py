@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from served import Reply, job
-from team import TeamCluster
+
+from support.server_fixture import Reply, job
+from support.team_cluster import TeamCluster
 
 CONFIG, SERVER = "/api/v2/storage/config", "/api/v2/storage/server"
 PASSWORD_OF_SERVER = "planted-in-a-server"

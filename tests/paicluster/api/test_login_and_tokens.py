@@ -6,7 +6,8 @@ import base64
 from urllib.parse import urlencode
 
 import pytest
-from team import PASSWORD, TeamCluster
+
+from support.team_cluster import PASSWORD, TeamCluster
 
 LOGIN = "/api/v2/authn/basic/login"
 

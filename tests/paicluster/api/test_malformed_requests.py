@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from served import job
-from team import TeamCluster
+
+from support.server_fixture import job
+from support.team_cluster import TeamCluster
 
 
 @pytest.mark.parametrize(

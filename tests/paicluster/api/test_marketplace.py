@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from team import TeamCluster
+
+from support.team_cluster import TeamCluster
 
 BASE = "/marketplace/api"
 

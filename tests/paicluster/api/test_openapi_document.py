@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from team import TeamCluster
-
 from paicluster.api.description import served, undescribed, unused
+from support.team_cluster import TeamCluster
 
 
 def test_every_route_is_described() -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from served import job
-from team import PASSWORD, TeamCluster
+
+from support.server_fixture import job
+from support.team_cluster import PASSWORD, TeamCluster
 
 
 def test_everybody_sees_every_job_and_only_its_owner_and_administrators_touch_it(
@@ -55,7 +56,7 @@ def test_a_jobs_own_token_sees_its_users_jobs_alone_and_dies_with_the_job(
     other = cluster.submit(job(name + "-other", "echo theirs"), token=cluster.tokens["bob"])
     assert other.status == 202
     cluster.wait_state(name, "RUNNING")
-    from served import eventually
+    from support.server_fixture import eventually
 
     eventually(file.exists, "the token")
     token = file.read_text().strip()

@@ -7,8 +7,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from served import Reply, job
-from team import TeamCluster
+
+from support.server_fixture import Reply, job
+from support.team_cluster import TeamCluster
 
 QUERY = "/prometheus/api/v1/query"
 RANGE = "/prometheus/api/v1/query_range"

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from served import job
-from team import TeamCluster
+
+from support.server_fixture import job
+from support.team_cluster import TeamCluster
 
 NewTeam = Callable[..., TeamCluster]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from served import job
-from team import PASSWORD, TeamCluster
+
+from support.server_fixture import job
+from support.team_cluster import PASSWORD, TeamCluster
 
 SUMMARY = {"name", "share", "volumeName", "default"}
 FILE = """

@@ -6,8 +6,9 @@ import http.client
 from typing import Any
 
 import pytest
-from served import job
-from team import TeamCluster
+
+from support.server_fixture import job
+from support.team_cluster import TeamCluster
 
 LOGS = "/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs"
 # 5000 lines of 10 bytes.

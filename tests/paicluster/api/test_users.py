@@ -8,8 +8,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from served import Reply, eventually, job
-from team import PASSWORD, TeamCluster
+
+from support.server_fixture import Reply, eventually, job
+from support.team_cluster import PASSWORD, TeamCluster
 
 USER_INFO = {"username", "grouplist", "email", "extension", "admin", "virtualCluster", "storageConfig"}
 NOT_ADMIN = "Non-admin is not allow to do this operation."

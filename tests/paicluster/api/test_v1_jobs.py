@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from served import OVER, eventually
-from served import job as job_v2
-from team import TeamCluster
+
+from support.server_fixture import OVER, eventually
+from support.server_fixture import job as job_v2
+from support.team_cluster import TeamCluster
 
 V1 = "/api/v1/user/alice/jobs"
 

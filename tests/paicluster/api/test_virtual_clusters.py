@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import Reply, eventually, job
-from team import PASSWORD, TeamCluster
+
+from support.server_fixture import Reply, eventually, job
+from support.team_cluster import PASSWORD, TeamCluster
 
 V1, V2 = "/api/v1/virtual-clusters", "/api/v2/virtual-clusters"
 

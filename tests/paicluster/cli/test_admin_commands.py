@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from persons import PASSWORD, CrewCluster, add_people
-from served import Cluster, job
 
 from paicluster.auth.keyholder import keyholder_token
 from paicluster.cli import main
+from support.server_fixture import Cluster, job
+from support.unix_users import PASSWORD, CrewCluster, add_people
 
 OPTIONS = ("--allow-shared-account", "--cpus", "8", "--memory-mb", "8000", "--gpus", "8")
 Say = Callable[..., str]

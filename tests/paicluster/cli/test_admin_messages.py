@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from persons import PASSWORD, CrewCluster, add_people, open_folder
-from served import eventually
 
 from paicluster.cli import main
+from support.server_fixture import eventually
+from support.unix_users import PASSWORD, CrewCluster, add_people, open_folder
 
 Said = Callable[..., tuple[int, str]]
 

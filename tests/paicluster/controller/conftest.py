@@ -1,17 +1,14 @@
-"""One running cluster for all tests of this room; they tell their jobs apart by name."""
+"""One running cluster for all tests of the controller; they tell their jobs apart by name."""
 
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "cluster"))
-
-from served import Cluster
+from support.server_fixture import Cluster, new_cluster_fixture  # noqa: F401
 
 PLANTED = "PLANTED_IN_THE_SERVERS_ENVIRONMENT"
 # Nobody lives to see the end of it: what is over was not killed, it ended when it was asked to.

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_under_dice import DEADLINE_S, Cluster, check_gangs_and_arrays, check_that_ends_are_final, now_ms
-from served import job as job_of
 from sqlalchemy import Connection
 
 from openpaisdk.protocol import read_job
@@ -22,6 +20,14 @@ from paicluster.engines.interface import LaunchFailed, Observation, TaskLaunch
 from paicluster.scheduler.needs import request_of, to_text
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import NewJob
+from support.fault_injection import (
+    DEADLINE_S,
+    Cluster,
+    check_gangs_and_arrays,
+    check_that_ends_are_final,
+    now_ms,
+)
+from support.server_fixture import job as job_of
 
 
 @pytest.mark.parametrize("throw", range(8))

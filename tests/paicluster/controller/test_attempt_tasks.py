@@ -8,11 +8,11 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from served import job as job_of
 
 from openpaisdk.protocol import TaskRole, read_job
 from paicluster.controller.tasks import Tasks
 from paicluster.store.rows import TaskRow
+from support.server_fixture import job as job_of
 
 STATES = ("AttemptPreparing", "AttemptRunning", "AttemptCompleted", "Completed")
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import Cluster, eventually, job, role
+
+from support.server_fixture import Cluster, eventually, job, role
 
 
 def tasks_of(

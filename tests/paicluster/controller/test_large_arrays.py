@@ -9,9 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from served import job as job_of
-
-from counted_work import work_of
 from openpaisdk.protocol import read_job
 from paicluster.controller import steps
 from paicluster.controller.changes import Changes
@@ -20,6 +17,8 @@ from paicluster.controller.launching import LaunchSettings, gang_of
 from paicluster.controller.record import COMPLETED, PREPARING, RUNNING, Record
 from paicluster.engines.interface import TaskLaunch
 from paicluster.store.rows import JobRow, TaskRow
+from support.server_fixture import job as job_of
+from support.work_counter import work_of
 
 SETTINGS = LaunchSettings(
     base_environment={},

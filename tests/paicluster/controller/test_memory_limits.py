@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from served import Cluster, job
 
 from paicluster.engines.process import cgroups, limits
+from support.server_fixture import Cluster, job
 
 GREEDY = f"{sys.executable} -I -S -c 'b = bytearray(300 << 20); b[::4096] = bytes(len(b[::4096]))'"
 

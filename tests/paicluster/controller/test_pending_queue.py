@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from served import Cluster, eventually, job
+from support.server_fixture import Cluster, eventually, job
 
 
 def gate(path: Path) -> str:

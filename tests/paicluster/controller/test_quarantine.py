@@ -8,7 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from served import OVER, Cluster, eventually, job
+
+from support.server_fixture import OVER, Cluster, eventually, job
 
 MakeCluster = Callable[..., Cluster]
 

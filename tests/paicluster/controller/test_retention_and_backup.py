@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from served import Cluster, eventually, job
 from sqlalchemy import text
 
 from openpaisdk.errors import StoreError, UsageError
@@ -27,6 +26,7 @@ from paicluster.controller.housekeeping import Housekeeping, Keep, Removed
 from paicluster.engines.process.engine import ProcessEngine
 from paicluster.engines.process.machine import this_machine
 from paicluster.store import Store
+from support.server_fixture import Cluster, eventually, job
 
 T = TypeVar("T")
 NOTHING = Keep(days=None, jobs=None, size_mb=None)

@@ -7,9 +7,9 @@ import socket
 from pathlib import Path
 
 import pytest
-from served import Cluster, eventually, job
 
 from paicluster.engines.process.machine import is_ephemeral, lasting_ports
+from support.server_fixture import Cluster, eventually, job
 
 PLANTED = "PLANTED_IN_THE_SERVERS_ENVIRONMENT"
 # What an account has, what a launcher expects, and what a shell adds by itself.

@@ -1,4 +1,4 @@
-"""Lets tests of this room be coroutines: an engine lives on an event loop."""
+"""Lets tests of engines be coroutines: an engine lives on an event loop."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 import inspect
 
 import pytest
-
-pytest.register_assert_rewrite("contract", "driving")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from served import job as job_of
 
 from openpaisdk.errors import ConfigError
 from openpaisdk.protocol import read_job
@@ -23,6 +22,7 @@ from paicluster.engines.interface import (
     unheard,
 )
 from paicluster.engines.several import Engines
+from support.server_fixture import job as job_of
 
 HERE = Node("here", "127.0.0.1", 4, 1000)
 

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from test_storing_files import own_files, put, read
 
 from openpaisdk.errors import PaiError
 from paicluster.files import Person, Staged, Storage, arriving
+from support.storage_files import own_files, put, read
 
 
 def _after_first_copy(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:

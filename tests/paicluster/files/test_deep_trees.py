@@ -9,10 +9,10 @@ import os
 from pathlib import Path
 
 import pytest
-from test_storing_files import put, refused
 
 from paicluster.files import Person, Storage, staging
 from paicluster.files.paths import DEEPEST
+from support.storage_files import put, refused
 
 _DEEP = 3000
 

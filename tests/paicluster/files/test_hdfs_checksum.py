@@ -6,9 +6,9 @@ import hashlib
 import struct
 
 import pytest
-from test_storing_files import put
 
 from paicluster.files import Person, Storage, checksum
+from support.storage_files import put
 
 
 def _crc32c(data: bytes) -> int:

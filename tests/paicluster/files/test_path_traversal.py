@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_storing_files import names, put, read, refused
 
 from openpaisdk.errors import PaiError
 from paicluster.files import Person, Storage
 from paicluster.files.paths import names_of
+from support.storage_files import names, put, read, refused
 
 _TRICKS = [
     "..",

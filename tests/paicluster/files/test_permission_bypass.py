@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_storing_files import put, read, refused
 
 from paicluster.files import Person, Storage, arriving
 from paicluster.files.placing import make_folders
 from paicluster.files.records import SUPERGROUP, SUPERUSER
 from paicluster.files.tree import Node
+from support.storage_files import put, read, refused
 
 _PUBLIC = (SUPERUSER, SUPERGROUP, 0o1777)
 

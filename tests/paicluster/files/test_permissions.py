@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_storing_files import names, put, read, refused
 
 from openpaisdk.errors import PaiError
 from paicluster.files import Need, Person, Storage
 from paicluster.files import records as records_module
+from support.storage_files import names, put, read, refused
 
 
 def test_a_home_is_its_owners_alone(storage: Storage, alice: Person, bob: Person, admin: Person) -> None:

@@ -8,11 +8,11 @@ import re
 import time
 
 import pytest
-from served import job
-from team import TeamCluster
 
 from paicluster.metrics.heartbeat import Heartbeat
 from paicluster.metrics.meters import Meters
+from support.server_fixture import job
+from support.team_cluster import TeamCluster
 
 LINE = re.compile(r'^[a-z_]+(\{([a-z_]+="([^"\\]|\\.)*",?)+\})? (-?[0-9.e+-]+|\+Inf|NaN)$')
 

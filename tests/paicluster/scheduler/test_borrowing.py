@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_shares_and_priorities import NODE, job, need, snapshot, started, waiting, waits
 
 from paicluster.scheduler.needs import Amount, Need
 from paicluster.scheduler.plan import Preempt, Start, plan
 from paicluster.scheduler.waiting import WaitingJob
+from support.scheduler_snapshots import NODE, job, need, snapshot, started, waiting, waits
 
 HALF = Amount(4, 4000, 2)
 SHARES = {"default": HALF, "lab": HALF}

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from served import DEADLINE_S, Cluster, eventually, job
 
-from outside import missing
-from small_disks import mounted
+from support.external_services import missing
+from support.server_fixture import DEADLINE_S, Cluster, eventually, job
+from support.small_disk import mounted
 
 MakeCluster = Callable[..., Cluster]
 

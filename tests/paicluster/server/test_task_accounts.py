@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from persons import CrewCluster, add_people, open_folder, unix_accounts
-from served import eventually, job
 
-from outside import missing
+from support.external_services import missing
+from support.server_fixture import eventually, job
+from support.unix_users import CrewCluster, add_people, open_folder, unix_accounts
 
 ALICE, BOB, CAROL = (f"pai-{name}-{os.getpid()}" for name in ("alice", "bob", "carol"))
 OPTIONS = ("--cpus", "8", "--memory-mb", "8192")

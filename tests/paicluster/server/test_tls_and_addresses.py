@@ -14,9 +14,9 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from served import Cluster, SecureCluster, eventually, job
 
-import certificates
+from support import certificates
+from support.server_fixture import Cluster, SecureCluster, eventually, job
 
 PASSWORD = "of the administrator"
 EXTERNAL = "https://pai.example.com:8443/cluster"

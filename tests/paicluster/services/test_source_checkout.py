@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import Cluster, eventually, job
 
 from openpaisdk.protocol import read_job
 from paicluster.api import laying
@@ -21,6 +20,7 @@ from paicluster.files import Person, Storage
 from paicluster.files.staging import STAGED
 from paicluster.store import Store, users
 from paicluster.store.submissions import INSERT_JOB, NewJob
+from support.server_fixture import Cluster, eventually, job
 
 
 def bundle(cluster: Cluster, **files: str) -> dict[str, Any]:

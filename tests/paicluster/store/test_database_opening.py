@@ -15,7 +15,7 @@ from openpaisdk.errors import StoreError
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import NewJob
 from paicluster.store.users import add_user, list_users
-from small_disks import fill, mounted
+from support.small_disk import fill, mounted
 
 
 def refusal(path: Path) -> str:

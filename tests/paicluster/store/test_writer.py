@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from paicluster.store.jobs import (
 )
 from paicluster.store.tables import users
 from paicluster.store.users import add_user, get_user, list_users
+from support.database_lock import hold_write_lock
 
 MakeJob = Callable[..., NewJob]
 
@@ -331,20 +331,12 @@ def test_a_touched_job_is_published_only_when_its_write_stands(store: Store) -> 
     assert sorted(seen) == [1, 3, 4]
 
 
-def _hold_lock(path: Path, locked: multiprocessing.synchronize.Event, release: object) -> None:
-    conn = sqlite3.connect(path, isolation_level=None)
-    conn.execute("BEGIN IMMEDIATE")
-    locked.set()
-    release.wait(30)  # type: ignore[attr-defined]
-    conn.execute("ROLLBACK")
-
-
 @pytest.fixture
 def locked_by_another(store: Store) -> Iterator[Callable[[], None]]:
     """Another program holds the write lock; calling the fixture's value makes it let go."""
     context = multiprocessing.get_context("spawn")
     locked, release = context.Event(), context.Event()
-    process = context.Process(target=_hold_lock, args=(store.path, locked, release))
+    process = context.Process(target=hold_write_lock, args=(store.path, locked, release))
     process.start()
     assert locked.wait(20)
     yield release.set

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from served import Cluster, job
+from support.server_fixture import Cluster, job
 
 
 def older(name: str, code: str, command: str) -> dict[str, Any]:

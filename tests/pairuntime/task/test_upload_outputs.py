@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from served import Cluster, job, role
 
 from pairuntime.task import keep
+from support.server_fixture import Cluster, job, role
 
 
 def content(cluster: Cluster, path: str) -> bytes | None:

@@ -9,11 +9,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from served import Cluster, job
 
 from openpaisdk.runtime import Runtime, Where, where
 from paicluster.engines.process import runtime
 from pairuntime import user
+from support.server_fixture import Cluster, job
 
 
 @pytest.fixture(scope="module")

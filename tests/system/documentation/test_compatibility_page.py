@@ -1,14 +1,13 @@
 """The page that says what is compatible is held to what exists."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from openpaisdk.cli.commands import ALIASES, PLACES
+from support.paths import REPOSITORY
 
-ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs/compatibility.md").read_text()
+PAGE = (REPOSITORY / "docs/compatibility.md").read_text()
 ROWS = re.findall(r"^\| (.+?) \| `([\w/.]+)::(\w+)` \|$", PAGE, re.MULTILINE)
 DOCUMENTED = """
 pai add-cluster, pai list-clusters, pai listdir, pai copy, pai makedir, pai makedirs, pai remove, pai
@@ -35,7 +34,7 @@ def test_everything_documented_has_a_row(name: str) -> None:
 
 @pytest.mark.parametrize(("path", "test"), sorted({(path, test) for _, path, test in ROWS}))
 def test_the_tests_it_names_exist(path: str, test: str) -> None:
-    assert f"\ndef {test}(" in (ROOT / "tests" / path).read_text()
+    assert f"\ndef {test}(" in (REPOSITORY / "tests" / path).read_text()
 
 
 def test_what_is_not_yet_there_is_not_there() -> None:

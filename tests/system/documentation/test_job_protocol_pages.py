@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,9 @@ from openpaisdk.protocol import check_job, read_any_job
 from openpaisdk.protocol.schema import Fields, Items, Keyed, Node, Nullable, Variant
 from openpaisdk.protocol.v1 import JOB_V1
 from openpaisdk.protocol.v2 import JOB_V2
+from support.paths import REPOSITORY
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = REPOSITORY / "docs"
 V2 = (DOCS / "job-protocol.md").read_text()
 V1 = (DOCS / "job-protocol-v1.md").read_text()
 EXAMPLES = [

@@ -3,9 +3,10 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-PAGE = Path(__file__).parent.parent.parent / "docs/python-binding.md"
+from support.paths import REPOSITORY
+
+PAGE = REPOSITORY / "docs/python-binding.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 

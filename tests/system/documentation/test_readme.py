@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
+from support.paths import REPOSITORY
+
+README = (REPOSITORY / "README.md").read_text()
 BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?```bash\n(.*?)```", re.DOTALL)
 
 
@@ -33,18 +34,18 @@ def test_only_what_needs_another_cluster_is_not_run() -> None:
 def test_the_readme_names_two_commands_and_make_knows_them() -> None:
     commands = re.findall(r"^make (\S+)", BLOCK.search(README)[2], re.MULTILINE)
     assert commands == ["quickstart", "test"]
-    makefile = (ROOT / "Makefile").read_text()
+    makefile = (REPOSITORY / "Makefile").read_text()
     assert all(re.search(rf"^{name}:", makefile, re.MULTILINE) for name in commands)
 
 
 def test_what_the_readme_links_to_is_there() -> None:
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for page in (REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")):
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             assert "://" in link or (page.parent / link).exists(), (page.name, link)
 
 
 def test_the_example_of_the_quickstart_really_learns(person) -> None:
-    shutil.copytree(ROOT / "examples/quickstart", person.project, dirs_exist_ok=True)
+    shutil.copytree(REPOSITORY / "examples/quickstart", person.project, dirs_exist_ok=True)
     done = person.pai("sub", "--follow", "--", "python", "train.py")
     assert done.status == 0, done
     found = re.findall(r"loss (\S+)  accuracy (\S+)%", done.out)
@@ -57,7 +58,7 @@ def test_the_example_of_the_quickstart_really_learns(person) -> None:
 def test_the_example_needs_nothing_but_the_standard_library() -> None:
     import sys
 
-    for path in (ROOT / "examples/quickstart").glob("*.py"):
+    for path in (REPOSITORY / "examples/quickstart").glob("*.py"):
         imported = re.findall(r"^(?:import|from) (\w+)", path.read_text(), re.MULTILINE)
         assert set(imported) <= sys.stdlib_module_names
 
@@ -65,7 +66,7 @@ def test_the_example_needs_nothing_but_the_standard_library() -> None:
 @pytest.mark.slow
 def test_make_quickstart_works_on_a_fresh_clone(newcomer) -> None:
     clone = newcomer.project / "clone"
-    done = newcomer.run(["git", "clone", "-q", str(ROOT), str(clone)])
+    done = newcomer.run(["git", "clone", "-q", str(REPOSITORY), str(clone)])
     assert done.status == 0, done
     # It brings packages from the index, however far that is.
     done = newcomer.run(["make", "-C", str(clone), "quickstart"], limit_s=900)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
-from team import PASSWORD, TeamCluster
 
 from paicluster.api.app import ROUTES
+from support.paths import REPOSITORY
+from support.team_cluster import PASSWORD, TeamCluster, api_cluster  # noqa: F401
 
-PAGE = Path(__file__).parents[2] / "docs" / "rest-api.md"
+PAGE = REPOSITORY / "docs" / "rest-api.md"
 
 
 def test_every_address_in_the_page_is_there_and_every_family_is_in_the_page() -> None:

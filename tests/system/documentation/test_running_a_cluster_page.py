@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from served import Cluster, job
 
 from openpaisdk.protocol import read_job
 from paicluster.cli import main
 from paicluster.config.file import load
+from support.paths import REPOSITORY
+from support.server_fixture import Cluster, job
 
-PAGE = (Path(__file__).parents[2] / "docs/running-a-cluster.md").read_text()
+PAGE = (REPOSITORY / "docs/running-a-cluster.md").read_text()
 PASSWORD = "a good password"
 
 

@@ -6,12 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from hdfsclient import StorageCluster, Web
 
 from openpaisdk.errors import ConfigError
 from paicluster.config import file as cluster_file
+from support.paths import REPOSITORY
+from support.webhdfs_client import StorageCluster, Web, alice_fixture, storage_cluster  # noqa: F401
 
-_PAGE = (Path(__file__).parents[2] / "docs/storage.md").read_text()
+_PAGE = (REPOSITORY / "docs/storage.md").read_text()
 
 
 def _block(language: str) -> str:

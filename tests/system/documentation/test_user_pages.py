@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from support.paths import REPOSITORY
+
 BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?```bash\n(.*?)```", re.DOTALL)
 PAGES = ("hello-world", "how-to", "results-and-runtime", "from-program-to-job")
 # Run by the tests of their subject, or without anything to run.
@@ -23,7 +24,9 @@ ELSEWHERE = {
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_of_a_page_does_what_it_says(newcomer, page: str) -> None:
     blocks = [
-        block for not_run, block in BLOCK.findall((ROOT / "docs" / f"{page}.md").read_text()) if not not_run
+        block
+        for not_run, block in BLOCK.findall((REPOSITORY / "docs" / f"{page}.md").read_text())
+        if not not_run
     ]
     assert blocks
     for block in blocks:
@@ -32,7 +35,7 @@ def test_every_block_of_a_page_does_what_it_says(newcomer, page: str) -> None:
 
 
 def test_a_page_with_shell_blocks_is_run_by_a_test() -> None:
-    pages = {path.stem for path in (ROOT / "docs").glob("*.md") if BLOCK.search(path.read_text())}
+    pages = {path.stem for path in (REPOSITORY / "docs").glob("*.md") if BLOCK.search(path.read_text())}
     assert pages <= {*PAGES, *ELSEWHERE, "local-cluster", "job-protocol", "command-line-references"}, pages
 
 
@@ -49,9 +52,13 @@ NOT_RUN = {
 
 
 def test_what_is_not_run_is_listed_here() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    pages = [
+        REPOSITORY / "README.md",
+        *(REPOSITORY / "docs").rglob("*.md"),
+        *(REPOSITORY / "examples").rglob("*.md"),
+    ]
     marked = [
-        (str(path.relative_to(ROOT)), why)
+        (str(path.relative_to(REPOSITORY)), why)
         for path in pages
         for why in re.findall(r"<!-- not run: ([^\n]+) -->", path.read_text())
     ]
@@ -60,7 +67,7 @@ def test_what_is_not_run_is_listed_here() -> None:
 
 def test_every_page_is_reached_from_the_readme() -> None:
     seen: set[Path] = set()
-    todo = [ROOT / "README.md"]
+    todo = [REPOSITORY / "README.md"]
     while todo:
         page = todo.pop()
         if page in seen or not page.exists():
@@ -68,5 +75,5 @@ def test_every_page_is_reached_from_the_readme() -> None:
         seen.add(page)
         links = re.findall(r"\]\(([^)#:]+\.md)", page.read_text())
         todo += [(page.parent / link).resolve() for link in links]
-    pages = set((ROOT / "docs").glob("*.md"))
+    pages = set((REPOSITORY / "docs").glob("*.md"))
     assert pages <= seen, sorted(path.name for path in pages - seen)

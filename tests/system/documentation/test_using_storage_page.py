@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
-from desk import Desk
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/how-to-use-storage.md"
+from support.paths import REPOSITORY
+from support.storage_fixture import Desk
+
+PAGE = REPOSITORY / "docs/how-to-use-storage.md"
 BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?```(bash|python)\n(.*?)```", re.DOTALL)
 
 

@@ -2,53 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import os
 import socket
 
 import pytest
-from storages_of import storage_of
-from team import TeamCluster
 
-from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound, PaiError
+from openpaisdk.errors import Forbidden
 from openpaisdk.parcels import hashing, records
 from openpaisdk.storage.fast import Fast, Upload
-from openpaisdk.storage.handover import Conversation
-
-BASE = "/api/v2/transfer"
-PART = 8 << 20
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def folder() -> str:
-    return f"/user/alice/t{next(_numbers)}"
-
-
-def fast(team: TeamCluster, who: str, *, over_http: bool = True) -> Fast:
-    backend = storage_of(team, who, over_http=over_http).backend
-    assert isinstance(backend, Fast)
-    return backend
-
-
-def pack(*files: tuple[str, bytes]) -> bytes:
-    out = []
-    for name, content in files:
-        digest = hashing.of_bytes(content, hashing.XXH3)
-        out += [
-            records.head(records.Record(records.FILE, name, content, digest=digest, mtime_ns=10**18)),
-            content,
-        ]
-    return b"".join([*out, records.end(len(files))])
+from support.cluster_storage import BASE, about, fast, pack
+from support.team_cluster import TeamCluster
 
 
 def put(upload: Upload, offset: int, data: bytes) -> None:
     upload.put(offset, len(data), lambda: iter((data,)))
-
-
-def about(path: str, size: int, **more: object) -> dict[str, object]:
-    return {"path": path, "key": "k", "size": size, "mtime": 10**18, "mode": 0o644, "partBytes": PART, **more}
 
 
 def test_a_stranger_is_let_nowhere(team: TeamCluster) -> None:
@@ -214,80 +181,6 @@ def test_what_had_arrived_outlives_the_server(team: TeamCluster, folder: str) ->
 
 def _piece(content: bytes, part: tuple[int, int]) -> tuple[int, bytes]:
     return part[0], content[part[0] : part[0] + part[1]]
-
-
-def test_a_file_handed_over_for_writing_must_be_given_back_first(team: TeamCluster, folder: str) -> None:
-    handed = fast(team, "alice", over_http=False).handover()
-    assert handed is not None
-    fd, said = handed.begin(about(f"{folder}/f", 5))
-    assert fd >= 0 and said["have"] == {}
-    os.write(fd, b"hello")
-    proof = hashing.of_bytes(b"hello", hashing.XXH3)
-    handed.mark(str(said["id"]), 0, 5, proof)
-    ended = {"size": 5, "mtime": 10**18, "digest": hashing.of_parts([proof], hashing.XXH3).hex()}
-    with pytest.raises(Conflict, match="still open for writing"):
-        handed.finish(str(said["id"]), ended)
-    assert fast(team, "alice").status(f"{folder}/f") is None
-    os.close(fd)
-    handed.finish(str(said["id"]), ended)
-    assert b"".join(map(bytes, fast(team, "alice").read(f"{folder}/f"))) == b"hello"
-
-
-def test_a_file_handed_over_for_reading_cannot_be_written(team: TeamCluster, folder: str) -> None:
-    fast(team, "alice").send_pack(folder, pack(("f", b"hello")))
-    handed = fast(team, "alice", over_http=False).handover()
-    assert handed is not None
-    outgoing = handed.open(f"{folder}/f", "f")
-    assert os.pread(outgoing.fileno(), 10, 0) == b"hello"
-    with pytest.raises(OSError):
-        os.write(outgoing.fileno(), b"x")
-    outgoing.close()
-    with pytest.raises(NotFound):
-        handed.open(f"{folder}/none", "none")
-
-
-def test_a_ticket_is_good_once_and_the_window_knows_nobody_without(team: TeamCluster) -> None:
-    said = team.ask("POST", f"{BASE}/local").json()
-    Conversation(lambda: said)
-    with pytest.raises((PaiError, OSError)):
-        Conversation(lambda: said)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as talk:
-        talk.settimeout(5)
-        talk.connect("\0" + said["socket"])
-        talk.sendall(json.dumps({"op": "open", "path": "/user/alice"}).encode() + b"\n")
-        assert talk.recv(100) == b""
-
-
-def test_one_person_does_not_take_the_window_for_himself(team: TeamCluster) -> None:
-    held: list[Conversation] = []
-
-    def talk(who: str) -> None:
-        told = team.ask("POST", f"{BASE}/local", token=team.tokens[who]).json()
-        held.append(Conversation(lambda: told))
-
-    with pytest.raises((PaiError, OSError)):
-        for _ in range(64):
-            talk("alice")
-    before = len(held)
-    talk("bob")
-    assert 4 <= before < 64 and len(held) == before + 1
-    for each in held:
-        each.close()
-
-
-def test_nonsense_at_the_window_is_refused_in_words(team: TeamCluster) -> None:
-    handed = fast(team, "alice", over_http=False).handover()
-    assert isinstance(handed, Conversation)
-    for question in (
-        {"op": "what"},
-        {"op": "mark"},
-        {"op": "begin"},
-        {"op": "finish", "id": "../x", "size": 1},
-    ):
-        with pytest.raises((InvalidParameters, NotFound, PaiError)):
-            handed._ask(question)
-    with pytest.raises(NotFound):
-        handed.mark("0" * 40, 0, 1, b"")
 
 
 def test_slow_clients_keep_nobody_else_out(team: TeamCluster, folder: str) -> None:

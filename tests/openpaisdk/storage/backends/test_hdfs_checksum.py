@@ -1,6 +1,6 @@
 """What goes to or comes from an HDFS is compared with the checksum it keeps, whatever the other end is.
 
-The HDFS is the WebHDFS of a cluster here; `test_a_real_hdfs` has the real one.
+The HDFS is the WebHDFS of a cluster here; `test_webhdfs_against_hdfs` has the real one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
-from desk import Desk
 
 from openpaisdk.client import Endpoint
 from openpaisdk.errors import Conflict, ConnectionFailed
@@ -23,6 +22,7 @@ from openpaisdk.storage.hadoopsum import md5_of, running
 from openpaisdk.storage.lines import Lines
 from openpaisdk.storage.storages import Opener
 from openpaisdk.storage.webhdfs import WebHdfs
+from support.storage_fixture import Desk
 
 CONTENT = b"right" * 600_000
 """Long enough not to travel packed."""

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import fsspec
 import pytest
-from desk import Desk, tree_of
 
-from cli.at_a_terminal import Done, until
-from hadoop import RealHdfs, hdfs
+from support.cli_user import Done, until
+from support.hadoop import RealHdfs, hdfs
+from support.storage_fixture import Desk, tree_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 

@@ -9,9 +9,9 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from desk import Desk, tree_of
 
-from outside import missing
+from support.external_services import missing
+from support.storage_fixture import Desk, tree_of
 
 BOTH_WAYS = pytest.mark.parametrize("way", [[], ["--http"]], ids=["handed over", "over HTTP"])
 LARGE = os.urandom(3 << 20) * 7

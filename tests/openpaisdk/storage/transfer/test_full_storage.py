@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "cluster"))
-
-from served import Cluster as Served
-
 from openpaisdk.client import Cluster, Endpoint
 from openpaisdk.errors import PaiError
 from openpaisdk.storage import Storage
-from small_disks import mounted
+from support.server_fixture import Cluster as Served
+from support.small_disk import mounted
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from bad_wire import BadWire
-from desk import Desk, tree_of
 
-from cli.at_a_terminal import until
+from support.cli_user import until
+from support.faulty_proxy import BadWire
+from support.storage_fixture import Desk, tree_of
 
 ENDS = pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
 PIECE = os.urandom(1 << 20)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.at_a_terminal import Person, until
+from support.cli_user import Person, until
 
 pytestmark = pytest.mark.slow
 CONTENT = os.urandom(1 << 20) * 300

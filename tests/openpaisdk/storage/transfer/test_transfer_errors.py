@@ -10,17 +10,17 @@ import termios
 from pathlib import Path
 
 import pytest
-from bad_wire import BadWire
-from desk import Desk
 
-from cli.at_a_terminal import Done, until
 from openpaisdk.cli.storage import remove
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.storage.address import read_place
 from openpaisdk.storage.copying import Copy, to_stream
 from openpaisdk.storage.mounted import Mounted
 from openpaisdk.storage.storages import Opener
-from small_disks import mounted
+from support.cli_user import Done, until
+from support.faulty_proxy import BadWire
+from support.small_disk import mounted
+from support.storage_fixture import Desk
 
 LARGE = os.urandom(1 << 20) * 40
 

@@ -8,11 +8,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from served import eventually, job
 from starlette.requests import Request
-from team import PASSWORD, TeamCluster
 
 from paicluster.api.audit import AuditLog
+from support.server_fixture import eventually, job
+from support.team_cluster import PASSWORD, TeamCluster
 
 
 def lines(home: Path) -> list[dict[str, Any]]:

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 
 import pytest
-from served import eventually, job
-from team import PASSWORD, TeamCluster
 
 from openpaisdk.errors import TooManyRequests
 from paicluster.api.limits import Window
+from support.server_fixture import eventually, job
+from support.team_cluster import PASSWORD, TeamCluster
 
 NewTeam = Callable[..., TeamCluster]
 LOGIN = "/api/v2/authn/basic/login"

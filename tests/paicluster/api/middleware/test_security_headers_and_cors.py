@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from team import TeamCluster
+from support.team_cluster import TeamCluster
 
 NewTeam = Callable[..., TeamCluster]
 PAGE = "https://portal.example.com"

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from served import eventually, job
-from team import TeamCluster
+
+from support.server_fixture import eventually, job
+from support.team_cluster import TeamCluster
 
 NewTeam = Callable[..., TeamCluster]
 CONFIG = "limits: {slow-client: 1s}\n"

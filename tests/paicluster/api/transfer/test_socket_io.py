@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 import uvicorn
-from storages_of import storage_of
-from team import TeamCluster
 
-from cli.at_a_terminal import until
 from openpaisdk.errors import PaiError
 from openpaisdk.parcels import hashing
 from openpaisdk.storage import open_files
 from openpaisdk.storage.fast import Fast, Upload
 from paicluster.api.transfer import direct, giving
 from paicluster.api.transfer.proofs import Proof, Proofs
+from support.cli_user import until
+from support.cluster_storage import storage_of
+from support.team_cluster import TeamCluster
 
 DEADLINE = 60.0
 CONTENT = os.urandom(1 << 20) * 24

@@ -1,4 +1,4 @@
-"""One running cluster for all tests of this room; each test has a folder of its own."""
+"""One running cluster for all tests of WebHDFS; each test has a folder of its own."""
 
 from __future__ import annotations
 
@@ -7,43 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hdfsclient import PASSWORD, PEOPLE, TEAM, StorageCluster, Web
 
-from paicluster.auth.passwords import hash_password
-from paicluster.store import Store, groups, users
-
-
-def _prepare(home: Path) -> None:
-    home.mkdir()
-    store = Store.open(home / "cluster.db")
-    hashed = hash_password(PASSWORD)
-    for who in PEOPLE:
-        admin = who == "admin"
-        store.write_sync(lambda conn, w=who, a=admin: users.add_user(conn, w, hashed, created_ms=0, admin=a))
-    store.write_sync(lambda conn: groups.add_group(conn, TEAM))
-    for who in ("alice", "bob"):
-        store.write_sync(lambda conn, w=who: groups.add_member(conn, w, TEAM))
-    store.close()
-
-
-def _start(home: Path, *options: str) -> StorageCluster:
-    limits = ("--cpus", "2", "--memory-mb", "512", "--gpus", "0")
-    running = StorageCluster(home, ("--allow-shared-account", *limits, *options))
-    running.start()
-    running.tokens = {who: running.log_in(who) for who in PEOPLE}
-    running.user, running.token = "alice", running.tokens["alice"]
-    for who in PEOPLE:
-        running.person(who).json("GETHOMEDIRECTORY", "/")
-    return running
-
-
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StorageCluster]:
-    home = tmp_path_factory.mktemp("webhdfs") / "home"
-    _prepare(home)
-    running = _start(home)
-    yield running
-    running.close()
+from support.webhdfs_client import (
+    StorageCluster,
+    Web,
+    alice_fixture,  # noqa: F401
+    prepare_home,
+    start_cluster,
+    storage_cluster,  # noqa: F401
+)
 
 
 @pytest.fixture
@@ -53,20 +25,15 @@ def new_cluster(tmp_path: Path) -> Iterator[Callable[..., StorageCluster]]:
 
     def make(settings: str = "", *options: str) -> StorageCluster:
         home = tmp_path / "own"
-        _prepare(home)
+        prepare_home(home)
         if settings:
             (home / "cluster.yaml").write_text(settings)
-        made.append(_start(home, *options))
+        made.append(start_cluster(home, *options))
         return made[-1]
 
     yield make
     for running in made:
         running.close()
-
-
-@pytest.fixture
-def alice(cluster: StorageCluster) -> Web:
-    return cluster.person("alice")
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from hdfsclient import StorageCluster, Web
-from served import job
+
+from support.server_fixture import job
+from support.webhdfs_client import StorageCluster, Web
 
 pytestmark = pytest.mark.slow
 

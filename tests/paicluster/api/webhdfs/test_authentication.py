@@ -8,9 +8,9 @@ from collections.abc import Callable
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
-from hdfsclient import PASSWORD, StorageCluster, Web, exception
 
 from paicluster.api.webhdfs.hadooptokens import inner_token
+from support.webhdfs_client import PASSWORD, StorageCluster, Web, exception
 
 
 def test_a_name_alone_is_nobody(nobody: Web) -> None:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
-from hdfsclient import StorageCluster, Web, exception
-from served import eventually
+
+from support.server_fixture import eventually
+from support.webhdfs_client import StorageCluster, Web, exception
 
 Staged = Callable[[], list[str]]
 

@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hdfsclient import StorageCluster, Web
 
-from outside import debian
+from support.external_services import debian
+from support.webhdfs_client import StorageCluster, Web
 
 pytestmark = pytest.mark.service
 

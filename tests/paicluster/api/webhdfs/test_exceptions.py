@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hdfsclient import StorageCluster, Web, exception
+
+from support.webhdfs_client import StorageCluster, Web, exception
 
 
 def test_what_is_not_there(alice: Web, folder: str) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hdfsclient import StorageCluster, Web
 
-from small_disks import mounted
+from support.small_disk import mounted
+from support.webhdfs_client import StorageCluster, Web
 
 pytestmark = pytest.mark.slow
 

@@ -9,10 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hdfsclient import StorageCluster, Web
 
-from hadoop import jars
-from outside import debian
+from support.external_services import debian
+from support.hadoop import jars
+from support.webhdfs_client import StorageCluster, Web
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 

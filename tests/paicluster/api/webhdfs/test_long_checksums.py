@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hdfsclient import StorageCluster, Web
-from served import eventually
+
+from support.server_fixture import eventually
+from support.webhdfs_client import StorageCluster, Web
 
 _HOURS = 1 << 40
 _MANY = 24

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hdfsclient import StorageCluster, Web, exception
-from served import eventually
+
+from support.server_fixture import eventually
+from support.webhdfs_client import StorageCluster, Web, exception
 
 LARGE = hashlib.shake_128(b"read").digest(3_000_000)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from hdfsclient import TEAM, StorageCluster, Web, exception
+
+from support.webhdfs_client import TEAM, StorageCluster, Web, exception
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from hdfsclient import StorageCluster
 
-from hadoop import RealHdfs, hdfs
+from support.hadoop import RealHdfs, hdfs
+from support.webhdfs_client import StorageCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 

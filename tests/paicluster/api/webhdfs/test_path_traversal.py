@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 
 import pytest
-from hdfsclient import StorageCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from support.webhdfs_client import StorageCluster
 
 _PIECES = [
     *(

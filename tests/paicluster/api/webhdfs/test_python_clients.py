@@ -11,7 +11,8 @@ import fsspec
 import pytest
 from hdfs import HdfsError
 from hdfs.client import Client, TokenClient
-from hdfsclient import StorageCluster, Web
+
+from support.webhdfs_client import StorageCluster, Web
 
 DATA = hashlib.shake_128(b"clients").digest(2_500_000)
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from container_rig import ContainerRig
-from contract import EngineContract
+
+from support.container_rig import ContainerRig
+from support.engine_contract import EngineContract
 
 pytestmark = pytest.mark.service
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from container_rig import ContainerRig
-from driving import Driven, appears, mark, nothing_left, task
 
-from daemons import dockerd
 from paicluster.controller.exits import task_exit
 from paicluster.engines.interface import Loss, Observation
+from support.container_rig import ContainerRig
+from support.docker_and_registry import dockerd
+from support.engine_rig import Driven, appears, mark, nothing_left, task
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from container_rig import ContainerRig
-from contract import EngineContract
 
-from daemons import dockerd
 from paicluster.engines.container import gpus
 from paicluster.engines.container.client import Client, own_environment
 from paicluster.engines.container.images import Images
 from paicluster.engines.container.marks import ImageRefused
 from paicluster.engines.interface import LaunchFailed
-from small_images import PLAIN
+from support.container_images import PLAIN
+from support.container_rig import ContainerRig
+from support.docker_and_registry import dockerd
+from support.engine_contract import EngineContract
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from container_rig import ContainerRig, in_image, podman
-from driving import DEADLINE_S, Driven, appears, mark, task
 
-from daemons import registry
 from paicluster.engines.container.client import Client, own_environment
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.container.images import Images
 from paicluster.engines.container.marks import ImageRefused
 from paicluster.engines.interface import LaunchFailed, Phase, RegistryLogin
-from small_images import PLAIN, is_here, make_own
+from support.container_images import PLAIN, is_here, make_own
+from support.container_rig import ContainerRig, in_image, podman
+from support.docker_and_registry import registry
+from support.engine_rig import DEADLINE_S, Driven, appears, mark, task
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("images")]
 

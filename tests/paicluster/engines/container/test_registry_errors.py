@@ -11,13 +11,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from container_rig import ContainerRig, in_image
-from driving import Driven, appears
 
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.container.images import refusal
 from paicluster.engines.container.marks import ImageRefused
 from paicluster.engines.interface import LaunchFailed, Phase
+from support.container_rig import ContainerRig, in_image
+from support.engine_rig import Driven, appears
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("images")]
 

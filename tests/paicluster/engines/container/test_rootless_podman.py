@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-import ordinary
 import pytest
-from driving import missing
 
-from outside import debian
+from support import unprivileged_user
+from support.engine_rig import missing
+from support.external_services import debian
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
@@ -21,6 +21,6 @@ def test_the_container_engine_keeps_its_contract_for_an_ordinary_user() -> None:
         commands=["podman", "runc", "slirp4netns", "newuidmap", "busybox"],
     )
     # The only thing an ordinary user's podman cannot do on cgroup v1 is to limit memory.
-    said = ordinary.run(["test_container_engine_contract.py"], words=["-x", "-rs"])
+    said = unprivileged_user.run(["container/test_container_engine_contract.py"], words=["-x", "-rs"])
     assert " passed" in said
     assert "1 skipped" in said, said[-3000:]

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from container_rig import NODE, ContainerRig, in_image, podman
-from driving import Driven, appears, mark, missing, nothing_left, task
 
 from paicluster.engines.container import finding, gpus, presence
 from paicluster.engines.container.client import Client
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.container.gpus import gpu_words
 from paicluster.engines.interface import LaunchFailed, Mount, Phase, TaskLaunch
-from small_images import PLAIN, WITH_BASH, make
+from support.container_images import PLAIN, WITH_BASH, make
+from support.container_rig import NODE, ContainerRig, in_image, podman
+from support.engine_rig import Driven, appears, mark, missing, nothing_left, task
 
 pytestmark = pytest.mark.service
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import Driven, appears, mark, missing, nothing_left, task
-from process_rig import ProcessRig
 
 from paicluster.engines.interface import Phase, TaskLaunch
 from paicluster.engines.process import cgroups, limits
 from pairuntime.supervisor import tree
+from support.engine_rig import Driven, appears, mark, missing, nothing_left, task
+from support.process_rig import ProcessRig
 
 PYTHON = f"{sys.executable} -I -S"
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from contract import EngineContract
-from process_rig import ProcessRig
 
 from pairuntime.supervisor import tree
+from support.engine_contract import EngineContract
+from support.process_rig import ProcessRig
 
 
 @pytest.fixture(params=[tree.V2, tree.V1, tree.PROC])

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import Driven, appears, task
-from process_rig import ProcessRig, serving_zygote
 
 from paicluster.engines.interface import LaunchFailed, Phase
 from pairuntime.supervisor import tree
-from small_disks import fill, mounted
+from support.engine_rig import Driven, appears, task
+from support.process_rig import ProcessRig, serving_zygote
+from support.small_disk import fill, mounted
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import Driven, appears, lines_of, mark, nothing_left, task
-from process_rig import ProcessRig, serving_zygote
 
 from paicluster.engines.interface import Phase
 from paicluster.engines.process.cgroups import PROC_ONLY
 from pairuntime.supervisor import claim, record, supervise, tree
+from support.engine_rig import Driven, appears, lines_of, mark, nothing_left, task
+from support.process_rig import ProcessRig, serving_zygote
 
 
 @pytest.fixture

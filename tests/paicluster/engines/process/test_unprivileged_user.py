@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import ordinary
 import pytest
-from driving import missing
+
+from support import unprivileged_user
+from support.engine_rig import missing
 
 # Of the contract, what an engine without images, and where limits can or cannot be had, steps aside for.
 _NOT_FOR_PROCESSES = (
@@ -29,7 +30,7 @@ def delegated() -> Iterator[list[Path]]:
     for group in groups:
         group.mkdir()
         for path in (group, *group.iterdir()):
-            os.chown(path, ordinary.UID, ordinary.UID)
+            os.chown(path, unprivileged_user.UID, unprivileged_user.UID)
     yield groups
     for group in groups:
         deadline = time.monotonic() + 5
@@ -56,8 +57,12 @@ def _mounted(kind: str, option: str = "") -> Path:
 def test_the_process_engine_keeps_its_contract_for_an_ordinary_user(delegated: list[Path]) -> None:
     # Without full disks: a small one takes a mount, and that takes root. Everything else must be there: a
     # skip is no pass.
-    said = ordinary.run(
-        ("test_process_engine_contract.py", "test_process_engine_bad_days.py", "test_the_zygote.py"),
+    said = unprivileged_user.run(
+        (
+            "process/test_process_engine_contract.py",
+            "process/test_process_engine_recovery.py",
+            "process/test_zygote_and_prelaunch.py",
+        ),
         words=["-k", f"not ({' or '.join(_NOT_FOR_PROCESSES)})", "-rs"],
         groups=delegated,
     )

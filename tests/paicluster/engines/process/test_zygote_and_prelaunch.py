@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import Driven, appears, lines_of, missing, task
-from process_rig import ProcessRig, serving_zygote
 
 from paicluster.engines.interface import LaunchFailed, Phase, TaskLaunch
 from pairuntime.supervisor import claim, supervise, tree
+from support.engine_rig import Driven, appears, lines_of, missing, task
+from support.process_rig import ProcessRig, serving_zygote
 
 _ROOT = os.geteuid() == 0
 

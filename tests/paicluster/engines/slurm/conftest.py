@@ -1,37 +1,18 @@
-"""One Slurm for all tests of this room, and coroutines as tests."""
+"""One Slurm for all tests of its engine."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-for _room in ("engines", "cluster", "people"):
-    sys.path.insert(0, str(Path(__file__).parent.parent / _room))
-
-pytest.register_assert_rewrite("contract", "driving")
-
-from real_slurm import RealSlurm, running_slurm  # noqa: E402
-from served import Cluster  # noqa: E402
-from whole_jobs import make  # noqa: E402
-
-from outside import debian  # noqa: E402
-from paicluster.engines.container import finding  # noqa: E402
-from paicluster.engines.container.client import Client  # noqa: E402
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    wanted = inspect.signature(pyfuncitem.obj).parameters
-    given = {name: value for name, value in pyfuncitem.funcargs.items() if name in wanted}
-    asyncio.run(pyfuncitem.obj(**given))
-    return True
+from paicluster.engines.container import finding
+from paicluster.engines.container.client import Client
+from support.external_services import debian
+from support.server_fixture import Cluster
+from support.slurm_cluster import RealSlurm, running_slurm
+from support.slurm_jobs import make
 
 
 @pytest.fixture(scope="session")

@@ -14,21 +14,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import Driven, appears, task
-from real_slurm import RealSlurm
-from served import Cluster, job
-from slurm_rig import SlurmRig, options
 
-from outside import debian
 from paicluster.engines.container import finding
 from paicluster.engines.container.client import Client
 from paicluster.engines.interface import LaunchFailed, Phase, Remark
 from paicluster.engines.process.accounts import Accounts
 from paicluster.engines.slurm.engine import SlurmEngine
+from support.cli_user import Person
+from support.engine_rig import Driven, appears, task
+from support.external_services import debian
+from support.paths import REPOSITORY
+from support.server_fixture import Cluster, job
+from support.slurm_cluster import RealSlurm
+from support.slurm_rig import SlurmRig, options
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "distributed" / "job.yaml"
+EXAMPLE = REPOSITORY / "examples" / "distributed" / "job.yaml"
 
 
 class PeoplesRig(SlurmRig):
@@ -74,17 +76,15 @@ def test_a_server_without_roots_rights_serves_its_own_person(slurm: RealSlurm, o
     home.mkdir()
     os.chown(home, account.pw_uid, account.pw_gid)
     code = open_folder / "code"
-    source = Path(__file__).parents[2]
-    for name in ("src/openpaisdk", "src/paicluster", "src/pairuntime", "tests/slurm", "tests/engines"):
-        shutil.copytree(source / name, code / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(source / "tests" / "outside.py", code / "tests")
+    for name in ("src/openpaisdk", "src/paicluster", "src/pairuntime"):
+        shutil.copytree(REPOSITORY / name, code / name, ignore=shutil.ignore_patterns("__pycache__"))
     packages = [path for path in sys.path if path.endswith("site-packages")]
     if not all(os.access(path, os.R_OK) for path in packages) or not os.access("/usr/bin/python3", os.X_OK):
         pytest.skip("no Python that every account can run")
     program = code / "own.py"
     program.write_text(_OWN)
     done = subprocess.run(
-        ["/usr/bin/python3", str(program), str(home), str(code)],
+        ["/usr/bin/python3", str(program), str(home)],
         user=account.pw_uid,
         group=account.pw_gid,
         extra_groups=[],
@@ -101,7 +101,6 @@ def test_a_server_without_roots_rights_serves_its_own_person(slurm: RealSlurm, o
 _OWN = """
 import asyncio, sys
 from pathlib import Path
-sys.path[:0] = [sys.argv[2] + "/tests/slurm", sys.argv[2] + "/tests/engines", sys.argv[2] + "/tests"]
 from paicluster.engines.interface import Phase, TaskLaunch
 from paicluster.engines.slurm.engine import SlurmEngine
 from paicluster.engines.slurm.options import SlurmOptions
@@ -215,9 +214,6 @@ engine: {{type: slurm, folder: {shared}, file-lag: 0.5, options: [--ntasks-per-n
 def test_the_distributed_example_runs_on_two_nodes_with_the_same_command(
     slurm: RealSlurm, tmp_path: Path
 ) -> None:
-    sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
-    from at_a_terminal import Person
-
     person = Person(tmp_path / "person")
     shutil.copy(EXAMPLE, person.project)
     home = tmp_path / "home"

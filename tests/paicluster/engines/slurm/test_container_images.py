@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import Driven, appears, task
-from real_slurm import RealSlurm, free_ports
-from slurm_rig import SlurmRig
 
-from daemons import registry
 from paicluster.engines.container.client import Client
 from paicluster.engines.interface import Observation, Phase, RegistryLogin
-from small_images import NO_SHELL, PLAIN, bring, make, make_own
+from support.container_images import NO_SHELL, PLAIN, bring, make, make_own
+from support.docker_and_registry import registry
+from support.engine_rig import Driven, appears, task
+from support.slurm_cluster import RealSlurm, free_ports
+from support.slurm_rig import SlurmRig
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import Driven, appears, task
-from real_slurm import RealSlurm, open_folder, running_slurm
-from slurm_rig import SlurmRig
-from whole_jobs import events, make, over_slurm
 
 from paicluster.engines.interface import Loss, Phase
 from paicluster.engines.slurm import looking
 from paicluster.engines.slurm.engine import SlurmEngine
+from support.engine_rig import Driven, appears, task
+from support.slurm_cluster import RealSlurm, open_folder, running_slurm
+from support.slurm_jobs import events, make, over_slurm
+from support.slurm_rig import SlurmRig
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import Driven, appears, task
-from real_slurm import CPUS, RealSlurm, eventually
-from served import Cluster, job
-from slurm_rig import SlurmRig
-from whole_jobs import make, over_slurm, says
 
 from paicluster.engines.interface import Phase
 from paicluster.engines.slurm.engine import SlurmEngine
+from support.engine_rig import Driven, appears, task
+from support.server_fixture import Cluster, job
+from support.slurm_cluster import CPUS, RealSlurm, eventually
+from support.slurm_jobs import make, over_slurm, says
+from support.slurm_rig import SlurmRig
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from persons import CrewCluster, add_people, open_folder, unix_accounts
-from real_slurm import RealSlurm
-from served import job, role
+
+from support.server_fixture import job, role
+from support.slurm_cluster import RealSlurm
+from support.unix_users import CrewCluster, add_people, open_folder, unix_accounts
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 

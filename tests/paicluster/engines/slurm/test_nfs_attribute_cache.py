@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import DEADLINE_S, Driven, task
-from real_slurm import NODES, RealSlurm, eventually, open_folder, running_slurm
-from served import Cluster, job
-from slurm_rig import SlurmRig
 
-from outside import debian
 from paicluster.engines.interface import Phase
 from paicluster.logs.growth import is_shared
+from support.engine_rig import DEADLINE_S, Driven, task
+from support.external_services import debian
+from support.server_fixture import Cluster, job
+from support.slurm_cluster import NODES, RealSlurm, eventually, open_folder, running_slurm
+from support.slurm_rig import SlurmRig
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 

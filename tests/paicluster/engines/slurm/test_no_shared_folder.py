@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from persons import CrewCluster, add_people, unix_accounts
-from real_slurm import RealSlurm, eventually, free_ports, open_folder, running_slurm
-from served import Cluster, SecureCluster, job, role
 
-import certificates
 from paicluster.engines.slurm.engine import SlurmEngine
 from paicluster.engines.slurm.options import SlurmOptions
+from support import certificates
+from support.server_fixture import Cluster, SecureCluster, job, role
+from support.slurm_cluster import RealSlurm, eventually, free_ports, open_folder, running_slurm
+from support.unix_users import CrewCluster, add_people, unix_accounts
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 

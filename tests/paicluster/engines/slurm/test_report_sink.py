@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from reporting import QuietServer, app_of
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -36,6 +35,7 @@ from paicluster.logs.reader import LogReader
 from pairuntime.slurm import carrying
 from pairuntime.slurm import gang as batch
 from pairuntime.supervisor import claim, record, supervise, tree
+from support.slurm_report_server import QuietServer, app_of
 
 SEGMENT, LIMIT = 100, 300
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from accounting import Accounting
-from driving import Driven, appears, task
-from real_slurm import RealSlurm, eventually, open_folder
-from slurm_rig import SlurmRig
 
 from paicluster.engines.interface import Loss, Phase
 from paicluster.engines.slurm.engine import SlurmEngine
 from paicluster.engines.slurm.options import Share
+from support.engine_rig import Driven, appears, task
+from support.slurm_accounting import Accounting
+from support.slurm_cluster import RealSlurm, eventually, open_folder
+from support.slurm_rig import SlurmRig
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from contract import EngineContract
-from driving import Driven
-from real_slurm import RealSlurm, free_ports
-from slurm_rig import SlurmRig
 
 from paicluster.engines.container.client import Client
+from support.engine_contract import EngineContract
+from support.engine_rig import Driven
+from support.slurm_cluster import RealSlurm, free_ports
+from support.slurm_rig import SlurmRig
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_slurm import RealSlurm, eventually
-from served import Cluster, job, role
-from whole_jobs import events, make, over_slurm, says
+
+from support.server_fixture import Cluster, job, role
+from support.slurm_cluster import RealSlurm, eventually
+from support.slurm_jobs import events, make, over_slurm, says
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 

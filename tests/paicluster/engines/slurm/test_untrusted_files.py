@@ -12,11 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import Driven, task
 from hypothesis import given
 from hypothesis import strategies as st
-from real_slurm import RealSlurm
-from slurm_rig import SlurmRig, options
 
 from paicluster.engines import trees
 from paicluster.engines.interface import LaunchFailed, Observation, Phase, TaskLaunch
@@ -29,6 +26,9 @@ from paicluster.engines.slurm.options import SlurmOptions
 from paicluster.engines.slurm.states import SlurmJob, read_jobs
 from pairuntime.slurm import place as placing
 from pairuntime.supervisor import claim, record
+from support.engine_rig import Driven, task
+from support.slurm_cluster import RealSlurm
+from support.slurm_rig import SlurmRig, options
 
 _FILES = (claim.NAME, record.NAME, placing.PLACE)
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from storages_of import storage_of
-from team import TeamCluster
 
 from openpaisdk.errors import PaiError
 from openpaisdk.parcels.records import COUNT
@@ -17,6 +15,8 @@ from openpaisdk.storage.backend import Backend
 from openpaisdk.storage.copying import Copy
 from openpaisdk.storage.fast import Fast
 from openpaisdk.storage.storage import _Between
+from support.cluster_storage import storage_of
+from support.team_cluster import TeamCluster
 
 _numbers = itertools.count()
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from storages_of import ALICE
 
 from openpaisdk.errors import PaiError
 from openpaisdk.parcels import hashing
@@ -24,6 +23,7 @@ from paicluster.api.transfer import packing
 from paicluster.api.transfer.fresh import FreshFolder, fresh_folder
 from paicluster.files import Person, Storage, records
 from paicluster.files.paths import names_of
+from support.cluster_storage import ALICE
 
 
 @pytest.fixture(params=["a disk with files that have no name", "a disk without"])

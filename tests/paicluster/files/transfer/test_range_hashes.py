@@ -8,16 +8,16 @@ import time
 from pathlib import Path
 
 import pytest
-from storages_of import storage_of
-from team import TeamCluster
 
-from cli.at_a_terminal import until
 from openpaisdk.errors import ConnectionFailed
 from openpaisdk.parcels import hashing
 from openpaisdk.storage.backend import PART_BYTES
 from openpaisdk.storage.fast import Fast
 from paicluster.api.transfer import proofs
 from paicluster.api.transfer.proofs import Proof, Proofs
+from support.cli_user import until
+from support.cluster_storage import storage_of
+from support.team_cluster import TeamCluster
 
 CONTENT = os.urandom(1 << 20) * 20
 

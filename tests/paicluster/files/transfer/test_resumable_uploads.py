@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from storages_of import ALICE
 
 from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound
 from openpaisdk.parcels import hashing
@@ -23,6 +22,7 @@ from paicluster.api.transfer.upload import About
 from paicluster.api.transfer.uploads import MOST, MOST_OF_ONE, Uploads
 from paicluster.api.transfer.window import Window
 from paicluster.files import Person, Storage
+from support.cluster_storage import ALICE
 
 PART = 1 << 16
 # The hash of something else.

@@ -1,0 +1,61 @@
+"""`pai clone-job`: a job submitted again, changed."""
+
+import yaml
+
+from support.cli_user import done_job
+
+
+def test_a_job_is_handed_in_again_changed(person) -> None:
+    person.write(data="content")
+    one = person.pai("sub", "--mem", "32m", "--wait", "-j", "copyme_$", "cat data").out.strip()
+    (person.project / "data").unlink()
+    done = person.pai("clone-job", one, "-f")
+    assert (done.status, done.out) == (0, "content"), done
+    done = person.pai(
+        "resubmit", one, "-j", "other_$", "-u", "taskRoles:main:commands:0=wc -c < data", "--follow"
+    )
+    assert (done.status, done.out.strip()) == (0, "7") and "Job other_" in done.err, done
+    job = yaml.safe_load(person.pai("clone-job", one, "--preview", "--vc", "default").out)
+    assert job["name"].startswith("copyme_") and job["name"] != one
+    assert job["defaults"]["virtualCluster"] == "default"
+
+
+def test_a_copy_keeps_its_results_in_a_folder_of_its_own(person) -> None:
+    one = done_job(person, "kept_$", "-w", "/tmp/space", "echo 1 > $PAI_OUTPUT_DIR/r")
+    job = yaml.safe_load(person.pai("clone-job", one, "-j", "next", "--preview").out)
+    assert job["parameters"] == {"work_directory": "/tmp/space/jobs/next"}
+
+
+def test_a_copy_needs_its_secrets_again(person) -> None:
+    one = done_job(person, "hidden_$", "--secret", "KEY=hush", "--env", "A=1", "test $KEY = hush")
+    done = person.pai("clone-job", one)
+    assert done.status == 2 and "--secret KEY=..." in done.err, done
+    done = person.pai("clone-job", one, "--secret", "KEY=hush", "--wait")
+    assert done.status == 0, done
+    done = person.pai("clone-job", one, "--secret", "KEY", "--wait", env={"KEY": "wrong"})
+    assert done.status == 3, done
+
+
+DEPLOYED = """\
+protocolVersion: 2
+name: deployed_$
+type: job
+prerequisites: [{name: img, type: dockerimage, uri: host}]
+taskRoles:
+  main:
+    dockerImage: img
+    resourcePerInstance: {cpu: 1, memoryMB: 32, gpu: 0}
+    commands: [echo $WHERE]
+deployments:
+- {name: test, taskRoles: {main: {preCommands: [export WHERE=test]}}}
+- {name: prod, taskRoles: {main: {preCommands: [export WHERE=prod]}}}
+defaults: {deployment: test}
+"""
+
+
+def test_a_copy_may_use_another_deployment(person) -> None:
+    person.write(job__yaml=DEPLOYED)
+    one = person.pai("submit", "--wait", "job.yaml").out.strip()
+    assert person.pai("clone-job", one, "-f", "--deployment", "prod").out == "prod\n"
+    done = person.pai("clone-job", one, "--deployment", "none")
+    assert done.status == 2 and "it has test, prod" in done.err, done

@@ -1,0 +1,50 @@
+"""`pai submit`: job files, through the real executables against a real cluster."""
+
+import json
+
+import pytest
+import yaml
+
+JOB = """\
+protocolVersion: 2
+name: filejob_$
+type: job
+prerequisites: [{name: img, type: dockerimage, uri: host}]
+taskRoles:
+  main:
+    dockerImage: img
+    completion: {minSucceededInstances: -1}
+    resourcePerInstance: {cpu: 1, memoryMB: 64, gpu: 0}
+    commands: [echo one, "echo role $PAI_CURRENT_TASK_ROLE_NAME"]
+  second:
+    dockerImage: img
+    completion: {minSucceededInstances: -1}
+    resourcePerInstance: {cpu: 1, memoryMB: 64, gpu: 0}
+    commands: ["echo I am $PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX"]
+"""
+
+
+def test_a_job_file_is_handed_in_and_each_task_can_be_read(person) -> None:
+    person.write(job__yaml=JOB)
+    done = person.pai("submit", "--wait", "-o", "json", "job.yaml")
+    assert done.status == 0, done
+    name = json.loads(done.out)["jobName"]
+    assert person.pai("logs", name).out == "one\nrole main\n"
+    assert person.pai("logs", "--role", "second", "--index", "0", name).out == "I am 0\n"
+    assert "no task role" in person.pai("logs", "--role", "third", name).err
+    assert person.pai("logs", "--tail", "1", name).out == "role main\n"
+
+
+def test_a_job_file_is_changed_by_update_and_read_from_stdin(person) -> None:
+    done = person.pai(
+        "submit", "--preview", "-u", "name=again", "-u", "taskRoles:main:instances=2", "-", stdin=JOB
+    )
+    job = yaml.safe_load(done.out)
+    assert job["name"] == "again" and job["taskRoles"]["main"]["instances"] == 2
+
+
+@pytest.mark.parametrize("content", ["a: [", "just words", "name: x\n", ""])
+def test_what_is_no_job_file_is_told_with_its_place(person, content: str) -> None:
+    person.write(job__yaml=content)
+    done = person.pai("submit", "job.yaml")
+    assert done.status == 1 and "job.yaml" in done.err and "Traceback" not in done.err, done

@@ -1,0 +1,1 @@
+from support.cluster_storage import folder_fixture  # noqa: F401

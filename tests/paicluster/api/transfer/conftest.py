@@ -1,0 +1,1 @@
+from support.team_cluster import storage_team  # noqa: F401

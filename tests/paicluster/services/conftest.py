@@ -1,0 +1,1 @@
+from support.server_fixture import module_cluster  # noqa: F401
