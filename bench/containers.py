@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.server import Server, follow_to_end, job
 from bench.table import Row, alternate, ms, ratio_row
-from paicluster.engines.container import finding
+from paicluster.engines.container import client_detection
 from paicluster.engines.container.client import CLUSTER_LABEL, Client
 
 IMAGE = "localhost/pai-bench/base:1"
@@ -25,7 +25,7 @@ def rows() -> list[Row]:
         print("podman and busybox-static are needed to measure containers: see docs/containers.md")
         return []
     with tempfile.TemporaryDirectory(prefix="pai-bench-") as folder:
-        client = asyncio.run(finding.find(Path(folder), ("podman",)))
+        client = asyncio.run(client_detection.detect(Path(folder), ("podman",)))
         if not isinstance(client, Client):
             print(client.reason)
             return []
@@ -48,7 +48,7 @@ def make_image(client: Client, folder: Path) -> None:
 
 
 def run(client: Client, *words: str) -> None:
-    subprocess.run(client.words(*words), env=dict(client.environment), capture_output=True, check=True)
+    subprocess.run(client.command(*words), env=dict(client.environment), capture_output=True, check=True)
 
 
 def one_job(client: Client) -> Row:

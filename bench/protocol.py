@@ -14,9 +14,9 @@ import yaml
 from bench.table import Row, alternate, limit_row, ms, ratio_row
 from openpaisdk.protocol import (
     GangEnvironment,
-    Job,
     JobBuilder,
-    TaskPlace,
+    JobSpec,
+    TaskPlacement,
     draw_ports,
     dump_yaml,
     read_job,
@@ -106,15 +106,15 @@ def _environments(tasks: int) -> float:
     return time.perf_counter() - begun
 
 
-_GANGS: dict[int, tuple[Job, list[TaskPlace]]] = {}
+_GANGS: dict[int, tuple[JobSpec, list[TaskPlacement]]] = {}
 
 
-def _gang(tasks: int) -> tuple[Job, list[TaskPlace]]:
+def _gang(tasks: int) -> tuple[JobSpec, list[TaskPlacement]]:
     if tasks not in _GANGS:
         job = JobBuilder("gang").image("i").role("worker", "x", instances=tasks, ports={"tb": 1}).build()
         ports = job.task_roles[0].resources.ports
         places = [
-            TaskPlace("worker", n, f"10.0.{n // 250}.{n % 250}", draw_ports(f"{n}", ports), f"{n}")
+            TaskPlacement("worker", n, f"10.0.{n // 250}.{n % 250}", draw_ports(f"{n}", ports), f"{n}")
             for n in range(tasks)
         ]
         _GANGS[tasks] = job, places

@@ -10,10 +10,10 @@ from typing import Any
 
 from bench.server import Server, job
 from bench.table import Row, alternate, limit_row, ms, ratio_row
-from paicluster.scheduler.needs import Amount, Need, RoleNeed
+from paicluster.scheduler.node_capacity import NodeCapacity
+from paicluster.scheduler.pending_jobs import LEVELS, PendingJobs, QueuedJob
 from paicluster.scheduler.plan import Snapshot, plan
-from paicluster.scheduler.rooms import Room
-from paicluster.scheduler.waiting import LEVELS, Waiting, WaitingJob
+from paicluster.scheduler.resource_requests import ResourceRequest, Resources, RoleRequest
 
 CLUSTERS = 8
 
@@ -95,7 +95,7 @@ def _end_to_next(server: Server, name: str, cluster: str) -> tuple[float, str]:
 
 def pass_cost(few: int = 1_000, many: int = 100_000, shapes: int = 20) -> Row:
     """A pass over a full cluster of which one place has become free."""
-    needs = [Need((RoleNeed("main", 1, Amount(1, 10 + n, 0)),)) for n in range(shapes)]
+    needs = [ResourceRequest((RoleRequest("main", 1, Resources(1, 10 + n, 0)),)) for n in range(shapes)]
     small, large = _line(few, needs), _line(many, needs)
     return ratio_row(
         f"one scheduling pass with {many} jobs waiting of {shapes} shapes / with {few}",
@@ -105,20 +105,20 @@ def pass_cost(few: int = 1_000, many: int = 100_000, shapes: int = 20) -> Row:
     )
 
 
-def _line(count: int, needs: list[Need]) -> Waiting:
-    waiting = Waiting()
+def _line(count: int, needs: list[ResourceRequest]) -> PendingJobs:
+    waiting = PendingJobs()
     for n in range(count):
         user, level = f"user{n % 10}", LEVELS[n // 10 % len(LEVELS)]
-        waiting.add(WaitingJob(n, f"vc{n % CLUSTERS}", user, level, needs[n % len(needs)]))
+        waiting.add(QueuedJob(n, f"vc{n % CLUSTERS}", user, level, needs[n % len(needs)]))
     return waiting
 
 
-def _one_pass(waiting: Waiting) -> float:
-    whole = Amount(64, 640_000, 0)
-    share = Amount(whole.cpu // CLUSTERS, whole.memory_mb // CLUSTERS, 0)
-    used = {f"vc{n}": Amount(share.cpu, 1000, 0) for n in range(CLUSTERS)}
-    used["vc3"] = Amount(share.cpu - 1, 1000, 0)
-    room = Room("here", whole, Amount(1, whole.memory_mb - 8000, 0))
+def _one_pass(waiting: PendingJobs) -> float:
+    whole = Resources(64, 640_000, 0)
+    share = Resources(whole.cpu // CLUSTERS, whole.memory_mb // CLUSTERS, 0)
+    used = {f"vc{n}": Resources(share.cpu, 1000, 0) for n in range(CLUSTERS)}
+    used["vc3"] = Resources(share.cpu - 1, 1000, 0)
+    room = NodeCapacity("here", whole, Resources(1, whole.memory_mb - 8000, 0))
     snapshot = Snapshot([room], {f"vc{n}": share for n in range(CLUSTERS)}, used)
     took = []
     for _ in range(5):

@@ -40,8 +40,8 @@ def rows() -> list[Row]:
 
 @contextmanager
 def _slurm() -> Iterator[Path]:
-    sys.path.insert(0, str(_TESTS))
-    from support.slurm_cluster import running_slurm  # type: ignore[import-not-found]
+    sys.path[:0] = [str(_TESTS), str(_TESTS / "slurm")]
+    from real_slurm import running_slurm  # type: ignore[import-not-found]
 
     with running_slurm() as slurm:
         os.environ["SLURM_CONF"] = str(slurm.conf)

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from bench.server import Server
 from bench.table import Row, limit_row, ms, ratio_row, spread
-from openpaisdk.client import Cluster, Endpoint
+from openpaisdk.client import ClusterClient, Endpoint
 from openpaisdk.storage import Storage
 
 SIZE = int(os.environ.get("PAI_BENCH_MB", "1024")) << 20
@@ -139,7 +139,9 @@ class Desk:
 
     def storage(self, *, over_http: bool) -> Storage:
         server = self.server
-        return Storage.of(Cluster("b", Endpoint(server.url, server.user, server.token)), over_http=over_http)
+        return Storage.of(
+            ClusterClient("b", Endpoint(server.url, server.user, server.token)), over_http=over_http
+        )
 
     # -- one large file ------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from openpaisdk.binding.client import OpenPAIClient as OpenPAIClient
     from openpaisdk.binding.cluster import Cluster as Cluster
-    from openpaisdk.binding.clusters import ClusterList as ClusterList
+    from openpaisdk.binding.cluster_list import ClusterList as ClusterList
     from openpaisdk.binding.job import Job as Job
     from openpaisdk.errors import PaiError as PaiError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Cluster": "binding.cluster",
-    "ClusterList": "binding.clusters",
+    "ClusterList": "binding.cluster_list",
     "Job": "binding.job",
     "OpenPAIClient": "binding.client",
     "PaiError": "errors",
@@ -32,9 +32,9 @@ __all__ = ["Cluster", "ClusterList", "Job", "OpenPAIClient", "PaiError", "__vers
 
 def __getattr__(name: str) -> Any:
     if name == "__cluster_config_file__":  # asked each time: it depends on the folder one stands in
-        from openpaisdk.config.clusters import ClusterBook
+        from openpaisdk.config.clusters import ClusterRegistry
 
-        return ClusterBook.load_path()
+        return ClusterRegistry.load_path()
     if name in _HOMES:
         value = getattr(__import__(f"openpaisdk.{_HOMES[name]}", fromlist=[name]), name)
         globals()[name] = value

@@ -2,6 +2,6 @@
 
 from openpaisdk.binding.client import OpenPAIClient
 from openpaisdk.binding.cluster import AsyncCluster, Cluster
-from openpaisdk.binding.clusters import ClusterList
+from openpaisdk.binding.cluster_list import ClusterList
 
 __all__ = ["AsyncCluster", "Cluster", "ClusterList", "OpenPAIClient"]

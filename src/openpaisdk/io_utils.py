@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from openpaisdk.config.files import parse_yaml, replace_file
+from openpaisdk.config.yaml_files import parse_yaml, replace_file
 from openpaisdk.errors import ConfigError
 
 _NONE = object()

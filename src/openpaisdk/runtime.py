@@ -4,16 +4,7 @@ The same names are importable in every task with Python 3.6 or newer, also where
 installed there.
 """
 
-from pairuntime.user import (
-    BATCH,
-    INTERACTIVE,
-    LOCAL,
-    Runtime,
-    Where,
-    capture_logging,
-    log_metrics,
-    where,
-)
+from pairuntime.user_api import BATCH, INTERACTIVE, LOCAL, Runtime, Where, capture_logging, log_metrics, where
 
 __all__ = [
     "BATCH",

@@ -9,37 +9,37 @@ def main(argv: "list[str]") -> "int":
 
         return zygote.serve(int(argv[1]))
     if len(argv) == 2 and argv[0] == "supervise":
-        from pairuntime.supervisor import supervise, tree
+        from pairuntime.supervisor import attempt, process_tree
 
-        return supervise.supervise(argv[1], tree.Cgroup(tree.PROC, ""))
+        return attempt.supervise(argv[1], process_tree.Cgroup(process_tree.PROC, ""))
     if len(argv) == 2 and argv[0] in ("slurm", "slurm-task"):
-        from pairuntime.slurm import gang
+        from pairuntime.slurm import gang_launcher
 
-        return gang.run_task(argv[1]) if argv[0] == "slurm-task" else gang.run(argv[1])
+        return gang_launcher.run_task(argv[1]) if argv[0] == "slurm-task" else gang_launcher.run(argv[1])
     if len(argv) > 2 and argv[0] == "beside":
-        from pairuntime.supervisor import beside
+        from pairuntime import exec_in_task
 
-        return beside.run(argv[1], argv[2:])
+        return exec_in_task.run(argv[1], argv[2:])
     if argv == ["keep"]:
-        from pairuntime.task import keep
+        from pairuntime.task import upload_outputs
 
-        return keep.main()
+        return upload_outputs.main()
     if argv and argv[0] == "hdfs":
-        from pairuntime.task import hdfs
+        from pairuntime.task import hdfs_cli
 
-        return hdfs.main(argv[1:])
+        return hdfs_cli.main(argv[1:])
     if len(argv) == 2 and argv[0] == "sources":
-        from pairuntime.task import sources
+        from pairuntime.task import fetch_sources
 
-        return sources.main(argv[1:])
+        return fetch_sources.main(argv[1:])
     if len(argv) == 2 and argv[0] == "code":
-        from pairuntime.task import code
+        from pairuntime.task import fetch_code
 
-        return code.main(argv[1:])
+        return fetch_code.main(argv[1:])
     if len(argv) > 1 and argv[0] == "packages":
-        from pairuntime.task import packages
+        from pairuntime.task import python_packages
 
-        return packages.main(argv[1:])
+        return python_packages.main(argv[1:])
     if len(argv) > 2 and argv[0] == "inside":
         from pairuntime.slurm import inside
 

@@ -6,19 +6,19 @@ import itertools
 
 import pytest
 
-from openpaisdk.client import Cluster, Endpoint
-from openpaisdk.parcels import hashing, records
+from openpaisdk.client import ClusterClient, Endpoint
+from openpaisdk.fileio import hashing, pack_format
 from openpaisdk.storage import Storage
-from openpaisdk.storage.fast import Fast
-from paicluster.files import Person
+from openpaisdk.storage.backends.cluster import ClusterBackend
+from paicluster.files import StorageUser
 from support.team_cluster import TeamCluster
 
-ALICE = Person("alice")
+ALICE = StorageUser("alice")
 
 
 def storage_of(team: TeamCluster, who: str, *, over_http: bool = False) -> Storage:
     url = "http://{}:{}".format(*team.address)
-    return Storage.of(Cluster("team", Endpoint(url, who, team.tokens[who])), over_http=over_http)
+    return Storage.of(ClusterClient("team", Endpoint(url, who, team.tokens[who])), over_http=over_http)
 
 
 BASE = "/api/v2/transfer"
@@ -35,9 +35,9 @@ def folder_fixture() -> str:
     return f"/user/alice/t{next(_numbers)}"
 
 
-def fast(team: TeamCluster, who: str, *, over_http: bool = True) -> Fast:
+def fast(team: TeamCluster, who: str, *, over_http: bool = True) -> ClusterBackend:
     backend = storage_of(team, who, over_http=over_http).backend
-    assert isinstance(backend, Fast)
+    assert isinstance(backend, ClusterBackend)
     return backend
 
 
@@ -46,10 +46,12 @@ def pack(*files: tuple[str, bytes]) -> bytes:
     for name, content in files:
         digest = hashing.of_bytes(content, hashing.XXH3)
         out += [
-            records.head(records.Record(records.FILE, name, content, digest=digest, mtime_ns=10**18)),
+            pack_format.head(
+                pack_format.PackRecord(pack_format.FILE, name, content, digest=digest, mtime_ns=10**18)
+            ),
             content,
         ]
-    return b"".join([*out, records.end(len(files))])
+    return b"".join([*out, pack_format.end(len(files))])
 
 
 def about(path: str, size: int, **more: object) -> dict[str, object]:

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paicluster.engines.container import finding
+from paicluster.engines.common.attempt_folder import path_of
+from paicluster.engines.container import client_detection
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.interface import Mount, Node, TaskLaunch
 from paicluster.engines.process import cgroups
-from paicluster.engines.process.folder import path_of
 from pairuntime.supervisor import claim
 from support.container_images import NO_SHELL, PLAIN, WITH_BASH, bring
 from support.engine_rig import Elsewhere, block, holder_of, running_with, task
@@ -42,7 +42,7 @@ class ContainerRig:
         os.environ.update(environment or {})
         self._elsewhere = Elsewhere()
         if kind == "podman" and os.geteuid() != 0:
-            finding.prefer_overlay()  # before the images come: it chooses once
+            client_detection.prefer_overlay()  # before the images come: it chooses once
         for image in (PLAIN, WITH_BASH, NO_SHELL):
             bring(kind, os.environ.get("DOCKER_HOST", ""), image)
         # What was found out about this machine need not be found out by each test.

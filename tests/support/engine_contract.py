@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.errors import PaiError
-from paicluster.engines.interface import Enterable, LaunchFailed, Phase, SelfScheduling
+from paicluster.engines.interface import Exec, LaunchFailed, Phase, SelfScheduling
 from paicluster.logs.reader import STREAMS
-from paicluster.scheduler.needs import Amount, Need, RoleNeed
-from paicluster.scheduler.rooms import Room, seat, why_not
+from paicluster.scheduler.node_capacity import NodeCapacity, explain_shortage, place_tasks
+from paicluster.scheduler.resource_requests import ResourceRequest, Resources, RoleRequest
 from support.engine_rig import Driven, Rig, appears, in_terminal, lines_of, mark, nothing_left, task
 
 # A process in a session of its own that will not be asked: only killed. It says when it is deaf.
@@ -175,13 +175,13 @@ class EngineContract:
             else:
                 # Places are found by us, from what the engine says it has: it is never even launched.
                 empty = [
-                    (node.name, Amount(node.cpu, node.memory_mb, len(node.gpus)), node.gpus)
+                    (node.name, Resources(node.cpu, node.memory_mb, len(node.gpus)), node.gpus)
                     for node in driven.engine.nodes()
                 ]
-                rooms = [Room(name, total, total, gpus) for name, total, gpus in empty]
-                need = Need((RoleNeed("main", 1, Amount(huge.cpu, huge.memory_mb)),))
-                assert seat(rooms, need) == []
-                assert "Insufficient cpu" in why_not(rooms, need)
+                rooms = [NodeCapacity(name, total, total, gpus) for name, total, gpus in empty]
+                need = ResourceRequest((RoleRequest("main", 1, Resources(huge.cpu, huge.memory_mb)),))
+                assert place_tasks(rooms, need) == []
+                assert "Insufficient cpu" in explain_shortage(rooms, need)
         assert not ran.exists()
 
     async def test_what_was_never_launched_is_absent(self, rig: Rig) -> None:
@@ -491,12 +491,12 @@ class EngineContract:
             for n in range(2)
         ]
         async with Driven(rig) as driven:
-            if not isinstance(driven.engine, Enterable):
+            if not isinstance(driven.engine, Exec):
                 pytest.skip("this engine lets nobody in")
             await driven.launch(*gang)
             for number, one in enumerate(gang):
                 await driven.said(one.uid, b"up")
-                words = driven.engine.inside(
+                words = driven.engine.exec_command(
                     one.uid, ["sh", "-c", 'echo "$SHARED"; cat number; cat; echo oops >&2; exit 7']
                 )
                 ran = await asyncio.to_thread(
@@ -509,17 +509,17 @@ class EngineContract:
             for one in gang:
                 await driven.ended(one.uid)
                 with pytest.raises(PaiError):
-                    driven.engine.inside(one.uid, ["true"])
+                    driven.engine.exec_command(one.uid, ["true"])
 
     async def test_a_command_beside_a_task_may_have_a_terminal(self, rig: Rig) -> None:
         one = task(rig, "echo up; sleep 60")
         async with Driven(rig) as driven:
-            if not isinstance(driven.engine, Enterable):
+            if not isinstance(driven.engine, Exec):
                 pytest.skip("this engine lets nobody in")
             await driven.launch(one)
             await driven.said(one.uid, b"up")
             script = "test -t 0 && test -t 1 && read word && echo got $word; exit 7"
-            words = driven.engine.inside(one.uid, ["sh", "-c", script], terminal=True)
+            words = driven.engine.exec_command(one.uid, ["sh", "-c", script], terminal=True)
             status, said = await asyncio.to_thread(in_terminal, list(words), b"hello\n")
             assert status == 7 and b"got hello" in said, (status, said)
             await driven.engine.stop([one.uid], 0)

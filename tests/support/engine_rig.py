@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 
 import pytest
 
-from paicluster.engines.interface import Engine, LogSource, Observation, Phase, Remark, TaskLaunch
+from paicluster.engines.interface import Engine, LogSource, Notice, Observation, Phase, TaskLaunch
 from paicluster.logs.reader import LogReader
 from pairuntime.supervisor import claim
 
@@ -107,7 +107,7 @@ class Driven:
         self.engine = rig.engine(**limits)
         self._changed: dict[str, asyncio.Event] = {}
         # What the engine had to say of attempts.
-        self.remarks: list[tuple[str, Remark]] = []
+        self.remarks: list[tuple[str, Notice]] = []
 
     async def __aenter__(self) -> Self:
         await self.engine.start(

@@ -16,22 +16,22 @@ from typing import Any
 from sqlalchemy import Connection
 
 from openpaisdk.protocol import read_job
-from paicluster.controller.launching import LaunchSettings
-from paicluster.controller.loop import Controller
-from paicluster.controller.queue import level_of
+from paicluster.controller.launch_spec import LaunchSettings
+from paicluster.controller.pending_queue import level_of
+from paicluster.controller.reconciler import Controller
 from paicluster.engines.interface import (
     ABSENT,
     Hint,
     LaunchFailed,
     Node,
+    Notice,
+    Notify,
     Observation,
     Phase,
-    Remark,
-    Say,
     TaskLaunch,
-    unheard,
+    ignore_notice,
 )
-from paicluster.scheduler.needs import Amount, request_of, to_text
+from paicluster.scheduler.resource_requests import Resources, encode, request_of
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import Inserted, NewJob
 from paicluster.store.rows import ActiveJob, TaskRow
@@ -41,7 +41,7 @@ NODES = (
     Node("one", "10.0.0.1", cpu=8, memory_mb=800, gpus=(0, 1, 2, 3)),
     Node("two", "10.0.0.2", cpu=4, memory_mb=400, gpus=(0, 2)),
 )
-SHARES = {"default": Amount(5, 500, 2), "lab": Amount(4, 400, 3), "dev": Amount(3, 300, 1)}
+SHARES = {"default": Resources(5, 500, 2), "lab": Resources(4, 400, 3), "dev": Resources(3, 300, 1)}
 LEVELS = ("crit", "prod", "test", "oppo", "oppo")
 DEADLINE_S = 60.0
 
@@ -63,7 +63,7 @@ class Dictionaries:
 
     # -- as the controller sees it
 
-    async def start(self, hint: Hint, say: Say = unheard) -> None:
+    async def start(self, hint: Hint, say: Notify = ignore_notice) -> None:
         self._hint = hint
 
     async def close(self) -> None:
@@ -72,8 +72,8 @@ class Dictionaries:
     def nodes(self) -> Sequence[Node]:
         return NODES
 
-    def remarks(self) -> Sequence[Remark]:
-        return (Remark("LimitsNotEnforced", "Nothing is limited in dictionaries."),)
+    def remarks(self) -> Sequence[Notice]:
+        return (Notice("LimitsNotEnforced", "Nothing is limited in dictionaries."),)
 
     def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
         return self._dice.random() < 0.9
@@ -151,7 +151,7 @@ class Cluster:
         self.dice = dice
         self.store = Store.open(folder / "cluster.db")
         self.engine = Dictionaries(
-            dice, lambda uid: self.store.glance(lambda conn: jobs.get_task(conn, uid)) is not None
+            dice, lambda uid: self.store.read_inline(lambda conn: jobs.get_task(conn, uid)) is not None
         )
         self.ids: list[int] = []
         # Jobs of which nothing can be written.
@@ -206,7 +206,7 @@ class Cluster:
             json.dumps(text),
             now_ms(),
             priority=extras["hivedScheduler"]["jobPriorityClass"],
-            need=to_text(request_of(job, user)),
+            need=encode(request_of(job, user)),
         )
         (made,) = await self.store.write(lambda conn: jobs.insert_jobs(conn, [new]))
         assert isinstance(made, Inserted)
@@ -233,11 +233,11 @@ class Cluster:
             timer.cancel()
             self.controller._retry_due(job_id)
         for record in list(self.controller._records.values()):
-            for uid in list(record.resting):
+            for uid in list(record.backing_off):
                 self.controller._in_hand.rests[uid].cancel()
-                self.controller._in_hand.rested(record, uid)
+                self.controller._in_hand.backoff_over(record, uid)
         for job_id in self.controller._aside.out:
-            self.controller._aside.let_in(job_id)
+            self.controller._aside.retry_now(job_id)
         self.controller._sweep_all()
 
     async def restart(self) -> None:
@@ -323,32 +323,32 @@ def _guest(one: ActiveJob) -> bool:
     return level_of(one.job.priority) == "oppo"
 
 
-def _amount(task: TaskRow) -> Amount:
-    return Amount(int(task.cpu), task.memory_mb, len(json.loads(task.gpus or "[]")))
+def _amount(task: TaskRow) -> Resources:
+    return Resources(int(task.cpu), task.memory_mb, len(json.loads(task.gpus or "[]")))
 
 
-def _summed(pairs: Any, key: Callable[[_Pair], str]) -> dict[str, Amount]:
-    found: dict[str, Amount] = {}
+def _summed(pairs: Any, key: Callable[[_Pair], str]) -> dict[str, Resources]:
+    found: dict[str, Resources] = {}
     for pair in pairs:
-        found[key(pair)] = found.get(key(pair), Amount()).plus(_amount(pair[1]))
+        found[key(pair)] = found.get(key(pair), Resources()).plus(_amount(pair[1]))
     return _nonzero(found)
 
 
-def _nonzero(sums: dict[str, Amount]) -> dict[str, Amount]:
-    return {name: amount for name, amount in sums.items() if amount != Amount()}
+def _nonzero(sums: dict[str, Resources]) -> dict[str, Resources]:
+    return {name: amount for name, amount in sums.items() if amount != Resources()}
 
 
 def _check_places(live: list[TaskRow]) -> None:
     ports: list[int] = []
     for node in NODES:
         here = [task for task in live if task.node == node.name]
-        held = Amount()
+        held = Resources()
         gpus: list[int] = []
         for task in here:
             held = held.plus(_amount(task))
             gpus += json.loads(task.gpus or "[]")
             ports += [port for numbers in json.loads(task.ports or "{}").values() for port in numbers]
-        assert held.fits(Amount(node.cpu, node.memory_mb, len(node.gpus)))
+        assert held.fits(Resources(node.cpu, node.memory_mb, len(node.gpus)))
         assert len(gpus) == len(set(gpus)) and set(gpus) <= set(node.gpus)
     assert len(ports) == len(set(ports))
     assert {task.node for task in live} <= {node.name for node in NODES}

@@ -26,9 +26,9 @@ _LARGE = 256 << 10
 @lru_cache(maxsize=1)
 def of_the_code() -> Description:
     """The description that a server of this code serves, for tests that are about something else."""
-    from paicluster.api.description import served
+    from paicluster.api.openapi import openapi_json
 
-    return Description(json.loads(served("v0")), thorough=False)
+    return Description(json.loads(openapi_json("v0")), thorough=False)
 
 
 class Description:

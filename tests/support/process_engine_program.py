@@ -10,14 +10,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from paicluster.engines.interface import TaskLaunch
-from paicluster.engines.process.cgroups import TreeHold
+from paicluster.engines.process.cgroups import ProcessTreeControl
 from paicluster.engines.process.engine import ProcessEngine
 from support.process_rig import NODE
 
 
 async def main() -> None:
     told = json.loads(sys.stdin.readline())
-    hold = TreeHold(told["mode"], Path(told["root"]) if told["root"] else None)
+    hold = ProcessTreeControl(told["mode"], Path(told["root"]) if told["root"] else None)
     engine = ProcessEngine(Path(told["home"]), NODE, hold=hold)
     await engine.start(lambda uid: None)
     gang = [
@@ -26,7 +26,7 @@ async def main() -> None:
     ]
     if told.get("uncertain"):
         never: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        launching = asyncio.create_task(engine.launch_when(gang, never))
+        launching = asyncio.create_task(engine.launch_when_committed(gang, never))
         while not all((engine.log_folder(task.uid) / "spec.json").exists() for task in gang):
             await asyncio.sleep(0.01)
         assert not launching.done()

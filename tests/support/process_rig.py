@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from paicluster.engines.common.attempt_folder import path_of
 from paicluster.engines.interface import Node, TaskLaunch
-from paicluster.engines.process import cgroups, limits
+from paicluster.engines.process import cgroup_limits, cgroups
 from paicluster.engines.process.engine import ProcessEngine
-from paicluster.engines.process.folder import path_of
-from pairuntime.supervisor import claim, tree
+from pairuntime.supervisor import claim, process_tree
 from support.engine_rig import Elsewhere, appears, block, holder_of, missing, running_with
 
 NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)
@@ -37,8 +37,8 @@ class ProcessRig:
 
     def without_limits(self) -> str:
         name = f"pai-test-{os.getpid()}"
-        lacks = limits.choose(name, self.hold).missing
-        for root in limits._v1_parents().values():
+        lacks = cgroup_limits.choose(name, self.hold).missing
+        for root in cgroup_limits._v1_parents().values():
             if (root / name).exists():
                 (root / name).rmdir()
         return f"this machine cannot limit the {' and the '.join(lacks)}" if lacks else ""
@@ -121,7 +121,7 @@ async def serving_zygote() -> int:
     def seen() -> bool:
         found[:] = [
             pid
-            for pid in tree.children(os.getpid())
+            for pid in process_tree.children(os.getpid())
             if b"\0zygote\0" in Path(f"/proc/{pid}/cmdline").read_bytes() and _serves(pid)
         ]
         return bool(found)

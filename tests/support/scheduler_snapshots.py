@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-from paicluster.scheduler.needs import Amount, Need, RoleNeed
-from paicluster.scheduler.plan import Decision, Snapshot, Start, Wait
-from paicluster.scheduler.rooms import Room
-from paicluster.scheduler.waiting import Waiting, WaitingJob
+from paicluster.scheduler.node_capacity import NodeCapacity
+from paicluster.scheduler.pending_jobs import PendingJobs, QueuedJob
+from paicluster.scheduler.plan import Decision, Pending, Snapshot, Start
+from paicluster.scheduler.resource_requests import ResourceRequest, Resources, RoleRequest
 
-NODE = Amount(8, 8000, 4)
-
-
-def need(cpu: int = 1, memory_mb: int = 100, gpu: int = 0, *, tasks: int = 1, gang: bool = True) -> Need:
-    return Need((RoleNeed("main", tasks, Amount(cpu, memory_mb, gpu)),), gang)
+NODE = Resources(8, 8000, 4)
 
 
-def room(free: Amount = NODE, gpus: tuple[int, ...] | None = None, total: Amount = NODE) -> Room:
-    return Room("n", total, free, tuple(range(free.gpu)) if gpus is None else gpus)
+def need(
+    cpu: int = 1, memory_mb: int = 100, gpu: int = 0, *, tasks: int = 1, gang: bool = True
+) -> ResourceRequest:
+    return ResourceRequest((RoleRequest("main", tasks, Resources(cpu, memory_mb, gpu)),), gang)
 
 
-def waiting(*jobs: WaitingJob) -> Waiting:
-    found = Waiting()
+def room(
+    free: Resources = NODE, gpus: tuple[int, ...] | None = None, total: Resources = NODE
+) -> NodeCapacity:
+    return NodeCapacity("n", total, free, tuple(range(free.gpu)) if gpus is None else gpus)
+
+
+def waiting(*jobs: QueuedJob) -> PendingJobs:
+    found = PendingJobs()
     for job in jobs:
         found.add(job)
     return found
 
 
 def job(
-    job_id: int, shape: Need, *, vc: str = "default", user: str = "ann", level: str = "test"
-) -> WaitingJob:
-    return WaitingJob(job_id, vc, user, level, shape)
+    job_id: int, shape: ResourceRequest, *, vc: str = "default", user: str = "ann", level: str = "test"
+) -> QueuedJob:
+    return QueuedJob(job_id, vc, user, level, shape)
 
 
-def snapshot(free: Amount = NODE, **more: object) -> Snapshot:
-    settings_: dict[str, object] = {"rooms": [room(free)], "shares": {"default": NODE}, "used": {}} | more
+def snapshot(free: Resources = NODE, **more: object) -> Snapshot:
+    settings_: dict[str, object] = {"nodes": [room(free)], "shares": {"default": NODE}, "used": {}} | more
     return Snapshot(**settings_)  # type: ignore[arg-type]
 
 
@@ -40,5 +44,5 @@ def started(decisions: list[Decision]) -> list[int]:
     return [d.job_id for d in decisions if isinstance(d, Start)]
 
 
-def waits(decisions: list[Decision]) -> dict[int, Wait]:
-    return {d.job_id: d for d in decisions if isinstance(d, Wait)}
+def waits(decisions: list[Decision]) -> dict[int, Pending]:
+    return {d.job_id: d for d in decisions if isinstance(d, Pending)}

@@ -13,19 +13,22 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from paicluster.api import reports
-from paicluster.api.answers import KEY
-from paicluster.api.edge import Edge
-from paicluster.api.guard import guard
-from paicluster.engines.interface import Hint, Reports, Say, unheard
+from paicluster.api import task_reports
+from paicluster.api.middleware.policies import HttpPolicies
+from paicluster.api.middleware.route_wrapper import wrap_route
+from paicluster.api.responses import KEY
+from paicluster.engines.interface import Hint, Notify, ReportSink, ignore_notice
 from paicluster.engines.slurm.engine import SlurmEngine
 from paicluster.engines.slurm.options import SlurmOptions
 
 
-def app_of(kept: Reports) -> ASGIApp:
+def app_of(kept: ReportSink) -> ASGIApp:
     """The routes by which tasks report, and nothing else."""
-    edge = Edge()
-    rows = [(path, guard(route, path, methods, edge), methods) for path, methods, route in reports.ROUTES]
+    edge = HttpPolicies()
+    rows = [
+        (path, wrap_route(route, path, methods, edge), methods)
+        for path, methods, route in task_reports.ROUTES
+    ]
     app = Starlette(routes=[Route(path, route, methods=methods) for path, route, methods in rows])
     context = SimpleNamespace(reports_of=lambda uid: kept, edge=edge)
 
@@ -47,7 +50,7 @@ class ReportedEngine(SlurmEngine):
         super().__init__(options, url=f"http://127.0.0.1:{port}")
         self._port = port
 
-    async def start(self, hint: Hint, say: Say = unheard) -> None:
+    async def start(self, hint: Hint, say: Notify = ignore_notice) -> None:
         await super().start(hint, say)
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

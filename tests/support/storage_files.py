@@ -7,16 +7,16 @@ import os
 import pytest
 
 from openpaisdk.errors import PaiError
-from paicluster.files import Person, Storage
+from paicluster.files import Storage, StorageUser
 
 
-def put(storage: Storage, path: str, data: bytes, who: Person, *, overwrite: bool = False) -> None:
+def put(storage: Storage, path: str, data: bytes, who: StorageUser, *, overwrite: bool = False) -> None:
     staged = storage.stage(path, who, overwrite=overwrite)
     staged.write(data)
     staged.commit()
 
 
-def read(storage: Storage, path: str, who: Person) -> bytes:
+def read(storage: Storage, path: str, who: StorageUser) -> bytes:
     opened = storage.open_read(path, who)
     with os.fdopen(opened.fd, "rb") as file:
         return file.read()
@@ -26,7 +26,7 @@ def refused(code: str) -> pytest.RaisesExc[PaiError]:
     return pytest.raises(PaiError, check=lambda error: error.code == code)
 
 
-def names(storage: Storage, path: str, who: Person) -> list[str]:
+def names(storage: Storage, path: str, who: StorageUser) -> list[str]:
     return [entry.name for entry in storage.list(path, who).entries]
 
 

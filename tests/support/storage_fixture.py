@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from openpaisdk.client import Cluster, Endpoint
+from openpaisdk.client import ClusterClient, Endpoint
 from openpaisdk.storage import Storage
 from support.cli_user import Done, Person
 from support.faulty_proxy import BadWire
@@ -32,8 +32,8 @@ class Desk:
         self.there = f"pai://team/0{self.path}"
         self.storage(over_http=True).makedirs(self.path)
 
-    def cluster(self) -> Cluster:
-        return Cluster("team", Endpoint(self.url, self.user, self.token))
+    def cluster(self) -> ClusterClient:
+        return ClusterClient("team", Endpoint(self.url, self.user, self.token))
 
     def storage(self, *, over_http: bool = False) -> Storage:
         return Storage.of(self.cluster(), over_http=over_http)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from openpaisdk.protocol import read_job
-from paicluster.controller.mounting import Folder, mounts_of, not_mounted
+from paicluster.controller.storage_mounts import MountableStorage, mounts_of, unmountable
 from support.container_images import PLAIN, make, make_own
 from support.docker_and_registry import registry
 from support.external_services import debian
@@ -209,13 +209,13 @@ def test_the_clusters_own_storage_is_mounted_too(new_cluster: Callable[..., Clus
 
 def test_of_the_storage_of_several_people_each_finds_his_home(tmp_path: Path) -> None:
     wanted = read_job(json.dumps(in_image("mine", "true", extras={"storages": [{"name": "home"}]})))
-    own = Folder("home", tmp_path, own=True, homes="user", usual=True)
+    own = MountableStorage("home", tmp_path, own=True, homes="user", usual=True)
     (mount,) = mounts_of(wanted, "alice", [own])
     assert (mount.source, mount.target) == (tmp_path / "user/alice", "/mnt/home/user/alice")
     assert mounts_of(wanted, "alice", [own], elsewhere=True) == ()
-    told = not_mounted(wanted, "alice", [own], on_the_host=False, elsewhere=True)
+    told = unmountable(wanted, "alice", [own], on_the_host=False, elsewhere=True)
     assert "hdfs dfs -get" in told["/mnt/home/user/alice"]
-    assert not_mounted(wanted, "alice", [own], on_the_host=False, elsewhere=False) == {}
+    assert unmountable(wanted, "alice", [own], on_the_host=False, elsewhere=False) == {}
 
 
 def test_without_a_container_program_images_can_be_refused(

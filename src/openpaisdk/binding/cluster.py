@@ -8,19 +8,19 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from openpaisdk.binding.awaiting import Awaited, in_thread, in_thread_each
-from openpaisdk.binding.lists import Jobs
-from openpaisdk.client.following import NO_LOG, Wanted
-from openpaisdk.client.values import CORES, GPUS, MEMORY, VirtualCluster, check_states
-from openpaisdk.client.values import Job as JobStatus
-from openpaisdk.config.clusters import ClusterBook, ClusterEntry
+from openpaisdk.binding.async_wrappers import AsyncWrapper, async_generator, async_method
+from openpaisdk.binding.job_list import JobList
+from openpaisdk.client.follow import follow
+from openpaisdk.client.follow_stream import NO_LOG, FollowRequest
+from openpaisdk.client.models import CORES, GPUS, MEMORY, VirtualCluster, check_states
+from openpaisdk.client.models import JobStatus as JobStatus
+from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
+from openpaisdk.connect import open_embedded, open_entry
 from openpaisdk.errors import UsageError
-from openpaisdk.jobs.following import frames
-from openpaisdk.reach import open_embedded, open_entry
 
 if TYPE_CHECKING:
     from openpaisdk.binding.job import Job
-    from openpaisdk.client import Cluster as Wire
+    from openpaisdk.client import ClusterClient as Wire
     from openpaisdk.storage import Storage
 
 
@@ -54,7 +54,7 @@ class Cluster:
                 raw["ca_file"] = ca_file
             self.entry = ClusterEntry(raw)
         else:
-            self.entry = ClusterBook.load().choose(cluster_alias)
+            self.entry = ClusterRegistry.load().resolve(cluster_alias)
         self._threads = threading.local()
         self._meeting = threading.Lock()
 
@@ -68,11 +68,11 @@ class Cluster:
         return made
 
     @property
-    def wire(self) -> Wire:
+    def client(self) -> Wire:
         """The connection of this thread; made, and the cluster met, at first use."""
-        found: Wire | None = getattr(self._threads, "wire", None)
+        found: Wire | None = getattr(self._threads, "client", None)
         if found is None:
-            found = self._threads.wire = self._open()
+            found = self._threads.client = self._open()
         return found
 
     def _open(self) -> Wire:
@@ -80,11 +80,13 @@ class Cluster:
             return open_embedded(self.entry.alias)
         with self._meeting:
             if "info" not in self.entry.raw:  # in no file yet: how it is reached is still to be learned
-                from openpaisdk.client.joining import how, meet
+                from openpaisdk.client.discovery import connection_settings, probe_cluster
 
                 text, verify = self.entry.text, self.entry.raw.get("verify_tls") is not False
-                cluster, info = meet(self.alias, text("pai_uri"), text("user"), verify, text("ca_file"))
-                self.entry = ClusterEntry({**self.entry.raw, **how(cluster, info)})
+                cluster, info = probe_cluster(
+                    self.alias, text("pai_uri"), text("user"), verify, text("ca_file")
+                )
+                self.entry = ClusterEntry({**self.entry.raw, **connection_settings(cluster, info)})
         return open_entry(self.entry)
 
     # --- who it is ---
@@ -95,11 +97,11 @@ class Cluster:
 
     @property
     def user(self) -> str:
-        return self.entry.text("user") or self.wire.user
+        return self.entry.text("user") or self.client.user
 
     @property
     def pai_uri(self) -> str:
-        return self.entry.text("pai_uri") or self.wire.uri
+        return self.entry.text("pai_uri") or self.client.uri
 
     @property
     def aio(self) -> AsyncCluster:
@@ -112,11 +114,11 @@ class Cluster:
 
     def info(self) -> dict[str, object]:
         """What the cluster says of itself: name, version, how one logs in."""
-        return self.wire.info()
+        return self.client.info()
 
     def check(self) -> Cluster:
         """Ask for everything a person needs there; raises where something is wrong."""
-        self.wire.virtual_clusters()
+        self.client.virtual_clusters()
         return self
 
     def get_token(self, password: str = "") -> str:
@@ -124,7 +126,7 @@ class Cluster:
         password = password or self.entry.text("password")
         if not password:
             raise UsageError(f"A token for {self.alias} needs a password.")
-        return self.login(self.wire.login(self.user, password)).entry.text("token")
+        return self.login(self.client.login(self.user, password)).entry.text("token")
 
     def login(self, token: str) -> Cluster:
         """Use this token from now on."""
@@ -135,7 +137,7 @@ class Cluster:
     # --- what it has ---
 
     def virtual_clusters(self) -> list[VirtualCluster]:
-        return self.wire.virtual_clusters()
+        return self.client.virtual_clusters()
 
     def available_resources(self) -> dict[str, dict[str, int]]:
         """What is free in each virtual cluster: ``{"default": {"GPUs": 1, "vCores": 8, "memory": 1024}}``.
@@ -154,7 +156,7 @@ class Cluster:
         """The files of this cluster: ``.list``, ``.upload``, ``.download`` and more."""
         from openpaisdk.storage import Storage
 
-        return Storage.of(self.wire)
+        return Storage.of(self.client)
 
     # --- jobs ---
 
@@ -170,7 +172,7 @@ class Cluster:
         keyword: str = "",
         virtual_cluster: str = "",
         tags: str = "",
-    ) -> Jobs: ...
+    ) -> JobList: ...
 
     def jobs(
         self,
@@ -181,24 +183,24 @@ class Cluster:
         keyword: str = "",
         virtual_cluster: str = "",
         tags: str = "",
-    ) -> Jobs | JobStatus:
+    ) -> JobList | JobStatus:
         """Your jobs, newest first (``user=""``: everybody's); or, with a name, the status of one."""
         if name:
             return self.status(name, user or "")
         if state:
             check_states(state)
-        found = self.wire.all_jobs(
+        found = self.client.all_jobs(
             user=self.user if user is None else user,
             state=state.upper(),
             keyword=keyword,
             virtual_cluster=virtual_cluster,
             tags=tags,
         )
-        return Jobs(found)
+        return JobList(found)
 
     def status(self, name: str, user: str = "") -> JobStatus:
         """How a job is: ``.state``, ``.tasks``, and all that the cluster says in ``.raw``."""
-        return self.wire.job(name, user)
+        return self.client.job(name, user)
 
     def submit(self, job: Job | Mapping[str, Any] | str) -> Job:
         """Hand a job in: a ``Job``, a mapping, or the text or path of a job file. Gives the job back."""
@@ -210,17 +212,17 @@ class Cluster:
 
     def stop(self, name: str, user: str = "") -> None:
         """Tell a job to end."""
-        self.wire.stop(name, user)
+        self.client.stop(name, user)
 
     def delete(self, name: str, user: str = "") -> None:
         """Remove a job that is over, with its logs."""
-        self.wire.delete(name, user)
+        self.client.delete(name, user)
 
     def wait(self, name: str, user: str = "", timeout: float | None = None) -> str:
         """Wait until a job is over; the state it ended in. ``TimeoutError`` if that takes too long."""
         if timeout is None:
             state = ""
-            for frame in frames(self.wire, Wanted(name, user, stream=NO_LOG)):
+            for frame in follow(self.client, FollowRequest(name, user, stream=NO_LOG)):
                 state = str(frame.head.get("state") or state) if frame.kind in ("state", "end") else state
             return state
         # A stream cannot be left at a given moment, so the job is asked for.
@@ -244,8 +246,8 @@ class Cluster:
         tail: int | None = None,
     ) -> str:
         """What a task of a job has printed until now."""
-        wanted = Wanted(name, user, role=role, index=index, stream=stream, tail=tail, keep=False)
-        data = b"".join(f.data for f in frames(self.wire, wanted) if f.kind == "log")
+        wanted = FollowRequest(name, user, role=role, index=index, stream=stream, tail=tail, keep=False)
+        data = b"".join(f.data for f in follow(self.client, wanted) if f.kind == "log")
         return data.decode("utf-8", "replace")
 
     def follow(
@@ -259,10 +261,10 @@ class Cluster:
         tail: int | None = None,
     ) -> Iterator[str]:
         """The lines a task prints, as it prints them, until the job is over."""
-        wanted = Wanted(name, user, role=role, index=index, stream=stream, tail=tail)
+        wanted = FollowRequest(name, user, role=role, index=index, stream=stream, tail=tail)
         rest = b""
         # A connection of its own: other questions may be asked between two lines.
-        for frame in frames(self._open(), wanted):
+        for frame in follow(self._open(), wanted):
             if frame.kind != "log":
                 continue
             *lines, rest = (rest + frame.data).split(b"\n")
@@ -275,8 +277,8 @@ class Cluster:
         """The page of a job on the cluster's web portal."""
         from openpaisdk.client.address import quote
 
-        owner, _, bare = self.wire.whole_name(name, user).partition("~")
-        return f"{self.wire.uri}/job-detail.html?username={quote(owner)}&jobName={quote(bare)}"
+        owner, _, bare = self.client.whole_name(name, user).partition("~")
+        return f"{self.client.uri}/job-detail.html?username={quote(owner)}&jobName={quote(bare)}"
 
     # --- the REST API by the names it always had here ---
 
@@ -287,64 +289,64 @@ class Cluster:
         return self.rest_api_job_info(name) if name else self.rest_api_job_list()
 
     def rest_api_job_list(self, user: str = "") -> list[dict[str, object]]:
-        return [job.raw for job in self.wire.all_jobs(user=user or self.user)]
+        return [job.raw for job in self.client.all_jobs(user=user or self.user)]
 
     def rest_api_job_info(self, name: str, info: str | None = None, user: str = "") -> dict[str, object]:
         """The status of a job; with ``info`` its ``config``, or how to reach it by ``ssh``."""
         if info == "config":
             import yaml
 
-            found = yaml.safe_load(self.wire.job_config(name, user))
+            found = yaml.safe_load(self.client.job_config(name, user))
             return found if isinstance(found, dict) else {}
         if info == "ssh":
-            return self.wire.job_ssh(name, user)
+            return self.client.job_ssh(name, user)
         if info:
             raise UsageError(f"A job has no {info!r}: ask for config or ssh.")
-        return self.wire.job(name, user).raw
+        return self.client.job(name, user).raw
 
     def rest_api_token(self, expiration: int = 3600) -> str:
         return self.get_token()
 
     def rest_api_submit(self, job: Mapping[str, Any]) -> str:
         """Hand in a job (version 1 or 2) as it is; its name."""
-        from openpaisdk.jobs.submission import hand_in
+        from openpaisdk.jobs.submission import submit_job
 
-        return hand_in(self.wire, dict(job))
+        return submit_job(self.client, dict(job))
 
     def rest_api_execute_job(self, name: str, e_type: str = "STOP", user: str = "") -> None:
         """``STOP`` a job, or ``START`` it again where the cluster can."""
-        self.wire.execute(name, e_type, user)
+        self.client.execute(name, e_type, user)
 
     def rest_api_virtual_clusters(self) -> dict[str, dict[str, object]]:
-        return {vc.name: vc.raw for vc in self.wire.virtual_clusters()}
+        return {vc.name: vc.raw for vc in self.client.virtual_clusters()}
 
     def rest_api_user(self, user: str = "") -> dict[str, object]:
-        return self.wire.user_info(user)
+        return self.client.user_info(user)
 
     def rest_api_storage_configs(self, names: list[str] | None = None) -> list[dict[str, object]]:
-        return self.wire.storage_records("config", names or [])
+        return self.client.storage_records("config", names or [])
 
     def rest_api_storage_servers(self, names: list[str] | None = None) -> list[dict[str, object]]:
-        return self.wire.storage_records("server", names or [])
+        return self.client.storage_records("server", names or [])
 
 
-class AsyncCluster(Awaited):
+class AsyncCluster(AsyncWrapper):
     """A cluster for ``await``."""
 
     sync: Cluster
 
-    info = in_thread(Cluster.info)
-    check = in_thread(Cluster.check)
-    get_token = in_thread(Cluster.get_token)
-    virtual_clusters = in_thread(Cluster.virtual_clusters)
-    available_resources = in_thread(Cluster.available_resources)
-    status = in_thread(Cluster.status)
-    submit = in_thread(Cluster.submit)
-    stop = in_thread(Cluster.stop)
-    delete = in_thread(Cluster.delete)
-    wait = in_thread(Cluster.wait)
-    logs = in_thread(Cluster.logs)
-    follow = in_thread_each(Cluster.follow)
+    info = async_method(Cluster.info)
+    check = async_method(Cluster.check)
+    get_token = async_method(Cluster.get_token)
+    virtual_clusters = async_method(Cluster.virtual_clusters)
+    available_resources = async_method(Cluster.available_resources)
+    status = async_method(Cluster.status)
+    submit = async_method(Cluster.submit)
+    stop = async_method(Cluster.stop)
+    delete = async_method(Cluster.delete)
+    wait = async_method(Cluster.wait)
+    logs = async_method(Cluster.logs)
+    follow = async_generator(Cluster.follow)
 
     @overload
     async def jobs(self, name: str) -> JobStatus: ...
@@ -358,10 +360,10 @@ class AsyncCluster(Awaited):
         keyword: str = "",
         virtual_cluster: str = "",
         tags: str = "",
-    ) -> Jobs: ...
+    ) -> JobList: ...
 
-    async def jobs(self, name: str = "", **filters: Any) -> Jobs | JobStatus:
+    async def jobs(self, name: str = "", **filters: Any) -> JobList | JobStatus:
         """Your jobs, newest first; or, with a name, the status of one."""
         ask: Any = self.sync.jobs
-        found: Jobs | JobStatus = await asyncio.to_thread(ask, name, **filters)
+        found: JobList | JobStatus = await asyncio.to_thread(ask, name, **filters)
         return found

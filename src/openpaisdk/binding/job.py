@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from openpaisdk.binding.awaiting import Awaited, in_thread, in_thread_each
-from openpaisdk.config.clusters import ClusterBook
+from openpaisdk.binding.async_wrappers import AsyncWrapper, async_generator, async_method
+from openpaisdk.config.clusters import ClusterRegistry
 from openpaisdk.errors import PaiError, UsageError
-from openpaisdk.jobs.names import filled_in, made_up
+from openpaisdk.jobs.job_names import expand_name, generate_name
 
 if TYPE_CHECKING:
     from openpaisdk.binding.cluster import Cluster
-    from openpaisdk.client.values import Job as JobStatus
-    from openpaisdk.jobs.sources import Sources
+    from openpaisdk.client.models import JobStatus as JobStatus
+    from openpaisdk.jobs.sources import SourceArchive
 
 
 class Job:
@@ -30,7 +30,7 @@ class Job:
         if name:
             self.name = name
         self.cluster: Cluster | None = None
-        self._sources: Sources | None = None
+        self._sources: SourceArchive | None = None
 
     @classmethod
     def of(cls, job: Mapping[str, Any] | str) -> Self:
@@ -48,7 +48,7 @@ class Job:
 
     @name.setter
     def name(self, name: str) -> None:
-        self.protocol["jobName" if "jobName" in self.protocol else "name"] = filled_in(name)
+        self.protocol["jobName" if "jobName" in self.protocol else "name"] = expand_name(name)
 
     def new(self, name: str) -> Self:
         """Begin anew, with nothing but a name."""
@@ -72,10 +72,10 @@ class Job:
         return f"<Job {self.name or 'without a name'}{where}>"
 
     def __str__(self) -> str:
-        from openpaisdk.jobs.submission import without_secrets
+        from openpaisdk.jobs.submission import mask_secrets
         from openpaisdk.protocol import dump_yaml
 
-        return dump_yaml(without_secrets(self.protocol))
+        return dump_yaml(mask_secrets(self.protocol))
 
     # --- its values ---
 
@@ -117,8 +117,8 @@ class Job:
             from openpaisdk.binding.cluster import Cluster
 
             self.cluster = Cluster(cluster_alias)
-            return self._read(self.cluster.wire.job_config(job_name))
-        from openpaisdk.jobs.jobfile import read_job_file
+            return self._read(self.cluster.client.job_config(job_name))
+        from openpaisdk.jobs.job_file import read_job_file
 
         self.protocol = read_job_file(fname, [])
         return self
@@ -172,16 +172,23 @@ class Job:
         Several commands run one after the other; each is a line for a shell. ``sources`` are paths in the
         current folder; they travel when the job is submitted.
         """
-        from openpaisdk.jobs.amounts import dependency, memory_mb
-        from openpaisdk.jobs.around import Around
-        from openpaisdk.jobs.build import ELSEWHERE, HERE, HOST_IMAGE, Resources, Wishes, one_liner
+        from openpaisdk.jobs.command_job import (
+            ELSEWHERE,
+            HERE,
+            HOST_IMAGE,
+            JobOptions,
+            ResourceOptions,
+            one_liner,
+        )
+        from openpaisdk.jobs.option_values import dependency, memory_mb
+        from openpaisdk.jobs.pre_commands import PreCommands
 
         lines = [commands] if isinstance(commands, str) else list(commands)
         if not lines or not all(line.strip() for line in lines):
             raise UsageError("There is no command to run.")
-        book = ClusterBook.load()
+        book = ClusterRegistry.load()
         defaults = book.defaults
-        entry = book.choose(cluster_alias)
+        entry = book.resolve(cluster_alias)
         base = HERE if entry.is_embedded else ELSEWHERE
         memory = memory_mb(mem) if mem else memoryMB
 
@@ -191,7 +198,7 @@ class Job:
 
         if memory is None and defaults.text("mem"):
             memory = memory_mb(defaults.text("mem"))
-        around = Around(
+        around = PreCommands(
             environment=env,
             secrets=secrets,
             python=python,
@@ -206,10 +213,10 @@ class Job:
             self._sources = collect(str(Path.cwd()), only)
         packed = self._sources
         made = one_liner(
-            self.name or made_up(lines[0]),
+            self.name or generate_name(lines[0]),
             lines[0],
             image=image or defaults.text("image") or HOST_IMAGE,
-            resources=Resources(
+            resources=ResourceOptions(
                 pick(cpu, "cpu", base.cpu),
                 pick(gpu, "gpu", base.gpu),
                 pick(memory, "memoryMB", base.memory_mb),
@@ -218,7 +225,7 @@ class Job:
             virtual_cluster=virtual_cluster or defaults.text("virtual-cluster"),
             sources={"sha256": packed.sha256, "size": packed.size} if packed else None,
             around=around,
-            wishes=Wishes(
+            wishes=JobOptions(
                 instances=instances,
                 retries=retries,
                 priority=priority,
@@ -244,15 +251,15 @@ class Job:
     def submit(self, cluster: Cluster | str | None = None) -> Self:
         """Hand the job in, to a cluster or to the one of that alias; by default the one commands use."""
         from openpaisdk.binding.cluster import Cluster
-        from openpaisdk.jobs.build import HOST_IMAGE, callers_environment
-        from openpaisdk.jobs.submission import hand_in
+        from openpaisdk.jobs.command_job import HOST_IMAGE, callers_environment
+        from openpaisdk.jobs.submission import submit_job
 
         if cluster is not None or self.cluster is None:
             self.cluster = cluster if isinstance(cluster, Cluster) else Cluster(cluster or "")
         there = self.cluster
         self.validate()
         job = dict(self.protocol)
-        wire = there.wire  # a cluster in no file is met now
+        wire = there.client  # a cluster in no file is met now
         entry = there.entry
         if _image(job) == HOST_IMAGE and not entry.is_ours:
             raise UsageError(f"The cluster {entry.alias} runs jobs in containers: the job needs an image.")
@@ -264,7 +271,7 @@ class Job:
             from openpaisdk.jobs.sources import send
 
             send(wire, self._sources)
-        name = hand_in(wire, job)
+        name = submit_job(wire, job)
         self.protocol["jobName" if "jobName" in self.protocol else "name"] = name
         return self
 
@@ -325,14 +332,14 @@ def _image(job: Mapping[str, Any]) -> str:
     return str(found[0]) if len(found) == 1 else ""
 
 
-class AsyncJob(Awaited):
+class AsyncJob(AsyncWrapper):
     """A job for ``await``."""
 
     sync: Job
 
-    submit = in_thread(Job.submit)
-    get_status = in_thread(Job.get_status)
-    wait = in_thread(Job.wait)
-    logs = in_thread(Job.logs)
-    follow = in_thread_each(Job.follow)
-    stop = in_thread(Job.stop)
+    submit = async_method(Job.submit)
+    get_status = async_method(Job.get_status)
+    wait = async_method(Job.wait)
+    logs = async_method(Job.logs)
+    follow = async_generator(Job.follow)
+    stop = async_method(Job.stop)

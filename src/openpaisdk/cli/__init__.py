@@ -19,6 +19,6 @@ def pai() -> int:
 def opai() -> int:
     """The older command line ``opai <scene> <action> ...``, translated."""
     from openpaisdk.cli.main import run
-    from openpaisdk.cli.older import translated
+    from openpaisdk.cli.opai_compat import translate_opai
 
-    return run(sys.argv[1:], translated)
+    return run(sys.argv[1:], translate_opai)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 
 from openpaisdk.cli.parser import command_parser
-from openpaisdk.config.clusters import EMBEDDED_ALIAS, ClusterBook, ClusterEntry
+from openpaisdk.config.clusters import EMBEDDED_ALIAS, ClusterEntry, ClusterRegistry
 from openpaisdk.config.defaults import Change, change_defaults, defaults_file
-from openpaisdk.config.folders import shown
-from openpaisdk.output import say, show, table
+from openpaisdk.config.paths import display_path
+from openpaisdk.output import print_notice, show, table
 
 
 def list_clusters(argv: list[str]) -> int:
     """``pai list-clusters``"""
     parser = command_parser("list-clusters", "pai list-clusters", cluster=False)
     args = parser.parse(argv)
-    book = ClusterBook.load()
+    book = ClusterRegistry.load()
     entries = [_without_secrets(entry) for entry in book.entries]
     selected = book.selected or (book.entries[0].alias if len(book.entries) == 1 else "")
 
@@ -38,16 +38,16 @@ def list_clusters(argv: list[str]) -> int:
 
     show(entries, args.output, people)
     if not entries and args.output == "table":
-        say("No clusters yet. The first command that needs one starts one here.")
+        print_notice("No clusters yet. The first command that needs one starts one here.")
     return 0
 
 
 def _without_secrets(entry: ClusterEntry) -> dict[str, object]:
     raw = {k: v for k, v in entry.raw.items() if k not in ("token", "password")}
     if entry.is_embedded:
-        from openpaisdk.local.ready import running
+        from openpaisdk.embedded.ensure_running import find_running
 
-        found = running()
+        found = find_running()
         raw["pai_uri"] = found.url if found else "on this machine, not running"
         raw["user"] = found.user if found else None
         raw["virtual_clusters"] = ["default"]
@@ -69,13 +69,13 @@ def select_cluster(argv: list[str]) -> int:
     )
     parser.add_argument("alias", help="the cluster's alias")
     args = parser.parse(argv)
-    book = ClusterBook.load()
+    book = ClusterRegistry.load()
     if book.find(args.alias) is None and args.alias != EMBEDDED_ALIAS:
         raise book.unknown(args.alias)
     change_defaults([Change("cluster-alias", "=", args.alias)], [], is_global=args.is_global)
-    say(f"Commands {'everywhere' if args.is_global else 'in this folder'} now use {args.alias}.")
-    if args.is_global and (here := ClusterBook.load().selected) != args.alias:
-        say(f"Not in this folder: {shown(defaults_file(is_global=False))} says {here}.")
+    print_notice(f"Commands {'everywhere' if args.is_global else 'in this folder'} now use {args.alias}.")
+    if args.is_global and (here := ClusterRegistry.load().selected) != args.alias:
+        print_notice(f"Not in this folder: {display_path(defaults_file(is_global=False))} says {here}.")
     return 0
 
 
@@ -84,12 +84,14 @@ def delete_cluster(argv: list[str]) -> int:
     parser = command_parser("delete-cluster", "pai delete-cluster team", output=False, cluster=False)
     parser.add_argument("alias", help="the cluster's alias")
     args = parser.parse(argv)
-    book = ClusterBook.load()
+    book = ClusterRegistry.load()
     book.delete(args.alias)
-    say(f"Forgot {args.alias}. Its jobs are untouched.")
+    print_notice(f"Forgot {args.alias}. Its jobs are untouched.")
     if book.selected == args.alias:
         path = book.defaults.set_in("cluster-alias")
         everywhere = "-g " if path == defaults_file(is_global=True) else ""
-        say(f"{shown(path)} still selects it. Choose another one: pai select-cluster {everywhere}local")
+        print_notice(
+            f"{display_path(path)} still selects it. Choose another one: pai select-cluster {everywhere}local"
+        )
     sys.stdout.flush()
     return 0

@@ -7,12 +7,12 @@ import sys
 import time
 
 from openpaisdk.cli.parser import command_parser
-from openpaisdk.config.clusters import ClusterBook, ClusterEntry, check_clusters
+from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry, check_clusters
 from openpaisdk.config.defaults import KEYS, Defaults, defaults_file
-from openpaisdk.config.files import parse_yaml
-from openpaisdk.config.folders import shown, user_folder
+from openpaisdk.config.paths import display_path, user_folder
+from openpaisdk.config.yaml_files import parse_yaml
 from openpaisdk.errors import ConfigError, PaiError
-from openpaisdk.output import palette, say, show
+from openpaisdk.output import palette, print_notice, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 GOOD, NOTE, WRONG = "ok", "note", "wrong"
 COLOURS = {GOOD: "green", NOTE: "yellow", WRONG: "red"}
 LITTLE_SPACE = 1 << 30
-FEW_FILES = 1024
-SOON = 86400
-SKEW = 120
+MIN_OPEN_FILES = 1024
+EXPIRES_SOON_S = 86400
+MAX_CLOCK_SKEW_S = 120
 
 
 class Finding:
@@ -51,11 +51,13 @@ def doctor(argv: list[str]) -> int:
         cluster=False,
     )
     args = parser.parse(argv)
-    found = [*_itself(), *_settings(), *_here(), *_clusters(), *_surroundings()]
+    found = [*_check_installation(), *_settings(), *_check_embedded(), *_clusters(), *_check_environment()]
     show([one.as_dict() for one in found], args.output, lambda: "\n".join(map(_line, found)))
     wrong = sum(one.level == WRONG for one in found)
     if args.output == "table":
-        say(f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong." if wrong else "Nothing is wrong.")
+        print_notice(
+            f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong." if wrong else "Nothing is wrong."
+        )
     return 1 if wrong else 0
 
 
@@ -65,13 +67,13 @@ def _line(one: Finding) -> str:
     return f"{level} {one.what:<17} {one.message}{hint}".rstrip()
 
 
-def _itself() -> Iterator[Finding]:
+def _check_installation() -> Iterator[Finding]:
     from shutil import which
 
     from openpaisdk._version import __version__
 
     python = ".".join(map(str, sys.version_info[:3]))
-    yield Finding(GOOD, "pai", f"version {__version__}, Python {python} at {shown(sys.executable)}")
+    yield Finding(GOOD, "pai", f"version {__version__}, Python {python} at {display_path(sys.executable)}")
     first, ours = which("pai"), os.path.abspath(sys.argv[0])
     if first is None:
         yield Finding(
@@ -89,18 +91,20 @@ def _settings() -> Iterator[Finding]:
     if not os.path.isdir(folder):
         parent = os.path.dirname(folder)
         if os.access(parent, os.W_OK):
-            yield Finding(GOOD, "settings", f"{shown(folder)} is made at first use")
+            yield Finding(GOOD, "settings", f"{display_path(folder)} is made at first use")
         else:
             yield Finding(
                 WRONG, "settings", f"{parent} cannot be written.", "Set HOME to a folder that is yours."
             )
     elif not os.access(folder, os.W_OK | os.X_OK):
-        yield Finding(WRONG, "settings", f"{shown(folder)} cannot be written.", f"chmod u+rwx {folder}")
+        yield Finding(
+            WRONG, "settings", f"{display_path(folder)} cannot be written.", f"chmod u+rwx {folder}"
+        )
     else:
-        yield Finding(GOOD, "settings", f"in {shown(folder)}")
+        yield Finding(GOOD, "settings", f"in {display_path(folder)}")
     yield from _defaults()
     try:
-        path = ClusterBook.load_path()
+        path = ClusterRegistry.load_path()
     except (OSError, ConfigError):
         return
     if os.path.exists(path):
@@ -119,10 +123,10 @@ def _defaults() -> Iterator[Finding]:
         try:
             value = parse_yaml(path)
         except ConfigError as e:
-            yield Finding(WRONG, "defaults", e.message, f"Mend or remove {shown(path)}.")
+            yield Finding(WRONG, "defaults", e.message, f"Mend or remove {display_path(path)}.")
             continue
         unknown = [str(key) for key in value if str(key) not in KEYS] if isinstance(value, dict) else []
-        where = f"{shown(path)}{'' if is_global else ' (of this folder; it goes before the others)'}"
+        where = f"{display_path(path)}{'' if is_global else ' (of this folder; it goes before the others)'}"
         if unknown:
             yield Finding(
                 NOTE, "defaults", f"{where} has keys nobody knows: {', '.join(unknown)}.", "pai set --help"
@@ -142,11 +146,11 @@ def _clusters_file(path: str) -> Iterator[Finding]:
         yield Finding(
             WRONG,
             "clusters file",
-            f"{shown(path)} holds tokens, and others may read it.",
-            f"chmod 600 {shown(path)}",
+            f"{display_path(path)} holds tokens, and others may read it.",
+            f"chmod 600 {display_path(path)}",
         )
     else:
-        yield Finding(GOOD, "clusters file", f"{shown(path)}, {len(entries)} in it")
+        yield Finding(GOOD, "clusters file", f"{display_path(path)}, {len(entries)} in it")
     for entry in entries:
         if entry.text("password"):
             yield Finding(
@@ -165,25 +169,25 @@ def _clusters_file(path: str) -> Iterator[Finding]:
         )
 
 
-def _here() -> Iterator[Finding]:
+def _check_embedded() -> Iterator[Finding]:
     """The cluster on this machine."""
-    from openpaisdk.local.home import find_home
-    from openpaisdk.local.ready import running
-    from openpaisdk.local.start import refuse_where_it_cannot_run
+    from openpaisdk.embedded.ensure_running import find_running
+    from openpaisdk.embedded.home import find_home
+    from openpaisdk.embedded.start import refuse_where_it_cannot_run
 
     try:
         refuse_where_it_cannot_run()
         home = find_home()
-        found = running()
+        found = find_running()
     except PaiError as e:
         yield Finding(NOTE, "cluster here", e.message, e.hint)
         return
     if found:
-        from openpaisdk.client import Cluster
-        from openpaisdk.reach import endpoint_of
+        from openpaisdk.client import ClusterClient
+        from openpaisdk.connect import endpoint_of
 
-        cluster = Cluster("local", endpoint_of(found))
-        cluster.transport.hurry(5.0)
+        cluster = ClusterClient("local", endpoint_of(found))
+        cluster.transport.shorten_timeouts(5.0)
         try:
             cluster.count_jobs(state="RUNNING")
         except PaiError as e:
@@ -202,14 +206,14 @@ def _here() -> Iterator[Finding]:
         yield Finding(
             WRONG,
             "disk",
-            f"Only {free >> 20} MB are free in {shown(at)}, where its jobs keep their files.",
+            f"Only {free >> 20} MB are free in {display_path(at)}, where its jobs keep their files.",
             "Make room: pai delete-job removes jobs that are over, with their files.",
         )
     if sys.platform != "win32":
         import resource
 
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        if most not in (-1, resource.RLIM_INFINITY) and most < FEW_FILES:
+        if most not in (-1, resource.RLIM_INFINITY) and most < MIN_OPEN_FILES:
             yield Finding(
                 NOTE,
                 "open files",
@@ -229,13 +233,13 @@ def _free(folder: str) -> int | None:
 
 def _clusters() -> Iterator[Finding]:
     try:
-        entries = [e for e in ClusterBook.load().entries if not e.is_embedded and not e.is_storage]
+        entries = [e for e in ClusterRegistry.load().entries if not e.is_embedded and not e.is_storage]
     except (PaiError, OSError):
         return  # told already
-    from openpaisdk.client.asking import Question, ask_all
+    from openpaisdk.client.fanout import ClusterCall, call_all
 
-    questions = [Question(e.alias, lambda e=e: _asked(e)) for e in entries]  # type: ignore[misc]
-    ask_all(questions, tell=say)
+    questions = [ClusterCall(e.alias, lambda e=e: _asked(e)) for e in entries]  # type: ignore[misc]
+    call_all(questions, tell=print_notice)
     for entry, question in zip(entries, questions, strict=True):
         if question.error is not None:
             yield Finding(WRONG, entry.alias, question.error.message, question.error.hint)
@@ -244,20 +248,20 @@ def _clusters() -> Iterator[Finding]:
 
 
 def _asked(entry: ClusterEntry) -> list[Finding]:
-    from openpaisdk.client.tokens import ends_at
-    from openpaisdk.reach import open_entry
+    from openpaisdk.client.tokens import token_expiry
+    from openpaisdk.connect import open_entry
 
     cluster = open_entry(entry)
     version = cluster.info().get("version") or "of the first generation"
-    clock = cluster.transport.ask("GET", "/api/v1" if cluster.generation == 1 else "/api/v2/info").headers
+    clock = cluster.transport.request("GET", "/api/v1" if cluster.generation == 1 else "/api/v2/info").headers
     names = [vc.name for vc in cluster.virtual_clusters()]
     if cluster.generation == 1:
         cluster.user_info()  # the rest it tells anybody
     found = [
         Finding(GOOD, entry.alias, f"{cluster.uri}, version {version}, virtual clusters {', '.join(names)}")
     ]
-    end = ends_at(entry.text("token"))
-    if end is not None and end - time.time() < SOON and not entry.text("password"):
+    end = token_expiry(entry.text("token"))
+    if end is not None and end - time.time() < EXPIRES_SOON_S and not entry.text("password"):
         hours = max(0.0, end - time.time()) / 3600
         found.append(
             Finding(
@@ -272,7 +276,7 @@ def _asked(entry: ClusterEntry) -> list[Finding]:
             Finding(NOTE, entry.alias, "Its certificate is not checked.", "Add it again with --ca FILE.")
         )
     behind = _skew(clock.get("date", ""))
-    if abs(behind) > SKEW:
+    if abs(behind) > MAX_CLOCK_SKEW_S:
         found.append(
             Finding(
                 WRONG,
@@ -295,7 +299,7 @@ def _skew(date: str) -> float:
         return 0.0
 
 
-def _surroundings() -> Iterator[Finding]:
+def _check_environment() -> Iterator[Finding]:
     from shutil import which
 
     proxies = [

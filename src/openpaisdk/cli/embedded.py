@@ -6,19 +6,19 @@ import os
 import time
 
 from openpaisdk.cli.parser import command_parser, whole_number
-from openpaisdk.config.clusters import EMBEDDED_ALIAS, ClusterBook, ClusterEntry
-from openpaisdk.config.folders import shown
+from openpaisdk.config.clusters import EMBEDDED_ALIAS, ClusterEntry, ClusterRegistry
+from openpaisdk.config.paths import display_path
+from openpaisdk.embedded.ensure_running import find_running
+from openpaisdk.embedded.handshake import Handshake
+from openpaisdk.embedded.home import find_home
 from openpaisdk.errors import PaiError, StopNotWritten, StoreError, Unavailable
-from openpaisdk.local.handshake import Handshake
-from openpaisdk.local.home import find_home
-from openpaisdk.local.ready import running
-from openpaisdk.output import say, show
+from openpaisdk.output import print_notice, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from openpaisdk.client import Cluster
+    from openpaisdk.client import ClusterClient
 
-ENDING = 60.0
+STOP_TIMEOUT_S = 60.0
 
 
 def start_cluster(argv: list[str]) -> int:
@@ -28,11 +28,11 @@ def start_cluster(argv: list[str]) -> int:
         "--port", type=whole_number(0), default=0, metavar="P", help="where to listen (any free port)"
     )
     args = parser.parse(argv)
-    from openpaisdk.local.start import start
+    from openpaisdk.embedded.start import start
 
-    before = running()
-    now = start(tell=say, port=args.port)
-    book = ClusterBook.load()
+    before = find_running()
+    now = start(tell=print_notice, port=args.port)
+    book = ClusterRegistry.load()
     if book.find(EMBEDDED_ALIAS) is None:
         book.put(ClusterEntry.embedded())
     fresh = before is None or before.pid != now.pid
@@ -53,13 +53,13 @@ def stop_cluster(argv: list[str]) -> int:
     )
     parser.add_argument("--now", action="store_true", help="stop every job first")
     args = parser.parse(argv)
-    found = running()
+    found = find_running()
     if found is None:
         if args.now:
             return _stop_without_server()
-        say("The cluster on this machine does not run.")
+        print_notice("The cluster on this machine does not run.")
         return 0
-    from openpaisdk.local.stop import terminate
+    from openpaisdk.embedded.stop import terminate
 
     hindrance = unwritten = None
     if args.now:
@@ -69,7 +69,7 @@ def stop_cluster(argv: list[str]) -> int:
             if e.code != StoreError.code:
                 raise
             hindrance = e
-        found = running() or found
+        found = find_running() or found
     terminate(found)
     if unwritten is not None:
         raise _stopped_unwritten(unwritten)
@@ -78,7 +78,7 @@ def stop_cluster(argv: list[str]) -> int:
             f"The cluster on this machine has stopped, but its jobs could not be and go on: {hindrance}",
             hint="They end with: pai stop-cluster --now, once it can write again.",
         )
-    say("The cluster on this machine has stopped." + ("" if args.now else " Running jobs go on."))
+    print_notice("The cluster on this machine has stopped." + ("" if args.now else " Running jobs go on."))
     return 0
 
 
@@ -91,12 +91,12 @@ def _stopped_unwritten(why: PaiError) -> PaiError:
 
 def _stop_without_server() -> int:
     """The jobs of a cluster that was stopped may still run: it is started to end them."""
-    from openpaisdk.local.home import find_home
-    from openpaisdk.local.start import start
-    from openpaisdk.local.stop import terminate
+    from openpaisdk.embedded.home import find_home
+    from openpaisdk.embedded.start import start
+    from openpaisdk.embedded.stop import terminate
 
     if not os.path.exists(os.path.join(find_home(), "cluster.db")):
-        say("The cluster on this machine does not run, and never has.")
+        print_notice("The cluster on this machine does not run, and never has.")
         return 0
     try:
         start()
@@ -106,12 +106,12 @@ def _stop_without_server() -> int:
             hint=e.hint,
         ) from None
     unwritten = _stop_jobs()
-    found = running()
+    found = find_running()
     if found:
         terminate(found)
     if unwritten is not None:
         raise _stopped_unwritten(unwritten)
-    say("The cluster on this machine has stopped, and so have its jobs.")
+    print_notice("The cluster on this machine has stopped, and so have its jobs.")
     return 0
 
 
@@ -120,7 +120,7 @@ def _stop_jobs() -> PaiError | None:
     from openpaisdk.jobs.target import open_embedded
 
     cluster = open_embedded(EMBEDDED_ALIAS)
-    deadline = time.monotonic() + ENDING
+    deadline = time.monotonic() + STOP_TIMEOUT_S
     asked: set[str] = set()
     unwritten: PaiError | None = None
     while left := _unfinished(cluster):
@@ -137,13 +137,13 @@ def _stop_jobs() -> PaiError | None:
             return unwritten
         if time.monotonic() > deadline:
             raise Unavailable(
-                f"{len(left)} jobs have not stopped within {ENDING:.0f} seconds, so the cluster runs on."
+                f"{len(left)} jobs have not stopped within {STOP_TIMEOUT_S:.0f} s, so the cluster keeps running."
             )
         time.sleep(0.05)
     return None
 
 
-def _unfinished(cluster: Cluster) -> list[str]:
+def _unfinished(cluster: ClusterClient) -> list[str]:
     found = cluster.jobs(state="WAITING,RUNNING,STOPPING", limit=1000)
     return [f"{job.user}~{job.name}" for job in found]
 
@@ -153,20 +153,20 @@ def cluster_status(argv: list[str]) -> int:
     parser = command_parser("cluster-status", "pai cluster-status -o json", cluster=False)
     args = parser.parse(argv)
     home = find_home()
-    found = running()
+    found = find_running()
     told: dict[str, object] = {"running": found is not None, "home": home}
     if found is None:
         show(
             told,
             args.output,
-            lambda: f"The cluster on this machine does not run. Its files: {shown(home)}",
+            lambda: f"The cluster on this machine does not run. Its files: {display_path(home)}",
         )
         return 0
     told.update(_told(found))
-    from openpaisdk.client import Cluster
+    from openpaisdk.client import ClusterClient
     from openpaisdk.jobs.target import endpoint_of
 
-    cluster = Cluster(EMBEDDED_ALIAS, endpoint_of(found), is_embedded=True)
+    cluster = ClusterClient(EMBEDDED_ALIAS, endpoint_of(found), is_embedded=True)
     states = {state: cluster.count_jobs(state=state) for state in ("RUNNING", "WAITING")}
     told["jobs"] = states
 
@@ -176,7 +176,7 @@ def cluster_status(argv: list[str]) -> int:
                 f"The cluster on this machine runs at {found.url}",
                 f"  version  {found.version}",
                 f"  process  {found.pid}",
-                f"  files    {shown(home)}",
+                f"  files    {display_path(home)}",
                 f"  jobs     {states['RUNNING']} running, {states['WAITING']} waiting",
             ]
         )

@@ -22,9 +22,9 @@ INTERRUPTED = 130
 def run(argv: list[str], translate: Callable[[list[str]], list[str]] | None = None) -> int:
     """Run one command line; the exit status. No traceback reaches a person who did not ask for one."""
     if None in (sys.stdin, sys.stdout, sys.stderr):
-        from openpaisdk.streams import open_the_closed
+        from openpaisdk.stdio import reopen_closed_stdio
 
-        open_the_closed()
+        reopen_closed_stdio()
     if argv[:1] == ["--debug"]:
         argv = argv[1:]
         debug()
@@ -38,7 +38,7 @@ def run(argv: list[str], translate: Callable[[list[str]], list[str]] | None = No
         _show_where()
         return INTERRUPTED
     except BrokenPipeError:
-        from openpaisdk.streams import silence_broken_pipe
+        from openpaisdk.stdio import silence_broken_pipe
 
         return silence_broken_pipe()
     except EOFError:
@@ -82,7 +82,7 @@ def _call(argv: list[str]) -> int:
         sys.stdout.write(f"pai {__version__}\n")
         return 0
     if argv[0] == "__complete":  # asked by the scripts of ``pai completion``, with every TAB
-        from openpaisdk.cli.completing import complete
+        from openpaisdk.cli.completer import complete
 
         return complete(argv[1:])
     return command_named(argv[0])(argv[1:])
@@ -143,7 +143,7 @@ def _tell(message: str, hint: str, status: int) -> int:
         sys.stderr.write(f"pai: {message}\n" + (f"     {hint}\n" if hint else ""))
         sys.stderr.flush()
     except BrokenPipeError:
-        from openpaisdk.streams import silence_broken_pipe
+        from openpaisdk.stdio import silence_broken_pipe
 
         silence_broken_pipe()
     except (OSError, ValueError):

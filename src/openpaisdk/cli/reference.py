@@ -7,7 +7,7 @@ import sys
 
 from openpaisdk.cli import main
 from openpaisdk.cli.commands import ALIASES, GROUPS, summary_of
-from openpaisdk.cli.older import ACTIONS
+from openpaisdk.cli.opai_compat import ACTIONS
 from openpaisdk.cli.parser import Parser, parser_of
 from openpaisdk.config.defaults import KEYS, LISTS
 

@@ -7,18 +7,18 @@ import sys
 
 from openpaisdk.cli.parser import Parser, command_parser, on_terminal
 from openpaisdk.errors import NotFound, UsageError
-from openpaisdk.output import moment, say, show, show_all, table
-from openpaisdk.storage.address import PAI, read_place
-from openpaisdk.storage.backend import no_such
-from openpaisdk.storage.entries import amount, holds, join
+from openpaisdk.output import moment, print_notice, show, show_all, table
+from openpaisdk.storage.backends.base import no_such
+from openpaisdk.storage.file_info import amount, holds, join
+from openpaisdk.storage.location import PAI, parse_location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from openpaisdk.storage.address import Place
-    from openpaisdk.storage.backend import Backend
-    from openpaisdk.storage.entries import Entry
+    from openpaisdk.storage.backends.base import Backend
+    from openpaisdk.storage.file_info import FileInfo
+    from openpaisdk.storage.location import Location
 
 PATH = "pai://<cluster>/<storage>/<path>, hdfs://HOST[:PORT]/path, or a path on this machine"
 
@@ -34,12 +34,12 @@ def listdir(argv: list[str]) -> int:
     args = parser.parse(argv)
     if alias := _cluster_alone(args.path):
         return _list_storages(alias, args.output)
-    place = read_place(args.path)
+    place = parse_location(args.path)
     backend, path = _opened(place)
     found = backend.status(path)
     if found is None:
         raise no_such(place.text)
-    rows: list[tuple[str, Entry]]
+    rows: list[tuple[str, FileInfo]]
     if not found.is_folder:
         rows = [(found.name, found)]
     elif args.recursive:
@@ -59,15 +59,15 @@ def _cluster_alone(text: str) -> str:
 
 
 def _list_storages(alias: str, output: str) -> int:
-    from openpaisdk.storage.storages import Opener
+    from openpaisdk.storage.catalog import StorageOpener
 
-    names = [entry.name for entry in Opener(say).entries(alias)]
+    names = [entry.name for entry in StorageOpener(print_notice).entries(alias)]
     shown = [{"name": name, "path": f"{PAI}://{alias}/{name}", "type": "directory"} for name in names]
     show(shown, output, lambda: "\n".join(f"{name}/" for name in names))
     return 0
 
 
-def _below(backend: Backend, path: str) -> list[tuple[str, Entry]]:
+def _below(backend: Backend, path: str) -> list[tuple[str, FileInfo]]:
     rows = []
     waiting = [(entry.name, entry) for entry in reversed(backend.listing(path))]
     while waiting:
@@ -80,7 +80,7 @@ def _below(backend: Backend, path: str) -> list[tuple[str, Entry]]:
     return rows
 
 
-def _lines(rows: list[tuple[str, Entry]], is_long: bool, human: bool) -> Iterable[str]:
+def _lines(rows: list[tuple[str, FileInfo]], is_long: bool, human: bool) -> Iterable[str]:
     from openpaisdk.output.table import printable
 
     if not is_long:
@@ -100,7 +100,7 @@ def _lines(rows: list[tuple[str, Entry]], is_long: bool, human: bool) -> Iterabl
     return [table(headers, cells, right=frozenset({3}))] if cells else []
 
 
-def _mode(entry: Entry) -> str:
+def _mode(entry: FileInfo) -> str:
     bits = "".join(letter if entry.mode >> 8 - i & 1 else "-" for i, letter in enumerate("rwxrwxrwx"))
     return ("d" if entry.is_folder else "-") + bits
 
@@ -109,7 +109,7 @@ def getinfo(argv: list[str]) -> int:
     """``pai getinfo path``"""
     parser = _parser("getinfo", "pai getinfo pai://team/0/alice/model.pt")
     args = parser.parse(argv)
-    place = read_place(args.path)
+    place = parse_location(args.path)
     backend, path = _opened(place)
     found = backend.status(path)
     if found is None:
@@ -143,12 +143,12 @@ def makedir(argv: list[str]) -> int:
     )
     parser.add_argument("paths", nargs="+", metavar="path", help=PATH)
     args = parser.parse(argv)
-    from openpaisdk.storage.address import problem_of_name
-    from openpaisdk.storage.storages import Opener
-    from openpaisdk.storage.unfinished import forget
+    from openpaisdk.storage.catalog import StorageOpener
+    from openpaisdk.storage.location import problem_of_name
+    from openpaisdk.storage.transfer.copy_markers import forget
 
-    opener = Opener(say)
-    places = [read_place(text) for text in args.paths]
+    opener = StorageOpener(print_notice)
+    places = [parse_location(text) for text in args.paths]
     for place in places:
         if place.is_remote and (why := problem_of_name(place.path)):
             raise UsageError(f"{place.text!r} cannot be the name of a folder: {why}.")
@@ -178,14 +178,14 @@ def remove(argv: list[str]) -> int:
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     parser.add_argument("paths", nargs="+", metavar="path", help=PATH)
     args = parser.parse(argv)
-    from openpaisdk.storage.mounted import Mounted
-    from openpaisdk.storage.storages import Opener
-    from openpaisdk.storage.unfinished import forget
+    from openpaisdk.storage.backends.local import LocalBackend
+    from openpaisdk.storage.catalog import StorageOpener
+    from openpaisdk.storage.transfer.copy_markers import forget
 
-    opener = Opener(say)
+    opener = StorageOpener(print_notice)
     going = []
     for text in dict.fromkeys(args.paths):
-        place = read_place(text)
+        place = parse_location(text)
         backend, path = opener.open(place)
         if place.is_remote and path == "/":
             raise UsageError(f"{text} is the root of a storage, which is never removed.")
@@ -193,7 +193,7 @@ def remove(argv: list[str]) -> int:
         if found is None:
             raise no_such(text)
         # A storage that is mounted lies on this machine as well, and may reach as far.
-        if found.is_folder and isinstance(backend, Mounted) and (why := _needed(backend.full(path))):
+        if found.is_folder and isinstance(backend, LocalBackend) and (why := _needed(backend.full(path))):
             raise UsageError(f"{text} {why}, and is not removed.", hint="If you mean it, use rm.")
         going.append((text, backend, path, found))
     asks = not args.yes and on_terminal()
@@ -208,7 +208,7 @@ def remove(argv: list[str]) -> int:
         )
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            say("Nothing was removed.")
+            print_notice("Nothing was removed.")
             return 1
     for _, backend, path, _ in going:
         forget(backend, path)
@@ -238,7 +238,7 @@ def disk_usage(argv: list[str]) -> int:
         "-H", "--human", action="store_true", help="sizes as people read them, as they are anyway"
     )
     args = parser.parse(argv)
-    place = read_place(args.path)
+    place = parse_location(args.path)
     backend, path = _opened(place)
     found = backend.status(path)
     if found is None:
@@ -279,7 +279,7 @@ def _parser(name: str, example: str, about: str = "") -> Parser:
     return parser
 
 
-def _opened(place: Place) -> tuple[Backend, str]:
-    from openpaisdk.storage.storages import Opener
+def _opened(place: Location) -> tuple[Backend, str]:
+    from openpaisdk.storage.catalog import StorageOpener
 
-    return Opener(say).open(place)
+    return StorageOpener(print_notice).open(place)

@@ -6,17 +6,17 @@ import sys
 
 from openpaisdk.cli.parser import Parser, command_parser
 from openpaisdk.errors import PaiError, UsageError
-from openpaisdk.output import say, show
-from openpaisdk.storage.address import STREAM, read_place
-from openpaisdk.storage.entries import amount
+from openpaisdk.output import print_notice, show
+from openpaisdk.storage.file_info import amount
+from openpaisdk.storage.location import STREAM, parse_location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from openpaisdk.storage.copying import Copy
-    from openpaisdk.storage.engine import Progress
-    from openpaisdk.storage.storages import Opener
+    from openpaisdk.storage.catalog import StorageOpener
+    from openpaisdk.storage.transfer.copy import CopyOperation
+    from openpaisdk.storage.transfer.executor import TransferProgress
 
 AGAIN = "What has arrived is kept: run the same command again, and it continues where it was."
 MANY = 20
@@ -77,27 +77,27 @@ def _parser(name: str, example: str, about: str) -> Parser:
     return parser
 
 
-def _opener(args: argparse.Namespace) -> Opener:
-    from openpaisdk.storage.storages import Opener
+def _opener(args: argparse.Namespace) -> StorageOpener:
+    from openpaisdk.storage.catalog import StorageOpener
 
-    return Opener(say, over_http=args.http)
+    return StorageOpener(print_notice, over_http=args.http)
 
 
 def _planned(
-    opener: Opener,
+    opener: StorageOpener,
     source: str,
     target: str,
     args: argparse.Namespace,
     *,
     several: bool = False,
     synchronising: bool = False,
-) -> Copy:
-    from openpaisdk.storage.copying import Copy
+) -> CopyOperation:
+    from openpaisdk.storage.transfer.copy import CopyOperation
 
-    return Copy(
+    return CopyOperation(
         opener,
-        read_place(source),
-        read_place(target),
+        parse_location(source),
+        parse_location(target),
         synchronising=synchronising,
         deleting=synchronising and args.delete,
         ignoring=False if args.no_ignore else None,
@@ -106,18 +106,20 @@ def _planned(
     )
 
 
-def _move(copies: list[Copy], args: argparse.Namespace) -> None:
+def _move(copies: list[CopyOperation], args: argparse.Namespace) -> None:
     done = []
     for each in copies:
         if args.output == "table":
-            say(f"Continuing a copy that was interrupted: {each.plan}" if each.continues else str(each.plan))
+            print_notice(
+                f"Continuing a copy that was interrupted: {each.plan}" if each.continues else str(each.plan)
+            )
         bar = Bar() if sys.stderr.isatty() and args.output == "table" else None
         try:
             each.run(bar.draw if bar else None)
         except KeyboardInterrupt:
             if bar:
                 bar.end()
-            say(AGAIN)
+            print_notice(AGAIN)
             raise
         except PaiError:
             if bar:
@@ -129,7 +131,7 @@ def _move(copies: list[Copy], args: argparse.Namespace) -> None:
     show(done[0] if len(done) == 1 else done, args.output, lambda: "")
 
 
-def _say_what(plan: Copy, args: argparse.Namespace) -> int:
+def _say_what(plan: CopyOperation, args: argparse.Namespace) -> int:
     work = plan.plan
 
     def people() -> str:
@@ -143,12 +145,12 @@ def _say_what(plan: Copy, args: argparse.Namespace) -> int:
 
     show({**work.as_mapping(), "toCopy": [path for path, _ in work.new]}, args.output, people)
     if args.output == "table":
-        say(f"{work}. Nothing was done.")
+        print_notice(f"{work}. Nothing was done.")
     return 0
 
 
-def _stream(opener: Opener, sources: list[str], target: str, args: argparse.Namespace) -> int:
-    from openpaisdk.storage.copying import from_stream, to_stream
+def _stream(opener: StorageOpener, sources: list[str], target: str, args: argparse.Namespace) -> int:
+    from openpaisdk.storage.transfer.copy import from_stream, to_stream
 
     if target == STREAM:
         if len(sources) != 1 or sources[0] == STREAM:
@@ -156,14 +158,14 @@ def _stream(opener: Opener, sources: list[str], target: str, args: argparse.Name
         if sys.__stdout__ is None:
             raise UsageError("Standard output is closed (>&-), so nothing can go there.")
         out = sys.stdout.buffer
-        to_stream(opener, read_place(sources[0]), out.write)
+        to_stream(opener, parse_location(sources[0]), out.write)
         out.flush()
         return 0
     if len(sources) != 1:
         raise UsageError("Standard input is copied alone.")
     if sys.__stdin__ is None:
         raise UsageError("Standard input is closed (<&-), so nothing can come from there.")
-    size = from_stream(opener, sys.stdin.buffer, read_place(target))
+    size = from_stream(opener, sys.stdin.buffer, parse_location(target))
     show({"target": target, "bytes": size}, args.output, lambda: "")
     return 0
 
@@ -181,7 +183,7 @@ class Bar:
         self._drawn = 0.0
         self._length = 0
 
-    def draw(self, progress: Progress) -> None:
+    def draw(self, progress: TransferProgress) -> None:
         now = self._clock()
         if now - self._drawn < 0.1:
             return

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import os
 
-from openpaisdk.cli.handing import hand_in_and_watch, job_options, preview
 from openpaisdk.cli.parser import Parser, command_parser, whole_number
-from openpaisdk.config.clusters import ClusterBook, ClusterEntry
+from openpaisdk.cli.submission import add_submit_options, preview, submit_and_follow
+from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
 from openpaisdk.errors import PaiError, UsageError
-from openpaisdk.jobs.amounts import array_size, dependency, memory_mb, port_counts, seconds
-from openpaisdk.jobs.build import (
+from openpaisdk.jobs.command import shell_line
+from openpaisdk.jobs.command_job import (
     ELSEWHERE,
     HERE,
     HOST_IMAGE,
-    Resources,
-    Wishes,
+    JobOptions,
+    ResourceOptions,
     callers_environment,
     one_liner,
 )
-from openpaisdk.jobs.command import shell_line
-from openpaisdk.jobs.names import filled_in, made_up
+from openpaisdk.jobs.job_names import expand_name, generate_name
+from openpaisdk.jobs.option_values import array_size, dependency, memory_mb, port_counts, seconds
 from openpaisdk.jobs.target import open_cluster, open_entry
-from openpaisdk.output import say
+from openpaisdk.output import print_notice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from openpaisdk.client import Cluster
+    from openpaisdk.client import ClusterClient
     from openpaisdk.config.defaults import Defaults
-    from openpaisdk.jobs.around import Around
-    from openpaisdk.jobs.sources import Sources
+    from openpaisdk.jobs.pre_commands import PreCommands
+    from openpaisdk.jobs.sources import SourceArchive
 
 HOLD = "1h"
 
@@ -60,10 +60,10 @@ def sub(argv: list[str]) -> int:
         _tell_strays(parser, words)
 
     line = shell_line(words)
-    book = ClusterBook.load()
-    entry = book.choose(args.cluster_alias)
+    book = ClusterRegistry.load()
+    entry = book.resolve(args.cluster_alias)
     defaults = book.defaults
-    name = filled_in(args.job_name) if args.job_name else made_up(line)
+    name = expand_name(args.job_name) if args.job_name else generate_name(line)
     wishes = _wishes(args, entry, defaults)
     around = _around(args, defaults)
     resources = _resources(args, entry, defaults)
@@ -71,11 +71,11 @@ def sub(argv: list[str]) -> int:
     sources = _sources(args, entry, defaults, words)
     carrier = None
     if not entry.is_ours and (sources or wishes.outputs):
-        from openpaisdk.jobs.around import Around
-        from openpaisdk.jobs.carrying import Carrier
+        from openpaisdk.jobs.pre_commands import PreCommands
+        from openpaisdk.jobs.storage_upload import StorageUploader
 
-        carrier = Carrier(open_entry(entry), wishes.workspace)
-        around = around or Around()
+        carrier = StorageUploader(open_entry(entry), wishes.workspace)
+        around = around or PreCommands()
 
     def build(called: str) -> dict[str, object]:
         if carrier is not None and around is not None:
@@ -95,27 +95,27 @@ def sub(argv: list[str]) -> int:
     job = build(name)
     if args.preview:
         return preview(job, args.output)
-    cluster = open_cluster(args.cluster_alias, book=book, tell=say)
+    cluster = open_cluster(args.cluster_alias, book=book, tell=print_notice)
     if carrier is not None:
-        carrier.bring(name, sources)
+        carrier.upload(name, sources)
     elif sources:
         _send(cluster, sources)
 
     def rename() -> str:
-        again = made_up(line)
+        again = generate_name(line)
         if carrier is not None:
-            carrier.bring(again, sources)
+            carrier.upload(again, sources)
         job.update(build(again))  # the name is also part of where its files go
         return again
 
-    status = hand_in_and_watch(cluster, job, args, None if args.job_name else rename)
+    status = submit_and_follow(cluster, job, args, None if args.job_name else rename)
     watched = args.follow or args.wait or args.fetch is not None
     named = args.gpu or args.cpu or args.mem or args.memoryMB
     if named and entry.is_ours and not watched:
-        from openpaisdk.cli.waiting import too_large
+        from openpaisdk.cli.pending_reason import exceeds_capacity
 
-        if why := too_large(cluster, resources, 1 if wishes.is_array else wishes.instances):
-            say(why)
+        if why := exceeds_capacity(cluster, resources, 1 if wishes.is_array else wishes.instances):
+            print_notice(why)
     return status
 
 
@@ -124,11 +124,11 @@ def _tell_strays(parser: Parser, words: Sequence[str]) -> None:
     ours = parser.options.keys() - {"--help", "--output"}  # which many a script has, too
     stray = next((w for w in words[1:] if w.startswith("--") and w.partition("=")[0] in ours), "")
     if stray:
-        say(f"{stray} after the command belongs to it; put it before the command to give it to pai.")
+        print_notice(f"{stray} after the command belongs to it; put it before the command to give it to pai.")
 
 
 def _options(parser: Parser) -> None:
-    job_options(parser)
+    add_submit_options(parser)
     add = parser.add_argument
     add("-j", "--job-name", default="", metavar="NAME", help="its name; $ becomes a unique suffix")
     add("-i", "--image", default="", help="the container image to run in")
@@ -198,11 +198,11 @@ def _many(parser: Parser, *names: str, metavar: str, help: str) -> None:
     parser.add_argument(*names, action="append", default=[], metavar=metavar, help=help)
 
 
-def _wishes(args: argparse.Namespace, entry: ClusterEntry, defaults: Defaults) -> Wishes:
+def _wishes(args: argparse.Namespace, entry: ClusterEntry, defaults: Defaults) -> JobOptions:
     if args.array and args.instances > 1:
         raise UsageError("--array and --instances contradict each other: either says how many tasks.")
     count, limit = array_size(args.array) if args.array else (args.instances, 0)
-    wishes = Wishes(
+    wishes = JobOptions(
         instances=count,
         is_array=bool(args.array),
         array_limit=limit,
@@ -223,20 +223,20 @@ def _wishes(args: argparse.Namespace, entry: ClusterEntry, defaults: Defaults) -
     return wishes
 
 
-def _around(args: argparse.Namespace, defaults: Defaults) -> Around | None:
+def _around(args: argparse.Namespace, defaults: Defaults) -> PreCommands | None:
     """Loaded only when something surrounds the command."""
     packages = [*args.pip_installs, *(p for p in defaults.many("pip-installs") if p not in args.pip_installs)]
     branch = defaults.text("container-sdk-branch")
     held = args.debug_hold or args.capture_logging
     if not (args.env or args.secret or packages or branch or args.python or held):
         return None
-    from openpaisdk.jobs.around import Around, from_environment, variables
+    from openpaisdk.jobs.pre_commands import PreCommands, from_environment, variables
 
     environment = variables(args.env, "--env", from_environment("--env"))
     secrets = variables(args.secret, "--secret", from_environment("--secret"))
     if both := [name for name in environment if name in secrets]:
         raise UsageError(f"{both[0]} is given with --env and with --secret: which is it?")
-    return Around(
+    return PreCommands(
         environment=environment,
         secrets=secrets,
         python=args.python,
@@ -258,7 +258,7 @@ def _image(given: str, entry: ClusterEntry, defaults: Defaults) -> str:
     return image or HOST_IMAGE
 
 
-def _resources(args: argparse.Namespace, entry: ClusterEntry, defaults: Defaults) -> Resources:
+def _resources(args: argparse.Namespace, entry: ClusterEntry, defaults: Defaults) -> ResourceOptions:
     base = HERE if entry.is_embedded else ELSEWHERE
 
     def pick(given: int | None, key: str, fallback: int) -> int:
@@ -273,21 +273,21 @@ def _resources(args: argparse.Namespace, entry: ClusterEntry, defaults: Defaults
         memory = memory_mb(defaults.text("mem"))
     else:
         memory = pick(args.memoryMB, "memoryMB", base.memory_mb)
-    return Resources(
+    return ResourceOptions(
         pick(args.cpu, "cpu", base.cpu), pick(args.gpu, "gpu", base.gpu), memory, port_counts(args.ports)
     )
 
 
 def _sources(
     args: argparse.Namespace, entry: ClusterEntry, defaults: Defaults, words: Sequence[str]
-) -> Sources | None:
+) -> SourceArchive | None:
     if args.no_sources:
         if args.sources:
             raise UsageError("--sources and --no-sources contradict each other.")
         return None
     only = [*args.sources, *(s for s in defaults.many("sources") if s not in args.sources)]
     if not only and not entry.is_ours:
-        say(f"No files travel to {entry.alias}; use --sources . to send those of this folder.")
+        print_notice(f"No files travel to {entry.alias}; use --sources . to send those of this folder.")
         return None
     from openpaisdk.jobs.sources import collect
 
@@ -303,7 +303,7 @@ def _sources(
         what = f"only {', '.join(only)} travels, which the command names" if only else "none of it travels"
         is_home = os.path.realpath(here) == os.path.realpath(os.path.expanduser("~"))
         place = "This is your home folder" if is_home else "Your home folder lies in this one"
-        say(f"{place}: {what}. --sources names others; --sources . sends all of it.")
+        print_notice(f"{place}: {what}. --sources names others; --sources . sends all of it.")
         if not only:
             return None
     return collect(here, only)
@@ -322,7 +322,7 @@ def _named_here(words: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(p for p in plain if p and ".." not in p and os.path.exists(p)))
 
 
-def _send(cluster: Cluster, sources: Sources) -> None:
+def _send(cluster: ClusterClient, sources: SourceArchive) -> None:
     """The cluster may have them from last time; then nothing travels."""
     from openpaisdk.jobs.sources import megabytes, send
     from openpaisdk.output.progress import Progress
@@ -332,10 +332,10 @@ def _send(cluster: Cluster, sources: Sources) -> None:
         def tell(size: int) -> None:
             progress.total = size
             if size > 4 << 20:
-                say(f"Sending {megabytes(size)} of {sources.count} files.")
+                print_notice(f"Sending {megabytes(size)} of {sources.count} files.")
 
         sources.watch = progress.advance
         send(cluster, sources, tell)
-    if sources.left_out:
-        few = ", ".join(sources.left_out[:3]) + (", ..." if len(sources.left_out) > 3 else "")
-        say(f"Left behind, as the ignore file says: {few}")
+    if sources.ignored:
+        few = ", ".join(sources.ignored[:3]) + (", ..." if len(sources.ignored) > 3 else "")
+        print_notice(f"Left behind, as the ignore file says: {few}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from openpaisdk.cli.handing import hand_in_and_watch, job_options, preview
 from openpaisdk.cli.parser import Parser, command_parser
+from openpaisdk.cli.submission import add_submit_options, preview, submit_and_follow
 from openpaisdk.jobs.target import open_cluster
-from openpaisdk.output import say
+from openpaisdk.output import print_notice
 
 
 def submit(argv: list[str]) -> int:
@@ -19,16 +19,16 @@ def submit(argv: list[str]) -> int:
         "it from the standard input. It goes to the cluster in the version it is in; where the cluster\n"
         "takes no version 1 jobs any more, it is converted, and you are told.",
     )
-    job_options(parser)
+    add_submit_options(parser)
     _update_option(parser)
     parser.add_argument("config", metavar="FILE", help="the job file")
     args = parser.parse(argv)
-    from openpaisdk.jobs.jobfile import read_job_file
+    from openpaisdk.jobs.job_file import read_job_file
 
-    job = read_job_file(args.config, args.update, virtual_cluster=args.virtual_cluster, tell=say)
+    job = read_job_file(args.config, args.update, virtual_cluster=args.virtual_cluster, tell=print_notice)
     if args.preview:
         return preview(job, args.output)
-    return hand_in_and_watch(open_cluster(args.cluster_alias, tell=say), job, args, None)
+    return submit_and_follow(open_cluster(args.cluster_alias, tell=print_notice), job, args, None)
 
 
 def clone_job(argv: list[str]) -> int:
@@ -39,7 +39,7 @@ def clone_job(argv: list[str]) -> int:
         "pai resubmit train_k3v9xq -j second_try --deployment prod",
         "The cluster does not give secrets back: a job that has some needs them again, with --secret.",
     )
-    job_options(parser)
+    add_submit_options(parser)
     _update_option(parser)
     parser.add_argument(
         "-j", "--job-name", default="", metavar="NEW", help="its name; $ becomes a unique suffix (NAME_$)"
@@ -55,23 +55,23 @@ def clone_job(argv: list[str]) -> int:
     parser.add_argument("--user", default="", metavar="USER", help="whose job, if not yours")
     parser.add_argument("job", help="the job to copy")
     args = parser.parse(argv)
-    from openpaisdk.jobs.around import from_environment, variables
-    from openpaisdk.jobs.cloning import cloned
+    from openpaisdk.jobs.clone import clone_job
+    from openpaisdk.jobs.pre_commands import from_environment, variables
 
     secrets = variables(args.secret, "--secret", from_environment("--secret"))
-    cluster = open_cluster(args.cluster_alias, tell=say)
-    job = cloned(
+    cluster = open_cluster(args.cluster_alias, tell=print_notice)
+    job = clone_job(
         cluster.job_config(args.job, args.user),
         name=args.job_name,
         updates=args.update,
         deployment=args.deployment,
         virtual_cluster=args.virtual_cluster,
         secrets=secrets,
-        tell=say,
+        tell=print_notice,
     )
     if args.preview:
         return preview(job, args.output)
-    return hand_in_and_watch(cluster, job, args, None)
+    return submit_and_follow(cluster, job, args, None)
 
 
 def _update_option(parser: Parser) -> None:

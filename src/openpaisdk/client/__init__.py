@@ -3,7 +3,7 @@
 Takes addresses and tokens from its callers; knows nothing of files or of how results print.
 """
 
-from openpaisdk.client.cluster import Cluster
+from openpaisdk.client.cluster_client import ClusterClient
 from openpaisdk.client.transport import Endpoint
 
-__all__ = ["Cluster", "Endpoint"]
+__all__ = ["ClusterClient", "Endpoint"]

@@ -6,7 +6,7 @@ import json
 from binascii import Error, a2b_base64
 
 
-def ends_at(token: str) -> float | None:
+def token_expiry(token: str) -> float | None:
     """When a token ends, in seconds since 1970; None for one that never does or cannot be read."""
     parts = token.split(".")
     if len(parts) != 3:

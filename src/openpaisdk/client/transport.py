@@ -7,21 +7,21 @@ import sys
 import time
 
 from openpaisdk.client.address import Address, parse_uri, query
-from openpaisdk.client.failures import error_of, no_answer, refused
-from openpaisdk.client.wire import Body, PlainConnection
+from openpaisdk.client.http1 import Body, SocketConnection
+from openpaisdk.client.http_errors import connection_error, error_from_response, token_rejected
 from openpaisdk.errors import Unauthorized
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from openpaisdk.client.wire import Answer, Connection
+    from openpaisdk.client.http1 import Connection, Response
 
     Renew = Callable[[str, "Endpoint"], "Endpoint | None"]
 
-CONNECT_TIMEOUT = 10.0
-TIMEOUT = 60.0
-TRIES = 3
+CONNECT_TIMEOUT_S = 10.0
+REQUEST_TIMEOUT_S = 60.0
+MAX_ATTEMPTS = 3
 PAUSES = (0.1, 0.4, 1.0)
 GONE, FOLLOWING, TOKEN_REFUSED = "gone", "following", "token refused"
 """Why a cluster is looked for again."""
@@ -64,12 +64,12 @@ class Transport:
         self.renew = renew
         self.connection: Connection | None = None
         self._process = os.getpid()
-        self.notice: Callable[[str], None] | None = None
+        self.on_slow_response: Callable[[str], None] | None = None
         """Told at a terminal, once, that a cluster is slow to answer."""
-        self.connect_timeout, self.timeout, self.tries = CONNECT_TIMEOUT, TIMEOUT, TRIES
+        self.connect_timeout, self.timeout, self.tries = CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, MAX_ATTEMPTS
         self.tells = bool(os.environ.get("PAI_DEBUG")) or os.path.exists(DEBUG_FILE)
 
-    def hurry(self, seconds: float) -> None:
+    def shorten_timeouts(self, seconds: float) -> None:
         """For questions nobody waits long for: one try, and an answer within that time."""
         self.connect_timeout = self.timeout = seconds
         self.tries = 1
@@ -78,7 +78,7 @@ class Transport:
     def where(self) -> str:
         return f"The cluster {self.alias} at {self.endpoint.address}"
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -90,7 +90,7 @@ class Transport:
         tries: int | None = None,
         at_root: bool = False,
         accept: tuple[int, ...] = (),
-    ) -> Answer:
+    ) -> Response:
         """Send a request; an answer that says no becomes an error, unless its status is in ``accept``."""
         if self._process != os.getpid():
             # A fork shares the connection with its parent: each would read answers meant for the other.
@@ -114,7 +114,7 @@ class Transport:
                     continue
                 tried += 1
                 if tried >= tries or isinstance(e, TimeoutError) or not _may_pass(e):
-                    raise no_answer(e, self.where, timeout) from None
+                    raise connection_error(e, self.where, timeout) from None
                 time.sleep(PAUSES[min(tried, len(PAUSES)) - 1])
                 continue
             if answer.status < 400 or answer.status in accept:
@@ -124,20 +124,20 @@ class Transport:
                 answer.read()
                 time.sleep(_asked_pause(answer.headers) or PAUSES[min(tried, len(PAUSES)) - 1])
                 continue
-            error = error_of(answer.status, answer.read(), self.where)
+            error = error_from_response(answer.status, answer.read(), self.where)
             if isinstance(error, Unauthorized) and self.renew and not renewed:
                 renewed = True
                 self.endpoint = self.renew(TOKEN_REFUSED, self.endpoint) or self.endpoint
                 self.close()
                 continue
             if isinstance(error, Unauthorized):
-                raise refused(error, self.alias, self.endpoint.token)
+                raise token_rejected(error, self.alias, self.endpoint.token)
             raise error
 
     def _tell_slow(self) -> None:
-        if self.notice:
-            self.notice(f"Waiting for {self.where[0].lower()}{self.where[1:]} ...")
-            self.notice = None
+        if self.on_slow_response:
+            self.on_slow_response(f"Waiting for {self.where[0].lower()}{self.where[1:]} ...")
+            self.on_slow_response = None
 
     def close(self) -> None:
         if self.connection is not None:
@@ -153,11 +153,15 @@ class Transport:
         headers: Mapping[str, str] | None,
         timeout: float,
         at_root: bool,
-    ) -> Answer:
+    ) -> Response:
         there = self.endpoint
         if self.connection is None:
             self.connection = connect(there, self.connect_timeout)
-            if self.notice and isinstance(self.connection, PlainConnection) and sys.stderr.isatty():
+            if (
+                self.on_slow_response
+                and isinstance(self.connection, SocketConnection)
+                and sys.stderr.isatty()
+            ):
                 self.connection.notice = self._tell_slow
         sent = {"Host": there.address.authority, "User-Agent": "pai", "Accept": "*/*"}
         if there.token:
@@ -166,25 +170,25 @@ class Transport:
         front = "" if at_root else there.address.prefix + there.rest_path
         target = front + path + (query(values) if values else "")
         if not self.tells:
-            return self.connection.ask(method, target, sent, body, timeout)
+            return self.connection.request(method, target, sent, body, timeout)
         began = time.perf_counter()
-        answer = self.connection.ask(method, target, sent, body, timeout)
+        answer = self.connection.request(method, target, sent, body, timeout)
         took = (time.perf_counter() - began) * 1000
         sys.stderr.write(f"{self.alias}: {method} {target}: {answer.status} in {took:.0f} ms\n")
         return answer
 
 
-def connect(endpoint: Endpoint, timeout: float = CONNECT_TIMEOUT) -> Connection:
+def connect(endpoint: Endpoint, timeout: float = CONNECT_TIMEOUT_S) -> Connection:
     """A connection of the kind this address needs. Nothing is sent yet."""
     address = endpoint.address
     if not address.is_secure and (address.is_loopback or not _any_proxy()):
-        return PlainConnection(address.host, address.port, timeout)
-    from openpaisdk.client.tunnels import TunnelConnection, proxy_for
+        return SocketConnection(address.host, address.port, timeout)
+    from openpaisdk.client.http_client_connection import HttpClientConnection, proxy_for
 
     proxy = proxy_for(address)
     if not proxy and not address.is_secure:
-        return PlainConnection(address.host, address.port, timeout)
-    return TunnelConnection(address, proxy, timeout, endpoint.verify, endpoint.authority_file)
+        return SocketConnection(address.host, address.port, timeout)
+    return HttpClientConnection(address, proxy, timeout, endpoint.verify, endpoint.authority_file)
 
 
 def _any_proxy() -> bool:
@@ -193,7 +197,7 @@ def _any_proxy() -> bool:
 
 def _may_pass(error: OSError) -> bool:
     """Whether trying again in a moment can help: a name that is unknown or a bad certificate stays so."""
-    return isinstance(error, ConnectionError) or type(error).__name__ == "WireError"
+    return isinstance(error, ConnectionError) or type(error).__name__ == "HttpProtocolError"
 
 
 def _asked_pause(headers: Mapping[str, str]) -> float:

@@ -3,15 +3,15 @@
 A setting is looked for on the command line, then in ``./.openpai``, then in ``~/.openpai``, then built in.
 """
 
-from openpaisdk.config.clusters import EMBEDDED_ALIAS, ClusterBook, ClusterEntry
+from openpaisdk.config.clusters import EMBEDDED_ALIAS, ClusterEntry, ClusterRegistry
 from openpaisdk.config.defaults import KEYS, Change, Defaults, change_defaults, read_change
 
 __all__ = [
     "EMBEDDED_ALIAS",
     "KEYS",
     "Change",
-    "ClusterBook",
     "ClusterEntry",
+    "ClusterRegistry",
     "Defaults",
     "change_defaults",
     "read_change",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from openpaisdk.config.defaults import Defaults, defaults_file
-from openpaisdk.config.files import Lock, read_yaml, write_yaml
-from openpaisdk.config.folders import folder_here, shown, user_folder
+from openpaisdk.config.paths import display_path, project_folder, user_folder
+from openpaisdk.config.yaml_files import Lock, read_yaml, write_yaml
 from openpaisdk.errors import ConfigError, PaiError, UsageError
 
 TYPE_CHECKING = False
@@ -51,7 +51,7 @@ class ClusterEntry:
         return "" if value is None else str(value)
 
 
-class ClusterBook:
+class ClusterRegistry:
     """All entries of the clusters file in force, and which one is selected."""
 
     __slots__ = ("defaults", "entries", "path")
@@ -62,7 +62,7 @@ class ClusterBook:
         self.defaults = defaults
 
     @classmethod
-    def load(cls) -> ClusterBook:
+    def load(cls) -> ClusterRegistry:
         defaults = Defaults.load()
         path = clusters_file(defaults)
         return cls(path, _entries(path), defaults)
@@ -79,7 +79,7 @@ class ClusterBook:
     def find(self, alias: str) -> ClusterEntry | None:
         return next((e for e in self.entries if e.alias == alias), None)
 
-    def choose(self, alias: str = "") -> ClusterEntry:
+    def resolve(self, alias: str = "") -> ClusterEntry:
         """The cluster a command means: the one named, the one selected, or the only one there is."""
         wanted = alias or self.selected
         if wanted:
@@ -104,7 +104,7 @@ class ClusterBook:
         path = self.defaults.set_in("cluster-alias")
         everywhere = "-g " if path == defaults_file(is_global=True) else ""
         return UsageError(
-            f"There is no cluster called {self.selected!r}, but {shown(path)} selects it.",
+            f"There is no cluster called {self.selected!r}, but {display_path(path)} selects it.",
             hint=f"Choose another one: pai select-cluster {everywhere}{EMBEDDED_ALIAS}",
         )
 
@@ -148,7 +148,7 @@ class ClusterBook:
 def option_for(alias: str) -> str:
     """``-a ALIAS `` for a command a person may copy; empty where that cluster is meant anyway."""
     try:
-        meant = ClusterBook.load().choose().alias
+        meant = ClusterRegistry.load().resolve().alias
     except PaiError:  # none is selected, or the files cannot be read
         meant = ""
     return "" if meant == alias else f"-a {alias} "
@@ -159,7 +159,7 @@ def check_clusters(value: object, path: str) -> list[ClusterEntry]:
     entries = read_entries(value, path)
     seen: set[str] = set()
     for i, entry in enumerate(entries):
-        where = f"{shown(path)}: entry {i + 1} ({entry.alias})"
+        where = f"{display_path(path)}: entry {i + 1} ({entry.alias})"
         if entry.alias in seen:
             raise ConfigError(f"{where} has the alias of another entry.")
         seen.add(entry.alias)
@@ -181,7 +181,7 @@ def check_alias(alias: str) -> str:
 
 
 def clusters_file(defaults: Defaults) -> str:
-    return os.path.join(folder_here() if defaults.yes("clusters-in-local") else user_folder(), FILE)
+    return os.path.join(project_folder() if defaults.yes("clusters-in-local") else user_folder(), FILE)
 
 
 def _entries(path: str) -> list[ClusterEntry]:
@@ -193,10 +193,10 @@ def read_entries(value: object, path: str) -> list[ClusterEntry]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise ConfigError(f"{shown(path)} must hold a list of clusters.")
+        raise ConfigError(f"{display_path(path)} must hold a list of clusters.")
     entries = []
     for i, raw in enumerate(value):
         if not isinstance(raw, dict) or not raw.get("cluster_alias"):
-            raise ConfigError(f"{shown(path)}: entry {i + 1} has no cluster_alias.")
+            raise ConfigError(f"{display_path(path)}: entry {i + 1} has no cluster_alias.")
         entries.append(ClusterEntry({str(k): v for k, v in raw.items()}))
     return entries

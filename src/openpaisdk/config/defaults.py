@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from openpaisdk.config.files import Lock, read_yaml, write_yaml
-from openpaisdk.config.folders import folder_here, shown, user_folder
+from openpaisdk.config.paths import display_path, project_folder, user_folder
+from openpaisdk.config.yaml_files import Lock, read_yaml, write_yaml
 from openpaisdk.errors import ConfigError, UsageError
 
 FILE = "defaults.yaml"
@@ -155,7 +155,7 @@ def change_defaults(changes: list[Change], remove: list[str], *, is_global: bool
 
 
 def defaults_file(*, is_global: bool) -> str:
-    return os.path.join(user_folder() if is_global else folder_here(), FILE)
+    return os.path.join(user_folder() if is_global else project_folder(), FILE)
 
 
 def _files() -> list[str]:
@@ -190,6 +190,7 @@ def _layer(path: str) -> dict[str, object]:
         return {}
     if not isinstance(value, dict):
         raise ConfigError(
-            f"{shown(path)} must hold keys and values.", hint="Remove it, or write lines like image: busybox"
+            f"{display_path(path)} must hold keys and values.",
+            hint="Remove it, or write lines like image: busybox",
         )
     return {str(k): v for k, v in value.items()}

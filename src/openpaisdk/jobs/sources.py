@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import stat
 
-from openpaisdk.client.wire import CHUNK, Body
+from openpaisdk.client.http1 import CHUNK, Body
 from openpaisdk.errors import PaiError, UsageError
-from openpaisdk.jobs import tar
-from openpaisdk.jobs.remembering import Last, recall, remember, stamp_of
+from openpaisdk.jobs import tar_writer
+from openpaisdk.jobs.pack_cache import PackManifest, load, save, stamp_of
 from openpaisdk.storage.ignore import NEVER, Rule, is_ignored, read_rules, rules_above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from openpaisdk.client import Cluster
+    from openpaisdk.client import ClusterClient
 
 SIZE_CAP = 100 << 20
 COUNT_CAP = 20_000
@@ -55,44 +55,44 @@ class Member:
         return f"{self.stamp}.{self.mode}.{self.target}" if self.stamp else ""
 
     def packed(self) -> Iterator[bytes]:
-        yield tar.header(
+        yield tar_writer.header(
             self.name, kind=self.kind, mode=self.mode, size=self.size, mtime=self.mtime, target=self.target
         )
-        if self.kind == tar.FILE and self.size:
+        if self.kind == tar_writer.FILE and self.size:
             yield from _content(self)
-            if rest := tar.padding(self.size):
+            if rest := tar_writer.padding(self.size):
                 yield rest
 
 
-class Sources(Body):
+class SourceArchive(Body):
     """What travels. ``left_out`` names what an ignore file kept back, for the person to see.
 
     ``key`` names the folder they come from: what was packed from it last time is neither read nor sent again.
     """
 
-    __slots__ = ("count", "key", "last", "left_out", "lengths", "members", "sha256", "watch", "whole")
+    __slots__ = ("count", "ignored", "key", "last", "lengths", "members", "sha256", "watch", "whole")
 
     def __init__(self, members: list[Member], left_out: list[str], key: str = ""):
         self.members = members
-        self.left_out = left_out
+        self.ignored = left_out
         self.watch: Callable[[int], None] | None = None
-        self.count = sum(m.kind != tar.FOLDER for m in members)
+        self.count = sum(m.kind != tar_writer.FOLDER for m in members)
         self.whole: bytes | None = None
         self.lengths: list[int] = []
         self.key = key
-        self.last = recall(key) if key else None
+        self.last = load(key) if key else None
         if self.last is not None and self._is_unchanged(self.last):
             super().__init__(self.last.size)
             self.sha256 = self.last.sha256
             return
         self._pack()
 
-    def keep_in_mind(self) -> None:
+    def save_manifest(self) -> None:
         """A cluster has them now: next time only what changed is read and sent."""
         if self.key and self.lengths:
-            remember(self.key, Last(self.sha256, self.size, self._places()))
+            save(self.key, PackManifest(self.sha256, self.size, self._places()))
 
-    def _is_unchanged(self, last: Last) -> bool:
+    def _is_unchanged(self, last: PackManifest) -> bool:
         if len(last.members) != len(self.members):
             return False
         return all(last.place(m.name, m.mark) is not None for m in self.members)
@@ -105,7 +105,7 @@ class Sources(Body):
         kept: list[bytes] | None = []
         for m in (*self.members, None):
             before = size
-            for chunk in m.packed() if m else (tar.END,):
+            for chunk in m.packed() if m else (tar_writer.END,):
                 digest.update(chunk)
                 size += len(chunk)
                 if kept is not None:
@@ -145,7 +145,7 @@ class Sources(Body):
     def _packed(self) -> Iterator[bytes]:
         for m in self.members:
             yield from m.packed()
-        yield tar.END
+        yield tar_writer.END
 
 
 class Patch(Body):
@@ -155,7 +155,7 @@ class Patch(Body):
 
     __slots__ = ("base", "steps", "watch")
 
-    def __init__(self, sources: Sources, last: Last):
+    def __init__(self, sources: SourceArchive, last: PackManifest):
         self.base = last.sha256
         self.watch = sources.watch
         self.steps: list[tuple[bytes, Member | None]] = []
@@ -183,13 +183,13 @@ class Patch(Body):
         for line, member in self.steps:
             yield line
             if line.startswith(b"data"):
-                for piece in member.packed() if member else (tar.END,):
+                for piece in member.packed() if member else (tar_writer.END,):
                     yield piece
                     if self.watch:
                         self.watch(len(piece))
 
 
-def collect(root: str, only: Sequence[str] = (), *, cap: int = SIZE_CAP) -> Sources | None:
+def collect(root: str, only: Sequence[str] = (), *, cap: int = SIZE_CAP) -> SourceArchive | None:
     """What lies under ``root``, or only the named paths in it, less what ignore files keep back."""
     walk = _Walk(os.path.realpath(root), cap)
     if only:
@@ -198,10 +198,10 @@ def collect(root: str, only: Sequence[str] = (), *, cap: int = SIZE_CAP) -> Sour
     else:
         walk.folder("", rules_above(walk.root))
     members = [walk.found[name] for name in sorted(walk.found)]
-    return Sources(members, walk.left_out, "\n".join((walk.root, *only))) if members else None
+    return SourceArchive(members, walk.ignored, "\n".join((walk.root, *only))) if members else None
 
 
-def send(cluster: Cluster, sources: Sources, tell: Callable[[int], None] | None = None) -> bool:
+def send(cluster: ClusterClient, sources: SourceArchive, tell: Callable[[int], None] | None = None) -> bool:
     """Give the cluster the tar unless it has it; says whether anything had to travel.
 
     Of a folder that travelled before only what changed does. ``tell`` gets how many bytes that is.
@@ -209,11 +209,11 @@ def send(cluster: Cluster, sources: Sources, tell: Callable[[int], None] | None 
     there = cluster.has_sources(sources.sha256)
     if not there:
         _put(cluster, sources, tell)
-    sources.keep_in_mind()
+    sources.save_manifest()
     return not there
 
 
-def _put(cluster: Cluster, sources: Sources, tell: Callable[[int], None] | None) -> None:
+def _put(cluster: ClusterClient, sources: SourceArchive, tell: Callable[[int], None] | None) -> None:
     patch = sources.patch()
     if patch is not None:
         if tell:
@@ -231,7 +231,7 @@ class _Walk:
         self.cap = cap
         self.size = 0
         self.found: dict[str, Member] = {}
-        self.left_out: list[str] = []
+        self.ignored: list[str] = []
 
     def named(self, path: str) -> None:
         """A path a person named: taken even if an ignore file speaks against it."""
@@ -277,7 +277,7 @@ class _Walk:
             if is_folder and _is_environment(full):
                 continue  # it works only where it was made, and the job finds it there
             if rules and is_ignored(name, is_folder, rules):
-                self.left_out.append(name + "/" if is_folder else name)
+                self.ignored.append(name + "/" if is_folder else name)
                 continue
             if self.add(name, full):
                 self.folder(name + "/", rules)
@@ -295,15 +295,17 @@ class _Walk:
         mode, mtime = stat.S_IMODE(found.st_mode), int(found.st_mtime)
         if stat.S_ISDIR(found.st_mode):
             self.found[name] = Member(
-                name + "/", full, tar.FOLDER, mode, 0, mtime, stamp="folder." + str(mtime)
+                name + "/", full, tar_writer.FOLDER, mode, 0, mtime, stamp="folder." + str(mtime)
             )
             return True
         if stat.S_ISLNK(found.st_mode):
             self.found[name] = Member(
-                name, full, tar.LINK, 0o777, 0, mtime, self._link(full), f"link.{mtime}"
+                name, full, tar_writer.LINK, 0o777, 0, mtime, self._link(full), f"link.{mtime}"
             )
         elif stat.S_ISREG(found.st_mode):
-            self.found[name] = Member(name, full, tar.FILE, mode, found.st_size, mtime, stamp=stamp_of(found))
+            self.found[name] = Member(
+                name, full, tar_writer.FILE, mode, found.st_size, mtime, stamp=stamp_of(found)
+            )
             self.size += found.st_size
         self._check()
         return False

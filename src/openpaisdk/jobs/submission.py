@@ -6,21 +6,21 @@ import json
 import os
 
 from openpaisdk.client.address import quote
-from openpaisdk.client.failures import NO_API
+from openpaisdk.client.http_errors import NO_API
 from openpaisdk.errors import Conflict, NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from openpaisdk.client import Cluster
+    from openpaisdk.client import ClusterClient
 
 TRIES = 5
 MASK = "******"
 
 
-def hand_in(
-    cluster: Cluster,
+def submit_job(
+    cluster: ClusterClient,
     job: dict[str, object],
     rename: Callable[[], str] | None = None,
     tell: Callable[[str], None] | None = None,
@@ -44,21 +44,21 @@ def hand_in(
             if rename and left > 1:
                 job["name"] = rename()
                 continue
-            raise _taken(cluster, str(job["name"]), e) from None
+            raise _name_conflict(cluster, str(job["name"]), e) from None
         except NotFound as e:
             raise _missing(cluster, job, e) from None
         break
     return str(job["name"])
 
 
-def _hand_in_v1(cluster: Cluster, job: dict[str, object], tell: Callable[[str], None] | None) -> str:
+def _hand_in_v1(cluster: ClusterClient, job: dict[str, object], tell: Callable[[str], None] | None) -> str:
     path = f"/api/v1/user/{quote(cluster.user)}/jobs" if cluster.user else "/api/v1/jobs"
     headers = {"Content-Type": "application/json", "Idempotency-Key": os.urandom(16).hex()}
     name = str(job["jobName"])
     try:
-        answer = cluster.transport.ask("POST", path, body=json.dumps(job).encode(), headers=headers)
+        answer = cluster.transport.request("POST", path, body=json.dumps(job).encode(), headers=headers)
     except Conflict as e:
-        raise _taken(cluster, name, e) from None
+        raise _name_conflict(cluster, name, e) from None
     answer.read()
     if tell and (warning := answer.headers.get("x-warning")):
         tell(f"The cluster {cluster.alias} says: {warning}")
@@ -68,7 +68,7 @@ def _hand_in_v1(cluster: Cluster, job: dict[str, object], tell: Callable[[str], 
 
 
 def _converted(
-    cluster: Cluster, job: dict[str, object], tell: Callable[[str], None] | None
+    cluster: ClusterClient, job: dict[str, object], tell: Callable[[str], None] | None
 ) -> dict[str, object]:
     from openpaisdk.protocol import convert_v1
 
@@ -80,7 +80,7 @@ def _converted(
     return conversion.data
 
 
-def _missing(cluster: Cluster, job: dict[str, object], why: NotFound) -> NotFound:
+def _missing(cluster: ClusterClient, job: dict[str, object], why: NotFound) -> NotFound:
     """Of a job that comes after others, one of those may be unknown: it is told as everywhere."""
     if why.code == "NoSourcesError":
         return NotFound(
@@ -98,7 +98,7 @@ def _missing(cluster: Cluster, job: dict[str, object], why: NotFound) -> NotFoun
     return why
 
 
-def _taken(cluster: Cluster, name: str, why: Conflict) -> Conflict:
+def _name_conflict(cluster: ClusterClient, name: str, why: Conflict) -> Conflict:
     return Conflict(
         f"The cluster {cluster.alias} already has a job called {name}.",
         code=why.code,
@@ -106,7 +106,7 @@ def _taken(cluster: Cluster, name: str, why: Conflict) -> Conflict:
     )
 
 
-def without_secrets(job: dict[str, object]) -> dict[str, object]:
+def mask_secrets(job: dict[str, object]) -> dict[str, object]:
     """The job as it may be shown: the same, with its secrets masked."""
     shown = dict(job)
     if shown.get("secrets"):

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from openpaisdk.reach import endpoint_of, open_cluster, open_embedded, open_entry
+from openpaisdk.connect import endpoint_of, open_cluster, open_embedded, open_entry
 
 __all__ = ["endpoint_of", "open_cluster", "open_embedded", "open_entry"]

@@ -4,7 +4,7 @@ Imported by every command, so it stays small: the YAML and JSON writers are load
 """
 
 from openpaisdk.output.colour import Palette, palette
-from openpaisdk.output.show import FORMATS, say, show, show_all
+from openpaisdk.output.show import FORMATS, print_notice, show, show_all
 from openpaisdk.output.table import table
 from openpaisdk.output.times import duration, moment
 
@@ -14,7 +14,7 @@ __all__ = [
     "duration",
     "moment",
     "palette",
-    "say",
+    "print_notice",
     "show",
     "show_all",
     "table",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
-QUIET = 1.0
-PAUSE = 0.1
+SHOW_AFTER_S = 1.0
+REDRAW_INTERVAL_S = 0.1
 WIDTH = 24
 
 
@@ -36,7 +36,7 @@ class Progress:
         """So much more is done."""
         self.done += count
         now = time.monotonic()
-        if self.shows and now - self.began >= QUIET and now - self.last >= PAUSE:
+        if self.shows and now - self.began >= SHOW_AFTER_S and now - self.last >= REDRAW_INTERVAL_S:
             self.last = now
             self.draw(now)
 

@@ -66,7 +66,7 @@ def _write(text: str) -> None:
         sys.stdout.write(text.encode(known, "backslashreplace").decode(known))
 
 
-def say(text: str) -> None:
+def print_notice(text: str) -> None:
     """A remark for the person at the terminal. It goes to stderr, so that it never mixes with a result."""
     sys.stdout.flush()
     try:

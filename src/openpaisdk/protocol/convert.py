@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from openpaisdk.protocol.job import read_job
-from openpaisdk.protocol.model import Job
+from openpaisdk.protocol.model import JobSpec
 from openpaisdk.protocol.problems import Problem, protocol_error, shorten
 from openpaisdk.protocol.template import as_text
 from openpaisdk.protocol.v1 import JobV1, TaskRoleV1, read_job_v1
+from openpaisdk.protocol.v2_reader import read_job
 
 _DIRECTORIES = (
     ("dataDir", "data", "PAI_DATA_DIR"),
@@ -31,7 +31,7 @@ class Conversion:
     """A version 1 job in version 2: as plain data, as a typed job, and what changed on the way."""
 
     data: dict[str, Any] = field(repr=False)
-    job: Job
+    job: JobSpec
     warnings: tuple[Problem, ...]
 
 

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from openpaisdk.protocol.schema import Anything, Bool, Choice, Fields, Int, Items, Keyed, Nullable, Text
+from openpaisdk.protocol.schema_nodes import (
+    Anything,
+    Bool,
+    Choice,
+    Fields,
+    Int,
+    ListOf,
+    MappingOf,
+    Nullable,
+    Text,
+)
 
 PRIORITIES = ("crit", "prod", "test", "oppo")
 OPENPAISDK = "openpaisdk"
@@ -15,7 +25,7 @@ RUNTIME_PLUGIN = "com.microsoft.pai.runtimeplugin"
 
 ADDITIONS = Fields(
     {
-        "environment": Keyed(
+        "environment": MappingOf(
             Text(),
             "Variables of the submitting shell that the tasks keep, on a cluster of the same machine.",
             key=Text(pattern=r"[A-Za-z_][A-Za-z0-9_]*", form="the name of a variable"),
@@ -30,7 +40,7 @@ ADDITIONS = Fields(
             "A tar in the cluster's source store, unpacked into the working directory before the commands.",
             required=("sha256", "size"),
         ),
-        "after": Items(
+        "after": ListOf(
             Fields(
                 {
                     "job": Text(
@@ -48,11 +58,11 @@ ADDITIONS = Fields(
         ),
         "arrayLimit": Int("How many tasks may run at a time; for jobs without a gang.", minimum=1),
         "timeLimit": Int("Seconds after which a task is asked to end, then killed.", minimum=1),
-        "slurm": Items(
+        "slurm": ListOf(
             Text(pattern=r"-\S.*", form="one option in one word, such as --constraint=a100"),
             "Options for sbatch, passed as they are; on a cluster over Slurm.",
         ),
-        "outputs": Items(
+        "outputs": ListOf(
             Text(), "Files and folders of the working directory, or patterns of them, kept when a task ends."
         ),
     },
@@ -65,8 +75,8 @@ EXTRAS = Fields(
     {
         "submitFrom": Text("What made the job."),
         "gangAllocation": Bool("Whether the tasks start all together or not at all.", default=True),
-        "tags": Items(Text(), "Tags of the job."),
-        "storages": Items(
+        "tags": ListOf(Text(), "Tags of the job."),
+        "storages": ListOf(
             Fields(
                 {"name": Text("A storage of the cluster."), "mountPath": Text("Where it is mounted.")},
                 required=("name",),
@@ -74,7 +84,7 @@ EXTRAS = Fields(
             ),
             "Storages that the tasks see; an empty list: all default ones.",
         ),
-        RUNTIME_PLUGIN: Items(
+        RUNTIME_PLUGIN: ListOf(
             Fields(
                 {
                     "plugin": Text(
@@ -84,7 +94,7 @@ EXTRAS = Fields(
                     "failurePolicy": Choice(
                         "ignore", "fail", doc="Whether the task goes on when the plugin fails."
                     ),
-                    "taskroles": Items(Text(), "The roles it is for; all by default."),
+                    "taskroles": ListOf(Text(), "The roles it is for; all by default."),
                 },
                 required=("plugin",),
                 open=True,
@@ -95,7 +105,7 @@ EXTRAS = Fields(
             Fields(
                 {
                     "jobPriorityClass": Nullable(Choice(*PRIORITIES, doc="Priority; oppo is the lowest.")),
-                    "taskRoles": Keyed(
+                    "taskRoles": MappingOf(
                         Fields(
                             {
                                 "skuType": Nullable(Text("The kind of machine share.")),
@@ -121,11 +131,11 @@ EXTRAS = Fields(
             open=True,
         ),
         "tensorBoard": Fields(
-            {"randomStr": Text(), "logDirectories": Keyed(Text(), "Folders by name.")},
+            {"randomStr": Text(), "logDirectories": MappingOf(Text(), "Folders by name.")},
             "TensorBoard, as older portals wrote it.",
             open=True,
         ),
-        "sdk.plugins": Items(Anything(), "Plugins of the SDK that made the job."),
+        "sdk.plugins": ListOf(Anything(), "Plugins of the SDK that made the job."),
         OPENPAISDK: ADDITIONS,
     },
     "Anything else; keys that are not known are kept.",

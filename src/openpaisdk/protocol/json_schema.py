@@ -12,7 +12,7 @@ def job_schema(version: str = "v2") -> dict[str, Any]:
 
         name = "v1"
     elif version in ("v2", "2"):
-        from openpaisdk.protocol.v2 import JOB_V2 as NODE
+        from openpaisdk.protocol.v2_schema import JOB_V2 as NODE
 
         name = "v2"
     else:

@@ -100,7 +100,7 @@ class Deployment:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobSpec:
     """A checked job. ``raw`` is the plain data it was read from, secrets included."""
 
     name: str

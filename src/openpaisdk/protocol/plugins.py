@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from openpaisdk.protocol.extras import RUNTIME_PLUGIN
-from openpaisdk.protocol.model import Job, TaskRole
+from openpaisdk.protocol.model import JobSpec, TaskRole
 from openpaisdk.protocol.template import as_text
 
 _CLONE_TRIES = 10
@@ -31,7 +31,7 @@ class Plugin:
     ignore_failure: bool = False
 
 
-def plugins_of(role: TaskRole, job: Job) -> Iterator[Plugin]:
+def plugins_of(role: TaskRole, job: JobSpec) -> Iterator[Plugin]:
     """The role's plugins in the order in which they start."""
     named = {item.name: item for item in job.prerequisites if (item.plugin or "").startswith(RUNTIME_PLUGIN)}
     for name in role.prerequisites:
@@ -45,7 +45,7 @@ def plugins_of(role: TaskRole, job: Job) -> Iterator[Plugin]:
             yield _plugin(entry["plugin"], entry.get("parameters") or {}, entry.get("failurePolicy"))
 
 
-def around(role: TaskRole, job: Job) -> tuple[list[str], list[str]]:
+def around(role: TaskRole, job: JobSpec) -> tuple[list[str], list[str]]:
     """The scripts that run before and after the role's commands."""
     before: list[str] = []
     after: list[str] = []
@@ -68,7 +68,7 @@ def _alone(plugin: Plugin, script: str) -> str:
     return f"(\n{script}\n)"
 
 
-def _scripts(plugin: Plugin, job: Job) -> tuple[list[str], list[str]]:
+def _scripts(plugin: Plugin, job: JobSpec) -> tuple[list[str], list[str]]:
     if plugin.name == "cmd":
         return _cmd(plugin.parameters)
     if plugin.name == "git":
@@ -127,7 +127,7 @@ def _git(parameters: Mapping[str, Any]) -> str:
     )
 
 
-def _tensorboard(parameters: Mapping[str, Any], job: Job) -> str:
+def _tensorboard(parameters: Mapping[str, Any], job: JobSpec) -> str:
     """In the first task of the first role alone; it ends with the task."""
     folders = parameters.get("logdir")
     folders = folders if isinstance(folders, Mapping) else {}

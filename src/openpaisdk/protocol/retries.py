@@ -110,7 +110,7 @@ def _behavior(exit_code: int, by_platform: bool | None) -> str:
         return "TRANSIENT"
     if exit_code in _SIGNALS:
         return "UNKNOWN"
-    from openpaisdk.protocol.exitcodes import exit_spec
+    from openpaisdk.protocol.exit_codes import exit_spec
 
     behavior = exit_spec(exit_code).behavior
     return "UNKNOWN" if by_platform is False and behavior.startswith("TRANSIENT") else behavior

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from openpaisdk.protocol.document import Document, decode_text, read
 from openpaisdk.protocol.problems import Problem, judge, shorten
-from openpaisdk.protocol.schema import Anything, Fields, Int, Items, Keyed, Nullable, Text
-from openpaisdk.protocol.text import Document, decode, read
+from openpaisdk.protocol.schema_nodes import Anything, Fields, Int, ListOf, MappingOf, Nullable, Text
 
 PATH_FIELDS = ("authFile", "dataDir", "outputDir", "codeDir")
 """Fields in which path variables such as ``$PAI_USER_NAME`` are replaced."""
@@ -29,7 +29,7 @@ TASK_ROLE_V1 = Fields(
         "memoryMB": Int("Memory of each task in MB.", minimum=0, default=100),
         "shmMB": Int("Size of /dev/shm in MB; not more than memoryMB.", minimum=0, default=64),
         "gpuNumber": Int("GPUs of each task.", minimum=0, default=0),
-        "portList": Items(
+        "portList": ListOf(
             Fields(
                 {
                     "label": _LABEL,
@@ -74,10 +74,10 @@ JOB_V1 = Fields(
             minimum=-2,
             default=0,
         ),
-        "taskRoles": Items(TASK_ROLE_V1, "The roles.", at_least=1),
+        "taskRoles": ListOf(TASK_ROLE_V1, "The roles.", at_least=1),
         "killAllOnCompletedTaskNumber": Nullable(Int("Obsolete and without effect.")),
-        "jobEnvs": Keyed(Anything(), "Variables for all tasks."),
-        "extras": Keyed(Anything(), "Anything else."),
+        "jobEnvs": MappingOf(Anything(), "Variables for all tasks."),
+        "extras": MappingOf(Anything(), "Anything else."),
     },
     "A job in version 1 of OpenPAI's format.",
     required=("jobName", "image", "taskRoles"),
@@ -166,7 +166,7 @@ def read_relaxed(source: str | bytes | Mapping[str, Any], file: str | None) -> t
     """A document from JSON with comments, trailing commas, text after its end; and what to say about it."""
     if not isinstance(source, str | bytes):
         return read(source, file), []
-    text = decode(source, file or "")
+    text = decode_text(source, file or "")
     if text.lstrip()[:1] not in ("{", "/"):
         return read(text, file), []
     text, notes = _without_tail(strip_comments(text), file or "")

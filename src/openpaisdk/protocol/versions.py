@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from openpaisdk.errors import ProtocolError
-from openpaisdk.protocol.job import job_v2
-from openpaisdk.protocol.model import Job
+from openpaisdk.protocol.document import decode_text, read
+from openpaisdk.protocol.model import JobSpec
 from openpaisdk.protocol.problems import Problem
-from openpaisdk.protocol.text import decode, read
 from openpaisdk.protocol.v1 import JobV1, job_v1, read_relaxed
+from openpaisdk.protocol.v2_reader import parse_job_v2
 
 
 def job_version(data: Any) -> Literal[1, 2]:
@@ -22,10 +22,10 @@ def job_version(data: Any) -> Literal[1, 2]:
 
 def read_any_job(
     source: str | bytes | Mapping[str, Any], *, file: str | None = None, strict: bool = False
-) -> Job | JobV1:
+) -> JobSpec | JobV1:
     """The job in a text or in plain data, whichever version it is in."""
     if isinstance(source, str | bytes):
-        source = decode(source, file or "")
+        source = decode_text(source, file or "")
         if source.lstrip()[:1] in ("{", "/"):
             # Only version 1 takes comments and trailing commas; version 2 is read again, exactly.
             document, notes = read_relaxed(source, file)
@@ -34,7 +34,7 @@ def read_any_job(
     document = read(source, file)
     if job_version(document.data) == 1:
         return job_v1(document, [], strict=strict)
-    return job_v2(document, strict=strict)
+    return parse_job_v2(document, strict=strict)
 
 
 def check_job(source: str | bytes | Mapping[str, Any], *, file: str | None = None) -> tuple[Problem, ...]:

@@ -34,11 +34,11 @@ class Rule:
     ``front`` is the way from it to that folder.
     """
 
-    __slots__ = ("base", "front", "keeps", "matches", "only_folders")
+    __slots__ = ("keeps", "matches", "only_folders", "prefix", "root")
 
     def __init__(self, base: str, front: str, pattern: str, keeps: bool, only_folders: bool):
-        self.base = base
-        self.front = front
+        self.root = base
+        self.prefix = front
         self.keeps = keeps
         self.only_folders = only_folders
         self.matches = re.compile(pattern, re.DOTALL).fullmatch
@@ -72,7 +72,7 @@ def read_rule(line: str, base: str = "", front: str = "") -> Rule | None:
     anchored = "/" in text
     text = text.removeprefix("/")
     try:
-        pattern = _translated(text) if anchored else "(?:.*/)?" + _translated(text)
+        pattern = _pattern_to_regex(text) if anchored else "(?:.*/)?" + _pattern_to_regex(text)
     except LookupError:
         return None  # git, too, passes over a pattern it cannot read
     return Rule(base, front, pattern, keeps, only_folders)
@@ -83,12 +83,12 @@ def is_ignored(path: str, is_folder: bool, rules: list[Rule]) -> bool:
     for rule in reversed(rules):
         if rule.only_folders and not is_folder:
             continue
-        if path.startswith(rule.base) and rule.matches(rule.front + path[len(rule.base) :]):
+        if path.startswith(rule.root) and rule.matches(rule.prefix + path[len(rule.root) :]):
             return not rule.keeps
     return False
 
 
-def _translated(text: str) -> str:
+def _pattern_to_regex(text: str) -> str:
     out, i = [], 0
     while i < len(text):
         c = text[i]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 
 from openpaisdk.errors import UsageError
-from openpaisdk.storage.address import LOCAL, PAI, SELECTED, USER_NAME, Place, clean, read_place
-from openpaisdk.storage.backend import no_such
-from openpaisdk.storage.storages import Opener, backend_of
+from openpaisdk.storage.backends.base import no_such
+from openpaisdk.storage.catalog import StorageOpener, backend_of
+from openpaisdk.storage.location import LOCAL, PAI, SELECTED, USER_NAME, Location, clean, parse_location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from openpaisdk.client import Cluster
-    from openpaisdk.storage.backend import Backend
-    from openpaisdk.storage.engine import Progress
+    from openpaisdk.client import ClusterClient
+    from openpaisdk.storage.backends.base import Backend
+    from openpaisdk.storage.transfer.executor import TransferProgress
 
     Path = str | os.PathLike[str]
 
@@ -33,7 +33,7 @@ class Storage:
         self.user = user
 
     @classmethod
-    def of(cls, cluster: Cluster, name: str = "", *, over_http: bool = False) -> Storage:
+    def of(cls, cluster: ClusterClient, name: str = "", *, over_http: bool = False) -> Storage:
         """A cluster's storage by its name; without one, the default."""
         selected = "" if name else _selected(cluster.alias)
         backend = backend_of(cluster, name or SELECTED, selected, over_http=over_http)
@@ -42,8 +42,8 @@ class Storage:
     @classmethod
     def open(cls, url: str, *, over_http: bool = False) -> Storage:
         """The storage of a ``pai://`` or ``hdfs://`` address; its path is not looked at."""
-        opener = Opener(over_http=over_http)
-        place = read_place(url)
+        opener = StorageOpener(over_http=over_http)
+        place = parse_location(url)
         backend, _ = opener.open(place)
         return cls(backend, opener.user_of(place.cluster) if place.kind == PAI else "")
 
@@ -57,15 +57,15 @@ class Storage:
         *,
         overwrite: bool = True,
         ignoring: bool = True,
-        watch: Callable[[Progress], None] | None = None,
+        watch: Callable[[TransferProgress], None] | None = None,
     ) -> dict[str, object]:
         """Copy a file or a folder of this machine, like ``cp -r``; what is there unchanged stays.
 
         Without ``overwrite`` a file is refused where one is already.
         """
         source, target = os.fspath(source), os.fspath(target)
-        place = Place(PAI, target, self.path(target), is_folder=target.endswith("/"))
-        return self._copy(read_place(source), place, overwrite, ignoring, watch)
+        place = Location(PAI, target, self.path(target), is_folder=target.endswith("/"))
+        return self._copy(parse_location(source), place, overwrite, ignoring, watch)
 
     def download(
         self,
@@ -73,14 +73,14 @@ class Storage:
         target: Path = ".",
         *,
         overwrite: bool = True,
-        watch: Callable[[Progress], None] | None = None,
+        watch: Callable[[TransferProgress], None] | None = None,
     ) -> dict[str, object]:
         """Copy a file or a folder to this machine."""
         source, target = os.fspath(source), os.fspath(target)
-        place = read_place(target)
+        place = parse_location(target)
         if place.kind != LOCAL:
             raise UsageError(f"{target} is not a path on this machine.")
-        return self._copy(Place(PAI, source, self.path(source)), place, overwrite, False, watch)
+        return self._copy(Location(PAI, source, self.path(source)), place, overwrite, False, watch)
 
     def list(self, path: Path = "/") -> list[dict[str, object]]:
         """What a folder holds; a file is listed as itself."""
@@ -119,15 +119,15 @@ class Storage:
 
     def _copy(
         self,
-        source: Place,
-        target: Place,
+        source: Location,
+        target: Location,
         overwrite: bool,
         ignoring: bool,
-        watch: Callable[[Progress], None] | None,
+        watch: Callable[[TransferProgress], None] | None,
     ) -> dict[str, object]:
-        from openpaisdk.storage.copying import Copy
+        from openpaisdk.storage.transfer.copy import CopyOperation
 
-        copy = Copy(_Between(self.backend), source, target, ignoring=ignoring)
+        copy = CopyOperation(_Between(self.backend), source, target, ignoring=ignoring)
         landing = copy.plan.target
         if not overwrite and not copy.is_folder and copy.target.status(landing) is not None:
             raise UsageError(f"{copy.target.shown(landing)} is there already.")
@@ -135,19 +135,19 @@ class Storage:
         return copy.plan.as_mapping()
 
 
-class _Between(Opener):
+class _Between(StorageOpener):
     """Opens this machine's files and one storage that is open already."""
 
     def __init__(self, backend: Backend):
         super().__init__()
         self._backend = backend
 
-    def open(self, place: Place) -> tuple[Backend, str]:
+    def open(self, place: Location) -> tuple[Backend, str]:
         return super().open(place) if place.kind == LOCAL else (self._backend, place.path)
 
 
 def _selected(alias: str) -> str:
-    from openpaisdk.config.clusters import ClusterBook
+    from openpaisdk.config.clusters import ClusterRegistry
 
-    entry = ClusterBook.load().find(alias)
+    entry = ClusterRegistry.load().find(alias)
     return entry.text("storage_name") if entry else ""

@@ -12,17 +12,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from paicluster.api import marketplace, own, paddlecloud, prometheus, reports
-from paicluster.api.answers import KEY, answer
+from paicluster.api import marketplace, paddlecloud, prometheus_query, server_status, task_reports
 from paicluster.api.context import Context, context
-from paicluster.api.door import Doorkeeper
-from paicluster.api.guard import guard
-from paicluster.api.limits import Window
+from paicluster.api.middleware.rate_limits import RateWindow
+from paicluster.api.middleware.request_filter import RequestFilter
+from paicluster.api.middleware.route_wrapper import wrap_route
 from paicluster.api.pages import job as job_page
+from paicluster.api.responses import KEY, json_response
 from paicluster.api.transfer import routes as transfer
 from paicluster.api.v1 import jobs as v1_jobs
 from paicluster.api.v1 import routes as v1
-from paicluster.api.v2 import authn, clusters, follow, jobs, sources, tasklogs
+from paicluster.api.v2 import follow, jobs, login, sources, task_logs, virtual_clusters
 from paicluster.api.v2 import routes as v2
 from paicluster.api.webhdfs import routes as webhdfs
 
@@ -43,37 +43,37 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     (_JOB + "/events", ["GET"], jobs.events),
     (_JOB + "/attempts/{attempt:count}", ["GET"], jobs.detail),
     (_TASK, ["GET"], jobs.task_attempts),
-    (_TASK + "/{task_attempt:count}/logs", ["GET"], tasklogs.locations),
-    ("/log-manager/{node}/api/v1/logs/{stream}", ["GET"], tasklogs.read_log),
+    (_TASK + "/{task_attempt:count}/logs", ["GET"], task_logs.locations),
+    ("/log-manager/{node}/api/v1/logs/{stream}", ["GET"], task_logs.read_log),
     ("/api/v2/sources/{sha256}", ["HEAD"], sources.has_sources),
     ("/api/v2/sources/{sha256}", ["PUT"], sources.put_sources),
-    ("/api/v2/virtual-clusters", ["GET"], clusters.list_clusters),
-    ("/api/v2/virtual-clusters/{vc}", ["GET"], clusters.one_cluster),
-    ("/api/v2", _ANY, authn.banner),
-    ("/api/v2/info", _ANY, authn.info),
-    ("/api/v2/authn/info", ["GET"], authn.authn_info),
-    ("/api/v2/authn/basic/login", ["POST"], authn.login),
-    ("/api/v2/authn/basic/logout", ["DELETE"], authn.logout),
-    ("/api/v2/tokens", ["GET"], authn.list_tokens),
-    ("/api/v2/tokens/application", ["POST"], authn.application_token),
-    ("/api/v2/tokens/check", ["GET"], authn.check_token),
-    ("/api/v2/tokens/{token}", ["DELETE"], authn.revoke_token),
-    ("/api/v1", _ANY, authn.info),
-    ("/api/v1/token", ["POST"], authn.login),
+    ("/api/v2/virtual-clusters", ["GET"], virtual_clusters.list_clusters),
+    ("/api/v2/virtual-clusters/{vc}", ["GET"], virtual_clusters.one_cluster),
+    ("/api/v2", _ANY, login.banner),
+    ("/api/v2/info", _ANY, login.info),
+    ("/api/v2/authn/info", ["GET"], login.authn_info),
+    ("/api/v2/authn/basic/login", ["POST"], login.login),
+    ("/api/v2/authn/basic/logout", ["DELETE"], login.logout),
+    ("/api/v2/tokens", ["GET"], login.list_tokens),
+    ("/api/v2/tokens/application", ["POST"], login.application_token),
+    ("/api/v2/tokens/check", ["GET"], login.check_token),
+    ("/api/v2/tokens/{token}", ["DELETE"], login.revoke_token),
+    ("/api/v1", _ANY, login.info),
+    ("/api/v1/token", ["POST"], login.login),
     *v2.ROUTES,
     *v1.ROUTES,
     ("/job-detail.html", ["GET"], job_page.job_detail),
     ("/job-detail.html", ["POST"], job_page.sign),
-    ("/healthz", ["GET"], own.health),
-    ("/metrics", ["GET"], own.metrics),
-    ("/openapi.json", ["GET"], own.description),
+    ("/healthz", ["GET"], server_status.health),
+    ("/metrics", ["GET"], server_status.metrics),
+    ("/openapi.json", ["GET"], server_status.openapi),
     *marketplace.ROUTES,
-    ("/prometheus/api/v1/query", ["GET", "POST"], prometheus.query),
-    ("/prometheus/api/v1/query_range", ["GET", "POST"], prometheus.query_range),
+    ("/prometheus/api/v1/query", ["GET", "POST"], prometheus_query.query),
+    ("/prometheus/api/v1/query_range", ["GET", "POST"], prometheus_query.query_range),
 ]
 # Not described: WebHDFS is Hadoop's, with its operations in the query; transfers are our own client's affair,
 # and reports that of our tasks.
-_EVERY = (*ROUTES, *webhdfs.ROUTES, *transfer.ROUTES, *reports.ROUTES)
+ALL_ROUTES = (*ROUTES, *webhdfs.ROUTES, *transfer.ROUTES, *task_reports.ROUTES)
 
 
 class _Count(IntegerConvertor):
@@ -86,13 +86,13 @@ class _Count(IntegerConvertor):
 register_url_convertor("count", _Count())
 
 
-async def _unknown(request: Request, error: Exception) -> Response:
-    edge = context(request).edge
+async def not_found(request: Request, error: Exception) -> Response:
+    edge = context(request).policies
     # Under one name: whoever tries addresses must not fill our memory with them.
     edge.meters.series(_method(request), "unknown").count(404, 0.0)
     path = request.url.path
-    response = answer({"code": "NoApiError", "message": f"API {path} is not found."}, 404)
-    edge.headers.put_on(response)
+    response = json_response({"code": "NoApiError", "message": f"API {path} is not found."}, 404)
+    edge.headers.apply(response)
     return response
 
 
@@ -100,7 +100,7 @@ def _method(request: Request) -> str:
     return request.method if request.method in (*_ANY, "HEAD", "OPTIONS", "PATCH") else "OTHER"
 
 
-class Door:
+class Gateway:
     """Takes the `/rest-server` prefix off, and knows when somebody last asked for something.
 
     Routes without a parameter are found here, in one look: submitting and listing, which clients do most,
@@ -111,7 +111,7 @@ class Door:
         self,
         app: Starlette,
         direct: dict[tuple[str, str], Handler],
-        doorkeeper: Doorkeeper,
+        doorkeeper: RequestFilter,
         ctx: Context,
     ):
         self._app = app
@@ -134,8 +134,8 @@ class Door:
         self.open_requests += 1
         try:
             handler = self._direct.get((scope.get("method", ""), path))
-            if self._doorkeeper.wanted(path):
-                receive, send, other = await self._doorkeeper.look(scope, receive, send)
+            if self._doorkeeper.applies_to(path):
+                receive, send, other = await self._doorkeeper.apply(scope, receive, send)
                 handler = other or handler
             if handler is None:
                 await self._app(scope, receive, send)
@@ -147,27 +147,27 @@ class Door:
             self.last_request = time.monotonic()
 
 
-def build(ctx: Context) -> Door:
-    edge = ctx.edge
-    rates: dict[Handler, Window | None] = {
+def build(ctx: Context) -> Gateway:
+    edge = ctx.policies
+    rates: dict[Handler, RateWindow | None] = {
         jobs.list_jobs: edge.rates.lists,
         jobs.submit: edge.rates.submissions,
     }
     rates |= {v1_jobs.list_jobs: edge.rates.lists, v1_jobs.submit: edge.rates.submissions}
 
-    of_tasks = {handler for _, _, handler in reports.ROUTES}
+    of_tasks = {handler for _, _, handler in task_reports.ROUTES}
 
     def guarded(path: str, methods: list[str], handler: Handler) -> Handler:
-        route = edge.logins.guarded(handler) if handler in (authn.login, authn.log_token) else handler
+        route = edge.logins.guarded(handler) if handler in (login.login, login.log_token) else handler
         # A log that grows is nobody's doing.
-        return guard(route, path, methods, edge, rates.get(handler), recorded=handler not in of_tasks)
+        return wrap_route(route, path, methods, edge, rates.get(handler), recorded=handler not in of_tasks)
 
-    rows = [(path, methods, guarded(path, methods, handler)) for path, methods, handler in _EVERY]
+    rows = [(path, methods, guarded(path, methods, handler)) for path, methods, handler in ALL_ROUTES]
     routes = [Route(path, handler, methods=methods) for path, methods, handler in rows]
     direct = {
         (method, path): handler for path, methods, handler in rows if "{" not in path for method in methods
     }
-    app = Starlette(routes=routes, exception_handlers={404: _unknown, 405: _unknown})
+    app = Starlette(routes=routes, exception_handlers={404: not_found, 405: not_found})
     app.router.redirect_slashes = False
-    elsewhere = guard(paddlecloud.not_yet, "paddlecloud", [*_ANY, "PATCH", "OPTIONS"], edge)
-    return Door(app, direct, Doorkeeper(edge, elsewhere), ctx)
+    elsewhere = wrap_route(paddlecloud.not_yet, "paddlecloud", [*_ANY, "PATCH", "OPTIONS"], edge)
+    return Gateway(app, direct, RequestFilter(edge, elsewhere), ctx)

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 
 from openpaisdk.errors import Forbidden, Unauthorized
-from paicluster.api.answers import KEY
-from paicluster.api.audit import WHO
-from paicluster.api.edge import RATE, Edge
-from paicluster.api.files import Files
-from paicluster.api.laying import Layings
-from paicluster.api.sharing import VirtualClusters
-from paicluster.api.v2.remembered import Remembered
+from paicluster.api.middleware.audit import WHO
+from paicluster.api.middleware.policies import RATE, HttpPolicies
+from paicluster.api.responses import KEY
+from paicluster.api.v2.detail_cache import ResponseCache
 from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import GUEST, INVALID, Identity, Tokens
-from paicluster.engines.interface import LogSource, Node, Reports
-from paicluster.logs.growth import Growth
-from paicluster.scheduler.needs import Amount
+from paicluster.engines.interface import LogSource, Node, ReportSink
+from paicluster.logs.log_watcher import LogWatcher
+from paicluster.scheduler.resource_requests import Resources
+from paicluster.services.file_service import FileService
+from paicluster.services.source_checkout import SourceCheckouts
+from paicluster.services.virtual_clusters import VirtualClusters
 from paicluster.store import Store
 
 if TYPE_CHECKING:
-    from paicluster.api.v2.storages import Storage
+    from paicluster.api.v2.storages import StorageConfig
 
 APPLICATIONS_REFUSED = "Applications are not allowed to do this operation."
 
@@ -41,7 +41,7 @@ class Context:
     tickets: Tickets
     sealer: Sealer
     logs: LogSource
-    growth: Growth
+    log_watcher: LogWatcher
     # As they are now; what virtual clusters have of those that others look after follows.
     nodes: Callable[[], Awaitable[Sequence[Node]]]
     virtual_clusters: VirtualClusters
@@ -53,9 +53,9 @@ class Context:
     controller_age: Callable[[], float]
     # Why the controller can write nothing down now, and what to do; of a job, by its full name, why it
     # does not go on with it. Empty when all is well.
-    trouble: Callable[..., str]
+    degraded_reason: Callable[..., str]
     # How many jobs it does not go on with, and how many stops it could not write down yet.
-    set_aside: Callable[[], int]
+    quarantined_jobs: Callable[[], int]
     unwritten_stops: Callable[[], int]
     sources: Path
     version: str
@@ -63,26 +63,28 @@ class Context:
     # How people reach us, where the settings say so; else it is how this request did.
     external_url: str | None
     # What is in the cluster's own storage.
-    files: Files
+    files: FileService
     # Where files can be kept.
-    storages: Callable[[], Sequence[Storage]] = tuple
+    storages: Callable[[], Sequence[StorageConfig]] = tuple
     # Whether jobs run in the image they name.
     runs_images: Callable[[], bool] = bool
     # Where an attempt reports to that runs where nothing of ours is seen.
-    reports_of: Callable[[str], Reports | None] = lambda uid: None
+    reports_of: Callable[[str], ReportSink | None] = lambda uid: None
     # Clients of the first years read without a token.
     anonymous_v1_reads: bool = False
-    edge: Edge = field(default_factory=Edge)
-    remembered: Remembered = field(default_factory=Remembered)
-    layings: Layings = field(init=False)
+    policies: HttpPolicies = field(default_factory=HttpPolicies)
+    detail_cache: ResponseCache = field(default_factory=ResponseCache)
+    source_checkouts: SourceCheckouts = field(init=False)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.store.changes.subscribe(self.remembered.forget)
-        object.__setattr__(self, "layings", Layings(self.files.storage, self.store, self.sources))
+        self.store.changes.subscribe(self.detail_cache.forget)
+        object.__setattr__(
+            self, "source_checkouts", SourceCheckouts(self.files.storage, self.store, self.sources)
+        )
 
     @property
-    def shares(self) -> Mapping[str, Amount]:
+    def shares(self) -> Mapping[str, Resources]:
         """What each virtual cluster is entitled to."""
         return self.virtual_clusters.shares
 
@@ -120,7 +122,7 @@ def token_of(request: Request) -> tuple[str, str | None]:
     raise Unauthorized(INVALID)
 
 
-async def identify(request: Request) -> Identity:
+async def authenticate(request: Request) -> Identity:
     """Whoever asks, or Unauthorized in the original's words."""
     token, username = token_of(request)
     identity = await context(request).tokens.verify(token)
@@ -137,7 +139,7 @@ async def identify(request: Request) -> Identity:
 
 async def identify_person(request: Request) -> Identity:
     """As `identify`, but not an application or a job."""
-    identity = await identify(request)
+    identity = await authenticate(request)
     if identity.application or identity.job_id is not None:
         raise Forbidden(APPLICATIONS_REFUSED)
     return identity

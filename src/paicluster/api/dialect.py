@@ -45,17 +45,17 @@ def dialect(path: str, authorization: bytes | None, certificate: bool, body: byt
         return Dialect.PADDLECLOUD
     if certificate or any(path.startswith(own) and path[len(own) :][:1] in ("", "/") for own in _ITS_OWN):
         return Dialect.PADDLECLOUD
-    if body is not None and _is_a_package(body):
+    if body is not None and _is_paddle_job(body):
         return Dialect.PADDLECLOUD
     return Dialect.OPENPAI
 
 
-def both_could_send(method: str, path: str) -> bool:
+def is_ambiguous(method: str, path: str) -> bool:
     """Whether only the body can tell."""
     return method == "POST" and path.rstrip("/") == "/api/v1/jobs"
 
 
-def _is_a_package(body: bytes) -> bool:
+def _is_paddle_job(body: bytes) -> bool:
     try:
         keys = _keys(body)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import InvalidParameters, NotFound
-from paicluster.api.answers import answer
-from paicluster.api.context import identify
+from paicluster.api.context import authenticate
+from paicluster.api.responses import json_response
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -22,17 +22,17 @@ _ITEM = _BASE + "/items/{item}"
 
 async def nothing(request: Request) -> Response:
     """Of whatever there could be."""
-    await identify(request)
-    return answer([])
+    await authenticate(request)
+    return json_response([])
 
 
 async def no_item(request: Request) -> Response:
-    await identify(request)
+    await authenticate(request)
     raise NotFound(f"Item {request.path_params['item'][:100]} is not found.", code="NoItemError")
 
 
 async def not_kept(request: Request) -> Response:
-    await identify(request)
+    await authenticate(request)
     raise InvalidParameters("This cluster keeps no marketplace.", code="NotImplementedError")
 
 

@@ -13,13 +13,13 @@ import secrets
 import time
 from pathlib import Path
 
-from paicluster.auth.keys import read_key
+from paicluster.auth.key_files import read_key
 
 LIFETIME_S = 120
 MARK = "keyholder"
 
 
-def keyholder_token(keys: Path, username: str) -> str:
+def issue_local_admin_token(keys: Path, username: str) -> str:
     """A token for an administrator of this name, from the keys in that folder."""
     now = int(time.time())
     said = {

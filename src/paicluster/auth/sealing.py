@@ -6,7 +6,7 @@ import secrets
 from pathlib import Path
 
 from openpaisdk.errors import StoreError
-from paicluster.auth.keys import load_key
+from paicluster.auth.key_files import load_key
 
 _NONCE = 12
 
@@ -18,7 +18,7 @@ class Sealer:
         self._key = key
 
     @classmethod
-    def open_keys(cls, keys: Path) -> Sealer:
+    def from_key_files(cls, keys: Path) -> Sealer:
         """With the key in the ``keys`` folder, made at the first use."""
         return cls(load_key(keys, "sealing"))
 

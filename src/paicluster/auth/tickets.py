@@ -7,7 +7,7 @@ import hmac
 import time
 from pathlib import Path
 
-from paicluster.auth.keys import load_key
+from paicluster.auth.key_files import load_key
 
 _LIFETIME_S = 120
 

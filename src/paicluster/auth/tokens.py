@@ -23,9 +23,9 @@ from typing import Literal
 from sqlalchemy import Connection
 
 from openpaisdk.errors import Unauthorized
-from paicluster.auth.keys import load_key
+from paicluster.auth.key_files import load_key
 from paicluster.store import Store, groups, jobs, users
-from paicluster.store.rows import Access, JobRow, TokenRow
+from paicluster.store.rows import JobRow, TokenRow, UserGrants
 from paicluster.store.writer import job_token_id
 
 Kind = Literal["session", "application"]
@@ -53,7 +53,7 @@ class Identity:
     job_id: int | None
     token_id: str
     # What its user may use. For a job, too: but what an administrator may do, no job may.
-    access: Access
+    access: UserGrants
 
 
 class Tokens:

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 
 from openpaisdk._version import __version__
 from openpaisdk.errors import PaiError
-from openpaisdk.streams import open_the_closed, silence_broken_pipe
-from paicluster.cli.parsing import Parser
+from openpaisdk.stdio import reopen_closed_stdio, silence_broken_pipe
+from paicluster.cli.parser import Parser
 
 # By command: the module that has it, its functions for options and for running, and what it does.
 _COMMANDS = {
     "init": ("init", "init_options", "init", "write the file that describes a new cluster"),
     "check-config": ("init", "check_options", "check", "say what is wrong with a cluster's file"),
-    "serve": ("serving", "options", "", "run the cluster in the foreground"),
+    "serve": ("serve_options", "options", "", "run the cluster in the foreground"),
     "user": ("users", "family", "", "make, list, change and remove users"),
     "group": ("groups", "family", "", "groups of users and what they permit"),
-    "vc": ("clusters", "family", "", "virtual clusters, the shares of the whole"),
+    "vc": ("virtual_clusters", "family", "", "virtual clusters, the shares of the whole"),
     "token": ("tokens", "family", "", "who is logged in, and taking that back"),
     "backup": ("backup", "backup_options", "backup", "save a cluster to a file, also while it runs"),
     "restore": ("backup", "restore_options", "restore", "put a saved cluster into a new home"),
@@ -27,12 +27,12 @@ _COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    open_the_closed()
+    reopen_closed_stdio()
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["serve"]:
-        from paicluster.cli import leaving
+        from paicluster.server import shutdown_signals
 
-        leaving.listen()
+        shutdown_signals.install()
     try:
         status = _parse_and_run(words)
         sys.stdout.flush()
@@ -81,11 +81,11 @@ def _parse_and_run(words: list[str]) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     module, options, function, _ = _COMMANDS[arguments.command]
     if arguments.command == "serve":
-        from paicluster.cli import serving
+        from paicluster.cli import serve_options
 
         # Known to make sense before the server is loaded, which takes a while.
-        settings = serving.settings(arguments)
-        from paicluster.cli import serve
+        settings = serve_options.settings(arguments)
+        from paicluster.server import serve
 
         return serve.run(settings)
     found = importlib.import_module(f"paicluster.cli.{module}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from openpaisdk.errors import ConfigError
-from paicluster.config import file as cluster_file
+from paicluster.config import cluster_file as cluster_file
 from paicluster.store.sqlite import copy_database
 
 _DATABASE = "cluster.db"

@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 from openpaisdk.errors import NotFound, UsageError
-from paicluster.cli.families import Family
-from paicluster.cli.office import Office, path
-from paicluster.cli.printing import output_option, show
+from paicluster.cli.admin_api import AdminApi, path
+from paicluster.cli.command_group import CommandGroup
+from paicluster.cli.terminal import output_option, show
 from paicluster.cli.users import must_be_clusters, must_be_users
 
 _COLUMNS = {
@@ -23,7 +23,7 @@ _LISTS = {"vc": "virtualClusters", "storage": "storageConfigs"}
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 
-family = Family(
+family = CommandGroup(
     "group",
     "Groups of users. It does not matter whether the cluster's server runs.",
     "  paicluster group add vision --home ./cluster --vc lab --storage data\n"
@@ -63,14 +63,14 @@ def _check_name(arguments: argparse.Namespace) -> None:
         )
 
 
-@family.does("add")
-def add(office: Office, arguments: argparse.Namespace) -> None:
+@family.handler("add")
+def add(office: AdminApi, arguments: argparse.Namespace) -> None:
     _must_be_there(office, arguments)
     acls = {"admin": arguments.admin, **{key: getattr(arguments, name) for name, key in _LISTS.items()}}
     body = {"groupname": arguments.name, "extension": {"acls": acls}}
     if arguments.description:
         body["description"] = arguments.description
-    office.ask("POST", path("groups"), body)
+    office.request("POST", path("groups"), body)
     print(f"Made group {arguments.name}.")
 
 
@@ -79,9 +79,9 @@ def _list(parser: argparse.ArgumentParser) -> None:
     output_option(parser)
 
 
-@family.does("list")
-def list_groups(office: Office, arguments: argparse.Namespace) -> None:
-    found: list[dict[str, Any]] = office.ask("GET", path("groups"))
+@family.handler("list")
+def list_groups(office: AdminApi, arguments: argparse.Namespace) -> None:
+    found: list[dict[str, Any]] = office.request("GET", path("groups"))
     show(
         found if arguments.output == "json" else [_flat(group) for group in found],
         _COLUMNS,
@@ -89,10 +89,12 @@ def list_groups(office: Office, arguments: argparse.Namespace) -> None:
     )
 
 
-def _must_be_there(office: Office, arguments: argparse.Namespace) -> None:
+def _must_be_there(office: AdminApi, arguments: argparse.Namespace) -> None:
     """What a group is to permit must be something that there is: it may be misspelt."""
     must_be_clusters(office, arguments.vc)
-    known = [one["name"] for one in office.ask("GET", path("storage", "config"))] if arguments.storage else []
+    known = (
+        [one["name"] for one in office.request("GET", path("storage", "config"))] if arguments.storage else []
+    )
     for name in arguments.storage:
         if name not in known:
             raise NotFound(
@@ -110,10 +112,10 @@ def _members(parser: argparse.ArgumentParser) -> None:
     output_option(parser)
 
 
-@family.does("members")
-def members(office: Office, arguments: argparse.Namespace) -> None:
-    office.ask("GET", path("groups", arguments.name))
-    found = office.ask("GET", path("groups", arguments.name, "userlist"))
+@family.handler("members")
+def members(office: AdminApi, arguments: argparse.Namespace) -> None:
+    office.request("GET", path("groups", arguments.name))
+    found = office.request("GET", path("groups", arguments.name, "userlist"))
     show(found, {"USER": "username", "ADMIN": "clusterAdmin"}, arguments.output)
 
 
@@ -123,11 +125,11 @@ def _join(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("users", metavar="USER", nargs="+")
 
 
-@family.does("join")
-def join(office: Office, arguments: argparse.Namespace) -> None:
+@family.handler("join")
+def join(office: AdminApi, arguments: argparse.Namespace) -> None:
     must_be_users(office, arguments.users)
     for user in arguments.users:
-        office.ask("PUT", path("users", user, "group"), {"groupname": arguments.name})
+        office.request("PUT", path("users", user, "group"), {"groupname": arguments.name})
         print(f"User {user} is in group {arguments.name}.")
 
 
@@ -136,12 +138,12 @@ def _leave(parser: argparse.ArgumentParser) -> None:
     _join(parser)
 
 
-@family.does("leave")
-def leave(office: Office, arguments: argparse.Namespace) -> None:
-    office.ask("GET", path("groups", arguments.name))
+@family.handler("leave")
+def leave(office: AdminApi, arguments: argparse.Namespace) -> None:
+    office.request("GET", path("groups", arguments.name))
     must_be_users(office, arguments.users)
     for user in arguments.users:
-        office.ask("DELETE", path("users", user, "group"), {"groupname": arguments.name})
+        office.request("DELETE", path("users", user, "group"), {"groupname": arguments.name})
         print(f"User {user} is no longer in group {arguments.name}.")
 
 
@@ -154,14 +156,14 @@ def _grant(parser: argparse.ArgumentParser) -> None:
     _rights(parser, taking=True)
 
 
-@family.does("grant")
-def grant(office: Office, arguments: argparse.Namespace) -> None:
+@family.handler("grant")
+def grant(office: AdminApi, arguments: argparse.Namespace) -> None:
     changes = [getattr(arguments, f"{no}{name}") for name in _LISTS for no in ("", "no_")]
     if arguments.admin is None and not any(changes):
         raise UsageError(
             "Say what to change.", hint="--vc, --storage, --admin, or one of these with --no- before."
         )
-    extension = office.ask("GET", path("groups", arguments.name)).get("extension", {})
+    extension = office.request("GET", path("groups", arguments.name)).get("extension", {})
     _must_be_there(office, arguments)
     acls = dict(extension.get("acls", {}))
     for name, key in _LISTS.items():
@@ -169,8 +171,10 @@ def grant(office: Office, arguments: argparse.Namespace) -> None:
         acls[key] = [one for one in wanted if one not in getattr(arguments, f"no_{name}")]
     if arguments.admin is not None:
         acls["admin"] = arguments.admin
-    office.ask("PUT", path("groups", arguments.name, "extension"), {"extension": {**extension, "acls": acls}})
-    show([_flat(office.ask("GET", path("groups", arguments.name)))], _COLUMNS, "table")
+    office.request(
+        "PUT", path("groups", arguments.name, "extension"), {"extension": {**extension, "acls": acls}}
+    )
+    show([_flat(office.request("GET", path("groups", arguments.name)))], _COLUMNS, "table")
 
 
 @family.command("remove", "remove a group; its members stay users")
@@ -178,7 +182,7 @@ def _remove(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="GROUP")
 
 
-@family.does("remove")
-def remove(office: Office, arguments: argparse.Namespace) -> None:
-    office.ask("DELETE", path("groups", arguments.name))
+@family.handler("remove")
+def remove(office: AdminApi, arguments: argparse.Namespace) -> None:
+    office.request("DELETE", path("groups", arguments.name))
     print(f"Removed group {arguments.name}.")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from openpaisdk.errors import ConfigError, UsageError
-from paicluster.config import file as cluster_file
+from paicluster.config import cluster_file as cluster_file
 from paicluster.config import template
 from paicluster.config.sections import EngineSettings
 
@@ -48,16 +48,16 @@ def init(arguments: argparse.Namespace) -> int:
 
 
 def _engine_section() -> str:
-    from paicluster.engines.container import presence
+    from paicluster.engines.container import client_probe
 
-    return template.CONTAINER if presence.there() else template.PROCESS
+    return template.CONTAINER if client_probe.may_be_available() else template.PROCESS
 
 
 def slurm_sections() -> tuple[str, str]:
     """The parts on the engine and on virtual clusters, for the Slurm cluster this machine belongs to."""
-    from paicluster.engines.slurm.describing import describe
+    from paicluster.engines.slurm.detect_config import detect
 
-    return describe()
+    return detect()
 
 
 def check_options(parser: argparse.ArgumentParser) -> None:
@@ -97,12 +97,12 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def _check_with_slurm(engine: EngineSettings, home: Path) -> None:
-    from paicluster.engines.slurm.describing import complaint
+    from paicluster.engines.slurm.detect_config import validate_options
     from paicluster.engines.slurm.options import options_of
 
     told = options_of(engine.options, home, engine.name)
     for share in dict.fromkeys((told.usual, *told.shares.values())):
-        if share.options and (words := complaint(share.options)):
+        if share.options and (words := validate_options(share.options)):
             said = " ".join(share.options)
             print(f"Note: the sbatch of this machine does not take {said}: {words}.", file=sys.stderr)
 

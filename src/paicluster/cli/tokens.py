@@ -7,13 +7,13 @@ import time
 from typing import Any
 
 from openpaisdk.errors import NotFound
-from paicluster.cli.families import Family
-from paicluster.cli.office import Office, path
-from paicluster.cli.printing import output_option, show
+from paicluster.cli.admin_api import AdminApi, path
+from paicluster.cli.command_group import CommandGroup
+from paicluster.cli.terminal import output_option, show
 
 _COLUMNS = {"ID": "id", "USER": "username", "KIND": "kind", "NAME": "name", "MADE": "made", "UNTIL": "until"}
 
-family = Family(
+family = CommandGroup(
     "token",
     "Tokens by which people and programs are known; never the tokens themselves.",
     "  paicluster token list --home ./cluster\n"
@@ -28,8 +28,8 @@ def _list(parser: argparse.ArgumentParser) -> None:
     output_option(parser)
 
 
-@family.does("list")
-def list_tokens(office: Office, arguments: argparse.Namespace) -> None:
+@family.handler("list")
+def list_tokens(office: AdminApi, arguments: argparse.Namespace) -> None:
     rows = _tokens(office, arguments.user)
     if arguments.output != "json":
         for row in rows:
@@ -38,16 +38,16 @@ def list_tokens(office: Office, arguments: argparse.Namespace) -> None:
     show(rows, _COLUMNS, arguments.output)
 
 
-def _tokens(office: Office, user: str | None) -> list[dict[str, Any]]:
+def _tokens(office: AdminApi, user: str | None) -> list[dict[str, Any]]:
     if user is not None:
-        office.ask("GET", path("users", user))
+        office.request("GET", path("users", user))
         names = [user]
     else:
-        names = [one["username"] for one in office.ask("GET", path("users"))]
+        names = [one["username"] for one in office.request("GET", path("users"))]
     found = []
     for name in names:
         # Everybody may ask only for his own.
-        for token in office.ask("GET", path("tokens") + "?details", of=name)["details"]:
+        for token in office.request("GET", path("tokens") + "?details", of=name)["details"]:
             found.append({"username": name, **token})
     return found
 
@@ -61,8 +61,8 @@ def _revoke(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ids", metavar="ID", nargs="+", help="as `paicluster token list` shows them")
 
 
-@family.does("revoke")
-def revoke(office: Office, arguments: argparse.Namespace) -> None:
+@family.handler("revoke")
+def revoke(office: AdminApi, arguments: argparse.Namespace) -> None:
     there = {token["id"] for token in _tokens(office, None)}
     missing = [one for one in arguments.ids if one not in there]
     if missing:
@@ -71,5 +71,5 @@ def revoke(office: Office, arguments: argparse.Namespace) -> None:
             hint="`paicluster token list` shows those that hold.",
         )
     for one in arguments.ids:
-        office.ask("DELETE", path("tokens", one))
+        office.request("DELETE", path("tokens", one))
         print(f"Revoked token {one}.")

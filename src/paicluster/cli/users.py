@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import quote
 
 from openpaisdk.errors import ConfigError, Conflict, NotFound, UsageError
-from paicluster.cli import unix
-from paicluster.cli.families import Family
-from paicluster.cli.office import Office, path
-from paicluster.cli.printing import output_option, show
+from paicluster.cli.admin_api import AdminApi, path
+from paicluster.cli.command_group import CommandGroup
+from paicluster.cli.terminal import output_option, show
+from paicluster.server import task_accounts
 
 _COLUMNS = {
     "USER": "username",
@@ -25,7 +25,7 @@ _COLUMNS = {
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
 _UNFINISHED = "WAITING,RUNNING,STOPPING"
 
-family = Family(
+family = CommandGroup(
     "user",
     "Users of a cluster. It does not matter whether its server runs.",
     "  paicluster user add alice --home ./cluster --vc lab\n"
@@ -53,11 +53,11 @@ def _check_name(arguments: argparse.Namespace) -> None:
         )
 
 
-@family.does("add")
-def add(office: Office, arguments: argparse.Namespace) -> None:
-    if office.person:
+@family.handler("add")
+def add(office: AdminApi, arguments: argparse.Namespace) -> None:
+    if office.owner:
         raise ConfigError(
-            f"This cluster is the one that `pai` runs for {office.person} alone.",
+            f"This cluster is the one that `pai` runs for {office.owner} alone.",
             hint="`paicluster init` and `paicluster serve` run one for several people.",
         )
     must_be_clusters(office, arguments.vc)
@@ -69,10 +69,10 @@ def add(office: Office, arguments: argparse.Namespace) -> None:
     }
     if arguments.email:
         body["email"] = arguments.email
-    office.ask("POST", path("users"), body)
+    office.request("POST", path("users"), body)
     print(f"Made user {arguments.name}.")
-    everybody = len(office.ask("GET", path("users")))
-    if hindrance := unix.hindrance_of(office.settings, arguments.name, everybody):
+    everybody = len(office.request("GET", path("users")))
+    if hindrance := task_accounts.account_problem(office.settings, arguments.name, everybody):
         print(f"Warning: {hindrance}", file=sys.stderr)
 
 
@@ -81,9 +81,9 @@ def _list(parser: argparse.ArgumentParser) -> None:
     output_option(parser)
 
 
-@family.does("list")
-def list_users(office: Office, arguments: argparse.Namespace) -> None:
-    found: list[dict[str, Any]] = office.ask("GET", path("users"))
+@family.handler("list")
+def list_users(office: AdminApi, arguments: argparse.Namespace) -> None:
+    found: list[dict[str, Any]] = office.request("GET", path("users"))
     rows = [{key: value for key, value in user.items() if key != "extension"} for user in found]
     show(rows, _COLUMNS, arguments.output)
 
@@ -94,11 +94,11 @@ def _passwd(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(wants_password=True)
 
 
-@family.does("passwd")
-def passwd(office: Office, arguments: argparse.Namespace) -> None:
+@family.handler("passwd")
+def passwd(office: AdminApi, arguments: argparse.Namespace) -> None:
     must_be_users(office, [arguments.name])
     data = {"username": arguments.name, "password": arguments.password}
-    office.ask("PUT", path("users"), {"patch": True, "data": data})
+    office.request("PUT", path("users"), {"patch": True, "data": data})
     print(f"User {arguments.name} has a new password.")
 
 
@@ -108,21 +108,21 @@ def _remove(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stop-jobs", action="store_true", help="stop those of his jobs that are not over")
 
 
-@family.does("remove")
-def remove(office: Office, arguments: argparse.Namespace) -> None:
+@family.handler("remove")
+def remove(office: AdminApi, arguments: argparse.Namespace) -> None:
     name = arguments.name
     must_be_users(office, [name])
     unfinished = "&".join(
         (f"username={quote(name)}", f"state={_UNFINISHED}", "limit=0", "withTotalCount=true")
     )
-    count = office.ask("GET", f"{path('jobs')}?{unfinished}")["totalCount"]
+    count = office.request("GET", f"{path('jobs')}?{unfinished}")["totalCount"]
     many = f"{count} job{'s' if count > 1 else ''}"
     if count and not arguments.stop_jobs:
         raise Conflict(
             f"User {name} has {many} that {'are' if count > 1 else 'is'} not over; nothing was changed.",
             hint="With --stop-jobs they are stopped and he is removed.",
         )
-    office.ask("DELETE", path("users", name))
+    office.request("DELETE", path("users", name))
     print(f"Removed user {name}." + (f" Stopping {many}." if count else ""))
 
 
@@ -140,8 +140,8 @@ def _grant(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-group", action="append", default=[], metavar="GROUP", help="and out of it")
 
 
-@family.does("grant")
-def grant(office: Office, arguments: argparse.Namespace) -> None:
+@family.handler("grant")
+def grant(office: AdminApi, arguments: argparse.Namespace) -> None:
     name = arguments.name
     given = (arguments.vc, arguments.no_vc, arguments.group, arguments.no_group)
     if arguments.admin is None and not any(given):
@@ -152,18 +152,18 @@ def grant(office: Office, arguments: argparse.Namespace) -> None:
     must_be_clusters(office, arguments.vc)
     # Who may use a virtual cluster is in the group of its name.
     for group in (*arguments.vc, *arguments.group):
-        office.ask("PUT", path("users", name, "group"), {"groupname": group})
+        office.request("PUT", path("users", name, "group"), {"groupname": group})
     for group in (*arguments.no_vc, *arguments.no_group):
-        office.ask("DELETE", path("users", name, "group"), {"groupname": group})
+        office.request("DELETE", path("users", name, "group"), {"groupname": group})
     if arguments.admin is not None:
-        office.ask("PUT", path("users", name, "admin"), {"admin": arguments.admin})
-    now = office.ask("GET", path("users", name))
+        office.request("PUT", path("users", name, "admin"), {"admin": arguments.admin})
+    now = office.request("GET", path("users", name))
     show([now], _COLUMNS, "table")
 
 
-def must_be_clusters(office: Office, names: list[str]) -> None:
+def must_be_clusters(office: AdminApi, names: list[str]) -> None:
     """There are virtual clusters of these names, or nothing is done."""
-    there = office.ask("GET", path("virtual-clusters")) if names else ()
+    there = office.request("GET", path("virtual-clusters")) if names else ()
     for name in names:
         if name not in there:
             raise NotFound(
@@ -172,7 +172,7 @@ def must_be_clusters(office: Office, names: list[str]) -> None:
             )
 
 
-def must_be_users(office: Office, names: list[str]) -> None:
+def must_be_users(office: AdminApi, names: list[str]) -> None:
     """There are users of these names, or nothing is done."""
     for name in names:
-        office.ask("GET", path("users", name))
+        office.request("GET", path("users", name))

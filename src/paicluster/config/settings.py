@@ -10,7 +10,7 @@ from pathlib import Path
 
 from openpaisdk.errors import ConfigError, UsageError
 from paicluster.config.sections import Authentication, EngineSettings, RequestLimits, StorageSettings
-from paicluster.scheduler.needs import Amount
+from paicluster.scheduler.resource_requests import Resources
 
 DEFAULT = "default"
 
@@ -38,7 +38,7 @@ class Settings:
     gpus: int | None = None
     grace_s: float = 10.0
     # The shares of virtual clusters beside `default`, which has the rest.
-    virtual_clusters: Mapping[str, Amount] = field(default_factory=dict)
+    virtual_clusters: Mapping[str, Resources] = field(default_factory=dict)
     # By virtual cluster, the name of the engine that runs its jobs; those not named use the first.
     engine_of: Mapping[str, str] = field(default_factory=dict)
     engines: tuple[EngineSettings, ...] = (EngineSettings(),)
@@ -100,9 +100,9 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE
 _SHARE = re.compile(r"([A-Za-z0-9_]+)=(\d+),(\d+),(\d+)")
 
 
-def virtual_clusters(texts: Sequence[str]) -> dict[str, Amount]:
+def virtual_clusters(texts: Sequence[str]) -> dict[str, Resources]:
     """``NAME=GPUS,CORES,MEMORY_MB``, each once."""
-    found: dict[str, Amount] = {}
+    found: dict[str, Resources] = {}
     for text in texts:
         match = _SHARE.fullmatch(text)
         if match is None:
@@ -110,11 +110,11 @@ def virtual_clusters(texts: Sequence[str]) -> dict[str, Amount]:
         name = match[1]
         if name in found or name == DEFAULT:
             raise UsageError(f"The virtual cluster {name} is there already; 'default' always has the rest.")
-        found[name] = Amount(int(match[3]), int(match[4]), int(match[2]))
+        found[name] = Resources(int(match[3]), int(match[4]), int(match[2]))
     return found
 
 
-def shares(whole: Amount, given: Mapping[str, Amount]) -> dict[str, Amount]:
+def shares(whole: Resources, given: Mapping[str, Resources]) -> dict[str, Resources]:
     """Every virtual cluster with its share; `default` has what the others leave."""
     rest = whole
     for amount in given.values():

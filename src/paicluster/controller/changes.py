@@ -70,7 +70,7 @@ class Changes:
             touch_tokens(conn, [job_token_id(*attempt) for attempt in self.ended_attempts])
         return forgotten
 
-    def apart(self, job_of: Mapping[str, int]) -> dict[int, Changes]:
+    def split_by_job(self, job_of: Mapping[str, int]) -> dict[int, Changes]:
         """The same, of each job by itself."""
         parts: defaultdict[int, Changes] = defaultdict(Changes)
         for job_id, columns in self.job_columns.items():

@@ -45,7 +45,7 @@ class RegistryLogin:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """Where a task came to run: on a node, by this address, with these ports (by label) and GPUs."""
 
     node: str
@@ -55,7 +55,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Blanks:
+class Placeholders:
     """What stands in the environments of a gang for what will be known of a task when it has a place.
 
     Each is a text that occurs nowhere else: the address, each port by label, and the list of its GPUs.
@@ -78,7 +78,7 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class OutputUpload:
     """Where on the storage a task's results are brought when it ends.
 
     ``address`` is that of the WebHDFS service; ``named`` are patterns of files in the working folder, kept
@@ -114,7 +114,7 @@ class TaskLaunch:
     # How many, also where it is not yet known which.
     gpu_count: int = 0
     ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    results: Results | None = None
+    results: OutputUpload | None = None
     # What it finds in its container beside the image.
     mounts: tuple[Mount, ...] = ()
     # Counted from the start; then asked to end, then killed.
@@ -125,7 +125,7 @@ class TaskLaunch:
     job: str = ""
     # What the job says to this kind of engine and to no other.
     options: Mapping[str, Any] = field(default_factory=dict)
-    blanks: Blanks | None = None
+    blanks: Placeholders | None = None
 
 
 class Phase(Enum):
@@ -144,7 +144,7 @@ class Loss(Enum):
     PREEMPTED = "preempted"  # it had to give way to another
     CANCELLED = "cancelled"  # somebody ended it, past us
     WITHDRAWN = "withdrawn"  # somebody cancelled it, past us, and wants it no more
-    UNBEGUN = "unbegun"  # it never began where it was to run
+    NOT_STARTED = "unbegun"  # it never began where it was to run
     DAEMON = "daemon"  # what ran its container ended
 
 
@@ -176,7 +176,7 @@ class Observation:
     # Not the program ended it, nor we: this did. Always so of one that is LOST.
     loss: Loss | None = None
     # Where it runs, once that is known; only of engines that find the place themselves.
-    place: Place | None = None
+    place: Placement | None = None
 
 
 ABSENT = Observation(Phase.ABSENT)
@@ -185,7 +185,7 @@ Hint = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class Notice:
     """What people should know about how their jobs run here; it becomes an event of the job."""
 
     reason: str
@@ -193,17 +193,17 @@ class Remark:
     type: str = "Normal"
 
 
-Say = Callable[[str, Remark], None]
+Notify = Callable[[str, Notice], None]
 
 
-def unheard(uid: str, remark: Remark) -> None:
+def ignore_notice(uid: str, remark: Notice) -> None:
     """Where nobody wants to know."""
 
 
 class Engine(Protocol):
     """The write side. Every call is idempotent: after a crash the controller simply calls again."""
 
-    async def start(self, hint: Hint, say: Say = unheard) -> None:
+    async def start(self, hint: Hint, say: Notify = ignore_notice) -> None:
         """Make ready.
 
         ``hint(uid)`` is called on the event loop when an attempt may have changed; ``say(uid, remark)``, also
@@ -215,7 +215,7 @@ class Engine(Protocol):
 
     def nodes(self) -> Sequence[Node]: ...
 
-    def remarks(self) -> Sequence[Remark]:
+    def remarks(self) -> Sequence[Notice]:
         """What of a job's wishes this engine cannot honour; the same for all jobs."""
 
     def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
@@ -258,10 +258,10 @@ class LogSource(Protocol):
 
 
 @runtime_checkable
-class LaunchesAhead(Protocol):
+class PreparesLaunch(Protocol):
     """An engine that can make a gang ready while the decision to launch it is on its way to disk."""
 
-    async def launch_when(self, gang: Sequence[TaskLaunch], certain: Awaitable[bool]) -> None:
+    async def launch_when_committed(self, gang: Sequence[TaskLaunch], certain: Awaitable[bool]) -> None:
         """As `launch`, but nothing starts before ``certain`` is true. Where it turns out false, or the server
         dies before, nothing of it was started and nothing of it is left."""
 
@@ -276,10 +276,10 @@ class RunsImages(Protocol):
 
 
 @runtime_checkable
-class GivesUp(Protocol):
+class CancellableLaunch(Protocol):
     """An engine whose `launch` may wait for something from elsewhere, as for an image."""
 
-    def give_up(self) -> None:
+    def cancel_launches(self) -> None:
         """Not any longer: whoever waits is cancelled, and nothing of it was started."""
 
 
@@ -296,14 +296,14 @@ class SelfScheduling(Protocol):
 
 
 @runtime_checkable
-class LooksAfterNodes(Protocol):
+class DynamicNodes(Protocol):
     """An engine whose nodes somebody else looks after, and takes away or gives back at any time."""
 
     async def refresh_nodes(self) -> None:
         """Ask him, if that was not done just now. It is not waited for long: then `nodes` is as it was."""
 
 
-class Parcel(Protocol):
+class LaunchBundle(Protocol):
     """What a task fetches before it begins."""
 
     def chunks(self) -> Iterator[bytes]:
@@ -311,14 +311,14 @@ class Parcel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class AppendResult:
     """How far a stream now goes, and how its task is to stop, if it is to."""
 
     end: int
     stop: Mapping[str, Any] | None = None
 
 
-class Reports(Protocol):
+class ReportSink(Protocol):
     """What tasks say that run where nothing of ours is seen. All may be said again; Conflict: it is too late.
 
     ``uid`` is an attempt's, for `parcel` and `words` that of the first of its gang.
@@ -327,12 +327,12 @@ class Reports(Protocol):
     def allows(self, uid: str, ticket: str) -> bool:
         """Whether this ticket is that of the attempt's gang."""
 
-    async def parcel(self, uid: str, job: str, component: int | None, rank: int) -> Parcel:
+    async def parcel(self, uid: str, job: str, component: int | None, rank: int) -> LaunchBundle:
         """For the batch script, or for one of several tasks."""
 
     async def claim(self, uid: str, said: Mapping[str, Any]) -> None: ...
 
-    async def append(self, uid: str, stream: str, at: int, after: int, data: bytes) -> Taken:
+    async def append(self, uid: str, stream: str, at: int, after: int, data: bytes) -> AppendResult:
         """What stands in a stream at an offset. From ``after`` until there, the task has nothing any more."""
 
     async def end(
@@ -345,17 +345,17 @@ class Reports(Protocol):
 
 
 @runtime_checkable
-class Reported(Protocol):
+class ReportsOverHttp(Protocol):
     """An engine whose tasks fetch what they need from the server, and report to it."""
 
-    reports: Reports
+    reports: ReportSink
 
 
 @runtime_checkable
-class Enterable(Protocol):
+class Exec(Protocol):
     """An engine that can run a command beside a running attempt."""
 
-    def inside(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
+    def exec_command(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
         """The words to run on the server's machine so that ``command`` runs where the attempt does, in its
         folder, with its environment and limits; standard streams and exit status pass through.
 

@@ -4,10 +4,10 @@
 the folder, and a file appears whole or not at all. Every call blocks on the disk: call it from a thread.
 """
 
-from paicluster.files.people import Need, Person
-from paicluster.files.records import Record
+from paicluster.files.namespace import Entry
+from paicluster.files.ownership import Ownership
+from paicluster.files.permissions import Access, StorageUser
 from paicluster.files.staging import Staged
 from paicluster.files.storage import Storage
-from paicluster.files.tree import Entry
 
-__all__ = ["Entry", "Need", "Person", "Record", "Staged", "Storage"]
+__all__ = ["Access", "Entry", "Ownership", "Staged", "Storage", "StorageUser"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paicluster.files.refusals import bad_path, no_file
+from paicluster.files.errors import bad_path, no_file
 
 # The folder in which the storage keeps what is its own; no path of a client reaches it.
 OWN = ".pai"
@@ -27,13 +27,13 @@ def names_of(path: str) -> Names:
     if len(names) > DEEPEST:
         raise bad_path(path, f"it has more than {DEEPEST} levels")
     for name in names:
-        refuse_unless_name(path, name)
+        check_name(path, name)
     if names and names[0] == OWN:
         raise no_file(path)
     return names
 
 
-def refuse_unless_name(path: str, name: str) -> None:
+def check_name(path: str, name: str) -> None:
     """One name of a path, which nothing else need be wrong with."""
     if name in (".", ".."):
         raise bad_path(path, f"'{name}' is not a name; give the path without it")

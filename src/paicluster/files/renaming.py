@@ -14,7 +14,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _renameat2 = getattr(_libc, "renameat2", None)
 
 
-def rename_new(source_fd: int, source: str, target_fd: int, target: str) -> None:
+def rename_noreplace(source_fd: int, source: str, target_fd: int, target: str) -> None:
     """Rename, or FileExistsError when there is something by that name already."""
     if _renameat2 is not None:
         if not _renameat2(source_fd, os.fsencode(source), target_fd, os.fsencode(target), _NOREPLACE):

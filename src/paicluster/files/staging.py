@@ -13,11 +13,11 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
-from openpaisdk.parcels.removing import remove
-from paicluster.files import pieces
+from openpaisdk.fileio.remove_tree import remove_tree
+from paicluster.files import atomic_io
+from paicluster.files.errors import bad_path, disk_errors, full
+from paicluster.files.namespace import Namespace
 from paicluster.files.paths import OWN
-from paicluster.files.refusals import bad_path, disk_errors, full
-from paicluster.files.tree import Tree
 
 log = logging.getLogger("paicluster.files")
 
@@ -70,7 +70,7 @@ class Staged:
     def write_all(self, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         """Several in one go."""
         with disk_errors(self.path):
-            pieces.append_all(self.fd, parts)
+            atomic_io.append_all(self.fd, parts)
 
     def reserve(self, size: int) -> None:
         """Refuse at once what cannot have room in the end."""
@@ -107,7 +107,7 @@ class Staged:
 class StagingArea:
     """The storage's own folder `.pai`."""
 
-    def __init__(self, tree: Tree):
+    def __init__(self, tree: Namespace):
         self._tree = tree
         self.active: set[str] = set()
         self._folders: dict[str, int] = {}
@@ -169,7 +169,7 @@ class StagingArea:
             try:
                 if older_than_s and os.stat(name, dir_fd=fd, follow_symlinks=False).st_mtime > oldest:
                     continue
-                remove(fd, name)
+                remove_tree(fd, name)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -186,9 +186,9 @@ class StagingArea:
             if isinstance(error, FileNotFoundError):
                 raise
             # Another disk is mounted there: what cannot be moved is removed where it is.
-            remove(source_fd, source)
+            remove_tree(source_fd, source)
             return
-        remove(gone, name)
+        remove_tree(gone, name)
 
     @staticmethod
     def _open(parent: int, name: str) -> int:

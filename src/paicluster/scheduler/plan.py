@@ -13,19 +13,19 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from paicluster.scheduler.needs import Amount, Need
-from paicluster.scheduler.rooms import Room, TaskSeat, seat, why_not
-from paicluster.scheduler.waiting import LEVELS, Waiting
+from paicluster.scheduler.node_capacity import NodeCapacity, TaskPlacement, explain_shortage, place_tasks
+from paicluster.scheduler.pending_jobs import LEVELS, PendingJobs
+from paicluster.scheduler.resource_requests import ResourceRequest, Resources
 
 OPPORTUNISTIC = "oppo"
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class PreemptibleJob:
     """A running opportunistic job: what it holds on each node. ``leaving``: it was told to give way."""
 
     job_id: int
-    held: tuple[tuple[str, Amount, tuple[int, ...]], ...]
+    held: tuple[tuple[str, Resources, tuple[int, ...]], ...]
     leaving: bool = False
 
 
@@ -33,18 +33,18 @@ class Guest:
 class Snapshot:
     """Everything that is known when a pass begins."""
 
-    rooms: Sequence[Room]
+    nodes: Sequence[NodeCapacity]
     # What each virtual cluster is entitled to, and what its jobs (but for opportunistic ones) hold now.
-    shares: Mapping[str, Amount]
-    used: Mapping[str, Amount]
+    shares: Mapping[str, Resources]
+    used: Mapping[str, Resources]
     # What a virtual cluster may hold when others leave it idle, where that is more than its share.
-    limits: Mapping[str, Amount] = field(default_factory=dict)
+    limits: Mapping[str, Resources] = field(default_factory=dict)
     # What each user holds now, all jobs together.
-    held_by: Mapping[str, Amount] = field(default_factory=dict)
+    held_by: Mapping[str, Resources] = field(default_factory=dict)
     # Virtual clusters with users of whom nothing has started there for too long: they come first, once.
     overdue: frozenset[tuple[str, str]] = frozenset()
     # Latest started first: they have least to lose.
-    guests: Sequence[Guest] = ()
+    guests: Sequence[PreemptibleJob] = ()
     # Tasks of jobs without a gang that wait: which indexes of each role, and how many may start now.
     partial: Mapping[int, tuple[tuple[tuple[int, ...], ...], int]] = field(default_factory=dict)
     # Virtual clusters whose engine finds the places itself: their jobs are handed over, in order, at once.
@@ -54,11 +54,11 @@ class Snapshot:
 @dataclass(frozen=True, slots=True)
 class Start:
     job_id: int
-    seats: tuple[TaskSeat, ...]
+    placements: tuple[TaskPlacement, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Pending:
     """Why this job does not start. ``never``: not even on an empty cluster, as things are."""
 
     job_id: int
@@ -74,38 +74,38 @@ class Preempt:
     for_job: int
 
 
-Decision = Start | Wait | Preempt
+Decision = Start | Pending | Preempt
 # Deals with one job of a virtual cluster and a user: its number and what it needs.
-_Deal = Callable[[str, str, int, Need], bool]
+_Deal = Callable[[str, str, int, ResourceRequest], bool]
 
 
-def plan(snapshot: Snapshot, waiting: Waiting) -> list[Decision]:
-    return _Pass(snapshot, waiting).run()
+def plan(snapshot: Snapshot, waiting: PendingJobs) -> list[Decision]:
+    return _Planner(snapshot, waiting).run()
 
 
-class _Pass:
-    def __init__(self, snapshot: Snapshot, waiting: Waiting):
+class _Planner:
+    def __init__(self, snapshot: Snapshot, waiting: PendingJobs):
         self._snapshot = snapshot
         self._waiting = waiting
-        self._rooms = [room.copy() for room in snapshot.rooms]
-        self._empty = [room.emptied() for room in snapshot.rooms]
-        self._whole = Amount()
-        for room in snapshot.rooms:
+        self._rooms = [room.copy() for room in snapshot.nodes]
+        self._empty = [room.emptied() for room in snapshot.nodes]
+        self._whole = Resources()
+        for room in snapshot.nodes:
             self._whole = self._whole.plus(room.total)
         self._used = dict(snapshot.used)
         self._held_by = dict(snapshot.held_by)
         self._guests = [guest for guest in snapshot.guests if not guest.leaving]
         # The most that any job needs which must wait: of each virtual cluster, on its share and on what
         # others leave idle; and of all that lack room alone, those with a right to it and those without.
-        self._blocked: dict[str, Amount] = {}
-        self._would_borrow: dict[str, Amount] = {}
-        self._owners_lack = Amount()
-        self._borrowers_lack = Amount()
+        self._blocked: dict[str, Resources] = {}
+        self._would_borrow: dict[str, Resources] = {}
+        self._owners_lack = Resources()
+        self._borrowers_lack = Resources()
         self._overdue = set(snapshot.overdue)
         # Jobs for which guests leave, and of which virtual cluster that is how much.
-        self._asked: list[Guest] = []
-        self._promises: list[Need] = []
-        self._promised: dict[str, Amount] = {}
+        self._asked: list[PreemptibleJob] = []
+        self._promises: list[ResourceRequest] = []
+        self._promised: dict[str, Resources] = {}
         self._lent_to: set[int] = set()
         self._said_to_wait: set[int] = set()
         self._decisions: list[Decision] = []
@@ -113,40 +113,44 @@ class _Pass:
     def run(self) -> list[Decision]:
         for level in LEVELS:
             if level == OPPORTUNISTIC:
-                self._lend()
+                self._schedule_borrowers()
             for vc in self._waiting.clusters(level):
-                self._serve(vc, level, self._guest if level == OPPORTUNISTIC else self._own)
+                self._serve(
+                    vc,
+                    level,
+                    self._schedule_opportunistic if level == OPPORTUNISTIC else self._schedule_on_quota,
+                )
         if not self._lent_to:
             return self._decisions
         return [
-            one for one in self._decisions if not isinstance(one, Wait) or one.job_id not in self._lent_to
+            one for one in self._decisions if not isinstance(one, Pending) or one.job_id not in self._lent_to
         ]
 
-    def _lend(self) -> None:
+    def _schedule_borrowers(self) -> None:
         """Give what is idle to virtual clusters whose limit is above their share."""
         if not self._snapshot.limits:
             return
-        self._said_to_wait = {one.job_id for one in self._decisions if isinstance(one, Wait)}
+        self._said_to_wait = {one.job_id for one in self._decisions if isinstance(one, Pending)}
         for level in LEVELS:
             if level == OPPORTUNISTIC:
                 continue
             for vc in self._waiting.clusters(level):
                 if not self._limit(vc).fits(self._entitled(vc)) and vc not in self._snapshot.self_scheduling:
-                    self._serve(vc, level, self._borrowed)
+                    self._serve(vc, level, self._schedule_borrowed)
 
-    def _entitled(self, vc: str) -> Amount:
-        return self._snapshot.shares.get(vc, Amount())
+    def _entitled(self, vc: str) -> Resources:
+        return self._snapshot.shares.get(vc, Resources())
 
-    def _limit(self, vc: str) -> Amount:
+    def _limit(self, vc: str) -> Resources:
         return self._snapshot.limits.get(vc, self._entitled(vc))
 
-    def _left(self, vc: str, most: Amount) -> Amount:
-        return most.minus(self._used.get(vc, Amount()))
+    def _left(self, vc: str, most: Resources) -> Resources:
+        return most.minus(self._used.get(vc, Resources()))
 
     def _serve(self, vc: str, level: str, deal_with: _Deal) -> None:
         """Start what can be started of one queue. A shape that failed is not tried again."""
-        failed: set[Need] = set()
-        queue: list[tuple[float, int, str, Need]] = []
+        failed: set[ResourceRequest] = set()
+        queue: list[tuple[float, int, str, ResourceRequest]] = []
         for user in self._waiting.users(vc, level):
             share = self._share(vc, user)
             for job_id, need in self._waiting.shapes(vc, level, user):
@@ -174,114 +178,114 @@ class _Pass:
     def _share(self, vc: str, user: str) -> float:
         if (vc, user) in self._overdue:
             return -1.0
-        return self._held_by.get(user, Amount()).share_of(self._whole)
+        return self._held_by.get(user, Resources()).dominant_share(self._whole)
 
     # Each of these deals with one job. False: nothing of this shape can start in this pass.
 
-    def _own(self, vc: str, user: str, job_id: int, need: Need) -> bool:
+    def _schedule_on_quota(self, vc: str, user: str, job_id: int, need: ResourceRequest) -> bool:
         """On the share of its virtual cluster."""
         if vc in self._snapshot.self_scheduling:
-            self._hand_over(job_id, need)
+            self._delegate(job_id, need)
             return True
         if self._is_settled(vc, job_id, need, self._limit(vc)):
             return True
         share = self._entitled(vc)
         left = self._left(vc, share)
-        seats = self._seats(job_id, need, left, lambda amount: self._delays_own(amount, vc))
+        seats = self._seats(job_id, need, left, lambda amount: self._backfill_would_delay_quota(amount, vc))
         if seats:
             self._start(vc, user, job_id, need, seats, guest=False)
             return True
-        self._decisions.append(Wait(job_id, self._reason(vc, need, left, guest=False)))
+        self._decisions.append(Pending(job_id, self._reason(vc, need, left, guest=False)))
         # One that needs more than the share waits for what others leave, and keeps nobody from the share.
         if need.smallest.fits(share):
             _raise(self._blocked, vc, need.smallest)
             if need.smallest.fits(left):
                 self._owners_lack = _more(self._owners_lack, need.smallest)
-                self._make_room(vc, job_id, need)
+                self._preempt_for(vc, job_id, need)
         return False
 
-    def _borrowed(self, vc: str, user: str, job_id: int, need: Need) -> bool:
+    def _schedule_borrowed(self, vc: str, user: str, job_id: int, need: ResourceRequest) -> bool:
         """On what others leave idle."""
         if self._snapshot.partial.get(job_id, ((), 1))[1] <= 0:
             return True
         left = self._left(vc, self._limit(vc))
-        seats = self._seats(job_id, need, left, lambda amount: self._delays_owners(amount, vc))
+        seats = self._seats(job_id, need, left, lambda amount: self._backfill_would_delay_owners(amount, vc))
         if not seats:
             _raise(self._would_borrow, vc, need.smallest)
             if need.smallest.fits(left):
                 self._borrowers_lack = _more(self._borrowers_lack, need.smallest)
             if job_id not in self._said_to_wait:  # the one before it was, and then got something
-                self._decisions.append(Wait(job_id, self._reason(vc, need, left, guest=False)))
+                self._decisions.append(Pending(job_id, self._reason(vc, need, left, guest=False)))
             return False
         self._lent_to.add(job_id)
         self._start(vc, user, job_id, need, seats, guest=False)
         return True
 
-    def _guest(self, vc: str, user: str, job_id: int, need: Need) -> bool:
+    def _schedule_opportunistic(self, vc: str, user: str, job_id: int, need: ResourceRequest) -> bool:
         """On whatever is idle, until somebody with a right to it comes."""
         if vc in self._snapshot.self_scheduling:
-            self._hand_over(job_id, need)
+            self._delegate(job_id, need)
             return True
         if self._is_settled(vc, job_id, need, self._whole):
             return True
-        seats = self._seats(job_id, need, self._whole, self._delays_anybody)
+        seats = self._seats(job_id, need, self._whole, self._backfill_would_delay_any)
         if seats:
             self._start(vc, user, job_id, need, seats, guest=True)
             return True
-        self._decisions.append(Wait(job_id, self._reason(vc, need, self._whole, guest=True)))
+        self._decisions.append(Pending(job_id, self._reason(vc, need, self._whole, guest=True)))
         return False
 
-    def _is_settled(self, vc: str, job_id: int, need: Need, most: Amount) -> bool:
+    def _is_settled(self, vc: str, job_id: int, need: ResourceRequest, most: Resources) -> bool:
         """Whether there is nothing to be tried: it stands aside, and the next of its shape has its turn."""
         never = self._never(vc, most, need)
         if never:
-            self._decisions.append(Wait(job_id, never, never=True))
+            self._decisions.append(Pending(job_id, never, never=True))
         # Else: as many of its tasks run as it allows itself.
         return bool(never) or self._snapshot.partial.get(job_id, ((), 1))[1] <= 0
 
-    def _hand_over(self, job_id: int, need: Need) -> None:
+    def _delegate(self, job_id: int, need: ResourceRequest) -> None:
         indexes, most = self._partial(job_id, need)
         seats = [
-            TaskSeat(role.role, index, "", ())
+            TaskPlacement(role.role, index, "", ())
             for role, wanted in zip(need.roles, indexes, strict=True)
             for index in wanted
         ]
         if most > 0 and seats:
             self._decisions.append(Start(job_id, tuple(seats[:most])))
 
-    def _partial(self, job_id: int, need: Need) -> tuple[tuple[Sequence[int], ...], int]:
+    def _partial(self, job_id: int, need: ResourceRequest) -> tuple[tuple[Sequence[int], ...], int]:
         """Which tasks of each role wait, and how many of them may start."""
         every = tuple(range(role.instances) for role in need.roles)
         return self._snapshot.partial.get(job_id, (every, need.limit or 1 << 30))
 
-    def _never(self, vc: str, most: Amount, need: Need) -> str:
+    def _never(self, vc: str, most: Resources, need: ResourceRequest) -> str:
         """Why it could not start even on the empty cluster; nothing when it could."""
-        seats = seat([room.copy() for room in self._empty], need)
+        seats = place_tasks([room.copy() for room in self._empty], need)
         if len(seats) < (need.tasks if need.gang else 1):
-            return why_not(self._empty, need)
+            return explain_shortage(self._empty, need)
         return "" if need.smallest.fits(most) else f"The job asks for more than the virtual cluster {vc} has."
 
     def _seats(
-        self, job_id: int, need: Need, quota: Amount, delays: Callable[[Amount], bool]
-    ) -> tuple[TaskSeat, ...]:
+        self, job_id: int, need: ResourceRequest, quota: Resources, delays: Callable[[Resources], bool]
+    ) -> tuple[TaskPlacement, ...]:
         """Where it could start now, within its quota and without delaying whoever waits longer."""
         left = [room.copy() for room in self._rooms]
         if need.gang:
             if not need.total.fits(quota):
                 return ()
-            seats = seat(left, need)
+            seats = place_tasks(left, need)
             if len(seats) < need.tasks or delays(need.total):
                 return ()
             self._rooms = left
             return tuple(seats)
         indexes, most = self._partial(job_id, need)
-        taken: list[TaskSeat] = []
+        taken: list[TaskPlacement] = []
         for role, wanted in zip(need.roles, indexes, strict=True):
-            one = Need((role._replace(instances=1),), gang=False)
+            one = ResourceRequest((role._replace(instances=1),), gang=False)
             for index in wanted:
                 if len(taken) >= most or not role.each.fits(quota) or delays(role.each):
                     break
-                seats = seat(left, one, [[index]])
+                seats = place_tasks(left, one, [[index]])
                 if not seats:
                     break
                 taken += seats
@@ -293,14 +297,14 @@ class _Pass:
     # Whether taking this would keep a job longer that waits in front: it waits for what it lacks, so whoever
     # passes it must take nothing of that, and leave what it has.
 
-    def _delays_own(self, amount: Amount, vc: str) -> bool:
+    def _backfill_would_delay_quota(self, amount: Resources, vc: str) -> bool:
         """Of the same virtual cluster, whose share is all that counts."""
         if vc not in self._blocked:
             return False
         has = _less(self._free(), self._left(vc, self._entitled(vc)))
         return _delays(self._blocked[vc], has, amount)
 
-    def _delays_owners(self, amount: Amount, vc: str) -> bool:
+    def _backfill_would_delay_owners(self, amount: Resources, vc: str) -> bool:
         """Anybody who lacks room and not share; or one in the same place who came first."""
         free = self._free()
         if _delays(self._owners_lack, free, amount):
@@ -309,32 +313,39 @@ class _Pass:
             return False
         return _delays(self._would_borrow[vc], _less(free, self._left(vc, self._limit(vc))), amount)
 
-    def _delays_anybody(self, amount: Amount) -> bool:
+    def _backfill_would_delay_any(self, amount: Resources) -> bool:
         """Anybody who lacks room. What a full virtual cluster leaves of it, its next jobs cannot have."""
         return _delays(_more(self._owners_lack, self._borrowers_lack), self._free(), amount)
 
-    def _free(self) -> Amount:
-        free = Amount()
+    def _free(self) -> Resources:
+        free = Resources()
         for room in self._rooms:
             free = free.plus(room.free)
         return free
 
     def _start(
-        self, vc: str, user: str, job_id: int, need: Need, seats: tuple[TaskSeat, ...], *, guest: bool
+        self,
+        vc: str,
+        user: str,
+        job_id: int,
+        need: ResourceRequest,
+        seats: tuple[TaskPlacement, ...],
+        *,
+        guest: bool,
     ) -> None:
         each = {role.role: role.each for role in need.roles}
-        amount = Amount()
+        amount = Resources()
         for taken in seats:
             amount = amount.plus(each[taken.role])
         if not guest:
-            self._used[vc] = self._used.get(vc, Amount()).plus(amount)
-        self._held_by[user] = self._held_by.get(user, Amount()).plus(amount)
+            self._used[vc] = self._used.get(vc, Resources()).plus(amount)
+        self._held_by[user] = self._held_by.get(user, Resources()).plus(amount)
         self._overdue.discard((vc, user))
         self._decisions.append(Start(job_id, seats))
 
-    def _make_room(self, vc: str, job_id: int, need: Need) -> None:
+    def _preempt_for(self, vc: str, job_id: int, need: ResourceRequest) -> None:
         """Ask as few guests as needed to give way to a job that has a right to what they hold."""
-        promised = self._promised.get(vc, Amount()).plus(need.smallest)
+        promised = self._promised.get(vc, Resources()).plus(need.smallest)
         if not self._snapshot.guests or not promised.fits(self._left(vc, self._entitled(vc))):
             return  # what its share still allows is for those in front of it
         rooms = {room.name: room.copy() for room in self._rooms}
@@ -342,10 +353,10 @@ class _Pass:
         for guest in (*leaving, *self._asked):
             _give_back(rooms, guest)
         for earlier in self._promises:
-            seat(list(rooms.values()), earlier)
+            place_tasks(list(rooms.values()), earlier)
         self._promised[vc] = promised
         self._promises.append(need if need.gang else _one_task(need))
-        asked: list[Guest] = []
+        asked: list[PreemptibleJob] = []
         while not _seats_in(rooms, need):
             if len(asked) == len(self._guests):
                 return  # even without any guest there is no room: asking them would help nobody
@@ -355,7 +366,7 @@ class _Pass:
         for guest in reversed(asked[:-1]):  # some of them hold nothing that helps
             without = {name: room.copy() for name, room in rooms.items()}
             for node, amount, gpus in guest.held:
-                without[node].keep_back(amount, gpus)
+                without[node].take_back(amount, gpus)
             if _seats_in(without, need):
                 asked.remove(guest)
                 rooms = without
@@ -364,8 +375,8 @@ class _Pass:
             self._asked.append(guest)
             self._decisions.append(Preempt(guest.job_id, job_id))
 
-    def _reason(self, vc: str, need: Need, quota: Amount, *, guest: bool) -> str:
-        shortage = why_not(self._rooms, need)
+    def _reason(self, vc: str, need: ResourceRequest, quota: Resources, *, guest: bool) -> str:
+        shortage = explain_shortage(self._rooms, need)
         if shortage:
             return shortage
         if not guest and not need.smallest.fits(self._entitled(vc)):
@@ -375,32 +386,32 @@ class _Pass:
         return "Another job that waits longer needs the same resources."
 
 
-def _less(one: Amount, other: Amount) -> Amount:
-    return Amount(*map(min, one, other))
+def _less(one: Resources, other: Resources) -> Resources:
+    return Resources(*map(min, one, other))
 
 
-def _more(one: Amount, other: Amount) -> Amount:
-    return Amount(*map(max, one, other))
+def _more(one: Resources, other: Resources) -> Resources:
+    return Resources(*map(max, one, other))
 
 
-def _raise(most: dict[str, Amount], vc: str, wanted: Amount) -> None:
+def _raise(most: dict[str, Resources], vc: str, wanted: Resources) -> None:
     most[vc] = _more(most[vc], wanted) if vc in most else wanted
 
 
-def _delays(front: Amount, has: Amount, taken: Amount) -> bool:
+def _delays(front: Resources, has: Resources, taken: Resources) -> bool:
     return any(take and there - take < wanted for wanted, there, take in zip(front, has, taken, strict=True))
 
 
-def _give_back(rooms: Mapping[str, Room], guest: Guest) -> None:
+def _give_back(rooms: Mapping[str, NodeCapacity], guest: PreemptibleJob) -> None:
     for node, amount, gpus in guest.held:
         rooms[node].give_back(amount, gpus)
 
 
-def _one_task(need: Need) -> Need:
+def _one_task(need: ResourceRequest) -> ResourceRequest:
     role = next(role for role in need.roles if role.each == need.smallest)
-    return Need((role._replace(instances=1),), gang=False)
+    return ResourceRequest((role._replace(instances=1),), gang=False)
 
 
-def _seats_in(rooms: Mapping[str, Room], need: Need) -> bool:
-    seats = seat([room.copy() for room in rooms.values()], need)
+def _seats_in(rooms: Mapping[str, NodeCapacity], need: ResourceRequest) -> bool:
+    seats = place_tasks([room.copy() for room in rooms.values()], need)
     return len(seats) >= (need.tasks if need.gang else 1)

@@ -5,8 +5,8 @@ Nothing else in the cluster speaks SQL. Functions over a connection live in :mod
 SQLite's own ways are all in :mod:`.sqlite`; the rest is portable SQL.
 """
 
+from paicluster.store.change_feed import ChangeFeed, JobWatch
 from paicluster.store.database import Store
-from paicluster.store.feed import ChangeFeed, Watch
 from paicluster.store.writer import BatchOp, touch
 
-__all__ = ["BatchOp", "ChangeFeed", "Store", "Watch", "touch"]
+__all__ = ["BatchOp", "ChangeFeed", "JobWatch", "Store", "touch"]

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from paicluster.store import schema, sqlite
-from paicluster.store.feed import ChangeFeed
+from paicluster.store import schema_version, sqlite
+from paicluster.store.change_feed import ChangeFeed
 from paicluster.store.readers import Readers
 from paicluster.store.writer import BatchOp, Writer
 
@@ -44,7 +44,7 @@ class Store:
             sqlite.make_file(path)
             conn = sqlite.open_writer(engine)
             sqlite.probe_writable(conn)
-            schema.bring_up_to_date(conn, path)
+            schema_version.migrate(conn, path)
         except Exception as error:
             engine.dispose()
             failure = sqlite.as_store_error(error, path)
@@ -67,7 +67,7 @@ class Store:
         result: R = await self._writer.submit(None, kind, item)
         return result
 
-    async def try_out(self) -> None:
+    async def probe_write(self) -> None:
         """Whether anything can be written: a StoreError says why not."""
         await self._writer.submit(sqlite.rewrite_a_page)
 
@@ -81,7 +81,7 @@ class Store:
         result: T = await self._readers.ask(fn)
         return result
 
-    def glance(self, fn: Callable[[Connection], T]) -> T:
+    def read_inline(self, fn: Callable[[Connection], T]) -> T:
         """Run ``fn`` here and now, on the loop's thread: for a few rows found by their keys, nothing more.
 
         Such an answer takes less time than handing the question to a thread and back.

@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 
 from openpaisdk.errors import Conflict, Forbidden
-from paicluster.store.rows import Access, GroupRow
+from paicluster.store.rows import GroupRow, UserGrants
 from paicluster.store.tables import group_members as members
 from paicluster.store.tables import user_groups as groups
 from paicluster.store.tables import users
@@ -154,16 +154,16 @@ def set_admin(conn: Connection, username: str, admin: bool) -> None:
     set_groups(conn, username, [row.groupname for row in _rows(conn, now) if not _acls(row)["admin"]])
 
 
-def access_of(conn: Connection, username: str) -> Access:
+def access_of(conn: Connection, username: str) -> UserGrants:
     """What the groups somebody is in permit. `default` is everybody's."""
     return combine(_rows(conn, groups_of(conn, username)))
 
 
-def combine(rows: Sequence[GroupRow]) -> Access:
+def combine(rows: Sequence[GroupRow]) -> UserGrants:
     """What being in these groups permits."""
     acls = [_acls(row) for row in rows]
     storages = dict.fromkeys(name for acl in acls for name in acl["storageConfigs"])
-    return Access(
+    return UserGrants(
         admin=any(acl["admin"] for acl in acls),
         groups=tuple(row.groupname for row in rows),
         clusters=frozenset((DEFAULT, *(name for acl in acls for name in acl["virtualClusters"]))),

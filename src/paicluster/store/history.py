@@ -11,8 +11,8 @@ from typing import Any, cast
 import msgspec
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 
-from paicluster.store.bulk import insert_rows
-from paicluster.store.prepared import Prepared, execute
+from paicluster.store.bulk_insert import insert_rows
+from paicluster.store.compiled_statements import Prepared, execute
 from paicluster.store.rows import AttemptRow, EventRow, HeldPlace, TaskRow
 from paicluster.store.tables import attempts, events, tasks
 from paicluster.store.writer import touch, touch_all

@@ -14,7 +14,8 @@ from sqlalchemy import Connection, bindparam, func, literal_column, select, upda
 
 from openpaisdk.errors import NotFound
 from openpaisdk.protocol.states import SubState, job_state
-from paicluster.store.bulk import chunks, insert_rows
+from paicluster.store.bulk_insert import chunks, insert_rows
+from paicluster.store.compiled_statements import Prepared, execute
 from paicluster.store.history import (
     TASKS,
     add_event,
@@ -33,11 +34,10 @@ from paicluster.store.history import (
     update_tasks,
     upsert_attempt,
 )
-from paicluster.store.listing import JobQuery, ListPage, list_jobs
-from paicluster.store.prepared import Prepared, execute
+from paicluster.store.job_inserts import INSERT_JOB, Inserted, InsertResult, NewJob, forget_keys, insert_jobs
+from paicluster.store.job_listing import JobQuery, ListPage, list_jobs
+from paicluster.store.job_summary import decode_tags, encode_tags, render_summary
 from paicluster.store.rows import ActiveJob, AttemptRow, EventRow, JobRow, JobSpecRow, PendingJob, TaskRow
-from paicluster.store.submissions import INSERT_JOB, Inserted, InsertResult, NewJob, forget_keys, insert_jobs
-from paicluster.store.summary import decode_tags, encode_tags, render_summary
 from paicluster.store.tables import job_specs, jobs, tasks
 from paicluster.store.writer import job_token_id, request_look, touch, touch_tokens
 

@@ -9,8 +9,8 @@ import msgspec
 from sqlalchemy import Connection
 
 from openpaisdk.protocol.states import KEEP_WAITING
-from paicluster.store.listing import ListPage
-from paicluster.store.prepared import execute
+from paicluster.store.compiled_statements import execute
+from paicluster.store.job_listing import ListPage
 
 _AT_ONCE = 500
 _decode = msgspec.json.Decoder(list[dict[str, Any]]).decode

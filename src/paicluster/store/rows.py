@@ -190,7 +190,7 @@ class GroupRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class UserGrants:
     """What somebody may use. An administrator may use every virtual cluster and every storage."""
 
     admin: bool

@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from paicluster.store.prepared import execute
+from paicluster.store.compiled_statements import execute
 
 # Jobs enter the index when an id passes a multiple of this.
 STRIDE = 512

@@ -1,7 +1,7 @@
 """The tables. Times are integer milliseconds since the epoch; enumerations and JSON are text.
 
 A change here needs a migration beside it in ``migrations/versions`` and its revision in
-:data:`paicluster.store.schema.REVISIONS`; a test holds the two against each other.
+:data:`paicluster.store.schema_version.REVISIONS`; a test holds the two against each other.
 """
 
 from __future__ import annotations

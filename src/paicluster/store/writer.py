@@ -17,8 +17,8 @@ from sqlalchemy import Connection
 
 from openpaisdk.errors import StoreError
 from paicluster.store import sqlite
-from paicluster.store.feed import ChangeFeed, Notes
-from paicluster.store.prepared import execute
+from paicluster.store.change_feed import ChangeFeed, ChangeSet
+from paicluster.store.compiled_statements import execute
 from paicluster.store.rows import PendingJob
 
 _log = logging.getLogger(__name__)
@@ -75,12 +75,12 @@ def job_token_id(job_id: int, attempt: int) -> str:
     return f"job-{job_id}-{attempt}"
 
 
-def notes_of(conn: Connection) -> Notes:
+def notes_of(conn: Connection) -> ChangeSet:
     """What the transaction on this connection has changed so far."""
     notes = conn.info.get(_NOTES)
     if notes is None:
-        notes = conn.info[_NOTES] = Notes()
-    return cast("Notes", notes)
+        notes = conn.info[_NOTES] = ChangeSet()
+    return cast("ChangeSet", notes)
 
 
 class _Op:
@@ -111,7 +111,7 @@ class _SyncWaiter:
 
     def __init__(self) -> None:
         self.done = threading.Event()
-        self.notes = Notes()
+        self.notes = ChangeSet()
 
 
 class Writer:
@@ -186,7 +186,7 @@ class Writer:
             batch = self._take()
             if not batch:
                 return
-            notes = Notes()
+            notes = ChangeSet()
             try:
                 notes = self._commit(batch)
             except Exception as error:
@@ -218,11 +218,11 @@ class Writer:
         self._company = len(batch) > 1
         return batch
 
-    def _commit(self, batch: list[_Op]) -> Notes:
+    def _commit(self, batch: list[_Op]) -> ChangeSet:
         """Run a batch in one transaction; what it changed, once that is on disk."""
         conn = self._conn
         units = _units(batch)
-        notes = conn.info[_NOTES] = Notes()
+        notes = conn.info[_NOTES] = ChangeSet()
         sqlite.begin(conn)
         try:
             if len(units) > 1:
@@ -231,7 +231,7 @@ class Writer:
             elif not _run_unit(conn, units[0]):
                 # Alone, it needs no savepoint: taking everything back is the same.
                 sqlite.rollback(conn)
-                notes = Notes()
+                notes = ChangeSet()
                 if not self._divisible(units[0]):
                     self._undone(units[0])
                     return notes
@@ -245,10 +245,10 @@ class Writer:
         self.commits += 1
         return notes
 
-    def _run_guarded(self, unit: list[_Op], notes: Notes) -> None:
+    def _run_guarded(self, unit: list[_Op], notes: ChangeSet) -> None:
         """Run one unit inside a savepoint, so that its failure takes back only its own changes."""
         conn = self._conn
-        its_notes = conn.info[_NOTES] = Notes()
+        its_notes = conn.info[_NOTES] = ChangeSet()
         execute(conn, "SAVEPOINT unit")
         if _run_unit(conn, unit):
             execute(conn, "RELEASE SAVEPOINT unit")
@@ -268,7 +268,7 @@ class Writer:
         error = unit[0].error
         return len(unit) > 1 and error is not None and sqlite.as_store_error(error, self._path) is None
 
-    def _run_apart(self, unit: list[_Op], notes: Notes) -> None:
+    def _run_apart(self, unit: list[_Op], notes: ChangeSet) -> None:
         """Run each item by itself, so that only the one that makes the function raise is refused."""
         for op in unit:
             op.error = None
@@ -279,7 +279,7 @@ class Writer:
             if op.error is not None:
                 op.error = sqlite.as_store_error(op.error, self._path) or op.error
 
-    def _deliver(self, batch: list[_Op], notes: Notes) -> None:
+    def _deliver(self, batch: list[_Op], notes: ChangeSet) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[_Op]] = {}
         sync: list[_Op] = []
         for op in batch:
@@ -292,12 +292,12 @@ class Writer:
                 loop.call_soon_threadsafe(self._resolve, ops, notes)
             except RuntimeError:
                 continue  # that loop is closed: nobody waits any more
-            notes = Notes()
+            notes = ChangeSet()
         for op in sync:
-            op.waiter.notes, notes = notes, Notes()
+            op.waiter.notes, notes = notes, ChangeSet()
             op.waiter.done.set()
 
-    def _resolve(self, ops: list[_Op], notes: Notes) -> None:
+    def _resolve(self, ops: list[_Op], notes: ChangeSet) -> None:
         """On the loop: wake every caller of the batch, and tell the feed."""
         for op in ops:
             if op.waiter.done():

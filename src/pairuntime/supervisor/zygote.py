@@ -11,10 +11,11 @@ import gc
 import os
 import signal
 
-from pairuntime.supervisor import claim, contained, rehearsal, supervise, tree
+from pairuntime.supervisor import attempt as supervise
+from pairuntime.supervisor import claim, container_attempt, process_tree, zygote_warmup
 
 # Loaded here, so that no supervisor has to.
-_LOADED = (contained,)
+_LOADED = (container_attempt,)
 # Why a supervisor died, where it could still say so.
 FAILURE = "supervisor.err"
 
@@ -34,16 +35,16 @@ def serve(fd: "int") -> "int":
         if spare > 2:
             os.close(spare)
             break
-    rehearsal.rehearse(fd)
+    zygote_warmup.warm_up(fd)
     # Children are nobody's concern here: the kernel forgets them at once.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    tree.find_clone3()
+    process_tree.find_clone3()
     gc.collect()
     gc.disable()
     # What is there now is never looked at again by a collection: its pages stay shared (since 3.7).
     getattr(gc, "freeze", int)()
-    nursery = Nursery(fd)
+    nursery = ForkServer(fd)
     pending = b""
     try:
         while True:
@@ -62,13 +63,13 @@ def _send(fd: "int", data: "bytes") -> "None":
         data = data[os.write(fd, data) :]
 
 
-class Gang:
+class ForkGroup:
     """Some that wait for each other: for a word each from this pipe, or for its end, which means no."""
 
     def __init__(self) -> "None":
         self.go_r, self.go_w = os.pipe()
         self.size = 0
-        self.common = supervise.Common()
+        self.common = supervise.SharedEnvironment()
 
     def go(self) -> "None":
         _send(self.go_w, b"g" * self.size)
@@ -78,19 +79,19 @@ class Gang:
         os.close(self.go_w)
 
 
-class Nursery:
+class ForkServer:
     """``fd`` is where questions come from: nothing for supervisors."""
 
     def __init__(self, fd: "int") -> "None":
         self._fd = fd
-        self._gangs = {}  # type: dict[bytes, Gang]
+        self._gangs = {}  # type: dict[bytes, ForkGroup]
 
     def launch(self, part: "bytes") -> "list[int]":
         """A supervisor for each member of this part of a gang; all of the gang go on, or none."""
         head, *members = part.split(b"\0")
         number, what = head.split(b"\t")
         if number not in self._gangs:
-            self._gangs[number] = Gang()
+            self._gangs[number] = ForkGroup()
         gang = self._gangs[number]
         try:
             pids = self._fork_all(gang, members)
@@ -104,7 +105,7 @@ class Nursery:
             self._gangs.pop(number).close()
         return pids
 
-    def _fork_all(self, gang: "Gang", members: "list[bytes]") -> "list[int]":
+    def _fork_all(self, gang: "ForkGroup", members: "list[bytes]") -> "list[int]":
         pids = []  # type: list[int]
         for start in range(0, len(members), _AT_ONCE):
             ready = [_Member(gang, member) for member in members[start : start + _AT_ONCE]]
@@ -117,7 +118,7 @@ class Nursery:
         gang.size += len(pids)
         return pids
 
-    def _leave(self, own: "Gang") -> "None":
+    def _leave(self, own: "ForkGroup") -> "None":
         """In the child: only what it waits for stays open."""
         os.close(self._fd)
         os.close(own.go_w)
@@ -127,10 +128,10 @@ class Nursery:
 
 
 class _Member:
-    def __init__(self, gang: "Gang", member: "bytes") -> "None":
+    def __init__(self, gang: "ForkGroup", member: "bytes") -> "None":
         folder, mode, path = (os.fsdecode(part) for part in member.split(b"\t"))
         self.folder = folder
-        self.cgroup = tree.Cgroup(mode, path)
+        self.cgroup = process_tree.Cgroup(mode, path)
         self.cgroup.make()
         self.attempt = None  # type: supervise.Attempt | None
         try:
@@ -148,7 +149,9 @@ class _Member:
             os.close(nothing)
             supervise.set_handler(signal.SIGCHLD, supervise.DEFAULT)
             try:
-                attempt = self.attempt or supervise.read(self.folder, self.cgroup, supervise.Common())
+                attempt = self.attempt or supervise.read(
+                    self.folder, self.cgroup, supervise.SharedEnvironment()
+                )
             except Exception:
                 if os.read(go, 1):
                     # Claimed, it is lost; unclaimed it would be launched again, and again.

@@ -22,7 +22,7 @@ _TIMEOUT_S = 120.0
 _PAUSES_S = (0.5, 1, 2, 4, 8, 16, 30, 60, 60, 60)
 
 
-class Refused(Exception):
+class WebHdfsError(Exception):
     """The storage said no, in words for people."""
 
     def __init__(self, message: "str", status: "int" = 0, kind: "str" = ""):
@@ -46,7 +46,7 @@ class Storage:
         """What is known of a file or folder; None when there is none."""
         try:
             found = self._ask("GET", path, op="GETFILESTATUS")
-        except Refused as refused:
+        except WebHdfsError as refused:
             if refused.status == 404:
                 return None
             raise
@@ -74,7 +74,7 @@ class Storage:
             with open(source, "rb") as f:
                 sent = self._send(where, f, size)
             if sent != size:
-                raise Refused("%s changed while it was read." % source)
+                raise WebHdfsError("%s changed while it was read." % source)
             return sent
 
         return int(self._patiently(send))
@@ -91,7 +91,7 @@ class Storage:
             into.write(data)
             size += len(data)
         if expected is not None and int(expected) != size:
-            raise Refused("%s came incomplete: %d bytes of %s." % (path, size, expected))
+            raise WebHdfsError("%s came incomplete: %d bytes of %s." % (path, size, expected))
         return size
 
     # -- on the wire -------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class Storage:
                 return response
             response.read()
             url = str(response.getheader("Location"))
-        raise Refused("The storage sends us in circles.")
+        raise WebHdfsError("The storage sends us in circles.")
 
     def _request(self, method: "str", url: "str") -> "http.client.HTTPResponse":
         connection, target = self._connection(url)
@@ -201,20 +201,20 @@ class Storage:
             message, kind = str(remote.get("message") or message), str(remote.get("exception") or "")
         except (ValueError, AttributeError):
             pass
-        raise Refused(message or "The storage answered %d." % response.status, response.status, kind)
+        raise WebHdfsError(message or "The storage answered %d." % response.status, response.status, kind)
 
     def _patiently(self, work: "Any") -> "Any":
         """A storage that cannot be reached now may be there in a moment: the server is being restarted."""
         for pause in _PAUSES_S:
             try:
                 return work()
-            except Refused as refused:
+            except WebHdfsError as refused:
                 if refused.status not in (429, 500, 502, 503, 504):
                     raise
             except _Untrusted as e:
                 # It stays so.
                 why = getattr(e, "verify_message", "") or e
-                raise Refused("The certificate of %s is not trusted here: %s." % (self._address, why))
+                raise WebHdfsError("The certificate of %s is not trusted here: %s." % (self._address, why))
             except (OSError, http.client.HTTPException):
                 pass
             time.sleep(pause)

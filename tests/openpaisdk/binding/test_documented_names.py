@@ -164,10 +164,10 @@ def test_the_client_from_arguments_logs_in_with_a_token(here, server) -> None:
 
 
 def _config_anywhere(name: str) -> dict:
-    from openpaisdk.jobs.build import HERE, one_liner
-    from openpaisdk.jobs.names import filled_in
+    from openpaisdk.jobs.command_job import HERE, one_liner
+    from openpaisdk.jobs.job_names import expand_name
 
-    return one_liner(filled_in(name), "true", image="host", resources=HERE)
+    return one_liner(expand_name(name), "true", image="host", resources=HERE)
 
 
 def test_names_are_loaded_when_used() -> None:

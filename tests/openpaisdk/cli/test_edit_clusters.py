@@ -8,7 +8,7 @@ import threading
 import pytest
 import yaml
 
-from openpaisdk.client.asking import Question, ask_all
+from openpaisdk.client.fanout import ClusterCall, call_all
 
 ENTRIES = [{"cluster_alias": "one", "pai_uri": "http://one.example", "user": "me", "token": "t"}]
 
@@ -78,8 +78,8 @@ def test_a_file_that_changed_meanwhile_is_not_overwritten(keeper) -> None:
 
 def test_a_cluster_that_never_answers_holds_up_nobody(capsys) -> None:
     never = threading.Event()
-    quick, slow = Question("quick", lambda: 1), Question("slow", never.wait)
-    ask_all([quick, slow], patience=1.0)  # on a busy machine quick is slower than it looks
+    quick, slow = ClusterCall("quick", lambda: 1), ClusterCall("slow", never.wait)
+    call_all([quick, slow], patience=1.0)  # on a busy machine quick is slower than it looks
     never.set()
     assert quick.answer == 1 and slow.error and "slow did not answer" in slow.error.message
 

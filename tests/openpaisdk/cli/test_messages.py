@@ -6,7 +6,7 @@ import re
 import pytest
 
 from openpaisdk.cli.main import run
-from openpaisdk.jobs.names import made_up
+from openpaisdk.jobs.job_names import generate_name
 
 
 def test_a_job_that_is_waited_for_still_gives_its_name(person) -> None:
@@ -152,8 +152,8 @@ def test_a_folder_that_holds_the_home_is_called_that(person) -> None:
 
 
 def test_code_gives_no_name() -> None:
-    assert re.fullmatch(r"python_c_\w{6}", made_up("python3 -u -c 'import os; print(os.name)'"))
-    assert re.fullmatch(r"make_\w{6}", made_up("bash -c 'make all'"))
+    assert re.fullmatch(r"python_c_\w{6}", generate_name("python3 -u -c 'import os; print(os.name)'"))
+    assert re.fullmatch(r"make_\w{6}", generate_name("bash -c 'make all'"))
 
 
 def test_a_failed_job_tells_its_cause_and_what_to_do_and_its_last_line(person) -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from openpaisdk.cli.older import ACTIONS, translated
+from openpaisdk.cli.opai_compat import ACTIONS, translate_opai
 from openpaisdk.errors import UsageError
 
 
@@ -12,7 +12,7 @@ from openpaisdk.errors import UsageError
     ("scene", "action"), [(s, a) for s, actions in ACTIONS.items() for a in actions if s != "storage"]
 )
 def test_every_pair_of_the_older_command_line_is_known(scene: str, action: str) -> None:
-    assert translated([scene, action, "-a", "x"]) == [ACTIONS[scene][action], "-a", "x"]
+    assert translate_opai([scene, action, "-a", "x"]) == [ACTIONS[scene][action], "-a", "x"]
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,12 @@ def test_every_pair_of_the_older_command_line_is_known(scene: str, action: str) 
     ],
 )
 def test_the_older_words_for_storage_become_addresses(words: str, becomes: str) -> None:
-    assert translated(["storage", *words.split()]) == becomes.split()
+    assert translate_opai(["storage", *words.split()]) == becomes.split()
 
 
 def test_an_older_action_that_never_was_is_told(person) -> None:
     with pytest.raises(UsageError, match="has no action 'fly'"):
-        translated(["job", "fly"])
+        translate_opai(["job", "fly"])
     done = person.run(["opai", "job", "fly"])
     assert done.status == 2 and "It has list, status" in done.err, done
     assert person.run(["opai", "job", "list"]).status == 0
@@ -48,6 +48,6 @@ def test_the_older_command_line_still_works(person) -> None:
 
 
 def test_the_older_command_line_is_understood() -> None:
-    assert translated(["job", "list", "-a", "x"]) == ["list-jobs", "-a", "x"]
-    assert translated(["cluster", "select", "-g", "x"]) == ["select-cluster", "-g", "x"]
-    assert translated(["set", "image=x"]) == ["set", "image=x"]
+    assert translate_opai(["job", "list", "-a", "x"]) == ["list-jobs", "-a", "x"]
+    assert translate_opai(["cluster", "select", "-g", "x"]) == ["select-cluster", "-g", "x"]
+    assert translate_opai(["set", "image=x"]) == ["set", "image=x"]

@@ -3,8 +3,8 @@
 import json
 import time
 
-from openpaisdk.cli import listing, waiting
-from openpaisdk.client.values import JobSummary
+from openpaisdk.cli import list_jobs, pending_reason
+from openpaisdk.client.models import JobSummary
 from openpaisdk.protocol.states import KEEP_WAITING
 from support.cli_user import Person, until
 
@@ -57,7 +57,7 @@ def test_a_job_that_has_just_come_need_not_stand_behind_others() -> None:
     said = []
     for submitted in (now, now - 60_000):
         job = JobSummary({"state": "WAITING", "submissionTime": submitted, "reason": None})
-        said.append(listing._why(job))
+        said.append(list_jobs._short_reason(job))
     assert said == ["it has just come", "others came first"]
 
 
@@ -97,7 +97,7 @@ def _cores(person: Person) -> int:
 
 
 def test_commands_and_the_cluster_mean_the_same_events() -> None:
-    assert frozenset(KEEP_WAITING) == waiting.REASONS
+    assert frozenset(KEEP_WAITING) == pending_reason.REASONS
 
 
 def test_why_a_job_waits_is_told(person) -> None:

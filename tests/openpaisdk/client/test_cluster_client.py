@@ -5,8 +5,10 @@ from importlib import import_module
 
 import pytest
 
-from openpaisdk.client import Cluster, Endpoint
+from openpaisdk.client import ClusterClient, Endpoint
 from openpaisdk.client import transport as transport_module
+from openpaisdk.connect import open_embedded
+from openpaisdk.embedded.handshake import Handshake
 from openpaisdk.errors import (
     Conflict,
     ConnectionFailed,
@@ -16,8 +18,6 @@ from openpaisdk.errors import (
     ProtocolError,
     Unauthorized,
 )
-from openpaisdk.local.handshake import Handshake
-from openpaisdk.reach import open_embedded
 from support.http_peer import reply
 
 
@@ -26,8 +26,8 @@ def no_pauses(monkeypatch):
     monkeypatch.setattr(transport_module, "PAUSES", (0.001,))
 
 
-def cluster(uri: str, **more) -> Cluster:
-    return Cluster("test", Endpoint(uri, "me", "secret", **more))
+def cluster(uri: str, **more) -> ClusterClient:
+    return ClusterClient("test", Endpoint(uri, "me", "secret", **more))
 
 
 def test_every_request_carries_the_token_and_goes_through_the_front_door(peer) -> None:
@@ -72,7 +72,7 @@ def test_a_cluster_that_stays_unavailable_says_why(peer) -> None:
     with pytest.raises(PaiError, match="The disk is full") as caught:
         cluster(p.uri).jobs()
     assert caught.value.code == "UnavailableError"
-    assert len(p.requests) == transport_module.TRIES
+    assert len(p.requests) == transport_module.MAX_ATTEMPTS
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_cluster_that_moved_is_found_again(peer) -> None:
         asked.append(why)
         return Endpoint(p.uri, "me", "new")
 
-    c = Cluster("local", Endpoint(gone, "me", "old"), renew=renew)
+    c = ClusterClient("local", Endpoint(gone, "me", "old"), renew=renew)
     assert c.jobs() == []
     assert asked == ["gone"] and p.requests[0].headers["authorization"] == "Bearer new"
 
@@ -161,9 +161,9 @@ def test_who_asks_late_does_not_take_the_new_cluster_for_the_one_that_is_gone(pe
         waited_for.append(failed)
         return Handshake(p.uri if failed else gone, 1, "", 0, "")
 
-    monkeypatch.setattr(import_module("openpaisdk.local.ready"), "ready", ready)
+    monkeypatch.setattr(import_module("openpaisdk.embedded.ensure_running"), "ensure_running", ready)
     first = open_embedded("local")
-    second = Cluster("local", first.transport.endpoint, renew=first.transport.renew)
+    second = ClusterClient("local", first.transport.endpoint, renew=first.transport.renew)
     assert first.jobs() == second.jobs() == []
     assert waited_for == ["", gone, gone]
 
@@ -174,7 +174,9 @@ def test_a_token_that_was_replaced_is_read_anew(peer) -> None:
         return reply([]) if good else reply({"code": "UnauthorizedUserError", "message": "no"}, 401)
 
     p = peer(answer)
-    c = Cluster("local", Endpoint(p.uri, "me", "old"), renew=lambda why, failed: Endpoint(p.uri, "me", "new"))
+    c = ClusterClient(
+        "local", Endpoint(p.uri, "me", "old"), renew=lambda why, failed: Endpoint(p.uri, "me", "new")
+    )
     assert c.jobs() == []
 
 
@@ -209,7 +211,7 @@ def test_other_hosts_go_through_the_proxy_the_environment_names(peer, monkeypatc
 
 def test_no_proxy_is_honoured(monkeypatch) -> None:
     from openpaisdk.client.address import parse_uri
-    from openpaisdk.client.tunnels import proxy_for
+    from openpaisdk.client.http_client_connection import proxy_for
 
     monkeypatch.setenv("https_proxy", "http://proxy:3128")
     monkeypatch.setenv("no_proxy", "localhost, .internal.org,host.example")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from openpaisdk.client import Cluster, Endpoint, classic
-from openpaisdk.client.following import Wanted
-from openpaisdk.jobs.following import frames
+from openpaisdk.client import ClusterClient, Endpoint, follow_polling
+from openpaisdk.client.follow import follow
+from openpaisdk.client.follow_stream import FollowRequest
 from support.http_peer import reply
 
 LOG = b"".join(b"line %d\n" % i for i in range(100))
@@ -63,13 +63,13 @@ class Classic:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(classic, "PAUSES", (0.001,))
+    monkeypatch.setattr(follow_polling, "PAUSES", (0.001,))
 
 
 @pytest.mark.parametrize("ranges", [True, False])
 def test_the_log_comes_whole_and_the_states_in_order(peer, ranges: bool) -> None:
-    c = Cluster("old", Endpoint(peer(Classic(ranges)).uri, "me", "t"))
-    got = list(frames(c, Wanted("j")))
+    c = ClusterClient("old", Endpoint(peer(Classic(ranges)).uri, "me", "t"))
+    got = list(follow(c, FollowRequest("j")))
     assert b"".join(f.data for f in got if f.kind == "log") == LOG
     assert [f.head["state"] for f in got if f.kind == "state"] == ["WAITING", "RUNNING", "SUCCEEDED"]
     assert got[-1].kind == "end"
@@ -78,5 +78,5 @@ def test_the_log_comes_whole_and_the_states_in_order(peer, ranges: bool) -> None
 def test_tail_takes_the_last_lines(peer) -> None:
     p = Classic()
     p.looks = 10
-    c = Cluster("old", Endpoint(peer(p).uri, "me", "t"))
-    assert b"".join(f.data for f in frames(c, Wanted("j", tail=2))) == b"line 98\nline 99\n"
+    c = ClusterClient("old", Endpoint(peer(p).uri, "me", "t"))
+    assert b"".join(f.data for f in follow(c, FollowRequest("j", tail=2))) == b"line 98\nline 99\n"

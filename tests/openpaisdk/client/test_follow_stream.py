@@ -5,9 +5,10 @@ import random
 
 import pytest
 
-from openpaisdk.client import Cluster, Endpoint, following
+from openpaisdk.client import ClusterClient, Endpoint
+from openpaisdk.client import follow_stream as follow_stream_module
 from openpaisdk.client import transport as transport_module
-from openpaisdk.client.following import Wanted, follow
+from openpaisdk.client.follow_stream import FollowRequest, follow_stream
 from openpaisdk.errors import ConnectionFailed, NotFound
 from support.http_peer import reply
 
@@ -15,7 +16,7 @@ from support.http_peer import reply
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
     monkeypatch.setattr(transport_module, "PAUSES", (0.001,))
-    monkeypatch.setattr(following, "PAUSES", (0.001,))
+    monkeypatch.setattr(follow_stream_module, "PAUSES", (0.001,))
 
 
 def frame(kind: str, data: bytes = b"", **head: object) -> bytes:
@@ -54,8 +55,8 @@ def test_every_byte_comes_once_however_often_the_connection_breaks(peer, turn: i
         yield whole[:cut]
 
     p = peer(answer)
-    c = Cluster("test", Endpoint(p.uri, "me", "t"))
-    frames = list(follow(c, Wanted("j")))
+    c = ClusterClient("test", Endpoint(p.uri, "me", "t"))
+    frames = list(follow_stream(c, FollowRequest("j")))
     assert b"".join(f.data for f in frames if f.kind == "log") == log
     assert frames[-1].kind == "end" and frames[-1].head["state"] == "SUCCEEDED"
     assert sum(f.kind == "end" for f in frames) == 1
@@ -77,7 +78,7 @@ def test_a_new_attempt_is_followed_from_its_own_beginning(peer) -> None:
                 + frame("end", state="FAILED", exitCode=1)
             )
 
-    frames = list(follow(Cluster("test", Endpoint(peer(answer).uri)), Wanted("j")))
+    frames = list(follow_stream(ClusterClient("test", Endpoint(peer(answer).uri)), FollowRequest("j")))
     assert b"".join(f.data for f in frames) == b"firstsecond"
     assert asked == [None, "1.2%3A3"]
 
@@ -93,7 +94,7 @@ def test_tail_counts_once_and_not_again_after_a_break(peer) -> None:
             else streamed(frame("end", state="STOPPED", exitCode=-210))
         )
 
-    list(follow(Cluster("test", Endpoint(peer(answer).uri)), Wanted("j", tail=1)))
+    list(follow_stream(ClusterClient("test", Endpoint(peer(answer).uri)), FollowRequest("j", tail=1)))
     assert asked == [("1", None), (None, "0.0%3A10")]
 
 
@@ -109,14 +110,16 @@ def test_what_the_cluster_had_to_drop_leaves_a_marker(peer) -> None:
             + frame("end", state="SUCCEEDED", exitCode=0)
         )
 
-    said = list(follow(Cluster("test", Endpoint(peer(answer).uri)), Wanted("j")))
+    said = list(follow_stream(ClusterClient("test", Endpoint(peer(answer).uri)), FollowRequest("j")))
     assert b"".join(f.data for f in said).decode() == (
         "[100 bytes of older output were dropped]\nlate\nlater\n"
         "[20 bytes of older output were dropped]\nlast\n"
         "[7 bytes of older output were dropped]\nagain\n"
     )
     assert said[0].head["size"] == len(said[0].data)
-    asked_for_the_end = list(follow(Cluster("test", Endpoint(peer(answer).uri)), Wanted("j", tail=5)))
+    asked_for_the_end = list(
+        follow_stream(ClusterClient("test", Endpoint(peer(answer).uri)), FollowRequest("j", tail=5))
+    )
     assert asked_for_the_end[0].data == b"late\n"
 
 
@@ -124,7 +127,7 @@ def test_without_keep_it_ends_with_what_there_is(peer) -> None:
     p = peer(
         lambda r: iter([streamed(frame("log", b"now", attempt=0, taskAttempt=0, offset=0)) + b"0\r\n\r\n"])
     )
-    frames = list(follow(Cluster("test", Endpoint(p.uri)), Wanted("j", keep=False)))
+    frames = list(follow_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j", keep=False)))
     assert [f.data for f in frames] == [b"now"]
     assert p.requests[0].query["follow"] == "false"
 
@@ -132,7 +135,7 @@ def test_without_keep_it_ends_with_what_there_is(peer) -> None:
 def test_an_unknown_job_is_an_error_at_once(peer) -> None:
     p = peer(lambda r: reply({"code": "NoJobError", "message": "no"}, 404))
     with pytest.raises(NotFound):
-        list(follow(Cluster("test", Endpoint(p.uri)), Wanted("j")))
+        list(follow_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j")))
 
 
 def test_a_cluster_that_does_not_come_back_is_given_up(peer) -> None:
@@ -148,11 +151,11 @@ def test_a_cluster_that_does_not_come_back_is_given_up(peer) -> None:
 
     p = peer(answer)
     with pytest.raises(ConnectionFailed, match="did not come back"):
-        list(follow(Cluster("test", Endpoint(p.uri)), Wanted("j"), patience=0.2))
+        list(follow_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j"), patience=0.2))
 
 
 def test_a_gap_worth_a_word_is_told_and_so_is_its_end(peer, monkeypatch) -> None:
-    monkeypatch.setattr(following, "QUIET", 0.0)
+    monkeypatch.setattr(follow_stream_module, "NOTICE_AFTER_S", 0.0)
     count = []
 
     def answer(r):
@@ -163,7 +166,9 @@ def test_a_gap_worth_a_word_is_told_and_so_is_its_end(peer, monkeypatch) -> None
             return None
         return iter([streamed(frame("end", state="SUCCEEDED", exitCode=0))])
 
-    kinds = [f.kind for f in follow(Cluster("test", Endpoint(peer(answer).uri)), Wanted("j"))]
+    kinds = [
+        f.kind for f in follow_stream(ClusterClient("test", Endpoint(peer(answer).uri)), FollowRequest("j"))
+    ]
     assert kinds == ["state", "lost", "back", "end"]
 
 
@@ -179,6 +184,6 @@ def test_a_follower_finds_a_cluster_that_moved(peer) -> None:
             ]
         )
     )
-    c = Cluster("local", Endpoint(first.uri), renew=lambda why, failed: Endpoint(second.uri))
-    assert b"".join(f.data for f in follow(c, Wanted("j"))) == b"one two"
+    c = ClusterClient("local", Endpoint(first.uri), renew=lambda why, failed: Endpoint(second.uri))
+    assert b"".join(f.data for f in follow_stream(c, FollowRequest("j"))) == b"one two"
     assert second.requests[0].query["from"] == "0.0%3A4"

@@ -5,20 +5,20 @@ import threading
 
 import pytest
 
-from openpaisdk.client import wire
-from openpaisdk.client.wire import Body, PlainConnection, WireError
+from openpaisdk.client import http1
+from openpaisdk.client.http1 import Body, HttpProtocolError, SocketConnection
 from support.http_peer import reply
 
 
-def connection(p) -> PlainConnection:
-    return PlainConnection("127.0.0.1", p.port, 5)
+def connection(p) -> SocketConnection:
+    return SocketConnection("127.0.0.1", p.port, 5)
 
 
 def test_one_connection_serves_many_requests(peer) -> None:
     p = peer(lambda r: reply({"path": r.path}))
     c = connection(p)
     for i in range(5):
-        answer = c.ask("GET", f"/{i}", {}, None, 5)
+        answer = c.request("GET", f"/{i}", {}, None, 5)
         assert answer.read() == b'{"path": "/%d"}' % i
     assert p.connections == 1
 
@@ -26,7 +26,7 @@ def test_one_connection_serves_many_requests(peer) -> None:
 def test_a_body_travels_whole(peer) -> None:
     p = peer(lambda r: reply(r.body))
     body = bytes(range(256)) * 1000
-    assert connection(p).ask("POST", "/", {}, body, 5).read() == body
+    assert connection(p).request("POST", "/", {}, body, 5).read() == body
 
 
 def test_a_body_made_on_the_way_travels_whole(peer) -> None:
@@ -36,7 +36,7 @@ def test_a_body_made_on_the_way_travels_whole(peer) -> None:
                 yield b"x" * 1000
 
     p = peer(lambda r: reply(str(len(r.body)).encode()))
-    assert connection(p).ask("PUT", "/", {}, Counting(100_000), 5).read() == b"100000"
+    assert connection(p).request("PUT", "/", {}, Counting(100_000), 5).read() == b"100000"
 
 
 def test_chunks_come_as_they_arrive(peer) -> None:
@@ -45,7 +45,7 @@ def test_chunks_come_as_they_arrive(peer) -> None:
         yield b"5;name=x\r\nhello\r\n"
         yield b"1\r\n \r\n6\r\nworld!\r\n0\r\nTrailer: x\r\n\r\n"
 
-    a = connection(peer(answer)).ask("GET", "/", {}, None, 5)
+    a = connection(peer(answer)).request("GET", "/", {}, None, 5)
     assert a.read_some() == b"hello"
     assert a.read() == b" world!"
     assert a.read_some() == b""
@@ -57,7 +57,7 @@ def test_a_body_may_end_with_the_connection(peer) -> None:
         yield b"thing"
 
     c = connection(peer(answer))
-    assert c.ask("GET", "/", {}, None, 5).read() == b"something"
+    assert c.request("GET", "/", {}, None, 5).read() == b"something"
     assert not c.is_open
 
 
@@ -71,34 +71,34 @@ def test_head_and_204_have_no_body(peer) -> None:
             )
         )
     )
-    assert c.ask("HEAD", "/", {}, None, 5).read() == b""
-    assert c.ask("GET", "/", {}, None, 5).read() == b""
+    assert c.request("HEAD", "/", {}, None, 5).read() == b""
+    assert c.request("GET", "/", {}, None, 5).read() == b""
 
 
 def test_an_interim_answer_is_passed_over(peer) -> None:
     c = connection(peer(lambda r: b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\n" + reply({"a": 1})))
-    assert c.ask("GET", "/", {}, None, 5).read() == b'{"a": 1}'
+    assert c.request("GET", "/", {}, None, 5).read() == b'{"a": 1}'
 
 
 def test_an_answer_half_read_does_not_spoil_the_next(peer) -> None:
     p = peer(lambda r: reply(b"x" * 200_000 if r.path == "/big" else b"small"))
     c = connection(p)
-    c.ask("GET", "/big", {}, None, 5).read_some()
-    assert c.ask("GET", "/small", {}, None, 5).read() == b"small"
+    c.request("GET", "/big", {}, None, 5).read_some()
+    assert c.request("GET", "/small", {}, None, 5).read() == b"small"
 
 
 def test_an_answer_cut_short_is_an_error_not_a_short_answer(peer) -> None:
     def cut(r):
         yield b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this"
 
-    with pytest.raises(WireError):
-        connection(peer(cut)).ask("GET", "/", {}, None, 5).read()
+    with pytest.raises(HttpProtocolError):
+        connection(peer(cut)).request("GET", "/", {}, None, 5).read()
 
     def cut_chunk(r):
         yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nonly"
 
-    with pytest.raises(WireError):
-        connection(peer(cut_chunk)).ask("GET", "/", {}, None, 5).read()
+    with pytest.raises(HttpProtocolError):
+        connection(peer(cut_chunk)).request("GET", "/", {}, None, 5).read()
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_an_answer_cut_short_is_an_error_not_a_short_answer(peer) -> None:
     ],
 )
 def test_something_else_than_http_is_told_apart(peer, raw: bytes) -> None:
-    with pytest.raises(WireError):
-        connection(peer(lambda r: iter([raw]))).ask("GET", "/", {}, None, 5).read()
+    with pytest.raises(HttpProtocolError):
+        connection(peer(lambda r: iter([raw]))).request("GET", "/", {}, None, 5).read()
 
 
 def test_a_refusal_before_the_body_was_read_is_heard() -> None:
@@ -136,8 +136,8 @@ def test_a_refusal_before_the_body_was_read_is_heard() -> None:
                 pass
 
     threading.Thread(target=refuse, daemon=True).start()
-    c = PlainConnection("127.0.0.1", listener.getsockname()[1], 5)
-    answer = c.ask("PUT", "/", {}, Endless(2000 * 65536), 5)
+    c = SocketConnection("127.0.0.1", listener.getsockname()[1], 5)
+    answer = c.request("PUT", "/", {}, Endless(2000 * 65536), 5)
     assert answer.status == 413
     listener.close()
 
@@ -148,13 +148,13 @@ def test_silence_ends_in_a_timeout(peer) -> None:
     never = threading.Event()
     c = connection(peer(lambda r: b"" if never.wait(5) else None))
     with pytest.raises(TimeoutError):
-        c.ask("GET", "/", {}, None, 0.05)
+        c.request("GET", "/", {}, None, 0.05)
     never.set()
     assert not c.is_open
 
 
 def test_a_slow_answer_is_told_once_and_still_waited_for(peer, monkeypatch) -> None:
-    monkeypatch.setattr(wire, "QUIET", 0.05)
+    monkeypatch.setattr(http1, "SLOW_RESPONSE_S", 0.05)
     asked = threading.Event()
 
     def slow(request):
@@ -167,13 +167,13 @@ def test_a_slow_answer_is_told_once_and_still_waited_for(peer, monkeypatch) -> N
     c = connection(p)
     c.notice = lambda: (told.append(1), asked.set())
     headers = {"Host": "x"}
-    assert c.ask("GET", "/quick", headers, None, 5).read() == b"done" and told == []
-    assert c.ask("GET", "/slow", headers, None, 5).read() == b"done" and told == [1]
-    assert c.ask("GET", "/quick", headers, None, 5).read() == b"done"
+    assert c.request("GET", "/quick", headers, None, 5).read() == b"done" and told == []
+    assert c.request("GET", "/slow", headers, None, 5).read() == b"done" and told == [1]
+    assert c.request("GET", "/quick", headers, None, 5).read() == b"done"
 
 
 def test_a_connection_that_is_slow_to_come_is_told(monkeypatch) -> None:
-    monkeypatch.setattr(wire, "QUIET", 0.05)
+    monkeypatch.setattr(http1, "SLOW_RESPONSE_S", 0.05)
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -183,10 +183,10 @@ def test_a_connection_that_is_slow_to_come_is_told(monkeypatch) -> None:
             one.setblocking(False)
             one.connect_ex(("127.0.0.1", port))
         told = []
-        c = PlainConnection("127.0.0.1", port, 0.3)
+        c = SocketConnection("127.0.0.1", port, 0.3)
         c.notice = lambda: told.append(1)
         with pytest.raises(TimeoutError):
-            c.ask("GET", "/", {"Host": "x"}, None, 0.3)
+            c.request("GET", "/", {"Host": "x"}, None, 0.3)
         assert told == [1]
         for one in waiting:
             one.close()

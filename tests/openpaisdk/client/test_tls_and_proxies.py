@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from openpaisdk.client import Cluster, Endpoint
-from openpaisdk.client.following import Wanted, follow
+from openpaisdk.client import ClusterClient, Endpoint
+from openpaisdk.client.follow_stream import FollowRequest, follow_stream
 from openpaisdk.errors import ConnectionFailed, PaiError
 from support import certificates
 from support.http_peer import Peer, reply
@@ -50,28 +50,28 @@ def secure(certificate):
 def test_a_certificate_nobody_vouches_for_is_refused_with_a_way_out(secure) -> None:
     p = secure(lambda r: reply([]))
     with pytest.raises(ConnectionFailed, match="certificate is not one this machine trusts") as caught:
-        Cluster("team", Endpoint(p.uri, "me", "t")).jobs()
+        ClusterClient("team", Endpoint(p.uri, "me", "t")).jobs()
     assert "--ca" in caught.value.hint and "--insecure" in caught.value.hint
     assert p.requests == []
 
 
 def test_a_certificate_of_ones_own_can_be_trusted(secure, certificate) -> None:
     p = secure(lambda r: reply([]))
-    c = Cluster("team", Endpoint(p.uri, "me", "t", authority_file=str(certificate / "cert.pem")))
+    c = ClusterClient("team", Endpoint(p.uri, "me", "t", authority_file=str(certificate / "cert.pem")))
     assert c.jobs() == [] and c.jobs() == []
     assert p.connections == 1 and p.requests[0].headers["authorization"] == "Bearer t"
 
 
 def test_checking_can_be_switched_off(secure) -> None:
     p = secure(lambda r: reply([]))
-    assert Cluster("team", Endpoint(p.uri, verify=False)).jobs() == []
+    assert ClusterClient("team", Endpoint(p.uri, verify=False)).jobs() == []
 
 
 def test_a_file_of_certificates_that_is_none_is_one_sentence(secure, tmp_path) -> None:
     (tmp_path / "bad.pem").write_text("nothing")
     for path in (tmp_path / "bad.pem", tmp_path / "missing.pem"):
         with pytest.raises(PaiError, match=r"\.pem cannot be used"):
-            Cluster("team", Endpoint("https://127.0.0.1:1", authority_file=str(path))).jobs()
+            ClusterClient("team", Endpoint("https://127.0.0.1:1", authority_file=str(path))).jobs()
 
 
 def test_a_job_is_followed_over_tls(secure, certificate) -> None:
@@ -79,8 +79,8 @@ def test_a_job_is_followed_over_tls(secure, certificate) -> None:
     frames += b'{"kind":"end","state":"SUCCEEDED"}\n'
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     p = secure(lambda r: iter([head, b"%x\r\n%s\r\n" % (len(frames), frames), b"0\r\n\r\n"]))
-    c = Cluster("team", Endpoint(p.uri, authority_file=str(certificate / "cert.pem")))
-    assert b"".join(f.data for f in follow(c, Wanted("j"))) == b"abc"
+    c = ClusterClient("team", Endpoint(p.uri, authority_file=str(certificate / "cert.pem")))
+    assert b"".join(f.data for f in follow_stream(c, FollowRequest("j"))) == b"abc"
 
 
 def test_tls_goes_through_a_proxy_as_a_tunnel(secure, certificate, monkeypatch) -> None:
@@ -107,7 +107,7 @@ def test_tls_goes_through_a_proxy_as_a_tunnel(secure, certificate, monkeypatch) 
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{listener.getsockname()[1]}")
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.delenv("NO_PROXY", raising=False)
-        c = Cluster("team", Endpoint(f"https://pai.example.org:{p.port}", verify=False))
+        c = ClusterClient("team", Endpoint(f"https://pai.example.org:{p.port}", verify=False))
         assert c.jobs() == []
         c.close()
     assert asked[0].startswith(f"CONNECT pai.example.org:{p.port} ")

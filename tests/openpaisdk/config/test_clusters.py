@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from openpaisdk.config import ClusterBook, ClusterEntry, change_defaults, read_change
+from openpaisdk.config import ClusterEntry, ClusterRegistry, change_defaults, read_change
 from openpaisdk.errors import ConfigError, UsageError
 
 
@@ -21,77 +21,77 @@ def entry(alias: str, **more: object) -> ClusterEntry:
 
 
 def test_with_no_cluster_the_one_inside_is_meant() -> None:
-    chosen = ClusterBook.load().choose()
+    chosen = ClusterRegistry.load().resolve()
     assert chosen.alias == "local" and chosen.is_embedded
 
 
 def test_the_only_cluster_is_the_one_meant() -> None:
-    ClusterBook.load().put(entry("team"))
-    assert ClusterBook.load().choose().alias == "team"
+    ClusterRegistry.load().put(entry("team"))
+    assert ClusterRegistry.load().resolve().alias == "team"
 
 
 def test_the_selected_one_is_meant_and_a_named_one_wins_over_it() -> None:
-    book = ClusterBook.load()
+    book = ClusterRegistry.load()
     book.put(entry("a"))
     book.put(entry("b"))
     change_defaults([read_change("cluster-alias=b")], [], is_global=True)
-    assert ClusterBook.load().choose().alias == "b"
-    assert ClusterBook.load().choose("a").alias == "a"
+    assert ClusterRegistry.load().resolve().alias == "b"
+    assert ClusterRegistry.load().resolve("a").alias == "a"
 
 
 def test_several_and_none_selected_is_a_question_not_a_guess() -> None:
-    book = ClusterBook.load()
+    book = ClusterRegistry.load()
     book.put(entry("a"))
     book.put(entry("b"))
     with pytest.raises(UsageError, match=r"2 clusters \(a, b\) and none is selected"):
-        book.choose()
+        book.resolve()
 
 
 def test_an_unknown_alias_gets_a_suggestion() -> None:
-    book = ClusterBook.load()
+    book = ClusterRegistry.load()
     book.put(entry("production"))
     with pytest.raises(UsageError, match="Did you mean production"):
-        book.choose("prodution")
+        book.resolve("prodution")
     with pytest.raises(UsageError, match="no cluster called 'x'"):
         book.delete("x")
 
 
 def test_the_cluster_inside_can_always_be_named() -> None:
-    book = ClusterBook.load()
+    book = ClusterRegistry.load()
     book.put(entry("team"))
-    assert book.choose("local").is_embedded
+    assert book.resolve("local").is_embedded
 
 
 def test_keys_we_do_not_know_survive_a_rewrite(home) -> None:
-    book = ClusterBook.load()
+    book = ClusterRegistry.load()
     book.put(entry("a", storages=[{"name": "x"}], mine=1))
-    ClusterBook.load().put(entry("b"))
+    ClusterRegistry.load().put(entry("b"))
     text = (home / "home/.openpai/clusters.yaml").read_text()
     assert yaml.safe_load(text)[0]["mine"] == 1
 
 
 def test_the_same_alias_replaces_and_delete_removes() -> None:
-    ClusterBook.load().put(entry("a"))
-    ClusterBook.load().put(entry("a", user="u"))
-    assert [e.text("user") for e in ClusterBook.load().entries] == ["u"]
-    ClusterBook.load().delete("a")
-    assert ClusterBook.load().entries == []
+    ClusterRegistry.load().put(entry("a"))
+    ClusterRegistry.load().put(entry("a", user="u"))
+    assert [e.text("user") for e in ClusterRegistry.load().entries] == ["u"]
+    ClusterRegistry.load().delete("a")
+    assert ClusterRegistry.load().entries == []
 
 
 def test_clusters_in_local_moves_the_file_into_the_folder(home) -> None:
     change_defaults([read_change("clusters-in-local=yes")], [], is_global=False)
-    ClusterBook.load().put(entry("here"))
+    ClusterRegistry.load().put(entry("here"))
     assert (home / "project/.openpai/clusters.yaml").exists()
     assert not (home / "home/.openpai/clusters.yaml").exists()
 
 
 def test_a_storage_is_no_cluster_to_run_on() -> None:
-    ClusterBook.load().put(entry("disk", type="storage-hdfs"))
-    assert ClusterBook.load().choose().is_embedded
+    ClusterRegistry.load().put(entry("disk", type="storage-hdfs"))
+    assert ClusterRegistry.load().resolve().is_embedded
 
 
 def test_an_entry_without_alias_is_named_by_its_number(home) -> None:
     (home / "home/.openpai").mkdir()
     (home / "home/.openpai/clusters.yaml").write_text("- cluster_alias: a\n- pai_uri: b\n")
     with pytest.raises(ConfigError, match="entry 2 has no cluster_alias"):
-        ClusterBook.load()
+        ClusterRegistry.load()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.config import files
+from openpaisdk.config import yaml_files
 from openpaisdk.errors import ConfigError
 
 
@@ -21,13 +21,13 @@ def home(tmp_path, monkeypatch):
 
 
 def test_a_missing_file_reads_as_none(tmp_path) -> None:
-    assert files.read_yaml(str(tmp_path / "none.yaml")) is None
+    assert yaml_files.read_yaml(str(tmp_path / "none.yaml")) is None
 
 
 def test_what_is_written_is_read_and_only_its_owner_may(tmp_path) -> None:
     path = tmp_path / "deep" / "a.yaml"
-    files.write_yaml(str(path), [{"cluster_alias": "x", "token": "ÿ"}])
-    assert files.read_yaml(str(path)) == [{"cluster_alias": "x", "token": "ÿ"}]
+    yaml_files.write_yaml(str(path), [{"cluster_alias": "x", "token": "ÿ"}])
+    assert yaml_files.read_yaml(str(path)) == [{"cluster_alias": "x", "token": "ÿ"}]
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
@@ -36,49 +36,49 @@ def test_a_file_read_twice_is_parsed_once_and_a_change_is_seen(tmp_path, monkeyp
     path = tmp_path / "a.yaml"
     path.write_text("a: 1\n")
     os.utime(path, (1, 1))
-    monkeypatch.setattr(files, "SETTLED_NS", -1)
-    assert files.read_yaml(str(path)) == {"a": 1}
-    monkeypatch.setattr(files, "parse_yaml", lambda path: pytest.fail("parsed again"))
-    assert files.read_yaml(str(path)) == {"a": 1}
+    monkeypatch.setattr(yaml_files, "SETTLED_NS", -1)
+    assert yaml_files.read_yaml(str(path)) == {"a": 1}
+    monkeypatch.setattr(yaml_files, "parse_yaml", lambda path: pytest.fail("parsed again"))
+    assert yaml_files.read_yaml(str(path)) == {"a": 1}
     monkeypatch.undo()
     path.write_text("a: 2\n")
-    assert files.read_yaml(str(path)) == {"a": 2}
+    assert yaml_files.read_yaml(str(path)) == {"a": 2}
 
 
 def test_what_the_cache_cannot_hold_exactly_is_read_anew(tmp_path, home, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr(files, "SETTLED_NS", -1)
+    monkeypatch.setattr(yaml_files, "SETTLED_NS", -1)
     path = tmp_path / "a.yaml"
     path.write_text("1: one\nday: 2020-01-01\n")
-    first = files.read_yaml(str(path))
-    assert files.read_yaml(str(path)) == first
+    first = yaml_files.read_yaml(str(path))
+    assert yaml_files.read_yaml(str(path)) == first
     assert list(first) == [1, "day"]
 
 
 def test_a_young_file_is_not_cached_since_it_may_change_in_the_same_tick(tmp_path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("a: 1\n")
-    files.read_yaml(str(path))
-    assert not Path(files._cache_file(str(path))).exists()
+    yaml_files.read_yaml(str(path))
+    assert not Path(yaml_files._cache_file(str(path))).exists()
 
 
 def test_a_spoilt_cache_costs_time_and_nothing_else(tmp_path) -> None:
     path = tmp_path / "a.yaml"
-    files.write_yaml(str(path), {"a": 1})
-    cache = Path(files._cache_file(str(path)))
+    yaml_files.write_yaml(str(path), {"a": 1})
+    cache = Path(yaml_files._cache_file(str(path)))
     assert json.loads(cache.read_text())["value"] == {"a": 1}
     cache.write_text("{")
-    assert files.read_yaml(str(path)) == {"a": 1}
+    assert yaml_files.read_yaml(str(path)) == {"a": 1}
 
 
 def test_a_file_that_is_not_yaml_is_named_with_its_line(tmp_path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("a: 1\nb: [\n")
     with pytest.raises(ConfigError, match=r"a\.yaml, line \d+ is not valid YAML"):
-        files.read_yaml(str(path))
+        yaml_files.read_yaml(str(path))
     path.write_bytes(b"\xff\xfe\x00bad")
     with pytest.raises(ConfigError, match="not valid YAML"):
-        files.read_yaml(str(path))
+        yaml_files.read_yaml(str(path))
 
 
 def test_a_link_into_a_dotfiles_folder_stays_a_link(tmp_path) -> None:
@@ -87,53 +87,53 @@ def test_a_link_into_a_dotfiles_folder_stays_a_link(tmp_path) -> None:
     real.write_text("[]\n")
     link = tmp_path / "clusters.yaml"
     link.symlink_to(real)
-    files.write_yaml(str(link), [1])
+    yaml_files.write_yaml(str(link), [1])
     assert link.is_symlink() and real.read_text() == "- 1\n"
 
 
 def test_a_folder_that_cannot_be_written_gives_one_sentence(tmp_path) -> None:
     (tmp_path / "flat").write_text("a file, not a folder")
     with pytest.raises(ConfigError, match="cannot be written"):
-        files.write_yaml(str(tmp_path / "flat" / "a.yaml"), {})
+        yaml_files.write_yaml(str(tmp_path / "flat" / "a.yaml"), {})
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch) -> None:
     path = tmp_path / "a.yaml"
-    files.write_yaml(str(path), {"old": True})
+    yaml_files.write_yaml(str(path), {"old": True})
 
     def full(fd: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ConfigError, match="No space left on device"):
-        files.write_yaml(str(path), {"new": True})
+        yaml_files.write_yaml(str(path), {"new": True})
     assert path.read_text() == "old: true\n"
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith("a.yaml")] == ["a.yaml"]
 
 
 def test_the_lock_keeps_two_writers_apart(tmp_path) -> None:
     path = str(tmp_path / "n.yaml")
-    files.write_yaml(path, {"n": 0})
+    yaml_files.write_yaml(path, {"n": 0})
 
     def add() -> None:
         for _ in range(20):
-            with files.Lock(path):
-                value = files.read_yaml(path)
-                files.write_yaml(path, {"n": value["n"] + 1})
+            with yaml_files.Lock(path):
+                value = yaml_files.read_yaml(path)
+                yaml_files.write_yaml(path, {"n": value["n"] + 1})
 
     threads = [threading.Thread(target=add) for _ in range(3)]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    assert files.read_yaml(path) == {"n": 60}
+    assert yaml_files.read_yaml(path) == {"n": 60}
 
 
 def test_reading_settings_needs_no_yaml_once_they_are_cached(tmp_path) -> None:
     path = str(tmp_path / "a.yaml")
-    files.write_yaml(path, {"a": 1})
+    yaml_files.write_yaml(path, {"a": 1})
     code = (
-        "import sys; from openpaisdk.config.files import read_yaml;"
+        "import sys; from openpaisdk.config.yaml_files import read_yaml;"
         f"assert read_yaml({path!r}) == {{'a': 1}}; sys.exit('yaml' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from openpaisdk import __version__
-from openpaisdk.local.handshake import start_time
+from openpaisdk.embedded.handshake import start_time
 from support.cli_user import until
 
 
@@ -211,7 +211,7 @@ def test_a_follower_waits_for_a_cluster_that_was_stopped_on_purpose(newcomer) ->
 
 ELSEWHERE = """
 import sys
-from openpaisdk.local import home
+from openpaisdk.embedded import home
 home.LOCAL_DISKS = ({disk!r},)
 home.network_type = lambda path, mounts="": "" if path.startswith({disk!r}) else "nfs4"
 from openpaisdk.cli.main import run

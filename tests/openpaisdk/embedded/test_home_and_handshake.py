@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from openpaisdk.embedded import handshake, home, start
+from openpaisdk.embedded.ensure_running import find_running, rediscover
+from openpaisdk.embedded.versions import is_older
 from openpaisdk.errors import ConfigError, Unavailable
-from openpaisdk.local import handshake, home, start
-from openpaisdk.local.ready import again, running
-from openpaisdk.local.versions import is_older
 from support.external_services import missing
 
 MOUNTS = """\
@@ -129,11 +129,11 @@ def write(folder: str, **changes: object) -> None:
 def test_a_process_is_known_by_boot_pid_and_start_time() -> None:
     folder = home.find_home()
     write(folder)
-    found = running()
+    found = find_running()
     assert found and found.url == "http://127.0.0.1:1" and found.token == "t"
     for stale in ({"boot_id": "other"}, {"start_time": 1}, {"pid": 2**22 - 1}):
         write(folder, **stale)
-        assert running() is None
+        assert find_running() is None
 
 
 def test_a_process_that_ended_and_waits_to_be_reaped_is_dead() -> None:
@@ -154,7 +154,7 @@ def test_half_a_handshake_is_none(content: str) -> None:
 
 
 def test_a_follower_does_not_start_what_was_stopped_on_purpose() -> None:
-    assert again() is None
+    assert rediscover() is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.parcels.ranges import PIECE, reserve, write_at
+from openpaisdk.fileio.ranges import PIECE, reserve, write_at
 from support.small_disk import mounted
 
 

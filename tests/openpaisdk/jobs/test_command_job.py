@@ -10,16 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpaisdk.errors import UsageError
-from openpaisdk.jobs.amounts import memory_mb, port_counts
-from openpaisdk.jobs.build import (
-    HERE,
-    HOST_IMAGE,
-    Resources,
-    callers_environment,
-    one_liner,
-)
 from openpaisdk.jobs.command import shell_line
-from openpaisdk.jobs.names import filled_in, made_up
+from openpaisdk.jobs.command_job import HERE, HOST_IMAGE, ResourceOptions, callers_environment, one_liner
+from openpaisdk.jobs.job_names import expand_name, generate_name
+from openpaisdk.jobs.option_values import memory_mb, port_counts
 
 WORDS = st.lists(
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), min_size=2, max_size=6
@@ -66,7 +60,7 @@ def test_the_job_is_one_the_protocol_accepts() -> None:
         "j",
         "echo hi",
         image=HOST_IMAGE,
-        resources=Resources(1, 0, 64, {"http": 2}),
+        resources=ResourceOptions(1, 0, 64, {"http": 2}),
         virtual_cluster="default",
         environment={"PATH": "/bin"},
         sources={"sha256": "0" * 64, "size": 10},
@@ -101,25 +95,25 @@ def test_the_callers_shell_travels_and_a_python_is_always_found(monkeypatch) -> 
     ],
 )
 def test_a_made_up_name_says_what_runs(command: str, word: str) -> None:
-    name = made_up(command)
+    name = generate_name(command)
     assert name.rpartition("_")[0] == word
-    assert filled_in(name) == name
+    assert expand_name(name) == name
 
 
 @given(st.text())
 def test_a_made_up_name_is_always_a_name(command: str) -> None:
-    assert filled_in(made_up(command))
+    assert expand_name(generate_name(command))
 
 
 def test_a_dollar_becomes_something_unique() -> None:
-    first, second = filled_in("train_$"), filled_in("train_$")
+    first, second = expand_name("train_$"), expand_name("train_$")
     assert first != second and first.startswith("train_") and "$" not in first
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "ü", "x" * 256, "a~b"])
 def test_what_cannot_be_a_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError):
-        filled_in(name)
+        expand_name(name)
 
 
 @pytest.mark.parametrize(

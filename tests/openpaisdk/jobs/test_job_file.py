@@ -3,7 +3,7 @@
 import pytest
 
 from openpaisdk.errors import PaiError, UsageError
-from openpaisdk.jobs.jobfile import read_job_file
+from openpaisdk.jobs.job_file import read_job_file
 
 GOOD = """\
 protocolVersion: 2

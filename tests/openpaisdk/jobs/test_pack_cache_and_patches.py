@@ -9,38 +9,38 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from openpaisdk.errors import InvalidParameters
-from openpaisdk.jobs import remembering
-from openpaisdk.jobs.sources import Sources
+from openpaisdk.jobs import pack_cache
+from openpaisdk.jobs.sources import SourceArchive
 from openpaisdk.jobs.sources import collect as packed
-from paicluster.api.v2 import patches
+from paicluster.api.v2 import source_patches
 
 LARGEST = 1 << 30
 
 
 @pytest.fixture(autouse=True)
 def everything_is_old(monkeypatch):
-    monkeypatch.setattr(remembering, "SETTLED_NS", 0)
+    monkeypatch.setattr(pack_cache, "SETTLED_NS", 0)
 
 
-def collect(*words) -> Sources:
+def collect(*words) -> SourceArchive:
     """What is packed, as if it had been sent."""
     found = packed(*words)
-    found.keep_in_mind()
+    found.save_manifest()
     return found
 
 
-def tar(sources: Sources) -> bytes:
+def tar(sources: SourceArchive) -> bytes:
     return b"".join(sources.chunks())
 
 
-def patched(sources: Sources, base: bytes, folder: Path) -> bytes:
+def patched(sources: SourceArchive, base: bytes, folder: Path) -> bytes:
     """What the cluster makes of it."""
     patch = sources.patch()
     assert patch is not None
     (folder / "patch").write_bytes(b"".join(patch.chunks()))
     assert (folder / "patch").stat().st_size == patch.size
     (folder / "base").write_bytes(base)
-    digest = patches.apply(folder / "patch", folder / "base", folder / "made", LARGEST)
+    digest = source_patches.apply(folder / "patch", folder / "base", folder / "made", LARGEST)
     assert digest == sources.sha256
     return (folder / "made").read_bytes()
 
@@ -94,7 +94,7 @@ def test_only_the_changed_file_is_in_the_patch(tmp_path) -> None:
 
 
 def test_a_young_file_is_not_believed(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(remembering, "SETTLED_NS", 10**12)
+    monkeypatch.setattr(pack_cache, "SETTLED_NS", 10**12)
     root = filled(tmp_path / "w")
     collect(str(root))
     assert collect(str(root)).patch() is None, "all of it is read again"
@@ -145,11 +145,11 @@ def test_a_patch_that_is_none_is_refused(tmp_path, patch: bytes) -> None:
     (tmp_path / "p").write_bytes(patch)
     (tmp_path / "b").write_bytes(b"0123456789")
     with pytest.raises(InvalidParameters):
-        patches.apply(tmp_path / "p", tmp_path / "b", tmp_path / "m", LARGEST)
+        source_patches.apply(tmp_path / "p", tmp_path / "b", tmp_path / "m", LARGEST)
 
 
 def test_a_patch_may_not_grow_without_end(tmp_path) -> None:
     (tmp_path / "p").write_bytes(b"copy 0 10\n" * 20)
     (tmp_path / "b").write_bytes(b"0123456789")
     with pytest.raises(InvalidParameters, match="at most"):
-        patches.apply(tmp_path / "p", tmp_path / "b", tmp_path / "m", 100)
+        source_patches.apply(tmp_path / "p", tmp_path / "b", tmp_path / "m", 100)

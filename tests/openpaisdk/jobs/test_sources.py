@@ -11,16 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from openpaisdk.errors import PaiError, UsageError
-from openpaisdk.jobs.sources import Sources, collect
+from openpaisdk.jobs.sources import SourceArchive, collect
 
 
-def unpacked(sources: Sources) -> tarfile.TarFile:
+def unpacked(sources: SourceArchive) -> tarfile.TarFile:
     data = b"".join(sources.chunks())
     assert len(data) == sources.size
     return tarfile.open(fileobj=io.BytesIO(data))
 
 
-def names(sources: Sources | None) -> list[str]:
+def names(sources: SourceArchive | None) -> list[str]:
     return [] if sources is None else unpacked(sources).getnames()
 
 
@@ -80,7 +80,7 @@ def test_paiignore_wins_over_gitignore(tmp_path) -> None:
     fill(tmp_path, "data/x", "out/y", "a.py")
     (tmp_path / ".gitignore").write_text("data/\n")
     found = collect(str(tmp_path))
-    assert "data/x" not in names(found) and found.left_out == ["data/"]
+    assert "data/x" not in names(found) and found.ignored == ["data/"]
     (tmp_path / ".paiignore").write_text("out\n")
     found = collect(str(tmp_path))
     assert "data/x" in names(found) and "out/y" not in names(found)
@@ -244,7 +244,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path) -> None:
     )
 )
 def test_whatever_the_names_and_contents_the_standard_library_reads_our_tar(files) -> None:
-    from openpaisdk.jobs import tar
+    from openpaisdk.jobs import tar_writer as tar
 
     parts = []
     for name in sorted(files):

@@ -20,8 +20,8 @@ class Terminal(io.StringIO):
 def test_only_what_takes_long_and_is_seen_is_drawn(monkeypatch, quiet: float, stream, drawn: bool) -> None:
     screen = stream()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress, "QUIET", quiet)
-    monkeypatch.setattr(progress, "PAUSE", 0.0)
+    monkeypatch.setattr(progress, "SHOW_AFTER_S", quiet)
+    monkeypatch.setattr(progress, "REDRAW_INTERVAL_S", 0.0)
     with Progress("Sending", 100) as p:
         p.advance(50)
         p.advance(50)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpaisdk.protocol import draw_port, exit_spec, match_exit
-from openpaisdk.protocol.exitcodes import exit_specs
+from openpaisdk.protocol.exit_codes import exit_specs
 
 ISSUERS = [
     "USER_CONTAINER",

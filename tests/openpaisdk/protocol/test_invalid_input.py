@@ -24,11 +24,11 @@ from openpaisdk.protocol import (
     read_job_v1,
     task_script,
 )
+from openpaisdk.protocol.document import MAX_BYTES, read
 from openpaisdk.protocol.problems import Problem
-from openpaisdk.protocol.schema import Fields
-from openpaisdk.protocol.text import MAX_BYTES, read
+from openpaisdk.protocol.schema_nodes import Fields
 from openpaisdk.protocol.v1 import JOB_V1
-from openpaisdk.protocol.v2 import JOB_V2
+from openpaisdk.protocol.v2_schema import JOB_V2
 
 GOOD = (
     JobBuilder("a")

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpaisdk.errors import ProtocolError, UsageError
-from openpaisdk.protocol import JobBuilder, apply_updates, dump_yaml, job_schema, read_job, read_job_v1
-from openpaisdk.protocol.dump import dump_plain
-from openpaisdk.protocol.text import read
+from openpaisdk.protocol import JobBuilder, apply_overrides, dump_yaml, job_schema, read_job, read_job_v1
+from openpaisdk.protocol.document import read
+from openpaisdk.protocol.yaml_dump import dump_plain
 
 V1 = {"jobName": "small", "image": "ubuntu", "taskRoles": [{"name": "main", "command": "true"}]}
 
@@ -243,7 +243,7 @@ def v2():
 )
 def test_a_value_takes_the_type_the_schema_gives_its_key(update, path, value):
     before = v2()
-    changed = apply_updates(before, [update])
+    changed = apply_overrides(before, [update])
     for part in path:
         changed = changed[part]
     assert changed == value
@@ -252,7 +252,7 @@ def test_a_value_takes_the_type_the_schema_gives_its_key(update, path, value):
 
 
 def test_updates_know_version_1():
-    changed = apply_updates(
+    changed = apply_overrides(
         V1, ["jobName=007", "virtualCluster=test", "taskRoles:0:gpuNumber=2", "retryCount=-1"]
     )
     job = read_job_v1(changed)
@@ -283,13 +283,13 @@ def test_updates_know_version_1():
 )
 def test_an_update_that_cannot_be_says_why(update, says):
     with pytest.raises(ProtocolError) as caught:
-        apply_updates(v2(), [update])
+        apply_overrides(v2(), [update])
     assert says in str(caught.value)
 
 
 def test_all_wrong_updates_are_told_at_once_and_no_secret_is_shown():
     with pytest.raises(ProtocolError) as caught:
-        apply_updates(v2(), ["nam=x", "secrets:pw:hunter2", "secrets:a:b=hunter2", "secrets:a:b:c=hunter2"])
+        apply_overrides(v2(), ["nam=x", "secrets:pw:hunter2", "secrets:a:b=hunter2", "secrets:a:b:c=hunter2"])
     assert len(caught.value.problems) == 3
     assert "hunter2" not in str(caught.value)
 
@@ -297,7 +297,7 @@ def test_all_wrong_updates_are_told_at_once_and_no_secret_is_shown():
 @given(st.text(max_size=30), st.sampled_from([V1, v2()]))
 def test_any_text_is_an_update_or_refused(update, data):
     try:
-        apply_updates(data, [update])
+        apply_overrides(data, [update])
     except ProtocolError:
         pass
 

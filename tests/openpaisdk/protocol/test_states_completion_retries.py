@@ -23,7 +23,7 @@ from openpaisdk.protocol import (
     split_framework,
 )
 from openpaisdk.protocol.completion import is_decided, role_policy
-from openpaisdk.protocol.exitcodes import exit_specs
+from openpaisdk.protocol.exit_codes import exit_specs
 from openpaisdk.protocol.retries import MAX_PLATFORM_STREAK
 
 codes = st.one_of(st.none(), st.sampled_from([0, 1, 255, 137, -210, -220, -230, -1100]))

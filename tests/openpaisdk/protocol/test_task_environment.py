@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from openpaisdk.protocol import GangEnvironment, JobBuilder, TaskPlace, draw_ports, task_environment
+from openpaisdk.protocol import GangEnvironment, JobBuilder, TaskPlacement, build_task_environment, draw_ports
 from support.work_counter import work_of
 
 
@@ -38,7 +38,7 @@ def job(instances=2, **role):
 
 def places(job, ip="10.0.0.{}"):
     return [
-        TaskPlace(
+        TaskPlacement(
             role.name,
             index,
             ip.format(index),
@@ -58,7 +58,7 @@ def port(role, index, label, number=0):
 @pytest.fixture(scope="module")
 def env():
     gang_job = job()
-    return task_environment(
+    return build_task_environment(
         gang_job,
         user="ada",
         places=places(gang_job),

@@ -181,9 +181,9 @@ def test_versions_are_told_apart():
     assert type(read_any_job(EVERYTHING)).__name__ == "JobV1"
     assert type(read_any_job("jobName: x\nimage: y\ntaskRoles: [{name: a, command: b}]")).__name__ == "JobV1"
     v2 = convert_v1(SMALL).data
-    assert type(read_any_job(json.dumps(v2))).__name__ == "Job"
+    assert type(read_any_job(json.dumps(v2))).__name__ == "JobSpec"
     assert type(read_any_job(json.dumps(SMALL).encode())).__name__ == "JobV1"
-    assert type(read_any_job(v2)).__name__ == "Job"
+    assert type(read_any_job(v2)).__name__ == "JobSpec"
 
 
 def test_a_check_lists_everything_and_raises_nothing():

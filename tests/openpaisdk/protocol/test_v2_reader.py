@@ -460,7 +460,7 @@ def test_secrets_are_cut_out_however_they_are_written(secrets):
 
 
 def read_text(text):
-    from openpaisdk.protocol.text import read
+    from openpaisdk.protocol.document import read
 
     return read(text).data
 

@@ -14,9 +14,9 @@ import pytest
 from fsspec.callbacks import Callback
 
 from openpaisdk.errors import Conflict, UsageError
-from openpaisdk.storage.filesystem import PaiFileSystem
-from openpaisdk.storage.growing import Growing
-from openpaisdk.storage.mounted import LocalOutgoing, Mounted
+from openpaisdk.storage.backends.local import LocalBackend, LocalSource
+from openpaisdk.storage.fsspec_filesystem import PaiFileSystem
+from openpaisdk.storage.transfer.stream_upload import StreamUpload
 from support.storage_fixture import Desk
 
 CONTENT = os.urandom(1 << 20) * 20
@@ -117,22 +117,22 @@ def test_of_two_who_put_the_same_file_together_one_is_refused(
     desk: Desk, fs: PaiFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, here = f"{desk.there}/f", str(desk.write("mine", CONTENT))
-    monkeypatch.setattr(LocalOutgoing, "check", lambda _: fs.pipe_file(path, b"theirs"))
+    monkeypatch.setattr(LocalSource, "check", lambda _: fs.pipe_file(path, b"theirs"))
     with pytest.raises(FileExistsError):
         fs.put_file(here, path, mode="create")
     assert fs.cat_file(path) == b"theirs"
 
 
 def test_on_a_storage_of_this_machine_too_the_second_is_refused(tmp_path: Path) -> None:
-    backend = Mounted(str(tmp_path))
-    first, second = (Growing(backend, "/f", replacing=False) for _ in range(2))
+    backend = LocalBackend(str(tmp_path))
+    first, second = (StreamUpload(backend, "/f", replacing=False) for _ in range(2))
     first.add(b"first")
     second.add(b"second")
     first.finish()
     with pytest.raises(Conflict, match="there already"):
         second.finish()
     with pytest.raises(Conflict, match="there already"):
-        Growing(backend, "/f", replacing=False)
+        StreamUpload(backend, "/f", replacing=False)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"f": b"first"}
 
 

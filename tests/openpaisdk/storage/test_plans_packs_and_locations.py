@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpaisdk.errors import InvalidParameters, NotFound, PaiError, UsageError
-from openpaisdk.parcels import hashing, records
-from openpaisdk.storage import aside, backend, mounted
-from openpaisdk.storage.address import problem_of_name, read_place
-from openpaisdk.storage.backend import parts, walk_by_listing
-from openpaisdk.storage.entries import Folder, amount, order
-from openpaisdk.storage.mounted import Mounted
-from openpaisdk.storage.plan import Plan, compare
-from openpaisdk.storage.spool import Spool
-from openpaisdk.storage.tree import Skipped, walk
+from openpaisdk.fileio import hashing, pack_format
+from openpaisdk.storage.backends import base, local, partial_files
+from openpaisdk.storage.backends.base import parts, walk_by_listing
+from openpaisdk.storage.backends.local import LocalBackend
+from openpaisdk.storage.file_info import DirectoryListing, amount, order
+from openpaisdk.storage.local_walk import SkippedFiles, walk
+from openpaisdk.storage.location import parse_location, problem_of_name
+from openpaisdk.storage.transfer.plan import TransferPlan, compare
+from openpaisdk.storage.transfer.spool import Spool
 
 NAMES = st.text(
     st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), min_size=1, max_size=20
@@ -35,16 +35,16 @@ def packed(files: list[tuple[str, bytes, int]], algorithm: str) -> bytes:
     for name, content, mtime_ns in files:
         digest = hashing.of_bytes(content, algorithm)
         place = hashing.ALGORITHMS.index(algorithm)
-        record = records.Record(
-            records.FILE, name, content, mtime_ns=mtime_ns, digest=digest, algorithm=place, mode=0o640
+        record = pack_format.PackRecord(
+            pack_format.FILE, name, content, mtime_ns=mtime_ns, digest=digest, algorithm=place, mode=0o640
         )
-        out += [records.head(record), content]
-    return b"".join([*out, records.end(len(files))])
+        out += [pack_format.head(record), content]
+    return b"".join([*out, pack_format.end(len(files))])
 
 
 @given(FILES, st.sampled_from(hashing.ALGORITHMS))
 def test_what_is_packed_comes_out_again(files: list[tuple[str, bytes, int]], algorithm: str) -> None:
-    found = list(records.unpacked(packed(files, algorithm)))
+    found = list(pack_format.read_pack(packed(files, algorithm)))
     assert [(r.name, bytes(r.content), r.mtime_ns) for r in found] == files
     for record in found:
         assert record.digest == hashing.of_bytes(record.content, hashing.ALGORITHMS[record.algorithm])
@@ -55,14 +55,14 @@ def test_a_pack_that_was_cut_is_refused(files: list[tuple[str, bytes, int]], dat
     whole = packed(files, hashing.XXH3)
     cut = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(InvalidParameters):
-        list(records.unpacked(whole[:cut]))
+        list(pack_format.read_pack(whole[:cut]))
     with pytest.raises(InvalidParameters):
-        list(records.unpacked(whole + b"x"))
+        list(pack_format.read_pack(whole + b"x"))
 
 
 def test_names_that_are_not_text_survive_packing() -> None:
     name = os.fsdecode(b"caf\xe9")
-    (record,) = records.unpacked(packed([(name, b"", 0)], hashing.XXH3))
+    (record,) = pack_format.read_pack(packed([(name, b"", 0)], hashing.XXH3))
     assert record.name == name
 
 
@@ -81,7 +81,7 @@ TREES = st.dictionaries(
 )
 
 
-def folders_of(files: dict[str, tuple[int, int, int]]) -> list[Folder]:
+def folders_of(files: dict[str, tuple[int, int, int]]) -> list[DirectoryListing]:
     """A tree as a walk gives it; where a file would be a folder too, the folder wins."""
     folders = {""}
     for path in files:
@@ -95,11 +95,11 @@ def folders_of(files: dict[str, tuple[int, int, int]]) -> list[Folder]:
             p[len(front) :]: f for p, f in kept.items() if p.startswith(front) and "/" not in p[len(front) :]
         }
         names = {p[len(front) :] for p in folders if p and p.startswith(front) and "/" not in p[len(front) :]}
-        made.append(Folder(folder, inside, sorted(names)))
+        made.append(DirectoryListing(folder, inside, sorted(names)))
     return made
 
 
-def flat(folders: list[Folder]) -> dict[str, tuple[int, int, int]]:
+def flat(folders: list[DirectoryListing]) -> dict[str, tuple[int, int, int]]:
     return {f"{f.path}/{name}".lstrip("/"): facts for f in folders for name, facts in f.files.items()}
 
 
@@ -108,7 +108,7 @@ def test_a_plan_has_what_differs_and_nothing_else(
     ours: dict[str, tuple[int, int, int]], theirs: dict[str, tuple[int, int, int]]
 ) -> None:
     here, there = folders_of(ours), folders_of(theirs)
-    plan = compare(Plan("/h", "/t"), here, iter(there), hdfs_names=True, deleting=True)
+    plan = compare(TransferPlan("/h", "/t"), here, iter(there), hdfs_names=True, deleting=True)
     before, after = flat(there), flat(here)
     new = dict(plan.new)
     assert new == {path: facts for path, facts in after.items() if before.get(path) != facts}
@@ -120,9 +120,18 @@ def test_a_plan_has_what_differs_and_nothing_else(
 
 
 def test_a_tree_that_comes_out_of_order_is_refused() -> None:
-    folders = [Folder("", {}, ["a", "b"]), Folder("b", {}, []), Folder("a", {}, [])]
+    folders = [
+        DirectoryListing("", {}, ["a", "b"]),
+        DirectoryListing("b", {}, []),
+        DirectoryListing("a", {}, []),
+    ]
     with pytest.raises(PaiError, match="out of order"):
-        compare(Plan("/h", "/t"), [Folder("", {}, []), Folder("z", {}, [])], iter(folders), hdfs_names=False)
+        compare(
+            TransferPlan("/h", "/t"),
+            [DirectoryListing("", {}, []), DirectoryListing("z", {}, [])],
+            iter(folders),
+            hdfs_names=False,
+        )
 
 
 def test_a_walk_comes_in_the_order_of_comparison(tmp_path: Path) -> None:
@@ -139,11 +148,11 @@ def test_a_tree_may_be_deeper_than_the_interpreter_goes(tmp_path: Path) -> None:
         here = here / "d"
         here.mkdir()
     try:
-        there = Mounted(str(tmp_path))
+        there = LocalBackend(str(tmp_path))
         assert sum(1 for _ in walk(str(tmp_path))) == depth + 1
         assert sum(1 for _ in walk_by_listing(there, "/")) == depth + 1
         (here / "file").write_bytes(b"x")
-        skipped = Skipped()
+        skipped = SkippedFiles()
         skipped.add("d", str(tmp_path / "d"))
         assert skipped.sizes == {"d": 1}
         there.delete("/d")
@@ -157,7 +166,7 @@ def test_a_tree_may_be_deeper_than_the_interpreter_goes(tmp_path: Path) -> None:
 
 
 def test_more_work_than_memory_lies_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openpaisdk.storage.spool.IN_MEMORY", 3)
+    monkeypatch.setattr("openpaisdk.storage.transfer.spool.IN_MEMORY", 3)
     spool = Spool()
     items = [(f"path {i} ü\n", (i, i * 10, 0o600)) for i in range(10)]
     items.append((os.fsdecode(b"\xff"), (5 << 20, 1, 2)))
@@ -168,15 +177,15 @@ def test_more_work_than_memory_lies_on_the_disk(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_addresses_are_taken_apart() -> None:
-    place = read_place("pai://team/0//alice/./data/")
+    place = parse_location("pai://team/0//alice/./data/")
     assert (place.cluster, place.storage, place.path, place.is_folder) == ("team", "0", "/alice/data", True)
-    place = read_place("hdfs://NameNode:9000/x")
+    place = parse_location("hdfs://NameNode:9000/x")
     assert (place.kind, place.host, place.path) == ("hdfs", "namenode:9000", "/x")
-    assert read_place("C:/x").kind == "local"
-    assert read_place("./pai:/x").kind == "local"
+    assert parse_location("C:/x").kind == "local"
+    assert parse_location("./pai:/x").kind == "local"
     for bad in ("pai://team", "pai://", "gs://x/y", "", "hdfs:///x", "pai://a/b/../c", "pai:/a/b", "hdfs:/x"):
         with pytest.raises(UsageError):
-            read_place(bad)
+            parse_location(bad)
 
 
 @pytest.mark.parametrize("name", ["a:b", "x\0y", os.fsdecode(b"\xff"), "x" * 256])
@@ -202,15 +211,15 @@ def test_sizes_are_told_as_people_read_them() -> None:
 
 def test_parts_of_another_length_are_brought_again(tmp_path: Path) -> None:
     """The cluster was far when it was interrupted, and is near now."""
-    size, far = 520 << 20, backend.LONGEST_PARTS
+    size, far = 520 << 20, base.LONGEST_PARTS
     facts = (size, 10**18, 0o644)
-    first = Mounted().begin(str(tmp_path / "f"), facts, "key")
+    first = LocalBackend().create(str(tmp_path / "f"), facts, "key")
     assert first.missing()[1] == (far, far)
     first.put(0, far, lambda: iter((bytes(far),)))
     first.close()
-    again = Mounted().begin(str(tmp_path / "f"), facts, "key")
+    again = LocalBackend().create(str(tmp_path / "f"), facts, "key")
     assert again.missing()[0] == (far, far)
-    near = again.missing(backend.NEAR_PARTS)
+    near = again.missing(base.NEAR_PARTS)
     assert near[0] == (0, 2 * far) and sum(length for _, length in near) == size
     again.abandon()
 
@@ -219,7 +228,7 @@ def test_a_local_copy_is_taken_up_after_a_crash_but_not_trusted_blindly(tmp_path
     content = os.urandom(20 << 20)
     facts = (len(content), 10**18, 0o644)
     target = str(tmp_path / "f")
-    first = Mounted().begin(target, facts, "key")
+    first = LocalBackend().create(target, facts, "key")
     ranges = first.missing()
     for offset, length in ranges[:2]:
         piece = content[offset : offset + length]
@@ -229,7 +238,7 @@ def test_a_local_copy_is_taken_up_after_a_crash_but_not_trusted_blindly(tmp_path
     with part.open("r+b") as f:  # as if a block of the second part had never reached the disk
         f.seek(ranges[1][0] + 5)
         f.write(b"\0\0\0\0")
-    again = Mounted().begin(target, facts, "key")
+    again = LocalBackend().create(target, facts, "key")
     assert again.missing() == ranges[1:]
     for offset, length in ranges[1:]:
         piece = content[offset : offset + length]
@@ -241,13 +250,13 @@ def test_a_local_copy_is_taken_up_after_a_crash_but_not_trusted_blindly(tmp_path
 
 def test_another_content_for_the_same_target_drops_what_was_begun(tmp_path: Path) -> None:
     target = str(tmp_path / "f")
-    Mounted().begin(target, (1, 1, 0o644), "one").close()
-    Mounted().begin(target, (1, 2, 0o644), "two").abandon()
+    LocalBackend().create(target, (1, 1, 0o644), "one").close()
+    LocalBackend().create(target, (1, 2, 0o644), "two").abandon()
     assert os.listdir(tmp_path) == []
 
 
 def test_two_who_remove_the_same_tree_of_this_machine_both_go_well(tmp_path: Path) -> None:
-    there = Mounted(str(tmp_path))
+    there = LocalBackend(str(tmp_path))
     for _ in range(5):
         for i in range(300):
             (tmp_path / f"d/{i % 7}").mkdir(parents=True, exist_ok=True)
@@ -269,25 +278,31 @@ def test_a_sync_that_deletes_leaves_alone_what_others_have_on_its_way(tmp_path: 
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     for folder in (ours, theirs):
         folder.mkdir()
-    other = Mounted(str(theirs)).begin("/large", (9 << 20, 1, 0o644), "key")
+    other = LocalBackend(str(theirs)).create("/large", (9 << 20, 1, 0o644), "key")
     (theirs / "gone").touch()
-    plan = compare(Plan("/", "/"), walk(str(ours)), walk(str(theirs)), hdfs_names=False, deleting=True)
+    plan = compare(
+        TransferPlan("/", "/"), walk(str(ours)), walk(str(theirs)), hdfs_names=False, deleting=True
+    )
     assert plan.extra == ["gone"]
     other.abandon()
 
 
 @pytest.mark.parametrize("name", ["..", "../../.ssh/authorized_keys", "/etc/passwd", "a/b", "", "x\0y"])
 def test_a_storage_does_not_choose_where_on_this_machine_things_go(name: str) -> None:
-    for folder in (Folder("", {name: (1, 1, 0)}, []), Folder("", {}, [name]), Folder(f"a/{name}/b", {}, [])):
+    for folder in (
+        DirectoryListing("", {name: (1, 1, 0)}, []),
+        DirectoryListing("", {}, [name]),
+        DirectoryListing(f"a/{name}/b", {}, []),
+    ):
         if folder.path == "a/a/b/b":
             continue
         with pytest.raises(PaiError, match="not a name"):
-            compare(Plan("/h", "/t"), [folder], iter(()), hdfs_names=False, trusted=False)
+            compare(TransferPlan("/h", "/t"), [folder], iter(()), hdfs_names=False, trusted=False)
 
 
 def test_a_target_whose_name_only_begins_alike_keeps_what_was_begun(tmp_path: Path) -> None:
-    Mounted().begin(str(tmp_path / "data.tar.gz"), (9 << 20, 1, 0o644), "one").close()
-    Mounted().begin(str(tmp_path / "data.tar"), (9 << 20, 1, 0o644), "two").close()
+    LocalBackend().create(str(tmp_path / "data.tar.gz"), (9 << 20, 1, 0o644), "one").close()
+    LocalBackend().create(str(tmp_path / "data.tar"), (9 << 20, 1, 0o644), "two").close()
     assert sum(name.endswith(".pai-part") for name in os.listdir(tmp_path)) == 2
 
 
@@ -299,9 +314,9 @@ def test_a_folder_of_very_many_files_is_not_listed_for_each_small_one(
     looks: list[object] = []
     listdir = os.listdir
     monkeypatch.setattr(os, "listdir", lambda folder: looks.append(folder) or listdir(folder))
-    there = Mounted(str(tmp_path))
+    there = LocalBackend(str(tmp_path))
     for i in range(20):
-        incoming = there.begin(f"/f{i}", (1, 1, 0o644), f"key{i}")
+        incoming = there.create(f"/f{i}", (1, 1, 0o644), f"key{i}")
         assert incoming.missing() == [(0, 1)]
         incoming.put(0, 1, lambda: iter((b"x",)))
         assert sorted(path.name for path in tmp_path.glob(f".f{i}.*")) == [f".f{i}.pai-part"]
@@ -313,8 +328,8 @@ def test_a_folder_of_very_many_files_is_not_listed_for_each_small_one(
 def test_two_copies_of_one_file_to_one_place_do_not_write_to_the_same_file(tmp_path: Path) -> None:
     content = os.urandom(1 << 20)
     target = str(tmp_path / "f")
-    copies = [Mounted().begin(target, (len(content), 10**18, 0o644), "key") for _ in range(3)]
-    copies.append(Mounted().begin(target, (len(content), 10**18, 0o644), "other"))
+    copies = [LocalBackend().create(target, (len(content), 10**18, 0o644), "key") for _ in range(3)]
+    copies.append(LocalBackend().create(target, (len(content), 10**18, 0o644), "other"))
     for copy in copies:
         copy.put(0, len(content), lambda: iter((content,)))
     copies[0].abandon()
@@ -337,11 +352,11 @@ def test_a_copy_that_fails_removes_nothing_that_another_has_taken_up(
     def close_and_let_another_come(fd: int) -> None:
         monkeypatch.setattr(os, "close", close)
         close(fd)
-        others.append(aside.taken(str(tmp_path), "f", "", 0o600))
+        others.append(partial_files.open_partial(str(tmp_path), "f", "", 0o600))
 
-    monkeypatch.setattr(mounted, "write_at", no_room)
+    monkeypatch.setattr(local, "write_at", no_room)
     with pytest.raises(PaiError, match="The disk is full"):
-        Mounted().place(str(tmp_path / "f"), b"x", 10**18, 0o644)
+        LocalBackend().write_small(str(tmp_path / "f"), b"x", 10**18, 0o644)
     [(path, fd)] = others
     assert Path(path).exists()
     close(fd)
@@ -352,14 +367,14 @@ def test_a_folder_is_listed_whatever_its_links_lead_to(tmp_path: Path) -> None:
     (tmp_path / "below-a-file").symlink_to("f/below")
     (tmp_path / "nothing").symlink_to("none")
     (tmp_path / "f").write_bytes(b"x")
-    names = [entry.name for entry in Mounted().listing(str(tmp_path))]
+    names = [entry.name for entry in LocalBackend().listing(str(tmp_path))]
     assert names == ["below-a-file", "f", "loop", "nothing"]
 
 
 def test_what_is_on_its_way_has_a_name_that_is_short_enough(tmp_path: Path) -> None:
     name = "漢" * 85
-    Mounted().place(str(tmp_path / name), b"x", 10**18, 0o644)
-    large = Mounted().begin(str(tmp_path / name), (0, 10**18, 0o644), "0123456789abcdef")
+    LocalBackend().write_small(str(tmp_path / name), b"x", 10**18, 0o644)
+    large = LocalBackend().create(str(tmp_path / name), (0, 10**18, 0o644), "0123456789abcdef")
     large.put(0, 0, lambda: iter(()))
     large.finish(0)
     assert os.listdir(tmp_path) == [name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from paicluster.api.v2.remembered import Remembered
+from paicluster.api.v2.detail_cache import ResponseCache
 from support.server_fixture import job
 from support.team_cluster import TeamCluster
 
@@ -12,7 +12,7 @@ BODY = b"x" * 100
 
 
 def test_an_answer_is_kept_until_its_job_changes() -> None:
-    kept = Remembered(smallest=10, largest=1000)
+    kept = ResponseCache(smallest=10, largest=1000)
     kept.keep(("a~b", None), 1, BODY, kept.moment())
     kept.keep(("a~b", 0), 1, BODY, kept.moment())
     kept.keep(("a~c", None), 2, BODY, kept.moment())
@@ -23,7 +23,7 @@ def test_an_answer_is_kept_until_its_job_changes() -> None:
 
 
 def test_what_changed_while_it_was_read_is_not_kept() -> None:
-    kept = Remembered(smallest=10, largest=1000)
+    kept = ResponseCache(smallest=10, largest=1000)
     since = kept.moment()
     kept.forget(1)
     kept.keep(("a~b", None), 1, BODY, since)
@@ -38,7 +38,7 @@ def test_what_changed_while_it_was_read_is_not_kept() -> None:
 
 
 def test_small_answers_are_not_kept_and_the_least_used_go_first() -> None:
-    kept = Remembered(smallest=50, largest=250)
+    kept = ResponseCache(smallest=50, largest=250)
     kept.keep(("small", None), 1, b"x", kept.moment())
     assert kept.get(("small", None)) is None
     for number, name in enumerate("abc"):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 
-from paicluster.api.description import served, undescribed, unused
+from paicluster.api.openapi import missing_operations, openapi_json, stale_operations
 from support.team_cluster import TeamCluster
 
 
 def test_every_route_is_described() -> None:
-    assert undescribed() == []
-    assert unused() == []
+    assert missing_operations() == []
+    assert stale_operations() == []
 
 
 def test_the_description_is_valid_openapi() -> None:
     from jsonschema_rs import validator_for  # comes with schemathesis
 
-    document = json.loads(served("v1"))
+    document = json.loads(openapi_json("v1"))
     assert document["openapi"].startswith("3.1")
     identifiers = [
         operation["operationId"] for path in document["paths"].values() for operation in path.values()

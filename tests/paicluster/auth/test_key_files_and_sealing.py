@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.errors import ConfigError, StoreError
-from paicluster.auth.keys import load_key
+from paicluster.auth.key_files import load_key
 from paicluster.auth.sealing import Sealer
 
 
@@ -57,11 +57,11 @@ def test_a_key_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def test_sealed_secrets_open_for_their_job_alone(tmp_path: Path) -> None:
-    sealer = Sealer.open_keys(tmp_path)
+    sealer = Sealer.from_key_files(tmp_path)
     sealed = sealer.seal(b"the password", "alice~job")
     assert b"password" not in sealed
     assert sealer.seal(b"the password", "alice~job") != sealed
-    assert Sealer.open_keys(tmp_path).unseal(sealed, "alice~job") == b"the password"
+    assert Sealer.from_key_files(tmp_path).unseal(sealed, "alice~job") == b"the password"
     changed = sealed[:-1] + bytes([sealed[-1] ^ 1])
     for data, uid in (
         (sealed, "bob~job"),
@@ -78,7 +78,7 @@ def test_sealed_secrets_open_for_their_job_alone(tmp_path: Path) -> None:
 def test_the_library_is_loaded_only_for_secrets(tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "import paicluster.auth.accounts, paicluster.auth.sealing, paicluster.auth.tokens\n"
+        "import paicluster.auth.users, paicluster.auth.sealing, paicluster.auth.tokens\n"
         "print('cryptography' in sys.modules)\n"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

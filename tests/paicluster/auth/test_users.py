@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.errors import ConfigError, Conflict, PaiError, Unauthorized
-from paicluster.auth.accounts import create, ensure_admin, login, set_password
 from paicluster.auth.tokens import Tokens
+from paicluster.auth.users import create, ensure_admin, login, set_password
 from paicluster.store import Store, groups, users
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from paicluster.auth.keyholder import keyholder_token
+from paicluster.auth.keyholder import issue_local_admin_token
 from paicluster.cli import main
 from support.server_fixture import Cluster, job
 from support.unix_users import PASSWORD, CrewCluster, add_people
@@ -269,12 +269,12 @@ def test_the_word_of_the_keyholder_holds_for_two_minutes_and_no_longer(
     running: CrewCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = running.home / "keys"
-    good = keyholder_token(keys, "admin")
+    good = issue_local_admin_token(keys, "admin")
     assert running.get("/api/v2/users", token=good).status == 200
     now = time.time()
     for then in (now - 200, now + 1000):
         monkeypatch.setattr(time, "time", lambda then=then: then)
-        late = keyholder_token(keys, "admin")
+        late = issue_local_admin_token(keys, "admin")
         monkeypatch.undo()
         assert running.get("/api/v2/users", token=late).status == 401
     head, said, signature = good.split(".")

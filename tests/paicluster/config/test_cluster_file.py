@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from openpaisdk.errors import ConfigError
 from paicluster.cli import main
-from paicluster.config.file import ClusterFileError, load, settings_of
+from paicluster.config.cluster_file import ClusterFileError, load, settings_of
 from paicluster.config.sections import Authentication, EngineSettings, RequestLimits
 from paicluster.config.settings import Settings
 from paicluster.config.template import cluster_file
-from paicluster.scheduler.needs import Amount
+from paicluster.scheduler.resource_requests import Resources
 
 
 def read(folder: Path, text: str, name: str = "cluster.yaml") -> Settings:
@@ -86,7 +86,7 @@ def test_what_init_shows_as_defaults_are_the_defaults(tmp_path: Path) -> None:
     bare = re.sub(r"(?m)^( *)# ?( *[a-z-]+:.*|  +- .*| +[a-z]+: .*)$", r"\1\2", text)
     whole = read(tmp_path, bare)
     assert whole.external_url == "https://pai.example.com"
-    assert whole.virtual_clusters == {"lab": Amount(16, 64000, 2)}
+    assert whole.virtual_clusters == {"lab": Resources(16, 64000, 2)}
     assert [storage.kind for storage in whole.storages] == ["own", "mount", "hdfs"]
     assert whole.accounts == {"alice": "asmith"}
     assert whole.tls_cert == str(tmp_path / "cert.pem")
@@ -136,7 +136,7 @@ allow-shared-account: true
     assert not found.enforce_limits
     assert [(engine.name, engine.kind) for engine in found.engines] == [("here", "process"), ("big", "slurm")]
     assert found.engine_of == {"default": "big", "lab": "here"}
-    assert found.virtual_clusters == {"lab": Amount(2, 3, 1)}
+    assert found.virtual_clusters == {"lab": Resources(2, 3, 1)}
     [storage] = found.storages
     assert (storage.path, storage.read_only, storage.groups) == (tmp_path / "data", True, ("lab",))
     assert found.authentication == Authentication(

@@ -14,10 +14,11 @@ import pytest
 from sqlalchemy import Connection
 
 from openpaisdk.protocol import read_job
-from paicluster.controller import aside, launcher, loop, reasons
+from paicluster.controller import launcher, pending_reasons, reconciler
+from paicluster.controller import quarantine as aside
 from paicluster.controller.changes import Changes
 from paicluster.engines.interface import LaunchFailed, Observation, TaskLaunch
-from paicluster.scheduler.needs import request_of, to_text
+from paicluster.scheduler.resource_requests import encode, request_of
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import NewJob
 from support.fault_injection import (
@@ -35,8 +36,8 @@ def test_the_books_balance_whatever_happens(
     tmp_path: Path, throw: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Time passes when the dice say so, and not in the middle of a look at the books.
-    monkeypatch.setattr(loop, "_FIRST_PUT_OFF_S", 60.0)
-    monkeypatch.setattr(reasons, "SILENCE_S", 60.0)
+    monkeypatch.setattr(reconciler, "_FIRST_PUT_OFF_S", 60.0)
+    monkeypatch.setattr(pending_reasons, "REPORT_AFTER_S", 60.0)
     asyncio.run(_drive(tmp_path, throw))
     assert "starts over" not in caplog.text
 
@@ -46,10 +47,10 @@ def test_the_books_balance_also_when_jobs_cannot_be_written(
     tmp_path: Path, throw: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, name, seconds in (
-        (loop, "_FIRST_PUT_OFF_S", 60.0),
-        (reasons, "SILENCE_S", 60.0),
+        (reconciler, "_FIRST_PUT_OFF_S", 60.0),
+        (pending_reasons, "REPORT_AFTER_S", 60.0),
         (aside, "_FIRST_PAUSE_S", 60.0),
-        (loop, "_FIRST_PAUSE_S", 0.001),
+        (reconciler, "_FIRST_PAUSE_S", 0.001),
     ):
         monkeypatch.setattr(module, name, seconds)
     write = Changes.write
@@ -59,7 +60,7 @@ def test_the_books_balance_also_when_jobs_cannot_be_written(
 
         def write_or_not(changes: Changes, conn: Connection, now_ms: int) -> list[str]:
             written = write(changes, conn, now_ms)
-            if not cluster.cursed.isdisjoint(changes.apart(cluster.controller._job_of)):
+            if not cluster.cursed.isdisjoint(changes.split_by_job(cluster.controller._job_of)):
                 raise RuntimeError("cursed")
             return written
 
@@ -75,7 +76,7 @@ def test_a_job_that_cannot_be_told_to_stop_keeps_nobody_waiting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(aside, "_FIRST_PAUSE_S", 60.0)
-    monkeypatch.setattr(loop, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(reconciler, "_FIRST_PAUSE_S", 0.001)
 
     async def run() -> None:
         cluster = Cluster(tmp_path, random.Random(1))
@@ -97,7 +98,7 @@ def test_a_job_that_cannot_be_told_to_stop_keeps_nobody_waiting(
                 await cluster.quiet()
                 await cluster.check()
             engine.deaf.clear()
-            cluster.controller._aside.let_in(task.job_id)
+            cluster.controller._aside.retry_now(task.job_id)
             await _until(lambda: deaf in engine.asked)
         finally:
             await cluster.controller.close()
@@ -268,7 +269,7 @@ def test_what_could_not_be_launched_is_tried_anew_also_when_its_tasks_had_been_r
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The row of the first try of a task must not be in the way of the next first try."""
-    monkeypatch.setattr(loop, "_FIRST_PUT_OFF_S", 0.01)
+    monkeypatch.setattr(reconciler, "_FIRST_PUT_OFF_S", 0.01)
 
     async def run() -> None:
         cluster = Cluster(tmp_path, _Even())
@@ -303,7 +304,7 @@ def test_what_could_not_be_launched_is_tried_anew_also_when_its_tasks_had_been_r
 
 async def _hand_in(store: Store, text: dict[str, Any]) -> None:
     written = json.dumps(text)
-    need = to_text(request_of(read_job(written), "ann"))
+    need = encode(request_of(read_job(written), "ann"))
     new = NewJob("ann", str(text["name"]), "default", written, written, now_ms(), need=need)
     await store.write(lambda conn: jobs.insert_jobs(conn, [new]))
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from openpaisdk.protocol import TaskRole, read_job
-from paicluster.controller.tasks import Tasks
+from paicluster.controller.attempt_tasks import AttemptTasks
 from paicluster.store.rows import TaskRow
 from support.server_fixture import job as job_of
 
@@ -30,7 +30,7 @@ def row(role: str, index: int, number: int, state: str) -> TaskRow:
 def test_whatever_comes_in_whatever_order(throw: int) -> None:
     dice = random.Random(throw)
     roles = roles_of(12)
-    tasks = Tasks(roles)
+    tasks = AttemptTasks(roles)
     latest: dict[tuple[str, int], TaskRow] = {}
     for number in range(200):
         role, index = roles[0].name, dice.randrange(12)
@@ -49,5 +49,5 @@ def test_whatever_comes_in_whatever_order(throw: int) -> None:
         ended = [each for each in latest.values() if each.sub_state == "Completed"]
         assert tasks.failed == Counter(each.role for each in ended if each.exit_code)
         assert tasks.succeeded == Counter(each.role for each in ended if not each.exit_code)
-        assert list(tasks.unbegun[role]) == [at for at in range(12) if (role, at) not in latest]
-    assert Tasks(roles, latest.values()) == tasks
+        assert list(tasks.unstarted[role]) == [at for at in range(12) if (role, at) not in latest]
+    assert AttemptTasks(roles, latest.values()) == tasks

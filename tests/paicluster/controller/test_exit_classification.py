@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paicluster.controller.exits import task_exit
+from paicluster.controller.exit_classification import task_exit
 from paicluster.engines.interface import Observation, Phase
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from openpaisdk.protocol import read_job
-from paicluster.controller import steps
+from paicluster.controller import transitions
 from paicluster.controller.changes import Changes
+from paicluster.controller.job_record import COMPLETED, PREPARING, RUNNING, JobRecord
+from paicluster.controller.launch_spec import LaunchSettings, build_launch
 from paicluster.controller.launcher import Launcher
-from paicluster.controller.launching import LaunchSettings, gang_of
-from paicluster.controller.record import COMPLETED, PREPARING, RUNNING, Record
 from paicluster.engines.interface import TaskLaunch
 from paicluster.store.rows import JobRow, TaskRow
 from support.server_fixture import job as job_of
@@ -31,7 +31,7 @@ SETTINGS = LaunchSettings(
 LIVE = 4
 
 
-def array(ended: int, state: str, *, waiting: int = 0) -> Record:
+def array(ended: int, state: str, *, waiting: int = 0) -> JobRecord:
     """An array of which so many tasks ended well, some are in this state, and some have no place yet."""
     work = job_of("array", "true", instances=10_000, extras={"gangAllocation": False})
     row = JobRow(
@@ -62,7 +62,7 @@ def array(ended: int, state: str, *, waiting: int = 0) -> Record:
         attempt=0,
         generation="v2",
     )
-    record = Record(row, read_job(json.dumps(work)), None)
+    record = JobRecord(row, read_job(json.dumps(work)), None)
     for index in range(ended + LIVE + waiting):
         over = index < ended
         placed = index < ended + LIVE
@@ -89,7 +89,7 @@ def array(ended: int, state: str, *, waiting: int = 0) -> Record:
 def test_to_see_whether_it_is_over() -> None:
     def work(ended: int) -> int:
         record = array(ended, RUNNING)
-        return work_of(lambda: steps.settle(record, Changes(), 0))
+        return work_of(lambda: transitions.advance(record, Changes(), 0))
 
     assert work(5000) == work(50)
 
@@ -97,17 +97,17 @@ def test_to_see_whether_it_is_over() -> None:
 def test_to_launch_the_next_ones() -> None:
     def work(ended: int) -> int:
         record = array(ended, PREPARING)
-        return work_of(lambda: gang_of(record, SETTINGS, record.to_launch))
+        return work_of(lambda: build_launch(record, SETTINGS, record.to_launch))
 
     assert work(5000) == work(50)
-    environment = gang_of(array(5000, PREPARING), SETTINGS, ["t5000"])[0].shared_environment
+    environment = build_launch(array(5000, PREPARING), SETTINGS, ["t5000"])[0].shared_environment
     assert sum(map(len, environment.values())) < 2000
 
 
 def test_to_hand_one_over_while_many_wait_in_the_queue_of_another_scheduler() -> None:
     def work(waiting: int) -> int:
         record = array(0, RUNNING, waiting=waiting)
-        return work_of(lambda: gang_of(record, SETTINGS, [f"t{LIVE}"]))
+        return work_of(lambda: build_launch(record, SETTINGS, [f"t{LIVE}"]))
 
     assert work(5000) == work(50)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.engines.process import cgroups, limits
+from paicluster.engines.process import cgroup_limits, cgroups
 from support.server_fixture import Cluster, job
 
 GREEDY = f"{sys.executable} -I -S -c 'b = bytearray(300 << 20); b[::4096] = bytes(len(b[::4096]))'"
@@ -18,7 +18,7 @@ GREEDY = f"{sys.executable} -I -S -c 'b = bytearray(300 << 20); b[::4096] = byte
 def _cannot_limit() -> bool:
     name = f"pai-test-{os.getpid()}"
     hold = cgroups.choose(name, limiting=True)
-    found = limits.choose(name, hold)
+    found = cgroup_limits.choose(name, hold)
     for root in {*found.roots, *filter(None, (hold.root,))}:
         root.rmdir()
     return bool(found.missing) and os.environ.get("CI") != "true"

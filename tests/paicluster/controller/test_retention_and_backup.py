@@ -22,18 +22,20 @@ from sqlalchemy import text
 
 from openpaisdk.errors import StoreError, UsageError
 from paicluster.config.settings import Settings
-from paicluster.controller.housekeeping import Housekeeping, Keep, Removed
+from paicluster.controller.retention import Removed, RetentionPolicy, RetentionSweeper
 from paicluster.engines.process.engine import ProcessEngine
-from paicluster.engines.process.machine import this_machine
+from paicluster.engines.process.local_node import detect_node
 from paicluster.store import Store
 from support.server_fixture import Cluster, eventually, job
 
 T = TypeVar("T")
-NOTHING = Keep(days=None, jobs=None, size_mb=None)
+NOTHING = RetentionPolicy(days=None, jobs=None, size_mb=None)
 
 
-def cleaned(home: Path, keep: Keep) -> Removed:
-    return in_house(home, lambda store, engine: Housekeeping(store, engine, keep, home / "sources").clean())
+def cleaned(home: Path, keep: RetentionPolicy) -> Removed:
+    return in_house(
+        home, lambda store, engine: RetentionSweeper(store, engine, keep, home / "sources").clean()
+    )
 
 
 def in_house(home: Path, work: Callable[[Store, ProcessEngine], Awaitable[T]]) -> T:
@@ -42,7 +44,7 @@ def in_house(home: Path, work: Callable[[Store, ProcessEngine], Awaitable[T]]) -
     async def do() -> T:
         store = Store.open(home / "cluster.db")
         try:
-            return await work(store, ProcessEngine(home, this_machine()))
+            return await work(store, ProcessEngine(home, detect_node()))
         finally:
             store.close()
 
@@ -105,7 +107,7 @@ def test_old_jobs_go_with_their_folders_and_their_names_are_free_again(cluster: 
     cluster.ask("PUT", cluster.path("old", "/tag"), {"value": "keepsake"})
     cluster.terminate()
     age(cluster.home, "old", 31)
-    removed = cleaned(cluster.home, Keep(days=30))
+    removed = cleaned(cluster.home, RetentionPolicy(days=30))
     assert (removed.jobs, removed.folders) == (1, 1)
     assert folders(cluster.home) == {uids["young"]}
     left = rows_of(cluster.home)
@@ -129,7 +131,7 @@ def test_a_clock_that_leaps_ahead_makes_nothing_old(
     age(cluster.home, "old", days=40)
 
     async def clean(store: Store, engine: ProcessEngine) -> list[Removed]:
-        house = Housekeeping(store, engine, Keep(days=30), cluster.home / "sources")
+        house = RetentionSweeper(store, engine, RetentionPolicy(days=30), cluster.home / "sources")
         year_s, now = 365 * 86400, time.time
         monkeypatch.setattr(time, "time", lambda: now() + year_s)
         ahead = await house.clean()
@@ -145,8 +147,8 @@ def test_of_too_many_jobs_those_over_for_longest_go(cluster: Cluster) -> None:
         cluster.run(job(f"j{number}", "true"))
     cluster.terminate()
     age(cluster.home, "j3", 1)  # submitted last, over for longest
-    assert cleaned(cluster.home, Keep(days=None, jobs=2)).jobs == 2
-    assert cleaned(cluster.home, Keep(days=None, jobs=2)).jobs == 0
+    assert cleaned(cluster.home, RetentionPolicy(days=None, jobs=2)).jobs == 2
+    assert cleaned(cluster.home, RetentionPolicy(days=None, jobs=2)).jobs == 0
     cluster.start()
     assert names(cluster) == {"j1", "j2"}
 
@@ -159,8 +161,8 @@ def test_files_of_finished_jobs_are_kept_up_to_a_size(cluster: Cluster, tmp_path
     eventually(lambda: (cluster.home / "tasks" / large[:2] / large / "work" / "there").exists(), "the file")
     cluster.terminate()
     # What the running job has is far more than the limit: it does not count.
-    assert cleaned(cluster.home, Keep(days=None, jobs=None, size_mb=4)).jobs == 1
-    assert cleaned(cluster.home, Keep(days=None, jobs=None, size_mb=4)).jobs == 0
+    assert cleaned(cluster.home, RetentionPolicy(days=None, jobs=None, size_mb=4)).jobs == 1
+    assert cleaned(cluster.home, RetentionPolicy(days=None, jobs=None, size_mb=4)).jobs == 0
     cluster.start()
     assert names(cluster) == {"j1", "j2", "large"}
 
@@ -190,7 +192,7 @@ def test_unfinished_jobs_stay_with_everything_they_need(cluster: Cluster, tmp_pa
     cluster.terminate()
     for path in (cluster.home / "sources").iterdir():
         os.utime(path, (1, 1))
-    removed = cleaned(cluster.home, Keep(days=0, jobs=0, size_mb=0))
+    removed = cleaned(cluster.home, RetentionPolicy(days=0, jobs=0, size_mb=0))
     # `first` is over, but a job that is not still has to be told how it ended.
     assert (removed.jobs, removed.sources) == (0, 1)
     assert [path.stem for path in (cluster.home / "sources").iterdir()] == [digests[0]]
@@ -200,7 +202,7 @@ def test_unfinished_jobs_stay_with_everything_they_need(cluster: Cluster, tmp_pa
     assert cluster.wait_over("waits")["state"] == "SUCCEEDED"
     assert cluster.log_of("waits") == b"hello"
     cluster.terminate()
-    assert cleaned(cluster.home, Keep(days=0)).jobs == 3
+    assert cleaned(cluster.home, RetentionPolicy(days=0)).jobs == 3
     assert folders(cluster.home) == set() and rows_of(cluster.home)["jobs"] == 0
 
 
@@ -214,7 +216,7 @@ def test_a_crash_between_folders_and_rows_is_healed_by_the_next_round(cluster: C
 
         write, store.write = store.write, refuse  # type: ignore[method-assign]
         try:
-            await Housekeeping(store, engine, Keep(days=0), cluster.home / "sources").clean()
+            await RetentionSweeper(store, engine, RetentionPolicy(days=0), cluster.home / "sources").clean()
         finally:
             store.write = write  # type: ignore[method-assign]
 
@@ -224,7 +226,7 @@ def test_a_crash_between_folders_and_rows_is_healed_by_the_next_round(cluster: C
     cluster.start()
     assert cluster.status("a")["state"] == "SUCCEEDED" and cluster.log_of("a") == b""
     cluster.terminate()
-    assert cleaned(cluster.home, Keep(days=0)).jobs == 1
+    assert cleaned(cluster.home, RetentionPolicy(days=0)).jobs == 1
     assert rows_of(cluster.home)["jobs"] == 0
 
 

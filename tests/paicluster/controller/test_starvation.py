@@ -6,34 +6,34 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from paicluster.controller.loading import read_active, waiting_since
-from paicluster.controller.patience import Patience
+from paicluster.controller.active_jobs import read_active, waiting_since
+from paicluster.controller.starvation import StarvationGuard
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import NewJob
 
 
 def test_a_user_is_overdue_when_nothing_of_his_started_for_too_long() -> None:
-    patience = Patience(too_long_s=10)
+    patience = StarvationGuard(too_long_s=10)
     both = [("default", "ann"), ("default", "bob")]
-    assert not patience.overdue(both, now=100)
+    assert not patience.starved(both, now=100)
     patience.started("default", "bob")
-    assert not patience.overdue(both, now=105)
-    assert patience.overdue(both, now=111) == {("default", "ann")}
+    assert not patience.starved(both, now=105)
+    assert patience.starved(both, now=111) == {("default", "ann")}
     patience.started("default", "ann")
-    assert not patience.overdue(both, now=112)
+    assert not patience.starved(both, now=112)
 
 
 def test_who_does_not_wait_any_more_begins_anew() -> None:
-    patience = Patience(too_long_s=10)
-    patience.overdue([("lab", "ann")], now=0)
-    patience.overdue([], now=5)
-    assert not patience.overdue([("lab", "ann")], now=20)
+    patience = StarvationGuard(too_long_s=10)
+    patience.starved([("lab", "ann")], now=0)
+    patience.starved([], now=5)
+    assert not patience.starved([("lab", "ann")], now=20)
 
 
 def test_who_waited_before_is_not_asked_to_wait_anew() -> None:
-    patience = Patience(too_long_s=10)
+    patience = StarvationGuard(too_long_s=10)
     patience.resume({("lab", "ann"): 91.0, ("lab", "bob"): 99.0})
-    assert patience.overdue([("lab", "ann"), ("lab", "bob"), ("lab", "cat")], now=102) == {("lab", "ann")}
+    assert patience.starved([("lab", "ann"), ("lab", "bob"), ("lab", "cat")], now=102) == {("lab", "ann")}
 
 
 def test_since_when_somebody_waits_follows_from_his_jobs(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.controller import unwritten
-from paicluster.controller.unwritten import UnwrittenStops
+from paicluster.controller import stop_journal
+from paicluster.controller.stop_journal import StopJournal
 
 
-def opened(path: Path) -> UnwrittenStops:
-    stops = UnwrittenStops(path)
+def opened(path: Path) -> StopJournal:
+    stops = StopJournal(path)
     stops.open()
     return stops
 
@@ -43,7 +43,7 @@ def test_of_several_that_come_at_once_none_is_lost(tmp_path: Path, monkeypatch: 
     path = tmp_path / "stops"
     stops = opened(path)
     overtaken = threading.Event()
-    honest = unwritten._write_over
+    honest = stop_journal._write_over
 
     def write_over(path: Path, content: bytes) -> None:
         if b"12" in content:
@@ -53,7 +53,7 @@ def test_of_several_that_come_at_once_none_is_lost(tmp_path: Path, monkeypatch: 
             overtaken.wait(0.5)
             honest(path, content)
 
-    monkeypatch.setattr(unwritten, "_write_over", write_over)
+    monkeypatch.setattr(stop_journal, "_write_over", write_over)
 
     async def both() -> None:
         await asyncio.gather(stops.add(7), stops.add(12))

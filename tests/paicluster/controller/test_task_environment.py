@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.engines.process.machine import is_ephemeral, lasting_ports
+from paicluster.engines.process.local_node import is_ephemeral, non_ephemeral_ports
 from support.server_fixture import Cluster, eventually, job
 
 PLANTED = "PLANTED_IN_THE_SERVERS_ENVIRONMENT"
@@ -179,4 +179,4 @@ def test_output_is_not_held_back_by_python(cluster: Cluster, name: str, tmp_path
 def test_where_ports_last_follows_from_what_the_kernel_gives_away(
     first: int, last: int, lasting: range
 ) -> None:
-    assert lasting_ports(first, last) == lasting
+    assert non_ephemeral_ports(first, last) == lasting

@@ -14,14 +14,14 @@ from paicluster.engines.interface import (
     ABSENT,
     Hint,
     Node,
+    Notice,
+    Notify,
     Observation,
     Phase,
-    Remark,
-    Say,
     TaskLaunch,
-    unheard,
+    ignore_notice,
 )
-from paicluster.engines.several import Engines
+from paicluster.engines.router import EngineRouter
 from support.server_fixture import job as job_of
 
 HERE = Node("here", "127.0.0.1", 4, 1000)
@@ -34,19 +34,19 @@ class Shelf:
         self.name = name
         self.kept = kept
         self.own = (HERE,) if own is None else (HERE, own)
-        self.say: Say = unheard
+        self.say: Notify = ignore_notice
 
-    async def start(self, hint: Hint, say: Say = unheard) -> None:
+    async def start(self, hint: Hint, say: Notify = ignore_notice) -> None:
         self.say = say
 
     async def close(self) -> None:
-        self.say = unheard
+        self.say = ignore_notice
 
     def nodes(self) -> Sequence[Node]:
         return self.own
 
-    def remarks(self) -> Sequence[Remark]:
-        return (Remark("Shelf", f"This is {self.name}."),)
+    def remarks(self) -> Sequence[Notice]:
+        return (Notice("Shelf", f"This is {self.name}."),)
 
     def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
         return self.name != "busy" or not ports
@@ -93,8 +93,8 @@ class Shelves:
 
         return make
 
-    def engines(self) -> Engines:
-        return Engines(
+    def engines(self) -> EngineRouter:
+        return EngineRouter(
             {name: self._maker(name) for name in self.kept},
             lambda job, vc: "two" if vc == "second" else "one",
         )
@@ -183,11 +183,11 @@ def test_a_machine_that_two_engines_share_is_one_node() -> None:
 
 def test_a_port_is_free_when_every_engine_on_the_node_says_so() -> None:
     busy, free = Shelf("busy", {}), Shelf("free", {})
-    engines = Engines({"busy": lambda: busy, "free": lambda: free}, lambda job, vc: "free")
+    engines = EngineRouter({"busy": lambda: busy, "free": lambda: free}, lambda job, vc: "free")
     assert not engines.ports_free("here", [80], lasting=False)
     assert engines.ports_free("here", [], lasting=False)
 
 
 def test_a_cluster_without_an_engine_is_refused() -> None:
     with pytest.raises(ConfigError):
-        Engines({}, lambda job, vc: "none")
+        EngineRouter({}, lambda job, vc: "none")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.files import Person, Storage
+from paicluster.files import Storage, StorageUser
 
-ADMIN = Person("admin", admin=True)
-ALICE = Person("alice", frozenset({"vision"}))
-BOB = Person("bob", frozenset({"vision"}))
-CAROL = Person("carol")
+ADMIN = StorageUser("admin", admin=True)
+ALICE = StorageUser("alice", frozenset({"vision"}))
+BOB = StorageUser("bob", frozenset({"vision"}))
+CAROL = StorageUser("carol")
 
 
 @pytest.fixture
@@ -25,20 +25,20 @@ def storage(tmp_path: Path) -> Iterator[Storage]:
 
 
 @pytest.fixture
-def alice() -> Person:
+def alice() -> StorageUser:
     return ALICE
 
 
 @pytest.fixture
-def bob() -> Person:
+def bob() -> StorageUser:
     return BOB
 
 
 @pytest.fixture
-def carol() -> Person:
+def carol() -> StorageUser:
     return CAROL
 
 
 @pytest.fixture
-def admin() -> Person:
+def admin() -> StorageUser:
     return ADMIN

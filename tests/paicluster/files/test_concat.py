@@ -8,27 +8,27 @@ from collections.abc import Callable
 import pytest
 
 from openpaisdk.errors import PaiError
-from paicluster.files import Person, Staged, Storage, arriving
+from paicluster.files import Staged, Storage, StorageUser, writes
 from support.storage_files import own_files, put, read
 
 
 def _after_first_copy(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    copy = arriving._copy
+    copy = writes._copy
 
     def copy_then_act(source: int, target: int, size: int, at: int) -> None:
         monkeypatch.undo()
         copy(source, target, size, at)
         act()
 
-    monkeypatch.setattr(arriving, "_copy", copy_then_act)
+    monkeypatch.setattr(writes, "_copy", copy_then_act)
 
 
 @pytest.mark.parametrize("swapped", ["source", "target"])
 def test_a_file_that_took_the_place_of_another_meanwhile_is_not_taken(
     storage: Storage,
-    alice: Person,
-    bob: Person,
-    admin: Person,
+    alice: StorageUser,
+    bob: StorageUser,
+    admin: StorageUser,
     monkeypatch: pytest.MonkeyPatch,
     swapped: str,
 ) -> None:
@@ -59,7 +59,7 @@ def test_a_file_that_took_the_place_of_another_meanwhile_is_not_taken(
 
 
 def test_a_file_that_was_closed_meanwhile_is_not_read(
-    storage: Storage, alice: Person, bob: Person, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, alice: StorageUser, bob: StorageUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(storage, "/user/alice/target", b"mine", alice)
     put(storage, "/shared/vision/secret", b"secret", bob)
@@ -71,7 +71,7 @@ def test_a_file_that_was_closed_meanwhile_is_not_read(
 
 @pytest.mark.parametrize("to", ["target", "source"])
 def test_an_append_during_it_waits_and_is_not_lost(
-    storage: Storage, alice: Person, monkeypatch: pytest.MonkeyPatch, to: str
+    storage: Storage, alice: StorageUser, monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:
     put(storage, "/user/alice/target", b"one ", alice)
     put(storage, "/user/alice/source", b"two ", alice)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.files import Person, Storage, staging
+from paicluster.files import Storage, StorageUser, staging
 from paicluster.files.paths import DEEPEST
 from support.storage_files import put, refused
 
@@ -41,7 +41,7 @@ def _dig(top: Path, depth: int = _DEEP) -> None:
     os.close(fd)
 
 
-def test_a_deep_tree_is_counted_and_deleted(storage: Storage, alice: Person) -> None:
+def test_a_deep_tree_is_counted_and_deleted(storage: Storage, alice: StorageUser) -> None:
     home = storage.root / "user/alice"
     _dig(home / "deep")
     gc.collect()  # what tests before this one left open is not closed in the middle of it
@@ -54,7 +54,7 @@ def test_a_deep_tree_is_counted_and_deleted(storage: Storage, alice: Person) -> 
 
 
 def test_what_comes_into_a_folder_while_it_is_deleted_goes_too(
-    storage: Storage, alice: Person, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, alice: StorageUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy that is under way has the folder open, and puts in it what it has in hand."""
     put(storage, "/user/alice/d/sub/sub/file", b"x", alice)
@@ -77,7 +77,7 @@ def test_what_comes_into_a_folder_while_it_is_deleted_goes_too(
     assert list(home.iterdir()) == list((storage.root / ".pai/gone").iterdir()) == []
 
 
-def test_a_tree_with_many_branches_is_counted_and_deleted(storage: Storage, alice: Person) -> None:
+def test_a_tree_with_many_branches_is_counted_and_deleted(storage: Storage, alice: StorageUser) -> None:
     for path in ("a/b/c", "a/b/d/e", "a/f", "g", "h/i/j/k"):
         put(storage, f"/user/alice/top/{path}/file", b"xy", alice)
     put(storage, "/user/alice/top/a/b/one", b"x", alice)
@@ -88,7 +88,7 @@ def test_a_tree_with_many_branches_is_counted_and_deleted(storage: Storage, alic
 
 
 def test_a_deep_tree_that_was_left_does_not_keep_the_next_server_from_starting(
-    storage: Storage, alice: Person
+    storage: Storage, alice: StorageUser
 ) -> None:
     _dig(storage.root / ".pai/gone/left")
     Storage(storage.root).close()
@@ -101,21 +101,21 @@ def test_what_cannot_be_cleared_away_is_said_and_left(
     gone = storage.root / ".pai/gone"
     for name in ("stuck", "other"):
         (gone / name).mkdir()
-    remove = staging.remove
+    remove = staging.remove_tree
 
     def fails(fd: int, name: str) -> None:
         if name == "stuck":
             raise PermissionError(1, "Operation not permitted")
         remove(fd, name)
 
-    monkeypatch.setattr(staging, "remove", fails)
+    monkeypatch.setattr(staging, "remove_tree", fails)
     with caplog.at_level(logging.WARNING):
         Storage(storage.root).close()
     assert [item.name for item in gone.iterdir()] == ["stuck"]
     assert "stuck" in caplog.text
 
 
-def test_nothing_is_moved_to_where_no_path_leads(storage: Storage, alice: Person) -> None:
+def test_nothing_is_moved_to_where_no_path_leads(storage: Storage, alice: StorageUser) -> None:
     half = "/user/alice/a" + "/d" * (DEEPEST // 2)
     storage.make_dirs(half, alice)
     storage.make_dirs("/user/alice/b" + "/d" * (DEEPEST // 2), alice)
@@ -135,29 +135,29 @@ def test_nothing_is_moved_to_where_no_path_leads(storage: Storage, alice: Person
     assert storage.rename("/user/alice/a", "/user/alice/c", alice)
 
 
-def test_a_deep_tree_is_told_line_by_line(storage: Storage, alice: Person) -> None:
+def test_a_deep_tree_is_told_line_by_line(storage: Storage, alice: StorageUser) -> None:
     import json
 
-    from paicluster.api.transfer.trees import lines
+    from paicluster.files.transfer.tree_listing import tree_lines
 
     _dig(storage.root / "user/alice/deep")
     before = _open_in(storage)
-    told = [json.loads(line) for line in lines(storage, "/user/alice/deep", alice)]
+    told = [json.loads(line) for line in tree_lines(storage, "/user/alice/deep", alice)]
     assert told[-1] == {"end": _DEEP} and len(told) == _DEEP + 1
     assert told[1]["p"] == "d" and told[-2]["p"].count("/") == _DEEP - 2 and list(told[-2]["f"]) == ["file"]
-    stopped = lines(storage, "/user/alice/deep", alice)
+    stopped = tree_lines(storage, "/user/alice/deep", alice)
     next(stopped)
     del stopped  # whoever stops in the middle leaves nothing open
     assert _open_in(storage) == before
     storage.delete("/user/alice/deep", alice, recursive=True)
 
 
-def test_folders_are_told_in_the_order_in_which_clients_compare(storage: Storage, alice: Person) -> None:
+def test_folders_are_told_in_the_order_in_which_clients_compare(storage: Storage, alice: StorageUser) -> None:
     import json
 
-    from paicluster.api.transfer.trees import lines
+    from paicluster.files.transfer.tree_listing import tree_lines
 
     for path in ("b/x", "a/z", "a/b/c", "a-b", "c"):
         put(storage, f"/user/alice/top/{path}/file", b"x", alice)
-    told = [json.loads(line).get("p") for line in lines(storage, "/user/alice/top", alice)]
+    told = [json.loads(line).get("p") for line in tree_lines(storage, "/user/alice/top", alice)]
     assert told == ["", "a", "a/b", "a/b/c", "a/z", "a-b", "b", "b/x", "c", None]

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from paicluster.files import Person, Storage, checksum
+from paicluster.files import Storage, StorageUser, hdfs_checksum
 from support.storage_files import put
 
 
@@ -34,7 +34,7 @@ def _hadoop(data: bytes, block: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [1, 511, 512, 513, 4096, 5000])
-def test_small_files_have_one_block(storage: Storage, alice: Person, size: int) -> None:
+def test_small_files_have_one_block(storage: Storage, alice: StorageUser, size: int) -> None:
     data = bytes(i % 251 for i in range(size))
     put(storage, "/user/alice/file", data, alice)
     name, digest = storage.checksum("/user/alice/file", alice)
@@ -43,9 +43,9 @@ def test_small_files_have_one_block(storage: Storage, alice: Person, size: int) 
 
 
 def test_larger_files_are_summed_block_by_block(
-    storage: Storage, alice: Person, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, alice: StorageUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checksum, "BLOCK_SIZE", 2048)
+    monkeypatch.setattr(hdfs_checksum, "BLOCK_SIZE", 2048)
     data = bytes(i % 253 for i in range(5000))
     put(storage, "/user/alice/file", data, alice)
     name, digest = storage.checksum("/user/alice/file", alice)
@@ -53,7 +53,7 @@ def test_larger_files_are_summed_block_by_block(
     assert digest == struct.pack(">iq", 512, 4) + _hadoop(data, 2048)
 
 
-def test_an_empty_file_has_the_checksum_of_every_empty_file(storage: Storage, alice: Person) -> None:
+def test_an_empty_file_has_the_checksum_of_every_empty_file(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/file", b"", alice)
     name, digest = storage.checksum("/user/alice/file", alice)
     assert (name, digest.hex()) == ("MD5-of-0MD5-of-0CRC32", "0" * 24 + "70bc8f4b72a86921468bf8e8441dce51")

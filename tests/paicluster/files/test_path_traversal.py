@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from openpaisdk.errors import PaiError
-from paicluster.files import Person, Storage
+from paicluster.files import Storage, StorageUser
 from paicluster.files.paths import names_of
 from support.storage_files import names, put, read, refused
 
@@ -41,7 +41,7 @@ def fenced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Storage, Path]:
     (outside / "secret").write_bytes(b"secret")
     (outside / "storage").mkdir()
     storage = Storage(outside / "storage")
-    admin = Person("admin", admin=True)
+    admin = StorageUser("admin", admin=True)
     storage.make_dirs("/a/b", admin)
     put(storage, "/a/file", b"inside", admin)
     for place in (storage.root, storage.root / "a", storage.root / "a/b"):
@@ -66,7 +66,7 @@ def test_nothing_outside_is_read_written_or_removed(
 ) -> None:
     storage, outside = fenced
     path = lead + "/".join(parts)
-    admin = Person("admin", admin=True)
+    admin = StorageUser("admin", admin=True)
     for attempt in (
         lambda: read(storage, path, admin),
         lambda: put(storage, path, b"written", admin, overwrite=True),
@@ -88,7 +88,7 @@ def test_nothing_outside_is_read_written_or_removed(
     assert (storage.root / ".pai/staged").is_dir()
 
 
-def test_links_and_devices_are_not_there(storage: Storage, alice: Person, tmp_path: Path) -> None:
+def test_links_and_devices_are_not_there(storage: Storage, alice: StorageUser, tmp_path: Path) -> None:
     home = storage.root / "user/alice"
     (tmp_path / "secret").write_bytes(b"secret")
     (home / "link").symlink_to(tmp_path / "secret")
@@ -107,7 +107,7 @@ def test_links_and_devices_are_not_there(storage: Storage, alice: Person, tmp_pa
 
 
 def test_a_file_written_where_a_link_was_replaces_the_link(
-    storage: Storage, alice: Person, tmp_path: Path
+    storage: Storage, alice: StorageUser, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_bytes(b"secret")
     (storage.root / "user/alice/link").symlink_to(tmp_path / "secret")
@@ -119,7 +119,7 @@ def test_a_file_written_where_a_link_was_replaces_the_link(
 
 
 def test_deleting_a_folder_removes_the_links_in_it_and_not_what_they_show(
-    storage: Storage, alice: Person, tmp_path: Path
+    storage: Storage, alice: StorageUser, tmp_path: Path
 ) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept/file").write_bytes(b"x")
@@ -141,7 +141,7 @@ def test_what_is_no_path_is_refused_in_words(path: str) -> None:
         names_of(path)
 
 
-def test_the_storages_own_folder_is_not_there(storage: Storage, admin: Person) -> None:
+def test_the_storages_own_folder_is_not_there(storage: Storage, admin: StorageUser) -> None:
     for path in ("/.pai", "/.pai/staged", "//.pai/journal"):
         with refused("NoFileError"):
             storage.list(path, admin)
@@ -151,7 +151,7 @@ def test_the_storages_own_folder_is_not_there(storage: Storage, admin: Person) -
     storage.make_dirs("/user/admin/.pai", admin)
 
 
-def test_names_are_kept_byte_for_byte(storage: Storage, alice: Person) -> None:
+def test_names_are_kept_byte_for_byte(storage: Storage, alice: StorageUser) -> None:
     kept = sorted(["e\u0301", "é", "back\\slash", "tab\tline\n", "%2e%2e", "日本", "a b", "~", "...", "-rf"])
     for name in kept:
         put(storage, f"/user/alice/{name}", name.encode(), alice)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from paicluster.files import Person, Storage, arriving
-from paicluster.files.placing import make_folders
-from paicluster.files.records import SUPERGROUP, SUPERUSER
-from paicluster.files.tree import Node
+from paicluster.files import Storage, StorageUser, writes
+from paicluster.files.directories import make_folders
+from paicluster.files.namespace import Inode
+from paicluster.files.ownership import SUPERGROUP, SUPERUSER
 from support.storage_files import put, read, refused
 
 _PUBLIC = (SUPERUSER, SUPERGROUP, 0o1777)
@@ -17,7 +17,7 @@ _PUBLIC = (SUPERUSER, SUPERGROUP, 0o1777)
 
 @pytest.mark.parametrize("place", ["tmp", "Output", "openpai-sdk"])
 def test_nobody_puts_his_own_folder_where_everybody_writes(
-    storage: Storage, alice: Person, bob: Person, place: str
+    storage: Storage, alice: StorageUser, bob: StorageUser, place: str
 ) -> None:
     storage.make_dirs("/user/alice/trap", alice, 0o777)
     with refused("ForbiddenFileError"):
@@ -34,9 +34,9 @@ def test_nobody_puts_his_own_folder_where_everybody_writes(
 
 
 def test_an_empty_folder_of_the_root_is_not_replaced_by_whoever_is_called_like_it(
-    storage: Storage, admin: Person
+    storage: Storage, admin: StorageUser
 ) -> None:
-    data = Person("data")
+    data = StorageUser("data")
     storage.welcome(data)
     storage.make_dirs("/data", admin)
     storage.make_dirs("/user/data/trap", data, 0o777)
@@ -46,7 +46,7 @@ def test_an_empty_folder_of_the_root_is_not_replaced_by_whoever_is_called_like_i
 
 
 def test_a_folder_that_somebody_else_made_meanwhile_is_his(
-    storage: Storage, alice: Person, carol: Person
+    storage: Storage, alice: StorageUser, carol: StorageUser
 ) -> None:
     storage.make_dirs("/tmp", carol)
     with storage.tree.find("/tmp/new/below", alice) as spot:
@@ -57,26 +57,26 @@ def test_a_folder_that_somebody_else_made_meanwhile_is_his(
 
 
 def test_a_file_does_not_come_into_a_folder_that_somebody_else_made_meanwhile(
-    storage: Storage, alice: Person, carol: Person, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, alice: StorageUser, carol: StorageUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage.make_dirs("/tmp", carol)
     staged = storage.stage("/tmp/new/file", alice, overwrite=False)
     staged.write(b"x")
 
-    def carol_is_faster(*arguments: Any) -> Node:
+    def carol_is_faster(*arguments: Any) -> Inode:
         storage.make_dirs("/tmp/new", carol)
         return make_folders(*arguments)
 
-    monkeypatch.setattr(arriving, "make_folders", carol_is_faster)
+    monkeypatch.setattr(writes, "make_folders", carol_is_faster)
     with refused("ForbiddenFileError"):
         staged.commit()
     assert storage.list("/tmp/new", carol).entries == []
 
 
 def test_a_sticky_folder_is_not_deleted_with_the_files_of_others(
-    storage: Storage, alice: Person, bob: Person
+    storage: Storage, alice: StorageUser, bob: StorageUser
 ) -> None:
-    carol = Person("carol", frozenset({"vision"}))
+    carol = StorageUser("carol", frozenset({"vision"}))
     storage.make_dirs("/shared/vision/drop", carol)
     storage.set_mode("/shared/vision/drop", carol, 0o1777)
     put(storage, "/shared/vision/drop/bobs", b"x", bob)
@@ -87,9 +87,9 @@ def test_a_sticky_folder_is_not_deleted_with_the_files_of_others(
     assert storage.delete("/shared/vision/drop", carol, recursive=True)
 
 
-def test_whoever_is_called_like_a_team_is_not_in_it(storage: Storage, alice: Person) -> None:
+def test_whoever_is_called_like_a_team_is_not_in_it(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/shared/vision/file", b"x", alice)
-    vision = Person("vision")
+    vision = StorageUser("vision")
     storage.welcome(vision)
     for attempt in (
         lambda: storage.list("/shared/vision", vision),
@@ -102,9 +102,9 @@ def test_whoever_is_called_like_a_team_is_not_in_it(storage: Storage, alice: Per
 
 
 def test_whoever_is_called_like_the_group_of_administrators_is_not_in_it(
-    storage: Storage, admin: Person
+    storage: Storage, admin: StorageUser
 ) -> None:
     storage.make_dirs("/data", admin, 0o770)
     assert storage.status("/data", admin).record.group == SUPERGROUP
     with refused("ForbiddenFileError"):
-        storage.list("/data", Person(SUPERGROUP))
+        storage.list("/data", StorageUser(SUPERGROUP))

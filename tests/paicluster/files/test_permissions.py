@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.errors import PaiError
-from paicluster.files import Need, Person, Storage
-from paicluster.files import records as records_module
+from paicluster.files import Access, Storage, StorageUser
+from paicluster.files import ownership as records_module
 from support.storage_files import names, put, read, refused
 
 
-def test_a_home_is_its_owners_alone(storage: Storage, alice: Person, bob: Person, admin: Person) -> None:
+def test_a_home_is_its_owners_alone(
+    storage: Storage, alice: StorageUser, bob: StorageUser, admin: StorageUser
+) -> None:
     put(storage, "/user/alice/file", b"mine", alice)
     for attempt in (
         lambda: storage.open_read("/user/alice/file", bob),
@@ -40,7 +42,7 @@ def test_a_home_is_its_owners_alone(storage: Storage, alice: Person, bob: Person
     assert read(storage, "/user/alice/file", admin) == b"mine"
 
 
-def test_the_refusal_says_what_hadoop_says(storage: Storage, alice: Person, bob: Person) -> None:
+def test_the_refusal_says_what_hadoop_says(storage: Storage, alice: StorageUser, bob: StorageUser) -> None:
     with pytest.raises(PaiError) as refusal:
         storage.list("/user/alice", bob)
     assert refusal.value.message == (
@@ -49,7 +51,7 @@ def test_the_refusal_says_what_hadoop_says(storage: Storage, alice: Person, bob:
 
 
 def test_a_team_shares_its_folder_whatever_mode_its_clients_ask_for(
-    storage: Storage, alice: Person, bob: Person, carol: Person
+    storage: Storage, alice: StorageUser, bob: StorageUser, carol: StorageUser
 ) -> None:
     storage.make_dirs("/shared/vision/run/one", alice, 0o700)
     put(storage, "/shared/vision/run/one/file", b"alice", alice)
@@ -61,7 +63,7 @@ def test_a_team_shares_its_folder_whatever_mode_its_clients_ask_for(
 
 
 def test_everybody_may_make_the_folder_of_his_own_name_in_the_root(
-    storage: Storage, alice: Person, bob: Person
+    storage: Storage, alice: StorageUser, bob: StorageUser
 ) -> None:
     put(storage, "/alice/workspace/code.tar.gz", b"x", alice)
     assert storage.status("/alice", alice).record == ("alice", "alice", 0o700)
@@ -74,10 +76,12 @@ def test_everybody_may_make_the_folder_of_his_own_name_in_the_root(
     assert storage.delete("/alice", alice, recursive=True)
 
 
-def test_a_user_whose_name_is_a_folder_of_the_root_does_not_own_it(storage: Storage, admin: Person) -> None:
+def test_a_user_whose_name_is_a_folder_of_the_root_does_not_own_it(
+    storage: Storage, admin: StorageUser
+) -> None:
     storage.make_dirs("/data", admin)
     for name in ("data", "user", "shared"):
-        who = Person(name)
+        who = StorageUser(name)
         storage.welcome(who)
         for attempt in (
             lambda n=name, w=who: storage.stage(f"/{n}/file", w, overwrite=True),
@@ -86,14 +90,14 @@ def test_a_user_whose_name_is_a_folder_of_the_root_does_not_own_it(storage: Stor
         ):
             with refused("ForbiddenFileError"):
                 attempt()
-    storage.make_dirs("/tmp/x", Person("tmp"))
+    storage.make_dirs("/tmp/x", StorageUser("tmp"))
     assert storage.status("/tmp", admin).record == ("admin", "supergroup", 0o1777)
     with refused("ForbiddenFileError"):
-        storage.delete("/tmp", Person("tmp"), recursive=True)
+        storage.delete("/tmp", StorageUser("tmp"), recursive=True)
 
 
 def test_where_everybody_writes_each_removes_only_his_own(
-    storage: Storage, alice: Person, bob: Person
+    storage: Storage, alice: StorageUser, bob: StorageUser
 ) -> None:
     put(storage, "/Output/alice/job/result", b"x", alice)
     put(storage, "/tmp/note", b"x", alice)
@@ -110,7 +114,7 @@ def test_where_everybody_writes_each_removes_only_his_own(
     assert storage.delete("/tmp/note", alice, recursive=False)
 
 
-def test_a_mode_opens_and_closes_a_file(storage: Storage, alice: Person, bob: Person) -> None:
+def test_a_mode_opens_and_closes_a_file(storage: Storage, alice: StorageUser, bob: StorageUser) -> None:
     storage.set_mode("/user/alice", alice, 0o755)
     put(storage, "/user/alice/file", b"x", alice)
     assert read(storage, "/user/alice/file", bob) == b"x"
@@ -121,13 +125,13 @@ def test_a_mode_opens_and_closes_a_file(storage: Storage, alice: Person, bob: Pe
     with refused("ForbiddenFileError"):
         storage.open_read("/user/alice/file", alice)
     storage.set_mode("/user/alice/file", alice, 0o400)
-    storage.check("/user/alice/file", alice, Need.READ)
+    storage.check("/user/alice/file", alice, Access.READ)
     with refused("ForbiddenFileError"):
-        storage.check("/user/alice/file", alice, Need.READ | Need.WRITE)
+        storage.check("/user/alice/file", alice, Access.READ | Access.WRITE)
 
 
 def test_a_folder_is_deleted_only_by_whoever_may_empty_all_of_it(
-    storage: Storage, alice: Person, bob: Person
+    storage: Storage, alice: StorageUser, bob: StorageUser
 ) -> None:
     storage.make_dirs("/shared/vision/bobs/deep", bob)
     put(storage, "/shared/vision/bobs/deep/file", b"x", bob)
@@ -138,7 +142,7 @@ def test_a_folder_is_deleted_only_by_whoever_may_empty_all_of_it(
 
 
 def test_only_an_administrator_gives_files_away(
-    storage: Storage, alice: Person, carol: Person, admin: Person
+    storage: Storage, alice: StorageUser, carol: StorageUser, admin: StorageUser
 ) -> None:
     put(storage, "/user/alice/file", b"x", alice)
     with refused("ForbiddenFileError"):
@@ -153,7 +157,7 @@ def test_only_an_administrator_gives_files_away(
 
 
 def test_owners_and_modes_outlive_the_server_and_go_along_with_a_rename(
-    tmp_path: Path, alice: Person, bob: Person
+    tmp_path: Path, alice: StorageUser, bob: StorageUser
 ) -> None:
     storage = Storage(tmp_path)
     storage.welcome(alice)
@@ -169,7 +173,7 @@ def test_owners_and_modes_outlive_the_server_and_go_along_with_a_rename(
 
 
 def test_what_was_put_there_by_hand_belongs_to_the_owner_of_the_place(
-    storage: Storage, alice: Person, bob: Person
+    storage: Storage, alice: StorageUser, bob: StorageUser
 ) -> None:
     (storage.root / "user/alice/by-hand").write_bytes(b"x")
     (storage.root / "data").mkdir()
@@ -181,7 +185,7 @@ def test_what_was_put_there_by_hand_belongs_to_the_owner_of_the_place(
 
 
 def test_a_storage_that_is_only_read_is_changed_by_nobody_but_administrators(
-    tmp_path: Path, alice: Person, admin: Person
+    tmp_path: Path, alice: StorageUser, admin: StorageUser
 ) -> None:
     storage = Storage(tmp_path)
     storage.welcome(alice)
@@ -201,7 +205,7 @@ def test_a_storage_that_is_only_read_is_changed_by_nobody_but_administrators(
         lambda: storage.set_owner("/user/alice/file", alice, group="vision"),
         lambda: storage.set_times("/user/alice/file", alice, modified_ms=1),
         lambda: storage.truncate("/user/alice/file", alice, 0),
-        lambda: storage.check("/user/alice/file", alice, Need.WRITE),
+        lambda: storage.check("/user/alice/file", alice, Access.WRITE),
     ):
         with refused("ForbiddenFileError"):
             attempt()
@@ -216,7 +220,7 @@ def test_a_storage_that_is_only_read_is_changed_by_nobody_but_administrators(
 
 
 def test_a_storage_of_some_groups_lets_in_nobody_else(
-    tmp_path: Path, alice: Person, carol: Person, admin: Person
+    tmp_path: Path, alice: StorageUser, carol: StorageUser, admin: StorageUser
 ) -> None:
     storage = Storage(tmp_path, groups=["vision", "speech"])
     for who in (alice, carol, admin):
@@ -230,7 +234,7 @@ def test_a_storage_of_some_groups_lets_in_nobody_else(
 
 
 def test_a_disk_without_attributes_keeps_modes_and_gives_owners_by_place(
-    tmp_path: Path, alice: Person, bob: Person, admin: Person, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, alice: StorageUser, bob: StorageUser, admin: StorageUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records_module, "disk_keeps_records", lambda fd: False)
     storage = Storage(tmp_path)
@@ -251,8 +255,8 @@ def test_a_disk_without_attributes_keeps_modes_and_gives_owners_by_place(
 
 def test_a_name_that_is_no_name_gets_no_home(storage: Storage) -> None:
     for name in ("..", ".", "a/b", "", "a:b"):
-        storage.welcome(Person(name))
-    assert names(storage, "/user", Person("x")) == ["admin", "alice", "bob", "carol"]
+        storage.welcome(StorageUser(name))
+    assert names(storage, "/user", StorageUser("x")) == ["admin", "alice", "bob", "carol"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -265,9 +269,9 @@ def test_an_ordinary_account_can_serve_it_too(tmp_path: Path) -> None:
     program = """
 import os, sys
 from pathlib import Path
-from paicluster.files import Person, Storage
+from paicluster.files import StorageUser, Storage
 os.setgid(65534); os.setuid(65534)
-storage, alice = Storage(Path(sys.argv[1]) / "storage"), Person("alice")
+storage, alice = Storage(Path(sys.argv[1]) / "storage"), StorageUser("alice")
 storage.welcome(alice)
 staged = storage.stage("/user/alice/file", alice, overwrite=False); staged.write(b"x"); staged.commit()
 storage.set_mode("/user/alice/file", alice, 0)
@@ -285,7 +289,7 @@ print(storage.status("/user/alice/file", alice).record)
     assert "owner='alice'" in done.stdout, done.stderr
 
 
-def test_descriptors_are_given_back(storage: Storage, alice: Person, bob: Person) -> None:
+def test_descriptors_are_given_back(storage: Storage, alice: StorageUser, bob: StorageUser) -> None:
     put(storage, "/user/alice/a/b/file", b"x", alice)
 
     def everything() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.errors import Conflict, Forbidden, PaiError
-from paicluster.files import Person, Storage
+from paicluster.files import Storage, StorageUser
 from paicluster.files.staging import STAGED
-from paicluster.files.unpacking import Unpacked, remove_marked
+from paicluster.files.tar_extraction import ExtractedFolder, remove_marked
 
 WHERE = "/user/alice/jobs/train/source"
 
@@ -36,8 +36,10 @@ def packed(folder: Path, members: dict[str, bytes | str | None]) -> Path:
     return path
 
 
-def lay(storage: Storage, bundle: Path, who: Person, mark: str = "alice~train", path: str = WHERE) -> None:
-    folder = Unpacked(storage, path, who)
+def lay(
+    storage: Storage, bundle: Path, who: StorageUser, mark: str = "alice~train", path: str = WHERE
+) -> None:
+    folder = ExtractedFolder(storage, path, who)
     try:
         folder.fill(bundle)
         folder.place(mark)
@@ -45,13 +47,13 @@ def lay(storage: Storage, bundle: Path, who: Person, mark: str = "alice~train", 
         folder.drop()
 
 
-def content(storage: Storage, path: str, who: Person) -> bytes:
+def content(storage: Storage, path: str, who: StorageUser) -> bytes:
     opened = storage.open_read(path, who)
     with os.fdopen(opened.fd, "rb") as file:
         return file.read()
 
 
-def names(storage: Storage, path: str, who: Person) -> list[str]:
+def names(storage: Storage, path: str, who: StorageUser) -> list[str]:
     return [entry.name for entry in storage.list(path, who).entries]
 
 
@@ -60,7 +62,7 @@ def staged(storage: Storage) -> list[str]:
 
 
 def test_files_and_folders_belong_to_whom_they_are_made_for(
-    storage: Storage, alice: Person, bob: Person, tmp_path: Path
+    storage: Storage, alice: StorageUser, bob: StorageUser, tmp_path: Path
 ) -> None:
     lay(storage, packed(tmp_path, {"a.py": b"1", "deep/er/b": b"x" * 70_000, "empty": None}), alice)
     assert names(storage, WHERE, alice) == ["a.py", "deep", "empty"]
@@ -74,7 +76,7 @@ def test_files_and_folders_belong_to_whom_they_are_made_for(
 
 
 def test_in_a_teams_folder_the_team_may_read_them(
-    storage: Storage, alice: Person, bob: Person, carol: Person, tmp_path: Path
+    storage: Storage, alice: StorageUser, bob: StorageUser, carol: StorageUser, tmp_path: Path
 ) -> None:
     where = "/shared/vision/jobs/train/source"
     lay(storage, packed(tmp_path, {"d/a": b"1"}), alice, path=where)
@@ -84,7 +86,7 @@ def test_in_a_teams_folder_the_team_may_read_them(
 
 
 def test_nothing_leaves_the_folder_and_links_stay_out(
-    storage: Storage, alice: Person, tmp_path: Path
+    storage: Storage, alice: StorageUser, tmp_path: Path
 ) -> None:
     members = {"../out": b"1", "/abs": b"2", "a/../../b": b"3", "link": "/etc", "link/x": b"4", "fine": b"5"}
     lay(storage, packed(tmp_path, members), alice)
@@ -95,7 +97,7 @@ def test_nothing_leaves_the_folder_and_links_stay_out(
 
 
 def test_a_later_one_takes_the_place_of_an_earlier_one(
-    storage: Storage, alice: Person, tmp_path: Path
+    storage: Storage, alice: StorageUser, tmp_path: Path
 ) -> None:
     lay(storage, packed(tmp_path, {"old": b"1"}), alice)
     lay(storage, packed(tmp_path, {"new": b"2"}), alice)
@@ -103,7 +105,7 @@ def test_a_later_one_takes_the_place_of_an_earlier_one(
 
 
 def test_what_a_person_made_is_neither_replaced_nor_removed(
-    storage: Storage, alice: Person, tmp_path: Path
+    storage: Storage, alice: StorageUser, tmp_path: Path
 ) -> None:
     storage.make_dirs(f"{WHERE}/mine", alice)
     with pytest.raises(Conflict):
@@ -113,7 +115,9 @@ def test_what_a_person_made_is_neither_replaced_nor_removed(
     assert names(storage, WHERE, alice) == ["mine"]
 
 
-def test_only_the_folder_with_the_mark_is_removed(storage: Storage, alice: Person, tmp_path: Path) -> None:
+def test_only_the_folder_with_the_mark_is_removed(
+    storage: Storage, alice: StorageUser, tmp_path: Path
+) -> None:
     lay(storage, packed(tmp_path, {"a": b"1"}), alice)
     assert not remove_marked(storage, WHERE, "alice~other")
     assert remove_marked(storage, WHERE, "alice~train")
@@ -126,14 +130,16 @@ def test_only_the_folder_with_the_mark_is_removed(storage: Storage, alice: Perso
 
 
 def test_nobody_gets_a_folder_where_he_may_not_write(
-    storage: Storage, alice: Person, bob: Person, tmp_path: Path
+    storage: Storage, alice: StorageUser, bob: StorageUser, tmp_path: Path
 ) -> None:
     with pytest.raises(Forbidden):
         lay(storage, packed(tmp_path, {"a": b"1"}), bob)
     assert staged(storage) == []
 
 
-def test_a_time_beyond_all_clocks_is_a_damage_too(storage: Storage, alice: Person, tmp_path: Path) -> None:
+def test_a_time_beyond_all_clocks_is_a_damage_too(
+    storage: Storage, alice: StorageUser, tmp_path: Path
+) -> None:
     bundle = tmp_path / "bundle.tar"
     with tarfile.open(bundle, "w", format=tarfile.PAX_FORMAT) as archive:
         info = tarfile.TarInfo("a")
@@ -146,7 +152,7 @@ def test_a_time_beyond_all_clocks_is_a_damage_too(storage: Storage, alice: Perso
 
 @pytest.mark.parametrize("damage", [b"no tar at all" * 100, b""])
 def test_a_damaged_bundle_leaves_nothing(
-    storage: Storage, alice: Person, tmp_path: Path, damage: bytes
+    storage: Storage, alice: StorageUser, tmp_path: Path, damage: bytes
 ) -> None:
     bundle = packed(tmp_path, {"a": b"1" * 5000})
     bundle.write_bytes(damage or bundle.read_bytes()[:2000])

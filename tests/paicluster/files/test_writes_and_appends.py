@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.errors import PaiError
-from paicluster.files import Person, Storage, batches
-from paicluster.files.tree import Node, names_in
+from paicluster.files import Storage, StorageUser, listing_cache
+from paicluster.files.namespace import Inode, names_in
 from support.storage_files import names, own_files, put, read, refused
 
 
-def test_a_file_is_seen_only_when_it_is_whole(storage: Storage, alice: Person) -> None:
+def test_a_file_is_seen_only_when_it_is_whole(storage: Storage, alice: StorageUser) -> None:
     staged = storage.stage("/user/alice/a/b/file", alice, overwrite=False)
     staged.write(b"first ")
     assert names(storage, "/user/alice", alice) == []
@@ -24,7 +24,7 @@ def test_a_file_is_seen_only_when_it_is_whole(storage: Storage, alice: Person) -
     assert own_files(storage) == []
 
 
-def test_an_abandoned_file_leaves_the_old_one_and_nothing_else(storage: Storage, alice: Person) -> None:
+def test_an_abandoned_file_leaves_the_old_one_and_nothing_else(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/file", b"old", alice)
     staged = storage.stage("/user/alice/file", alice, overwrite=True)
     staged.write(b"new")
@@ -34,7 +34,7 @@ def test_an_abandoned_file_leaves_the_old_one_and_nothing_else(storage: Storage,
     assert own_files(storage) == []
 
 
-def test_whoever_reads_the_old_file_goes_on_reading_it(storage: Storage, alice: Person) -> None:
+def test_whoever_reads_the_old_file_goes_on_reading_it(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/file", b"old", alice)
     opened = storage.open_read("/user/alice/file", alice)
     put(storage, "/user/alice/file", b"newer", alice, overwrite=True)
@@ -43,7 +43,7 @@ def test_whoever_reads_the_old_file_goes_on_reading_it(storage: Storage, alice: 
     assert read(storage, "/user/alice/file", alice) == b"newer"
 
 
-def test_of_two_that_make_the_same_file_one_is_refused(storage: Storage, alice: Person) -> None:
+def test_of_two_that_make_the_same_file_one_is_refused(storage: Storage, alice: StorageUser) -> None:
     first = storage.stage("/user/alice/file", alice, overwrite=False)
     second = storage.stage("/user/alice/file", alice, overwrite=False)
     first.write(b"first")
@@ -55,7 +55,7 @@ def test_of_two_that_make_the_same_file_one_is_refused(storage: Storage, alice: 
     assert own_files(storage) == []
 
 
-def test_a_folder_is_not_replaced_by_a_file(storage: Storage, alice: Person) -> None:
+def test_a_folder_is_not_replaced_by_a_file(storage: Storage, alice: StorageUser) -> None:
     storage.make_dirs("/user/alice/folder", alice)
     with refused("ConflictFileError"):
         storage.stage("/user/alice/folder", alice, overwrite=True)
@@ -66,7 +66,7 @@ def test_a_folder_is_not_replaced_by_a_file(storage: Storage, alice: Person) -> 
         storage.make_dirs("/user/alice/file", alice)
 
 
-def test_an_append_is_added_when_it_is_whole(storage: Storage, alice: Person) -> None:
+def test_an_append_is_added_when_it_is_whole(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/log", b"one\n", alice)
     staged = storage.stage_append("/user/alice/log", alice)
     staged.write(b"two\n")
@@ -77,7 +77,7 @@ def test_an_append_is_added_when_it_is_whole(storage: Storage, alice: Person) ->
         storage.stage_append("/user/alice/none", alice)
 
 
-def test_an_append_cut_by_the_death_of_the_server_is_undone(tmp_path: Path, alice: Person) -> None:
+def test_an_append_cut_by_the_death_of_the_server_is_undone(tmp_path: Path, alice: StorageUser) -> None:
     storage = Storage(tmp_path)
     storage.welcome(alice)
     put(storage, "/user/alice/log", b"one\n", alice)
@@ -94,7 +94,7 @@ def test_an_append_cut_by_the_death_of_the_server_is_undone(tmp_path: Path, alic
     storage.close()
 
 
-def test_files_are_put_together_in_order_and_are_gone_then(storage: Storage, alice: Person) -> None:
+def test_files_are_put_together_in_order_and_are_gone_then(storage: Storage, alice: StorageUser) -> None:
     for name in ("a", "b", "c"):
         put(storage, f"/user/alice/{name}", name.encode() * 3, alice)
     storage.set_mode("/user/alice/a", alice, 0o600)
@@ -104,7 +104,7 @@ def test_files_are_put_together_in_order_and_are_gone_then(storage: Storage, ali
     assert storage.status("/user/alice/a", alice).record.mode == 0o600
 
 
-def test_files_are_not_put_together_when_one_is_missing(storage: Storage, alice: Person) -> None:
+def test_files_are_not_put_together_when_one_is_missing(storage: Storage, alice: StorageUser) -> None:
     for name in ("a", "b"):
         put(storage, f"/user/alice/{name}", name.encode(), alice)
     for sources in (
@@ -120,7 +120,7 @@ def test_files_are_not_put_together_when_one_is_missing(storage: Storage, alice:
     assert own_files(storage) == []
 
 
-def test_a_file_is_cut_short_but_never_made_longer(storage: Storage, alice: Person) -> None:
+def test_a_file_is_cut_short_but_never_made_longer(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/file", b"0123456789", alice)
     storage.truncate("/user/alice/file", alice, 4)
     assert read(storage, "/user/alice/file", alice) == b"0123"
@@ -128,7 +128,7 @@ def test_a_file_is_cut_short_but_never_made_longer(storage: Storage, alice: Pers
         storage.truncate("/user/alice/file", alice, 5)
 
 
-def test_what_cannot_have_room_is_refused_before_it_is_sent(storage: Storage, alice: Person) -> None:
+def test_what_cannot_have_room_is_refused_before_it_is_sent(storage: Storage, alice: StorageUser) -> None:
     staged = storage.stage("/user/alice/huge", alice, overwrite=False)
     with refused("StorageFullError"):
         staged.reserve(1 << 60)
@@ -136,7 +136,7 @@ def test_what_cannot_have_room_is_refused_before_it_is_sent(storage: Storage, al
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_leaves_the_old_file(storage: Storage, alice: Person) -> None:
+def test_a_full_disk_leaves_the_old_file(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/file", b"old", alice)
     staged = storage.stage("/user/alice/file", alice, overwrite=True)
     full = os.open("/dev/full", os.O_WRONLY)
@@ -149,7 +149,7 @@ def test_a_full_disk_leaves_the_old_file(storage: Storage, alice: Person) -> Non
     assert own_files(storage) == []
 
 
-def test_a_suspended_upload_is_taken_up_by_the_next_server(tmp_path: Path, alice: Person) -> None:
+def test_a_suspended_upload_is_taken_up_by_the_next_server(tmp_path: Path, alice: StorageUser) -> None:
     storage = Storage(tmp_path)
     storage.welcome(alice)
     staged = storage.stage("/user/alice/file", alice, overwrite=True, key="alice-1")
@@ -167,7 +167,7 @@ def test_a_suspended_upload_is_taken_up_by_the_next_server(tmp_path: Path, alice
     storage.close()
 
 
-def test_what_nobody_came_back_for_goes_away(tmp_path: Path, alice: Person) -> None:
+def test_what_nobody_came_back_for_goes_away(tmp_path: Path, alice: StorageUser) -> None:
     storage = Storage(tmp_path)
     storage.welcome(alice)
     lost = storage.stage("/user/alice/lost", alice, overwrite=True)
@@ -190,7 +190,7 @@ def test_what_nobody_came_back_for_goes_away(tmp_path: Path, alice: Person) -> N
     os.close(lost.fd)
 
 
-def test_renaming_moves_into_a_folder_and_never_over_a_file(storage: Storage, alice: Person) -> None:
+def test_renaming_moves_into_a_folder_and_never_over_a_file(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/a", b"a", alice)
     put(storage, "/user/alice/b", b"b", alice)
     storage.make_dirs("/user/alice/folder/deep", alice)
@@ -205,7 +205,7 @@ def test_renaming_moves_into_a_folder_and_never_over_a_file(storage: Storage, al
     assert read(storage, "/user/alice/b", alice) == b"b"
 
 
-def test_moving_replaces_only_when_told_to(storage: Storage, alice: Person) -> None:
+def test_moving_replaces_only_when_told_to(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/a", b"a", alice)
     put(storage, "/user/alice/b", b"b", alice)
     storage.make_dirs("/user/alice/full/deep", alice)
@@ -221,7 +221,9 @@ def test_moving_replaces_only_when_told_to(storage: Storage, alice: Person) -> N
     assert "a" not in names(storage, "/user/alice", alice)
 
 
-def test_a_folder_with_something_in_it_is_deleted_only_when_told_to(storage: Storage, alice: Person) -> None:
+def test_a_folder_with_something_in_it_is_deleted_only_when_told_to(
+    storage: Storage, alice: StorageUser
+) -> None:
     put(storage, "/user/alice/folder/deep/file", b"x", alice)
     with refused("NotEmptyError"):
         storage.delete("/user/alice/folder", alice, recursive=False)
@@ -232,15 +234,15 @@ def test_a_folder_with_something_in_it_is_deleted_only_when_told_to(storage: Sto
 
 
 def test_a_long_folder_is_read_once_for_all_batches_of_a_list(
-    storage: Storage, alice: Person, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, alice: StorageUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[str] = []
 
-    def counted(node: Node) -> list[str]:
+    def counted(node: Inode) -> list[str]:
         reads.append(node.path)
         return names_in(node)
 
-    monkeypatch.setattr(batches, "names_in", counted)
+    monkeypatch.setattr(listing_cache, "names_in", counted)
 
     def listed(after: str) -> tuple[list[str], int]:
         found = storage.list_batch("/user/alice", alice, after=after, limit=2)
@@ -265,30 +267,30 @@ def test_a_long_folder_is_read_once_for_all_batches_of_a_list(
 
 
 def test_of_the_names_of_long_folders_only_so_many_are_kept(
-    storage: Storage, alice: Person, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, alice: StorageUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "_MOST", 7)
+    monkeypatch.setattr(listing_cache, "_MOST", 7)
     for folder in "abc":
         for i in range(3):
             put(storage, f"/user/alice/{folder}/{i}", b"", alice)
         storage.list_batch(f"/user/alice/{folder}", alice, after="", limit=1)
 
-    def read(node: Node) -> list[str]:
+    def read(node: Inode) -> list[str]:
         raise AssertionError(f"{node.path} is not known any more")
 
-    monkeypatch.setattr(batches, "names_in", read)
+    monkeypatch.setattr(listing_cache, "names_in", read)
     for folder in "bc":
         assert storage.list_batch(f"/user/alice/{folder}", alice, after="0", limit=1).remaining == 1
     with pytest.raises(AssertionError, match="/a is not known any more"):
         storage.list_batch("/user/alice/a", alice, after="0", limit=1)
     storage.list_batch("/user/alice/b", alice, after="0", limit=1)
-    monkeypatch.setattr(batches, "_SECONDS", 0.0)
+    monkeypatch.setattr(listing_cache, "_MAX_AGE_S", 0.0)
     storage.list_batch("/user/alice/c", alice, after="0", limit=1)
     with pytest.raises(AssertionError, match="/b is not known any more"):
         storage.list_batch("/user/alice/b", alice, after="0", limit=1)
 
 
-def test_a_listing_goes_on_where_it_ended(storage: Storage, alice: Person) -> None:
+def test_a_listing_goes_on_where_it_ended(storage: Storage, alice: StorageUser) -> None:
     for i in range(5):
         put(storage, f"/user/alice/f{i}", b"x" * i, alice)
     first = storage.list_batch("/user/alice", alice, after="", limit=2)
@@ -299,7 +301,7 @@ def test_a_listing_goes_on_where_it_ended(storage: Storage, alice: Person) -> No
     assert [(e.name, e.size, e.folder) for e in one.entries] == [("", 3, False)]
 
 
-def test_a_summary_counts_what_is_below(storage: Storage, alice: Person) -> None:
+def test_a_summary_counts_what_is_below(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/a/one", b"123", alice)
     put(storage, "/user/alice/a/b/two", b"45", alice)
     summary = storage.summary("/user/alice/a", alice)
@@ -308,7 +310,7 @@ def test_a_summary_counts_what_is_below(storage: Storage, alice: Person) -> None
     assert (of_file.folders, of_file.files, of_file.size) == (0, 1, 3)
 
 
-def test_times_are_set_to_the_millisecond(storage: Storage, alice: Person) -> None:
+def test_times_are_set_to_the_millisecond(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/user/alice/file", b"", alice)
     storage.set_times("/user/alice/file", alice, modified_ms=1_500_000_000_123, accessed_ms=1_400_000_000_456)
     entry = storage.status("/user/alice/file", alice)
@@ -319,8 +321,8 @@ def test_times_are_set_to_the_millisecond(storage: Storage, alice: Person) -> No
 
 
 @pytest.mark.parametrize("place", ["/user", "/shared"])
-def test_what_holds_everybodys_folders_stays(storage: Storage, admin: Person, place: str) -> None:
-    storage.welcome(Person("alice", frozenset({"team"})))
+def test_what_holds_everybodys_folders_stays(storage: Storage, admin: StorageUser, place: str) -> None:
+    storage.welcome(StorageUser("alice", frozenset({"team"})))
     for take in (
         lambda: storage.delete(place, admin, recursive=True),
         lambda: storage.rename(place, "/elsewhere", admin),
@@ -331,7 +333,7 @@ def test_what_holds_everybodys_folders_stays(storage: Storage, admin: Person, pl
     assert len(storage.list(place, admin).entries) >= 1
 
 
-def test_a_home_that_was_removed_is_made_again(storage: Storage, admin: Person) -> None:
+def test_a_home_that_was_removed_is_made_again(storage: Storage, admin: StorageUser) -> None:
     storage.welcome(admin)
     assert storage.delete(storage.home_of(admin), admin, recursive=True)
     storage.welcome(admin)

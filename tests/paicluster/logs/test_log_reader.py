@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paicluster.logs import reader as reader_module
 from paicluster.logs.reader import LogReader
-from pairuntime.supervisor.segments import Log
+from pairuntime.supervisor.log_segments import SegmentedLog
 
 
 def _segments(folder: Path, parts: list[tuple[int, bytes]]) -> LogReader:
@@ -115,7 +115,7 @@ def test_reading_while_the_oldest_is_dropped_never_goes_back_and_ends_at_the_end
     total = 400_000
 
     def write() -> None:
-        log = Log(str(tmp_path), "stdout", limit=8192, segment=1024)
+        log = SegmentedLog(str(tmp_path), "stdout", limit=8192, segment=1024)
         for number in range(total // 8):
             log.write(b"%07d\n" % number)
 

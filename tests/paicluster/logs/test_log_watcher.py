@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.logs import growth
-from paicluster.logs.growth import Growth
+from paicluster.logs import log_watcher
+from paicluster.logs.log_watcher import LogWatcher
 
 
 async def _woken(event: asyncio.Event) -> None:
@@ -22,9 +22,9 @@ def test_everybody_who_watches_a_folder_is_woken_and_nobody_else(tmp_path: Path)
         grown, quiet = tmp_path / "grown", tmp_path / "quiet"
         grown.mkdir()
         quiet.mkdir()
-        watching = Growth()
+        watching = LogWatcher()
         one, two, other = watching.watch(grown), watching.watch(grown), watching.watch(quiet)
-        assert one.seeing and two.seeing and other.seeing
+        assert one.has_inotify and two.has_inotify and other.has_inotify
         (grown / "stdout.0").write_bytes(b"first")
         await _woken(one.event)
         await _woken(two.event)
@@ -48,7 +48,7 @@ def test_everybody_who_watches_a_folder_is_woken_and_nobody_else(tmp_path: Path)
 def test_the_watches_of_followers_that_left_are_given_back(tmp_path: Path) -> None:
     async def scenario() -> None:
         before = len(os.listdir("/proc/self/fd"))
-        watching = Growth()
+        watching = LogWatcher()
         for _ in range(3):
             watches = [watching.watch(tmp_path) for _ in range(5)]
             for watch in watches:
@@ -71,9 +71,9 @@ def _target(path: Path) -> str:
 
 def test_a_folder_that_is_not_there_cannot_be_seen_growing(tmp_path: Path) -> None:
     async def scenario() -> None:
-        watching = Growth()
+        watching = LogWatcher()
         watch = watching.watch(tmp_path / "nowhere")
-        assert not watch.seeing
+        assert not watch.has_inotify
         watch.close()
         watching.close()
 
@@ -84,9 +84,9 @@ def test_when_the_kernel_could_not_note_everything_everybody_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
-        watching = Growth()
+        watching = LogWatcher()
         watch = watching.watch(tmp_path)
-        overflow = growth._EVENT.pack(-1, 0x4000, 0, 0)
+        overflow = log_watcher._EVENT.pack(-1, 0x4000, 0, 0)
         with monkeypatch.context() as patch:
             patch.setattr(os, "read", lambda fd, size: overflow)
             watching._read()
@@ -100,13 +100,13 @@ def test_when_the_kernel_could_not_note_everything_everybody_looks(
 def test_a_file_system_that_other_machines_write_to_is_looked_at_instead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not growth.is_shared(tmp_path)
-    monkeypatch.setattr(growth, "_kind", lambda device: "nfs4")
+    assert not log_watcher.is_shared(tmp_path)
+    monkeypatch.setattr(log_watcher, "_kind", lambda device: "nfs4")
 
     async def look() -> None:
-        watching = Growth()
+        watching = LogWatcher()
         watch = watching.watch(tmp_path)
-        assert not watch.seeing
+        assert not watch.has_inotify
         watch.close()
         watching.close()
 

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from paicluster.metrics.heartbeat import Heartbeat
-from paicluster.metrics.meters import Meters
+from paicluster.metrics.http_metrics import HttpMetrics
+from paicluster.metrics.loop_watchdog import LoopWatchdog
 from support.server_fixture import job
 from support.team_cluster import TeamCluster
 
@@ -62,7 +62,7 @@ def test_a_guest_does_not_get_the_figures(team: TeamCluster) -> None:
 
 
 def test_a_stuck_loop_is_told_with_its_stack_once(caplog: pytest.LogCaptureFixture) -> None:
-    def stands_still(heartbeat: Heartbeat) -> None:
+    def stands_still(heartbeat: LoopWatchdog) -> None:
         """Until it was told, and well beyond the time after which it would be told again."""
         ends = time.monotonic() + 60
         while not heartbeat.stuck_total and time.monotonic() < ends:
@@ -70,7 +70,7 @@ def test_a_stuck_loop_is_told_with_its_stack_once(caplog: pytest.LogCaptureFixtu
         time.sleep(1.0)
 
     async def run() -> int:
-        heartbeat = Heartbeat(stuck_after_s=0.2)
+        heartbeat = LoopWatchdog(stuck_after_s=0.2)
         await asyncio.sleep(0)
         stands_still(heartbeat)
         told = heartbeat.stuck_total
@@ -88,7 +88,7 @@ def test_a_stuck_loop_is_told_with_its_stack_once(caplog: pytest.LogCaptureFixtu
 
 
 def test_counting_a_request_costs_next_to_nothing() -> None:
-    series = Meters().series("GET", "/x")
+    series = HttpMetrics().series("GET", "/x")
     # Of our own time, whatever else this machine does.
     began = time.thread_time()
     for _ in range(20_000):

@@ -294,7 +294,7 @@ def test_without_root_a_cluster_of_several_people_refuses_to_start(tmp_path: Pat
 _SECOND_PERSON = """
 import os
 from paicluster.engines.interface import LaunchFailed
-from paicluster.engines.process.accounts import Accounts
+from paicluster.engines.common.unix_accounts import Accounts
 os.setuid(54321)
 people = 1
 accounts = Accounts({}, lambda: people)

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from openpaisdk.protocol import read_job
-from paicluster.api import laying
-from paicluster.files import Person, Storage
+from paicluster.files import Storage, StorageUser
 from paicluster.files.staging import STAGED
+from paicluster.services import source_checkout
 from paicluster.store import Store, users
-from paicluster.store.submissions import INSERT_JOB, NewJob
+from paicluster.store.job_inserts import INSERT_JOB, NewJob
 from support.server_fixture import Cluster, eventually, job
 
 
@@ -129,7 +129,7 @@ def test_a_server_killed_before_they_lie_there_leaves_them_to_the_next_one(clust
 def test_a_server_that_leaves_gives_up_a_large_folder_and_the_next_one_takes_it_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(laying, "_LAST_PATIENCE_S", 0)
+    monkeypatch.setattr(source_checkout, "_SHUTDOWN_TIMEOUT_S", 0)
     sources = tmp_path / "sources"
     sources.mkdir()
     with tarfile.open(sources / f"{'0' * 64}.tar", "w") as archive:
@@ -138,22 +138,22 @@ def test_a_server_that_leaves_gives_up_a_large_folder_and_the_next_one_takes_it_
     text = json.dumps(
         {**job("large", "true"), "extras": {"openpaisdk": {"sources": {"sha256": "0" * 64, "size": 1}}}}
     )
-    alice = Person("alice")
+    alice = StorageUser("alice")
     storage = Storage(tmp_path / "storage")
     folder = tmp_path / "storage/user/alice/jobs/large/source"
 
     async def main() -> None:
         store = Store.open(tmp_path / "cluster.db")
         await store.write(lambda conn: users.add_user(conn, "alice", "!", created_ms=0, admin=False))
-        first = laying.Layings(storage, store, sources)
-        await first.take_up()
+        first = source_checkout.SourceCheckouts(storage, store, sources)
+        await first.resume()
         new = NewJob("alice", "large", "default", text, text, 0)
         inserted = await store.write_batched(INSERT_JOB, new)
-        await first.lay(read_job(text), alice, inserted.id)
+        await first.check_out(read_job(text), alice, inserted.id)
         await first.close()
         assert not folder.exists() and os.listdir(storage.area.folder(STAGED)) == []
-        second = laying.Layings(storage, store, sources)
-        await second.take_up()
+        second = source_checkout.SourceCheckouts(storage, store, sources)
+        await second.resume()
         while not folder.exists():
             await asyncio.sleep(0.01)
         await second.close()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from paicluster.store import ChangeFeed, Store
-from paicluster.store.feed import Requests
+from paicluster.store.change_feed import Requests
 from paicluster.store.jobs import INSERT_JOB, NewJob, add_event, pending_jobs, set_execution_type, update_job
 
 

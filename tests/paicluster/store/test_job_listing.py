@@ -223,7 +223,7 @@ def test_impossible_pages_are_refused(many: tuple[Store, list[JobRow]], query: J
 
 def test_no_order_and_no_single_filter_needs_a_sort(many: tuple[Store, list[JobRow]]) -> None:
     """A list of 100 000 jobs is quick because every one of these comes out of an index in order."""
-    from paicluster.store.selection import page_ids
+    from paicluster.store.job_query import page_ids
 
     store, _ = many
     queries = [JobQuery(order=f"{field},{way}") for field in FIELDS for way in ("ASC", "DESC")]

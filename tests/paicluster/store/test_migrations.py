@@ -14,7 +14,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine
 
 from openpaisdk.errors import StoreError
-from paicluster.store import Store, schema
+from paicluster.store import Store, schema_version
 from paicluster.store.migrations import upgrade
 from paicluster.store.tables import metadata
 from paicluster.store.users import add_user, get_user
@@ -43,8 +43,8 @@ def test_the_migrated_schema_is_the_one_in_the_tables(tmp_path: Path) -> None:
 
 def test_the_revisions_in_the_code_are_those_on_disk() -> None:
     scripts = ScriptDirectory.from_config(upgrade.alembic_config())
-    assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == schema.REVISIONS
-    assert scripts.get_heads() == [schema.HEAD]
+    assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == schema_version.REVISIONS
+    assert scripts.get_heads() == [schema_version.HEAD]
 
 
 def test_alembic_is_loaded_only_when_the_schema_differs(tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return made
 
     monkeypatch.setattr(upgrade, "alembic_config", config)
-    monkeypatch.setattr(schema, "REVISIONS", (*schema.REVISIONS, "next"))
-    monkeypatch.setattr(schema, "HEAD", "next")
+    monkeypatch.setattr(schema_version, "REVISIONS", (*schema_version.REVISIONS, "next"))
+    monkeypatch.setattr(schema_version, "HEAD", "next")
     return versions / "next.py"
 
 
@@ -122,7 +122,7 @@ def test_an_upgrade_keeps_every_row_and_leaves_a_backup(
 ) -> None:
     path = tmp_path / "cluster.db"
     old_home(path)
-    before = schema.HEAD
+    before = schema_version.HEAD
     step: Path = request.getfixturevalue("next_version")
     step.write_text(STEP.format(before=before, more=""))
     store = Store.open(path)
@@ -144,7 +144,7 @@ def test_an_upgrade_keeps_every_row_and_leaves_a_backup(
 def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     path = tmp_path / "cluster.db"
     old_home(path)
-    before = schema.HEAD
+    before = schema_version.HEAD
     step: Path = request.getfixturevalue("next_version")
     step.write_text(STEP.format(before=before, more="raise RuntimeError('on purpose')"))
     with pytest.raises(RuntimeError):
@@ -161,7 +161,7 @@ def test_an_upgrade_that_would_leave_rows_without_their_parents_changes_nothing(
 ) -> None:
     path = tmp_path / "cluster.db"
     old_home(path)
-    before = schema.HEAD
+    before = schema_version.HEAD
     step: Path = request.getfixturevalue("next_version")
     step.write_text(STEP.format(before=before, more="op.execute('DELETE FROM users')"))
     with pytest.raises(StoreError, match="nothing was changed"):

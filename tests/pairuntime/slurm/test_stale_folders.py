@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from pairuntime.slurm import leftovers
+from pairuntime.slurm import stale_folders
 
 _HOLDS = """
 import os, sys
-from pairuntime.slurm import boot
-boot.hold(sys.argv[1])
+from pairuntime.slurm import bootstrap
+bootstrap.lock_folder(sys.argv[1])
 if os.fork():
     os._exit(0)
 print("held", flush=True)
@@ -45,19 +45,19 @@ def test_one_that_is_in_use_stays_and_goes_when_all_copies_of_its_process_are_go
     ) as holder:
         assert holder.stdout is not None and holder.stdin is not None
         assert holder.stdout.readline() == b"held\n"
-        leftovers.remove_abandoned(str(tmp_path))
+        stale_folders.remove_abandoned(str(tmp_path))
         assert (root / "work" / "closed" / "file").exists()
         holder.stdin.close()
         holder.stdout.read()  # to the end of the copy, too
-    leftovers.remove_abandoned(str(tmp_path))
+    stale_folders.remove_abandoned(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
 _FETCHES = """
 import sys
-from pairuntime.slurm import boot
+from pairuntime.slurm import bootstrap
 url, root = sys.argv[1:]
-boot.main({"url": url, "ticket": "t", "gang": "g", "root": root, "archive": "a", "folder": "f"})
+bootstrap.main({"url": url, "ticket": "t", "gang": "g", "root": root, "archive": "a", "folder": "f"})
 """
 
 
@@ -68,18 +68,18 @@ def test_one_whose_job_is_killed_while_it_still_fetches_goes_too(tmp_path: Path)
         with subprocess.Popen([sys.executable, "-c", _FETCHES, url, str(root)]) as fetching:
             asking, _ = server.accept()  # and is not answered
             with asking:
-                leftovers.remove_abandoned(str(tmp_path))
+                stale_folders.remove_abandoned(str(tmp_path))
                 assert root.exists()
                 fetching.kill()
-    leftovers.remove_abandoned(str(tmp_path))
+    stale_folders.remove_abandoned(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_one_that_nobody_held_yet_or_another_node_holds_stays(tmp_path: Path, root: Path) -> None:
-    leftovers.remove_abandoned(str(tmp_path))
+    stale_folders.remove_abandoned(str(tmp_path))
     assert root.exists()
     (root / "held").write_text("some-other-node")
-    leftovers.remove_abandoned(str(tmp_path))
+    stale_folders.remove_abandoned(str(tmp_path))
     assert (root / "words").exists()
 
 
@@ -91,6 +91,6 @@ def test_a_link_and_a_file_of_that_name_are_not_ours(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "pai-link").symlink_to(kept)
     (folder / "pai-file").write_text("")
-    leftovers.remove_abandoned(str(folder))
+    stale_folders.remove_abandoned(str(folder))
     assert (kept / "held").exists() and (folder / "pai-file").exists()
-    leftovers.remove_abandoned(str(tmp_path / "nowhere"))
+    stale_folders.remove_abandoned(str(tmp_path / "nowhere"))

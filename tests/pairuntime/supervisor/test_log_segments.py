@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paicluster.logs.reader import LogReader
-from pairuntime.supervisor.segments import Log
+from pairuntime.supervisor.log_segments import SegmentedLog
 
 
 def _everything(folder: Path, stream: str = "stdout") -> list[tuple[int, bytes]]:
@@ -31,7 +31,7 @@ def test_what_was_written_is_read_back_across_segments(
     tmp_path_factory: pytest.TempPathFactory, writes: list[bytes]
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
-    log = Log(str(folder), "stdout", 1 << 30, 16)
+    log = SegmentedLog(str(folder), "stdout", 1 << 30, 16)
     for data in writes:
         log.write(data)
     assert b"".join(data for _, data in _everything(folder)) == b"".join(writes)
@@ -44,7 +44,7 @@ def test_past_the_limit_the_oldest_goes_and_offsets_stay(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int]
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
-    log = Log(str(folder), "stdout", limit=64, segment=16)
+    log = SegmentedLog(str(folder), "stdout", limit=64, segment=16)
     whole = b""
     for number, size in enumerate(sizes):
         data = bytes([number % 251]) * size
@@ -57,14 +57,14 @@ def test_past_the_limit_the_oldest_goes_and_offsets_stay(
 
 
 def test_no_file_is_made_before_the_first_byte(tmp_path: Path) -> None:
-    Log(str(tmp_path), "stdout", 100, 10).write(b"")
+    SegmentedLog(str(tmp_path), "stdout", 100, 10).write(b"")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_bytes_that_cannot_be_kept_leave_a_gap_and_what_follows_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = Log(str(tmp_path), "stdout", 1000, 1000)
+    log = SegmentedLog(str(tmp_path), "stdout", 1000, 1000)
     log.write(b"before")
     real = os.write
 
@@ -83,7 +83,7 @@ def test_bytes_that_cannot_be_kept_leave_a_gap_and_what_follows_is_kept(
 def test_a_failing_disk_costs_log_bytes_never_the_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    log = Log(str(tmp_path), "stdout", 1000, 1000)
+    log = SegmentedLog(str(tmp_path), "stdout", 1000, 1000)
 
     def fails(fd: int, data: bytes = b"") -> int:
         raise OSError(number, os.strerror(number))
@@ -99,7 +99,7 @@ def test_a_failing_disk_costs_log_bytes_never_the_task(
 
 def test_a_folder_that_vanished_costs_log_bytes_never_the_task(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
-    log = Log(str(folder), "stdout", 1000, 10)
+    log = SegmentedLog(str(folder), "stdout", 1000, 10)
     log.write(b"nowhere to go")
     assert log.dropped == 13
 
@@ -107,7 +107,7 @@ def test_a_folder_that_vanished_costs_log_bytes_never_the_task(tmp_path: Path) -
 def test_a_full_disk_makes_room_by_dropping_the_oldest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = Log(str(tmp_path), "stdout", 1000, 10)
+    log = SegmentedLog(str(tmp_path), "stdout", 1000, 10)
     log.write(b"a" * 10 + b"b" * 10 + b"c")
     real = os.write
 
@@ -124,5 +124,5 @@ def test_a_full_disk_makes_room_by_dropping_the_oldest(
 
 def test_what_a_crash_of_the_machine_left_of_an_earlier_start_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "stdout.0").write_bytes(b"from an earlier life")
-    Log(str(tmp_path), "stdout", 1000, 1000).write(b"now")
+    SegmentedLog(str(tmp_path), "stdout", 1000, 1000).write(b"now")
     assert _everything(tmp_path) == [(0, b"now")]

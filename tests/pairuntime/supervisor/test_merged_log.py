@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairuntime.supervisor import merging
-from pairuntime.supervisor.segments import Log
+from pairuntime.supervisor import merged_log
+from pairuntime.supervisor.log_segments import SegmentedLog
 
 _Chunk = tuple[str, bytes]
 # stdout speaks in small letters and stderr in large ones, so that a mixed line gives itself away.
@@ -19,7 +19,7 @@ _err = st.tuples(st.just("stderr"), st.lists(st.sampled_from(b"XYZ\n\r"), min_si
 _chunks = st.lists(_out | _err, max_size=30)
 
 
-class _Kept(Log):
+class _Kept(SegmentedLog):
     """A log in memory."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class _Kept(Log):
 
 def _merge(chunks: list[_Chunk], last: str = "stdout") -> bytes:
     log = _Kept()
-    merged = merging.Merged(log)
+    merged = merged_log.MergedLog(log)
     for stream, data in chunks:
         merged.feed(stream, data)
     merged.end("stderr" if last == "stdout" else "stdout")
@@ -73,7 +73,7 @@ def test_no_byte_is_lost_and_at_most_one_line_end_is_added(chunks: list[_Chunk],
 @given(chunks=_chunks, last=st.sampled_from(["stdout", "stderr"]))
 def test_long_lines_are_whole_too_while_patience_lasts(chunks: list[_Chunk], last: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "_LONG_LINE", 4)
+        patch.setattr(merged_log, "_LONG_LINE", 4)
         lines = _lines(_merge(chunks, last))
     for name, small in (("stdout", True), ("stderr", False)):
         of_stream = [line for line in lines if (line[0] >= ord("a")) == small]
@@ -86,8 +86,8 @@ def test_when_patience_ends_a_long_line_is_broken_but_no_byte_is_lost(
     chunks: list[_Chunk], last: str
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "_LONG_LINE", 4)
-        patch.setattr(merging, "_PATIENCE", 16)
+        patch.setattr(merged_log, "_LONG_LINE", 4)
+        patch.setattr(merged_log, "_MAX_LINE_BYTES", 16)
         merged = _merge(chunks, last)
     for name in ("stdout", "stderr"):
         assert _letters(merged, name) == _letters(_stream(chunks, name), name)
@@ -98,7 +98,7 @@ def test_when_patience_ends_a_long_line_is_broken_but_no_byte_is_lost(
 def test_a_stream_that_ends_does_not_cut_a_long_line_of_the_other() -> None:
     long = b"x" * 100_000
     log = _Kept()
-    merged = merging.Merged(log)
+    merged = merged_log.MergedLog(log)
     merged.feed("stdout", long)
     merged.end("stderr")
     merged.feed("stdout", long + b"\n")
@@ -108,7 +108,7 @@ def test_a_stream_that_ends_does_not_cut_a_long_line_of_the_other() -> None:
 
 def test_an_unfinished_last_line_is_not_glued_to_the_next_line_of_the_other() -> None:
     log = _Kept()
-    merged = merging.Merged(log)
+    merged = merged_log.MergedLog(log)
     merged.feed("stderr", b"no end")
     merged.end("stderr")
     merged.feed("stdout", b"a line\n")
@@ -117,8 +117,8 @@ def test_an_unfinished_last_line_is_not_glued_to_the_next_line_of_the_other() ->
 
 
 def test_a_single_stream_is_copied_byte_for_byte(tmp_path: Path) -> None:
-    log = Log(str(tmp_path), "all", 1 << 30, 1 << 30)
-    merged = merging.Merged(log)
+    log = SegmentedLog(str(tmp_path), "all", 1 << 30, 1 << 30)
+    merged = merged_log.MergedLog(log)
     data = bytes(range(256)) * 1000
     for at in range(0, len(data), 777):
         merged.feed("stdout", data[at : at + 777])

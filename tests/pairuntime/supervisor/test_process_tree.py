@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from paicluster.engines.process import cgroups
-from pairuntime.supervisor import claim, tree
+from pairuntime.supervisor import claim, process_tree
 
 
 @pytest.fixture
@@ -50,9 +50,9 @@ def test_descendants_are_found_over_generations_and_sessions(
     assert top.stdout is not None
     # setsid may fork once more: what it printed must be among them, in whatever depth.
     numbers = {int(top.stdout.readline()) for _ in range(2)}
-    found = set(tree.descendants(top.pid))
+    found = set(process_tree.descendants(top.pid))
     assert numbers <= found
-    tree.kill_below(top.pid)
+    process_tree.kill_below(top.pid)
     _wait_until_gone(sorted(found))
     assert top.wait(10) >= 0  # itself it was not killed
     top.stdout.close()
@@ -68,8 +68,8 @@ def test_descendants_of_a_thread_are_found(started: list[subprocess.Popen[bytes]
     started.append(top)
     assert top.stdout is not None
     child = int(top.stdout.readline())
-    assert child in tree.descendants(top.pid)
-    tree.kill_below(top.pid)
+    assert child in process_tree.descendants(top.pid)
+    process_tree.kill_below(top.pid)
     top.stdout.close()
 
 
@@ -83,10 +83,10 @@ def test_orphans_are_found_by_the_mark_in_their_environment(tmp_path: Path) -> N
     orphan = int(out)
     deadline = time.monotonic() + 10
     claim, work = str(tmp_path / "claim"), str(tmp_path)  # for a moment it has no environment
-    while tree.kill_orphaned(tree.Cgroup(tree.PROC, ""), word.encode(), claim, work):
+    while process_tree.kill_orphaned(process_tree.Cgroup(process_tree.PROC, ""), word.encode(), claim, work):
         assert time.monotonic() < deadline
     assert _gone(orphan)
-    assert tree.marked(word.encode()) == []
+    assert process_tree.pids_with_marker(word.encode()) == []
 
 
 def test_a_child_that_has_not_yet_become_the_program_is_found_by_the_claim_it_holds(tmp_path: Path) -> None:
@@ -108,22 +108,32 @@ def test_a_child_that_has_not_yet_become_the_program_is_found_by_the_claim_it_ho
     os.close(told_w)
     assert not claim.held(str(tmp_path))
     path = str(tmp_path / claim.NAME)
-    assert tree.kill_orphaned(tree.Cgroup(tree.PROC, ""), b"PAI_ATTEMPT_UID=other", path, "") == 1
+    assert (
+        process_tree.kill_orphaned(
+            process_tree.Cgroup(process_tree.PROC, ""), b"PAI_ATTEMPT_UID=other", path, ""
+        )
+        == 1
+    )
     _wait_until_gone([child])
-    assert tree.kill_orphaned(tree.Cgroup(tree.PROC, ""), b"PAI_ATTEMPT_UID=other", path, "") == 0
+    assert (
+        process_tree.kill_orphaned(
+            process_tree.Cgroup(process_tree.PROC, ""), b"PAI_ATTEMPT_UID=other", path, ""
+        )
+        == 0
+    )
 
 
 def test_a_process_that_is_no_more_is_not_an_error() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    tree.send(gone.pid, signal.SIGKILL)
-    assert tree.descendants(gone.pid) == []
-    assert tree.children(gone.pid) == []
+    process_tree.send(gone.pid, signal.SIGKILL)
+    assert process_tree.descendants(gone.pid) == []
+    assert process_tree.children(gone.pid) == []
 
 
 def test_a_group_that_was_swept_away_is_joined_all_the_same() -> None:
     """A server that starts removes empty groups; a supervisor may be about to enter one."""
-    held = cgroups.choose(f"pai-test-{os.getpid()}-{time.monotonic_ns()}", (tree.V1, tree.V2))
+    held = cgroups.choose(f"pai-test-{os.getpid()}-{time.monotonic_ns()}", (process_tree.V1, process_tree.V2))
     if held.root is None:
         pytest.skip("this account may not make cgroups")
     group = held.cgroup("one")

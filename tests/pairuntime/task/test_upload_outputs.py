@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pairuntime.task import keep
+from pairuntime.task import upload_outputs
 from support.server_fixture import Cluster, job, role
 
 
@@ -81,7 +81,7 @@ def test_links_out_of_the_working_folder_are_not_followed(tmp_path: Path) -> Non
     (folder / "out").symlink_to(tmp_path / "secret")
     (folder / "in").symlink_to(work / "data")
     (work / "away").symlink_to(tmp_path)
-    found, complaints = keep.collect(str(folder), str(work), ["away/secret", "../secret", "/etc/*"])
+    found, complaints = upload_outputs.collect(str(folder), str(work), ["away/secret", "../secret", "/etc/*"])
     assert list(found) == ["in"]
     # What is said names the task's own links and patterns, and nothing that lies elsewhere.
     assert complaints == [
@@ -97,7 +97,7 @@ def test_a_folder_for_results_that_was_replaced_by_a_link_is_not_looked_into(tmp
     (work / ".pai").mkdir(parents=True)
     (tmp_path / "secret").write_text("not yours")
     (work / ".pai" / "output").symlink_to(tmp_path)
-    assert keep.collect(str(work / ".pai" / "output"), str(work), []) == ({}, [])
+    assert upload_outputs.collect(str(work / ".pai" / "output"), str(work), []) == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_a_folder_for_results_that_was_replaced_by_a_link_is_not_looked_into(tmp
     ],
 )
 def test_a_pattern_names_files_and_folders(pattern: str, name: str) -> None:
-    assert keep.matches(pattern, name)
-    assert not keep.matches("other*", name)
+    assert upload_outputs.matches(pattern, name)
+    assert not upload_outputs.matches("other*", name)
 
 
 def test_a_folder_that_is_not_there_has_no_results(tmp_path: Path) -> None:
-    assert keep.collect(str(tmp_path / "not there"), str(tmp_path), []) == ({}, [])
+    assert upload_outputs.collect(str(tmp_path / "not there"), str(tmp_path), []) == ({}, [])

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.runtime import Runtime, Where, where
-from paicluster.engines.process import runtime
-from pairuntime import user
+from paicluster.engines.common import runtime_install
+from pairuntime import user_api
 from support.server_fixture import Cluster, job
 
 
 @pytest.fixture(scope="module")
 def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return runtime.install(tmp_path_factory.mktemp("runtimes")).parent
+    return runtime_install.install(tmp_path_factory.mktemp("runtimes")).parent
 
 
 def host(name: str, *commands: str) -> dict[str, object]:
@@ -41,7 +41,7 @@ def test_the_runtime_is_importable_without_the_sdk(laid_out: Path) -> None:
 
 
 def test_an_installed_sdk_wins_over_the_stand_in(laid_out: Path) -> None:
-    root = Path(user.__file__).parent.parent
+    root = Path(user_api.__file__).parent.parent
     program = "import openpaisdk, openpaisdk.runtime as r; print(openpaisdk.__version__, r.__file__)"
     both = f"{laid_out}/lib:{root}"
     done = bare_python(laid_out, program, PYTHONPATH=both)
@@ -123,10 +123,10 @@ def test_no_line_of_code_is_needed_when_the_job_asks_for_it(laid_out: Path) -> N
 
 
 def test_figures_are_kept_a_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    user.log_metrics(0, loss=1)  # nowhere to keep them, and no error
+    user_api.log_metrics(0, loss=1)  # nowhere to keep them, and no error
     monkeypatch.setenv("PAI_METRICS_FILE", str(tmp_path / "deep" / "metrics.jsonl"))
-    user.log_metrics(1, loss=0.5, accuracy=1)
-    user.log_metrics(2, loss=0.25)
+    user_api.log_metrics(1, loss=0.5, accuracy=1)
+    user_api.log_metrics(2, loss=0.25)
     lines = [json.loads(line) for line in (tmp_path / "deep" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2]
     assert lines[0]["values"] == {"loss": 0.5, "accuracy": 1.0}

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from openpaisdk.protocol import check_job, read_any_job
-from openpaisdk.protocol.schema import Fields, Items, Keyed, Node, Nullable, Variant
+from openpaisdk.protocol.schema_nodes import Fields, ListOf, MappingOf, Node, Nullable, Variant
 from openpaisdk.protocol.v1 import JOB_V1
-from openpaisdk.protocol.v2 import JOB_V2
+from openpaisdk.protocol.v2_schema import JOB_V2
 from support.paths import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
@@ -29,7 +29,7 @@ def test_every_example_is_a_job_without_a_flaw(example):
 def keys(node: Node):
     if isinstance(node, Nullable):
         yield from keys(node.inner)
-    elif isinstance(node, Items | Keyed):
+    elif isinstance(node, ListOf | MappingOf):
         yield from keys(node.item)
     elif isinstance(node, Variant):
         for variant in node.variants.values():

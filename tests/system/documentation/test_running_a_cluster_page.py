@@ -18,7 +18,7 @@ import yaml
 
 from openpaisdk.protocol import read_job
 from paicluster.cli import main
-from paicluster.config.file import load
+from paicluster.config.cluster_file import load
 from support.paths import REPOSITORY
 from support.server_fixture import Cluster, job
 
@@ -109,7 +109,7 @@ def test_the_files_of_the_page_are_good(text: str, tmp_path: Path) -> None:
 
 
 def test_the_sections_of_the_page_are_those_there_are() -> None:
-    from paicluster.config.shape import CLUSTER
+    from paicluster.config.schema import CLUSTER
 
     section = PAGE.partition("| section |")[2].partition("\n\n")[0]
     told = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.errors import ConfigError
-from paicluster.config import file as cluster_file
+from paicluster.config import cluster_file as cluster_file
 from support.paths import REPOSITORY
 from support.webhdfs_client import StorageCluster, Web, alice_fixture, storage_cluster  # noqa: F401
 

@@ -16,18 +16,18 @@ from starlette.responses import Response
 from openpaisdk.errors import PaiError
 from openpaisdk.protocol import dump_yaml
 from openpaisdk.protocol.states import framework_name, job_state
-from paicluster.api.admission import no_job
-from paicluster.api.answers import refusal, whole_number
 from paicluster.api.context import context
-from paicluster.api.pages.markup import Html, element, join, page
-from paicluster.api.pages.signing import reader_of, sign_in_page, sign_out_form, take_form
-from paicluster.api.trouble import trouble_of
-from paicluster.api.v1.tasklogs import log_address
-from paicluster.api.v2.details import job_status, port_lists
-from paicluster.api.v2.fields import USERNAME
+from paicluster.api.degraded import degraded_reason
+from paicluster.api.pages.html import Html, element, join, page
+from paicluster.api.pages.session import handle_login_form, session_user, sign_in_page, sign_out_form
+from paicluster.api.permissions import may_see
+from paicluster.api.request_fields import USERNAME
+from paicluster.api.responses import error_response, int_param
+from paicluster.api.v1.task_logs import log_address
+from paicluster.api.v2.job_detail import job_status, port_lists
 from paicluster.api.v2.jobs import config_as_json, job_and_attempt
-from paicluster.api.v2.rights import may_see
 from paicluster.auth.tokens import Identity
+from paicluster.services.admission import no_job
 from paicluster.store import jobs
 from paicluster.store.reasons import reasons_of
 from paicluster.store.rows import AttemptRow, EventRow, JobRow, JobSpecRow, TaskRow
@@ -44,7 +44,7 @@ async def job_detail(request: Request) -> Response:
     """Where a person can see a job, once he has signed in."""
     try:
         framework = _framework(request)
-        identity = await reader_of(request)
+        identity = await session_user(request)
         if identity is None:
             return sign_in_page(_title(framework), _at_the_command_line(framework))
         return await _job_page(request, identity, framework)
@@ -59,10 +59,10 @@ async def sign(request: Request) -> Response:
     except PaiError as error:
         return _refused(error)
     try:
-        return await take_form(request)
+        return await handle_login_form(request)
     except PaiError as error:
         shown = sign_in_page(_title(framework), _at_the_command_line(framework), error=error)
-        shown.headers.update({k: v for k, v in refusal(error).headers.items() if k in _OF_REFUSALS})
+        shown.headers.update({k: v for k, v in error_response(error).headers.items() if k in _OF_REFUSALS})
         return shown
 
 
@@ -95,7 +95,7 @@ def _at_the_command_line(framework: str) -> Html:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _JobView:
     row: JobRow
     attempt: AttemptRow | None
     number: int
@@ -108,10 +108,10 @@ class _Seen:
 
 async def _job_page(request: Request, identity: Identity, framework: str) -> Response:
     get = request.query_params.get
-    wanted = whole_number(get("attempt"), "attempt", largest=10**9) if get("attempt") else None
+    wanted = int_param(get("attempt"), "attempt", largest=10**9) if get("attempt") else None
     ctx = context(request)
 
-    def read(conn: Connection) -> _Seen | None:
+    def read(conn: Connection) -> _JobView | None:
         found = job_and_attempt(conn, framework, wanted)
         if found is None:
             return None
@@ -119,10 +119,10 @@ async def _job_page(request: Request, identity: Identity, framework: str) -> Res
         may_see(identity, row)
         _, events = jobs.page_of_events(conn, row.id, None, 0, _MOST_EVENTS)
         tasks = jobs.tasks_of(conn, row.id, number)
-        trouble = trouble_of(row, ctx.trouble(framework))
+        trouble = degraded_reason(row, ctx.degraded_reason(framework))
         waits = row.state == "WAITING" and not trouble
         why = reasons_of(conn, [framework]).get(framework) if waits else None
-        return _Seen(row, attempt, number, tasks, events, jobs.job_spec(conn, row.id), why, trouble)
+        return _JobView(row, attempt, number, tasks, events, jobs.job_spec(conn, row.id), why, trouble)
 
     seen = await ctx.store.read(read)
     if seen is None:
@@ -141,7 +141,7 @@ async def _job_page(request: Request, identity: Identity, framework: str) -> Res
     )
 
 
-def _status(seen: _Seen) -> Html:
+def _status(seen: _JobView) -> Html:
     status: dict[str, Any] = job_status(seen.row, seen.attempt)
     spec = status["appExitSpec"] or {}
     facts = {
@@ -186,7 +186,7 @@ def _badge(state: str) -> Html:
     return element("span", state, class_=f"state {state}")
 
 
-def _attempts(seen: _Seen) -> Html | None:
+def _attempts(seen: _JobView) -> Html | None:
     """Links to the attempts before, where there are any."""
     if not seen.row.attempt:
         return None
@@ -198,7 +198,7 @@ def _attempts(seen: _Seen) -> Html | None:
     return element("p", "Attempt", *links)
 
 
-def _tasks(seen: _Seen, log: Callable[[TaskRow], str]) -> Html:
+def _tasks(seen: _JobView, log: Callable[[TaskRow], str]) -> Html:
     names = ("Task", "State", "Node", "Ports", "Exit code", "Logs")
     heads = element("tr", *(element("th", name) for name in names))
     rows = [_task(task, log(task)) for task in seen.tasks[:_MOST_TASKS]]
@@ -240,7 +240,7 @@ def _events(events: Sequence[EventRow]) -> Html | None:
     return element("details", element("summary", "What happened"), element("table", *rows))
 
 
-def _config(seen: _Seen) -> Html | None:
+def _config(seen: _JobView) -> Html | None:
     if seen.spec is None:
         return None
     text = dump_yaml(json.loads(config_as_json(seen.row, seen.spec)))

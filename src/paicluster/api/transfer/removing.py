@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from openpaisdk.errors import PaiError
-from paicluster.api.transfer.packing import problem
-from paicluster.files import Person, Storage
-from paicluster.files.refusals import bad_path
+from paicluster.files import Storage, StorageUser
+from paicluster.files.errors import bad_path
+from paicluster.files.transfer.packs import problem
 
 
-def remove(storage: Storage, who: Person, base: str, names: Iterable[str]) -> list[dict[str, Any]]:
+def bulk_delete(storage: Storage, who: StorageUser, base: str, names: Iterable[str]) -> list[dict[str, Any]]:
     """What has these names below ``base``, folders with all in them; what is not there is fine.
 
     What was refused is told, one by one; the others go.

@@ -13,19 +13,20 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from openpaisdk.errors import InvalidParameters, PaiError
-from openpaisdk.parcels import hashing
-from openpaisdk.parcels.records import COUNT, LARGEST
-from paicluster.api.answers import answer, body_of, encode, whole_number
-from paicluster.api.context import context, identify
-from paicluster.api.files import Files, person_of
-from paicluster.api.transfer import packing, removing, trees
-from paicluster.api.transfer.giving import BYTES, FileAnswer
-from paicluster.api.transfer.proofs import Proof, Proofs
-from paicluster.api.transfer.receiving import receive_part
-from paicluster.api.transfer.upload import BOOT_ID, About
-from paicluster.api.transfer.uploads import Uploads
-from paicluster.api.transfer.window import Window
-from paicluster.files import Person, Storage
+from openpaisdk.fileio import hashing
+from openpaisdk.fileio.pack_format import COUNT, LARGEST
+from paicluster.api.context import authenticate, context
+from paicluster.api.responses import encode, int_param, json_response, read_body
+from paicluster.api.transfer import removing
+from paicluster.api.transfer.file_response import BYTES, RangeResponse
+from paicluster.api.transfer.receive_part import receive_part
+from paicluster.files import Storage, StorageUser
+from paicluster.files.transfer import packs, tree_listing
+from paicluster.files.transfer.fd_server import FdServer
+from paicluster.files.transfer.range_hashes import RangeHash, RangeHashCache
+from paicluster.files.transfer.upload import BOOT_ID, UploadRequest
+from paicluster.files.transfer.upload_registry import UploadRegistry
+from paicluster.services.file_service import FileService, storage_user
 
 Handler = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
@@ -39,17 +40,17 @@ class Transfers:
     """What is kept of the transfers of one storage."""
 
     def __init__(self, storage: Storage):
-        self.uploads = Uploads(storage)
-        self.window = Window(storage, self.uploads)
-        self.proofs = Proofs()
+        self.uploads = UploadRegistry(storage)
+        self.window = FdServer(storage, self.uploads)
+        self.proofs = RangeHashCache()
 
 
 _kept: WeakKeyDictionary[Storage, Transfers] = WeakKeyDictionary()
 
 
-async def _asked(request: Request) -> tuple[Files, Transfers, Person]:
+async def _asked(request: Request) -> tuple[FileService, Transfers, StorageUser]:
     """Who asks, and where the files are."""
-    who = person_of(await identify(request))
+    who = storage_user(await authenticate(request))
     files = context(request).files
     storage = files.storage
     kept = _kept.get(storage)
@@ -64,7 +65,7 @@ async def offer(request: Request) -> Response:
     """What this server can do for whoever moves files."""
     files, _, who = await _asked(request)
     disk = os.fstatvfs(files.storage.tree.fd)
-    return answer(
+    return json_response(
         {
             "version": VERSION,
             "hashes": list(hashing.ALGORITHMS),
@@ -79,7 +80,7 @@ async def offer(request: Request) -> Response:
 
 async def tree(request: Request) -> Response:
     files, _, who = await _asked(request)
-    lines = trees.lines(files.storage, _path(request), who)
+    lines = tree_listing.tree_lines(files.storage, _path(request), who)
     first = await files.run(_some, lines)
     return StreamingResponse(_all(files, first, lines), media_type="application/x-ndjson")
 
@@ -96,7 +97,7 @@ def _some(lines: Iterator[bytes]) -> bytes:
     return b"".join(out)
 
 
-async def _all(files: Files, first: bytes, lines: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def _all(files: FileService, first: bytes, lines: Iterator[bytes]) -> AsyncIterator[bytes]:
     block = first
     while block:
         yield block
@@ -112,17 +113,17 @@ async def read_file(request: Request) -> Response:
     files, kept, who = await _asked(request)
     query = request.query_params
     algorithm = query.get("hash") or hashing.XXH3
-    hashing.maker(algorithm)
-    offset = whole_number(query.get("offset"), "offset", 0)
-    most = whole_number(query.get("length"), "length", 1 << 60)
+    hashing.hasher(algorithm)
+    offset = int_param(query.get("offset"), "offset", 0)
+    most = int_param(query.get("length"), "length", 1 << 60)
     opened = await files.run(_opened, files.storage, _path(request), who, offset, most)
     if opened.whole is not None:
         digest = hashing.of_bytes(opened.whole, algorithm)
         return Response(opened.whole + digest, headers=opened.headers, media_type=BYTES)
     file = FileIO(opened.fd, "rb")
     fresh = query.get("fresh") == "true"
-    proof = Proof(kept.proofs, opened.fd, offset, opened.length, algorithm, fresh=fresh)
-    return FileAnswer(files, file, offset, opened.length, opened.headers, proof=proof)
+    proof = RangeHash(kept.proofs, opened.fd, offset, opened.length, algorithm, fresh=fresh)
+    return RangeResponse(files, file, offset, opened.length, opened.headers, proof=proof)
 
 
 class _Opened(NamedTuple):
@@ -133,7 +134,7 @@ class _Opened(NamedTuple):
     whole: bytes | None
 
 
-def _opened(storage: Storage, path: str, who: Person, offset: int, most: int) -> _Opened:
+def _opened(storage: Storage, path: str, who: StorageUser, offset: int, most: int) -> _Opened:
     opened = storage.open_read(path, who)
     fd = opened.fd
     try:
@@ -165,11 +166,11 @@ class _Wanted(msgspec.Struct):
 
 async def fetch(request: Request) -> Response:
     files, _, who = await _asked(request)
-    wanted = _decoded(await body_of(request), _Wanted)
-    hashing.maker(wanted.hash)
+    wanted = _decoded(await read_body(request), _Wanted)
+    hashing.hasher(wanted.hash)
     if len(wanted.names) > COUNT:
         raise InvalidParameters(f"At most {COUNT} files are fetched at once.")
-    blocks = packing.fetch(files.storage, who, wanted.path, wanted.names, wanted.hash)
+    blocks = packs.fetch(files.storage, who, wanted.path, wanted.names, wanted.hash)
 
     async def send() -> AsyncIterator[bytes]:
         while block := await files.run(next, blocks, b""):
@@ -180,9 +181,9 @@ async def fetch(request: Request) -> Response:
 
 async def store(request: Request) -> Response:
     files, _, who = await _asked(request)
-    pack = await body_of(request, LARGEST)
-    problems = await files.run(packing.store, files.storage, who, _path(request), pack)
-    return answer({"problems": problems})
+    pack = await read_body(request, LARGEST)
+    problems = await files.run(packs.store, files.storage, who, _path(request), pack)
+    return json_response({"problems": problems})
 
 
 class _Unwanted(msgspec.Struct):
@@ -192,29 +193,29 @@ class _Unwanted(msgspec.Struct):
 
 async def remove(request: Request) -> Response:
     files, _, who = await _asked(request)
-    unwanted = _decoded(await body_of(request, LARGEST), _Unwanted)
+    unwanted = _decoded(await read_body(request, LARGEST), _Unwanted)
     if len(unwanted.names) > COUNT:
         raise InvalidParameters(f"At most {COUNT} are removed at once.")
-    problems = await files.run(removing.remove, files.storage, who, unwanted.path, unwanted.names)
-    return answer({"problems": problems})
+    problems = await files.run(removing.bulk_delete, files.storage, who, unwanted.path, unwanted.names)
+    return json_response({"problems": problems})
 
 
 async def begin(request: Request) -> Response:
     files, kept, who = await _asked(request)
-    about = _decoded(await body_of(request, 1 << 16), About)
+    about = _decoded(await read_body(request, 1 << 16), UploadRequest)
 
     def described() -> dict[str, object]:
         with kept.uploads.begun(about, who) as upload:
             return upload.described()
 
-    return answer(await files.run(described))
+    return json_response(await files.run(described))
 
 
 async def put_part(request: Request) -> Response:
     files, kept, who = await _asked(request)
-    offset = whole_number(request.query_params.get("offset"), "offset", 0, largest=1 << 60)
+    offset = int_param(request.query_params.get("offset"), "offset", 0, largest=1 << 60)
     await receive_part(request, files, kept.uploads, who, request.path_params["upload"], offset)
-    return answer({})
+    return json_response({})
 
 
 class _Finish(msgspec.Struct):
@@ -225,22 +226,22 @@ class _Finish(msgspec.Struct):
 
 async def finish(request: Request) -> Response:
     files, kept, who = await _asked(request)
-    said = _decoded(await body_of(request, 1 << 16), _Finish)
+    said = _decoded(await read_body(request, 1 << 16), _Finish)
     upload = request.path_params["upload"]
     await files.run(kept.uploads.finish, upload, who, said.size, said.mtime, said.digest)
-    return answer({})
+    return json_response({})
 
 
 async def drop(request: Request) -> Response:
     files, kept, who = await _asked(request)
     await files.run(kept.uploads.drop, request.path_params["upload"], who)
-    return answer({})
+    return json_response({})
 
 
 async def hand_over(request: Request) -> Response:
     """Where on this machine open files are handed over, and a ticket that is good once."""
     _, kept, who = await _asked(request)
-    return answer(kept.window.ticket_for(who))
+    return json_response(kept.window.ticket_for(who))
 
 
 def _path(request: Request) -> str:

@@ -17,15 +17,15 @@ from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound, 
 from openpaisdk.protocol import convert_v1, dump_yaml, read_job_v1
 from openpaisdk.protocol.convert import name_in_v2
 from openpaisdk.protocol.states import framework_name
-from paicluster.api.admission import admit, job_text, no_job
-from paicluster.api.answers import answer, body_of, encode
-from paicluster.api.context import Context, context, identify, own_url
-from paicluster.api.v1 import shapes
-from paicluster.api.v1.readers import identify_reader
-from paicluster.api.v1.tasklogs import log_address
+from paicluster.api.context import Context, authenticate, context, own_url
+from paicluster.api.permissions import may_see, owner_or_admin
+from paicluster.api.responses import encode, json_response, read_body
+from paicluster.api.v1 import serializers
+from paicluster.api.v1.readers import authenticate_reader
+from paicluster.api.v1.task_logs import log_address
 from paicluster.api.v2 import jobs as v2
-from paicluster.api.v2.rights import may_see, owner_or_admin
 from paicluster.auth.tokens import Identity
+from paicluster.services.admission import admit, job_text, no_job
 from paicluster.store import jobs
 from paicluster.store.rows import JobRow, JobSpecRow
 
@@ -36,9 +36,9 @@ _LONGEST_END_S = 45.0
 
 async def submit(request: Request) -> Response:
     """POST a job, or PUT it where it will be. The answer is 202: it is taken, and runs when there is room."""
-    identity = await identify(request)
+    identity = await authenticate(request)
     _check_owner(request, identity)
-    body = await body_of(request)
+    body = await read_body(request)
     text = job_text(body)
     with _as_parameters():
         job = read_job_v1(text)
@@ -63,7 +63,7 @@ async def submit(request: Request) -> Response:
     if conversion.warnings:
         warning = "; ".join(map(str, conversion.warnings))[:_LONGEST_WARNING]
         headers["X-Warning"] = warning.encode("ascii", "backslashreplace").decode()
-    return answer({"message": f"update job {name} successfully"}, 202, headers)
+    return json_response({"message": f"update job {name} successfully"}, 202, headers)
 
 
 @contextlib.contextmanager
@@ -84,18 +84,18 @@ def _check_owner(request: Request, identity: Identity) -> None:
 
 
 async def list_jobs(request: Request) -> Response:
-    await identify_reader(request)
+    await authenticate_reader(request)
     query = v2.query_of(request)
     owner = request.path_params.get("user")
     if owner is not None:
         query = replace(query, username=(owner,))
     # Shaped by the reader, whose time is not that of everybody else.
-    body = await context(request).store.read(lambda conn: shapes.summaries(jobs.list_jobs(conn, query)))
+    body = await context(request).store.read(lambda conn: serializers.summaries(jobs.list_jobs(conn, query)))
     return Response(body, media_type="application/json")
 
 
 async def detail(request: Request) -> Response:
-    identity = await identify_reader(request)
+    identity = await authenticate_reader(request)
 
     def read(conn: Connection) -> bytes | None:
         found = v2.job_and_attempt(conn, _framework(request, identity, conn))
@@ -104,7 +104,7 @@ async def detail(request: Request) -> Response:
         row, attempt, number = found
         may_see(identity, row)
         tasks = jobs.tasks_of(conn, row.id, number)
-        return encode(shapes.job_detail(row, attempt, tasks, log_address(request)))
+        return encode(serializers.job_detail(row, attempt, tasks, log_address(request)))
 
     body = await context(request).store.read(read)
     if body is None:
@@ -114,7 +114,7 @@ async def detail(request: Request) -> Response:
 
 async def config(request: Request) -> Response:
     """The job as it was submitted: JSON, or YAML for those who ask for it."""
-    row = await row_of(request, await identify(request))
+    row = await row_of(request, await authenticate(request))
     spec = await v2.spec_of(context(request), row)
     text = _as_json(row, spec)
     accepted = request.headers.get("accept", "")
@@ -135,11 +135,11 @@ def _as_json(row: JobRow, spec: JobSpecRow) -> str:
 
 
 async def execution_type(request: Request) -> Response:
-    identity = await identify(request)
+    identity = await authenticate(request)
     value = await v2.execution_wanted(request)
     row = await row_of(request, identity)
     await v2.execute(context(request), identity, row, value)
-    return answer({"message": f"execute job {row.name} successfully"}, 202)
+    return json_response({"message": f"execute job {row.name} successfully"}, 202)
 
 
 async def remove(request: Request) -> Response:
@@ -147,7 +147,7 @@ async def remove(request: Request) -> Response:
 
     Ours: with ``over=only`` it is left alone.
     """
-    identity = await identify(request)
+    identity = await authenticate(request)
     row = await row_of(request, identity)
     owner_or_admin(identity, row, "delete")
     ctx = context(request)
@@ -159,7 +159,7 @@ async def remove(request: Request) -> Response:
             code="RemoveRunningJobError",
             hint="Stop it first, with PUT executionType, and wait until it is over.",
         )
-    return answer({"message": f"deleted job {row.name} successfully"}, 202)
+    return json_response({"message": f"deleted job {row.name} successfully"}, 202)
 
 
 async def _end(ctx: Context, identity: Identity, row: JobRow) -> None:

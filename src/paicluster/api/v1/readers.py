@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from paicluster.api.context import context, identify
+from paicluster.api.context import authenticate, context
 from paicluster.auth.tokens import Identity
-from paicluster.store.rows import Access
+from paicluster.store.rows import UserGrants
 
-NOBODY = Identity("", False, False, None, "", Access(False, (), frozenset(), ()))
+ANONYMOUS = Identity("", False, False, None, "", UserGrants(False, (), frozenset(), ()))
 
 
-async def identify_reader(request: Request) -> Identity:
+async def authenticate_reader(request: Request) -> Identity:
     """Whoever asks; `NOBODY` for one without a token who may read all the same."""
     if context(request).anonymous_v1_reads and "authorization" not in request.headers:
-        return NOBODY
-    return await identify(request)
+        return ANONYMOUS
+    return await authenticate(request)

@@ -12,13 +12,14 @@ from starlette.responses import Response
 from openpaisdk.errors import NotFound, Unauthorized
 from openpaisdk.protocol import read_job
 from openpaisdk.protocol.extras import plugin_named
-from paicluster.api.answers import answer
-from paicluster.api.context import Context, context, identify, own_url
+from paicluster.api.context import Context, authenticate, context, own_url
+from paicluster.api.responses import json_response
 from paicluster.api.v1.jobs import row_of
-from paicluster.api.v2.details import port_lists
+from paicluster.api.v2.job_detail import port_lists
 from paicluster.api.v2.jobs import no_ssh, spec_of
-from paicluster.auth import accounts, extensions
-from paicluster.auth.jobssh import make_key_pair
+from paicluster.auth import user_extensions
+from paicluster.auth import users as accounts
+from paicluster.auth.ssh_keys import generate_key_pair
 from paicluster.auth.tokens import INVALID
 from paicluster.store import jobs, users
 from paicluster.store.rows import JobRow
@@ -28,7 +29,7 @@ _LIFETIME_S = 3600
 
 async def ssh(request: Request) -> Response:
     """For jobs that asked for ssh and run now. The key is its user's, and only he gets it."""
-    identity = await identify(request)
+    identity = await authenticate(request)
     ctx = context(request)
     row = await row_of(request, identity)
     tasks = await ctx.store.read(lambda conn: jobs.tasks_of(conn, row.id, row.attempt))
@@ -44,7 +45,7 @@ async def ssh(request: Request) -> Response:
     if identity.username == row.username and not identity.application and identity.job_id is None:
         ticket = ctx.tickets.issue(_what(row), _LIFETIME_S)
         link = f"{own_url(request)}/ssh-keys/{ticket}/{row.framework}?op=OPEN"
-    return answer(
+    return json_response(
         {
             "containers": reachable,
             "keyPair": {
@@ -73,11 +74,11 @@ async def key_pair(ctx: Context, username: str) -> dict[str, str]:
     user = await ctx.store.read(lambda conn: users.get_user(conn, username))
     if user is None:
         raise NotFound(f"User {username} not found.", code="NoUserError")
-    kept: Any = extensions.unseal(json.loads(user.extension), ctx.sealer, username).get("jobSSH")
+    kept: Any = user_extensions.unseal(json.loads(user.extension), ctx.sealer, username).get("jobSSH")
     if isinstance(kept, dict) and isinstance(kept.get("key"), str):
         return kept
-    pair = await asyncio.to_thread(make_key_pair)
-    sealed = extensions.seal({"jobSSH": pair}, ctx.sealer, username)
+    pair = await asyncio.to_thread(generate_key_pair)
+    sealed = user_extensions.seal({"jobSSH": pair}, ctx.sealer, username)
     await ctx.store.write(lambda conn: accounts.merge_extension(conn, user, sealed))
     return pair
 

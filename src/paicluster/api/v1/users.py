@@ -6,14 +6,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import Forbidden
-from paicluster.api.answers import answer
-from paicluster.api.audit import note
 from paicluster.api.context import context, identify_person
-from paicluster.api.v2.fields import GROUPNAME, USERNAME, Fields, fields_of
-from paicluster.api.v2.rights import NOT_ADMIN, identify_admin
+from paicluster.api.middleware.audit import set_subject
+from paicluster.api.permissions import NOT_ADMIN, identify_admin
+from paicluster.api.request_fields import GROUPNAME, USERNAME, Fields, fields_of
+from paicluster.api.responses import json_response
 from paicluster.api.v2.users import give_clusters, make_user
-from paicluster.auth import accounts
-from paicluster.auth.accounts import SHORTEST_PASSWORD, no_user
+from paicluster.auth import users
+from paicluster.auth.users import SHORTEST_PASSWORD, user_not_found
 from paicluster.store import groups
 
 
@@ -27,18 +27,18 @@ async def put_user(request: Request) -> Response:
     needed = not modify or "password" in given
     password = given.text("password", least=SHORTEST_PASSWORD) if needed else None
     given.end()
-    note(request, username)
+    set_subject(request, username)
     if not identity.admin and (not modify or identity.username != username or admin):
         raise Forbidden(NOT_ADMIN)
     ctx = context(request)
     if not modify and password is not None:
         await make_user(ctx, username, password, admin=bool(admin))
-        return answer({"message": "update successfully"}, 201)
-    if password is not None and not await accounts.set_password(ctx.store, username, password):
-        raise no_user(username)
+        return json_response({"message": "update successfully"}, 201)
+    if password is not None and not await users.set_password(ctx.store, username, password):
+        raise user_not_found(username)
     if admin is not None and identity.admin:
         await ctx.store.write(lambda conn: groups.set_admin(conn, username, admin))
-    return answer({"message": "update successfully"}, 201)
+    return json_response({"message": "update successfully"}, 201)
 
 
 async def delete_user(request: Request) -> Response:
@@ -46,9 +46,9 @@ async def delete_user(request: Request) -> Response:
     given = await fields_of(request)
     username = given.text("username", pattern=USERNAME)
     given.end()
-    note(request, username)
-    await context(request).store.write(lambda conn: accounts.remove(conn, username))
-    return answer({"message": "remove successfully"})
+    set_subject(request, username)
+    await context(request).store.write(lambda conn: users.remove(conn, username))
+    return json_response({"message": "remove successfully"})
 
 
 async def put_virtual_clusters(request: Request) -> Response:
@@ -60,4 +60,4 @@ async def put_virtual_clusters(request: Request) -> Response:
     given.end()
     Fields({"virtualClusters": wanted}).names("virtualClusters", pattern=GROUPNAME)
     await give_clusters(context(request), username, wanted)
-    return answer({"message": "update user virtual clusters successfully"}, 201)
+    return json_response({"message": "update user virtual clusters successfully"}, 201)

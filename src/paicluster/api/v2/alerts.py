@@ -9,12 +9,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from paicluster.api.answers import answer
-from paicluster.api.context import Context, context, identify
-from paicluster.api.v2.shapes import iso
+from paicluster.api.context import Context, authenticate, context
+from paicluster.api.responses import json_response
+from paicluster.api.v2.serializers import iso
 from paicluster.auth.tokens import Identity
-from paicluster.store import looking
-from paicluster.store.looking import LongWait
+from paicluster.store import admin_queries
+from paicluster.store.admin_queries import LongWait
 
 # As the original's rule has it.
 PENDING_S = 30 * 60
@@ -24,21 +24,21 @@ _MOST = 1000
 
 async def alerts(request: Request) -> Response:
     """Administrators see all; others those about their own jobs."""
-    identity = await identify(request)
-    return answer(await _alerts(context(request), identity))
+    identity = await authenticate(request)
+    return json_response(await _alerts(context(request), identity))
 
 
 async def as_alertmanager(request: Request) -> Response:
     """The same at the address of Alertmanager itself."""
-    identity = await identify(request)
-    return answer({"status": "success", "data": await _alerts(context(request), identity)})
+    identity = await authenticate(request)
+    return json_response({"status": "success", "data": await _alerts(context(request), identity)})
 
 
 async def _alerts(ctx: Context, identity: Identity) -> list[dict[str, Any]]:
     now_ms = int(time.time() * 1000)
     username = None if identity.admin else identity.username
     waits = await ctx.store.read(
-        lambda conn: looking.long_waits(conn, now_ms - PENDING_S * 1000, username, _MOST)
+        lambda conn: admin_queries.long_pending_jobs(conn, now_ms - PENDING_S * 1000, username, _MOST)
     )
     found = [_pending(wait) for wait in waits]
     if identity.admin:

@@ -15,14 +15,14 @@ from starlette.responses import Response, StreamingResponse
 from openpaisdk.errors import InvalidParameters, NotFound
 from openpaisdk.protocol import read_job
 from openpaisdk.protocol.states import KEEP_WAITING
-from paicluster.api.admission import no_job
-from paicluster.api.answers import encode, whole_number
-from paicluster.api.context import Context, context, identify
-from paicluster.api.trouble import trouble_event, trouble_of
-from paicluster.api.v2.rights import may_see
-from paicluster.api.v2.tasklogs import first_of
-from paicluster.logs.growth import SLOW_LOOK_S, Watch
+from paicluster.api.context import Context, authenticate, context
+from paicluster.api.degraded import degraded_event, degraded_reason
+from paicluster.api.permissions import may_see
+from paicluster.api.responses import encode, int_param
+from paicluster.api.v2.task_logs import wait_for_first
+from paicluster.logs.log_watcher import SLOW_LOOK_S, Watch
 from paicluster.logs.reader import STREAMS, LogReader
+from paicluster.services.admission import no_job
 from paicluster.store import jobs
 from paicluster.store.rows import EventRow, JobRow, TaskRow
 
@@ -47,10 +47,10 @@ class _View:
 
 
 async def follow(request: Request) -> Response:
-    identity = await identify(request)
+    identity = await authenticate(request)
     ctx = context(request)
     framework = request.path_params["framework"]
-    row, roles = ctx.store.glance(lambda conn: _job_and_roles(conn, framework))
+    row, roles = ctx.store.read_inline(lambda conn: _job_and_roles(conn, framework))
     may_see(identity, row)
     get = request.query_params.get
     stream = get("stream") or "all"
@@ -64,7 +64,7 @@ async def follow(request: Request) -> Response:
             raise InvalidParameters('"from" has the form ATTEMPT.TASKATTEMPT:OFFSET.')
         start = tuple(int(part) for part in match.groups())
     tail = get("tail")
-    lines = None if tail is None else whole_number(tail, "tail")
+    lines = None if tail is None else int_param(tail, "tail")
     follower = _Follower(ctx, row.id, role, index, stream, stay=get("follow") != "false")
     if start is not None:
         follower.attempt, follower.task_attempt, follower.offset = start[0], start[1], start[2]
@@ -90,7 +90,7 @@ def _which(row: JobRow, roles: dict[str, int], role: str | None, index: str | No
     name = role or next(iter(roles))
     if name not in roles:
         raise InvalidParameters(f"Job {row.name} has no task role {name!r}; it has {', '.join(roles)}.")
-    number = whole_number(index, "index", 0)
+    number = int_param(index, "index", 0)
     if number >= roles[name]:
         raise InvalidParameters(f"Task role {name} has {roles[name]} tasks, numbered from 0.")
     return name, number
@@ -129,7 +129,7 @@ class _Follower:
                     if task is not None and (watched != task.uid or not _seeing(growth)):
                         if growth is not None:
                             growth.close()
-                        growth = self._ctx.growth.watch(self._ctx.logs.log_folder(task.uid))
+                        growth = self._ctx.log_watcher.watch(self._ctx.logs.log_folder(task.uid))
                         watched = task.uid
                     if task is not None and self.tail is not None:
                         # Where they begin may have to be looked for through the whole log.
@@ -170,9 +170,9 @@ class _Follower:
     async def _wait(self, changed: asyncio.Future[None], growth: Watch | None) -> None:
         """Until something happens, or it is time to look or to say something."""
         patience = max(0.0, self._last_said + PING_S - time.monotonic())
-        if growth is not None and not growth.seeing:
+        if growth is not None and not growth.has_inotify:
             patience = min(patience, SLOW_LOOK_S)
-        await first_of(changed, growth, patience)
+        await wait_for_first(changed, growth, patience)
 
     def _look(self) -> _View | None:
         """None when the job is gone."""
@@ -188,7 +188,7 @@ class _Follower:
             task = next((t for t in tasks if t.task_attempt == self.task_attempt), None)
             return _View(job, task, newest, tuple(reversed(jobs.events_of(conn, job.id))))
 
-        return self._ctx.store.glance(read)
+        return self._ctx.store.read_inline(read)
 
     def _log(self, view: _View) -> list[bytes]:
         """What the log has more than we sent. Bounded: a chatty task must not fill our memory."""
@@ -197,7 +197,7 @@ class _Follower:
             return []
         log = LogReader(self._ctx.logs.log_folder(task.uid), self._stream)
         frames = []
-        chunk = log.read(self.offset, self._ctx.growth.portion)
+        chunk = log.read(self.offset, self._ctx.log_watcher.chunk_size)
         if chunk.data:
             head = _frame(
                 kind="log",
@@ -217,7 +217,7 @@ class _Follower:
     def _news(self, view: _View) -> list[bytes]:
         frames = []
         job = view.job
-        trouble = trouble_of(job, self._ctx.trouble(job.framework))
+        trouble = degraded_reason(job, self._ctx.degraded_reason(job.framework))
         for event in view.events:
             # What is said again is news again.
             if event.count > self._told.get(event.uid, 0):
@@ -227,7 +227,7 @@ class _Follower:
                     frames.append(_event(event))
         if trouble != self._last_trouble:
             self._last_trouble = trouble
-            frames.append(_event(trouble_event(job, trouble)))
+            frames.append(_event(degraded_event(job, trouble)))
         # How it ended is told after the last byte of the log.
         if job.sub_state == "Completed" and not self._drained:
             return frames
@@ -263,7 +263,7 @@ class _Follower:
 
 
 def _seeing(growth: Watch | None) -> bool:
-    return growth is not None and growth.seeing
+    return growth is not None and growth.has_inotify
 
 
 def _event(event: EventRow) -> bytes:

@@ -10,43 +10,43 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import InvalidParameters
-from paicluster.api.answers import answer, page_of
-from paicluster.api.audit import note
-from paicluster.api.context import context, identify
-from paicluster.api.v2.fields import GROUPNAME, fields_of
-from paicluster.api.v2.rights import identify_admin, identify_any_admin
+from paicluster.api.context import authenticate, context
+from paicluster.api.middleware.audit import set_subject
+from paicluster.api.permissions import identify_admin, identify_any_admin
+from paicluster.api.request_fields import GROUPNAME, fields_of
+from paicluster.api.responses import json_response, page_params
 from paicluster.store import groups
 from paicluster.store.rows import GroupRow
 
 
 async def list_groups(request: Request) -> Response:
     """All groups, by name. ``offset`` and ``limit`` are ours: the original always gives all."""
-    await identify(request)
-    offset, limit = page_of(request)
+    await authenticate(request)
+    offset, limit = page_params(request)
     rows = await context(request).store.read(
         lambda conn: groups.list_groups(conn, offset=offset, limit=limit)
     )
-    return answer([_shape(row) for row in rows])
+    return json_response([_shape(row) for row in rows])
 
 
 async def one_group(request: Request) -> Response:
-    await identify(request)
+    await authenticate(request)
     groupname = request.path_params["group"]
     row = await context(request).store.read(lambda conn: groups.get_group(conn, groupname))
     if row is None:
         raise _no_group(groupname)
-    return answer(_shape(row))
+    return json_response(_shape(row))
 
 
 async def members(request: Request) -> Response:
     """Who is in a group; nobody is in one that is not there."""
     await identify_any_admin(request)
     groupname = request.path_params["group"]
-    offset, limit = page_of(request)
+    offset, limit = page_params(request)
     found = await context(request).store.read(
         lambda conn: groups.members_of(conn, groupname, offset=offset, limit=limit)
     )
-    return answer([{"username": name, "clusterAdmin": admin} for name, admin in found])
+    return json_response([{"username": name, "clusterAdmin": admin} for name, admin in found])
 
 
 def _shape(row: GroupRow) -> dict[str, Any]:
@@ -66,13 +66,13 @@ async def create_group(request: Request) -> Response:
     external_name = given.text("externalName", "")
     extension = _checked(given.mapping("extension", {}))
     given.end()
-    note(request, groupname)
+    set_subject(request, groupname)
     await context(request).store.write(
         lambda conn: groups.add_group(
             conn, groupname, description=description, external_name=external_name, extension=extension
         )
     )
-    return answer({"message": "group is created successfully"}, 201)
+    return json_response({"message": "group is created successfully"}, 201)
 
 
 async def update_group(request: Request) -> Response:
@@ -90,9 +90,9 @@ async def update_group(request: Request) -> Response:
         columns["external_name"] = data.text("externalName")
     extension = _checked(data.mapping("extension")) if not patch or "extension" in data else None
     data.end()
-    note(request, groupname)
+    set_subject(request, groupname)
     await _change(request, groupname, columns, lambda old: {**old, **extension} if extension else old)
-    return answer({"message": f"update group {groupname} successfully."}, 201)
+    return json_response({"message": f"update group {groupname} successfully."}, 201)
 
 
 async def delete_group(request: Request) -> Response:
@@ -100,7 +100,7 @@ async def delete_group(request: Request) -> Response:
     groupname = request.path_params["group"]
     if not await context(request).store.write(lambda conn: groups.delete_group(conn, groupname)):
         raise _no_group(groupname)
-    return answer({"message": "group is removed successfully"})
+    return json_response({"message": "group is removed successfully"})
 
 
 # -- one thing at a time ---------------------------------------------------------------------------
@@ -112,7 +112,7 @@ async def update_extension(request: Request) -> Response:
     extension = _checked(given.mapping("extension"))
     given.end()
     await _change(request, request.path_params["group"], {}, lambda old: {**old, **extension})
-    return answer({"message": "update group extension data successfully."}, 201)
+    return json_response({"message": "update group extension data successfully."}, 201)
 
 
 async def update_extension_at(request: Request) -> Response:
@@ -133,7 +133,7 @@ async def update_extension_at(request: Request) -> Response:
         return _checked(changed)
 
     await _change(request, request.path_params["group"], {}, put)
-    return answer({"message": "Update group extension data successfully."}, 201)
+    return json_response({"message": "Update group extension data successfully."}, 201)
 
 
 async def update_description(request: Request) -> Response:
@@ -142,7 +142,7 @@ async def update_description(request: Request) -> Response:
     description = given.text("description")
     given.end()
     await _change(request, request.path_params["group"], {"description": description})
-    return answer({"message": "update group description data successfully."}, 201)
+    return json_response({"message": "update group description data successfully."}, 201)
 
 
 async def update_external_name(request: Request) -> Response:
@@ -151,7 +151,7 @@ async def update_external_name(request: Request) -> Response:
     external_name = given.text("externalName")
     given.end()
     await _change(request, request.path_params["group"], {"external_name": external_name})
-    return answer({"message": "update group externalNameData data successfully."}, 201)
+    return json_response({"message": "update group externalNameData data successfully."}, 201)
 
 
 async def _change(

@@ -12,17 +12,17 @@ from starlette.responses import Response
 
 from openpaisdk.errors import InvalidParameters, NotFound, PaiError, StopNotWritten
 from openpaisdk.protocol import read_job
-from paicluster.api.admission import admit, job_text, no_job
-from paicluster.api.answers import answer, body_of, form_or_json, whole_number
-from paicluster.api.context import Context, context, identify
-from paicluster.api.trouble import trouble_event, trouble_of
-from paicluster.api.v2 import details, shapes
-from paicluster.api.v2.fields import fields_of
-from paicluster.api.v2.rights import may_see, owner_or_admin
+from paicluster.api.context import Context, authenticate, context
+from paicluster.api.degraded import degraded_event, degraded_reason
+from paicluster.api.permissions import may_see, owner_or_admin
+from paicluster.api.request_fields import fields_of
+from paicluster.api.responses import form_or_json, int_param, json_response, read_body
+from paicluster.api.v2 import job_detail, serializers
 from paicluster.auth.tokens import Identity
-from paicluster.scheduler.needs import from_text
+from paicluster.scheduler.resource_requests import decode
+from paicluster.services.admission import admit, job_text, no_job
 from paicluster.store import jobs
-from paicluster.store.listing import DEFAULT_LIMIT, LARGEST_LIMIT, ListPage
+from paicluster.store.job_listing import DEFAULT_LIMIT, LARGEST_LIMIT, ListPage
 from paicluster.store.reasons import with_reasons
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow
 
@@ -34,17 +34,17 @@ _SHORT_QUERY = 256
 
 
 async def submit(request: Request) -> Response:
-    identity = await identify(request)
-    body = await body_of(request)
+    identity = await authenticate(request)
+    body = await read_body(request)
     text = job_text(body)
     job = read_job(text)
     await admit(request, identity, job, text, body)
     message = f"Update job {job.name} for user {identity.username} successfully."
-    return answer({"status": 202, "message": message}, 202)
+    return json_response({"status": 202, "message": message}, 202)
 
 
 async def list_jobs(request: Request) -> Response:
-    await identify(request)
+    await authenticate(request)
     query = query_of(request)
     told = (
         b"reasons" in request.scope["query_string"]
@@ -55,11 +55,11 @@ async def list_jobs(request: Request) -> Response:
 
     def look(conn: Connection) -> ListPage:
         page = jobs.list_jobs(conn, query)
-        return with_reasons(conn, page, ctx.trouble) if told else page
+        return with_reasons(conn, page, ctx.degraded_reason) if told else page
 
     # What clients ask for again and again is read sooner than it could be handed to a thread.
     at_once = query.is_first_page(_SHORT_PAGE) and not told
-    page = store.glance(look) if at_once else await store.read(look)
+    page = store.read_inline(look) if at_once else await store.read(look)
     return Response(page.body(), media_type="application/json")
 
 
@@ -80,8 +80,8 @@ def _read_query(asked: bytes) -> jobs.JobQuery:
         tags_not_contain=_names(get("tagsNotContain")),
         priorities=_names(get("jobPriority")),
         order=get("order", ""),
-        offset=whole_number(get("offset"), "offset", 0),
-        limit=whole_number(get("limit"), "limit", DEFAULT_LIMIT, LARGEST_LIMIT),
+        offset=int_param(get("offset"), "offset", 0),
+        limit=int_param(get("limit"), "limit", DEFAULT_LIMIT, LARGEST_LIMIT),
         with_total=get("withTotalCount", "").lower() == "true",
     )
 
@@ -109,22 +109,22 @@ async def job_named(ctx: Context, framework: str) -> JobRow:
 
 
 async def detail(request: Request) -> Response:
-    identity = await identify(request)
+    identity = await authenticate(request)
     framework = request.path_params["framework"]
     wanted = request.path_params.get("attempt")
     ctx = context(request)
-    trouble = ctx.trouble(framework)
+    trouble = ctx.degraded_reason(framework)
     # A job may not see all jobs: for it each is looked at anew.
     anew = bool(trouble) or identity.job_id is not None
-    body = None if anew else ctx.remembered.get((framework, wanted))
+    body = None if anew else ctx.detail_cache.get((framework, wanted))
     if body is None:
-        since = ctx.remembered.moment()
+        since = ctx.detail_cache.moment()
         found = await ctx.store.read(lambda conn: _detail(conn, identity, framework, wanted, trouble))
         if found is None:
             raise no_job(framework)
         job_id, body = found
         if not trouble:
-            ctx.remembered.keep((framework, wanted), job_id, body, since)
+            ctx.detail_cache.keep((framework, wanted), job_id, body, since)
     return Response(body, media_type="application/json")
 
 
@@ -139,9 +139,9 @@ def _detail(
     tasks = jobs.shown_tasks_of(conn, row.id, number)
     instances = None
     if 0 < len(tasks) < row.total_tasks:
-        instances = {role.role: role.instances for role in from_text(jobs.need_of(conn, row.id)).need.roles}
-    why = trouble_of(row, trouble)
-    return row.id, details.job_detail(row, attempt, tasks, row.tags, why, instances=instances)
+        instances = {role.role: role.instances for role in decode(jobs.need_of(conn, row.id)).need.roles}
+    why = degraded_reason(row, trouble)
+    return row.id, job_detail.job_detail(row, attempt, tasks, row.tags, why, instances=instances)
 
 
 def job_and_attempt(
@@ -159,7 +159,7 @@ def job_and_attempt(
 
 
 async def config(request: Request) -> Response:
-    row = await job_row(request, await identify(request))
+    row = await job_row(request, await authenticate(request))
     # As the original: JSON text under a YAML type, so that both kinds of readers are content.
     return Response(config_as_json(row, await spec_of(context(request), row)), media_type="text/yaml")
 
@@ -180,11 +180,11 @@ def config_as_json(row: JobRow, spec: JobSpecRow) -> str:
 
 
 async def execution_type(request: Request) -> Response:
-    identity = await identify(request)
+    identity = await authenticate(request)
     value = await execution_wanted(request)
     row = await job_row(request, identity)
     await execute(context(request), identity, row, value)
-    return answer({"status": 202, "message": f"Execute job {row.framework} successfully."}, 202)
+    return json_response({"status": 202, "message": f"Execute job {row.framework} successfully."}, 202)
 
 
 async def execution_wanted(request: Request) -> str:
@@ -220,37 +220,37 @@ async def _stop_unwritten(ctx: Context, row: JobRow, error: Exception) -> None:
 
 async def events(request: Request) -> Response:
     """What happened to a job, latest first. ``offset`` and ``limit`` are ours."""
-    row = await job_row(request, await identify(request))
+    row = await job_row(request, await authenticate(request))
     get = request.query_params.get
     kind = get("type") or None
-    offset = whole_number(get("offset"), "offset", 0)
-    limit = whole_number(get("limit"), "limit", DEFAULT_LIMIT, LARGEST_LIMIT)
+    offset = int_param(get("offset"), "offset", 0)
+    limit = int_param(get("limit"), "limit", DEFAULT_LIMIT, LARGEST_LIMIT)
     ctx = context(request)
-    trouble = trouble_of(row, ctx.trouble(row.framework)) if kind in (None, "Warning") else ""
-    now = [trouble_event(row, trouble)] if trouble else []
+    trouble = degraded_reason(row, ctx.degraded_reason(row.framework)) if kind in (None, "Warning") else ""
+    now = [degraded_event(row, trouble)] if trouble else []
     total, rows = await ctx.store.read(
         lambda conn: jobs.page_of_events(conn, row.id, kind, max(0, offset - len(now)), limit)
     )
     if not offset:
         rows = [*now, *rows][:limit]
     total += len(now)
-    return answer({"totalCount": total, "data": [shapes.event(row, event) for event in rows]})
+    return json_response({"totalCount": total, "data": [serializers.event(row, event) for event in rows]})
 
 
 async def task_attempts(request: Request) -> Response:
-    row = await job_row(request, await identify(request))
+    row = await job_row(request, await authenticate(request))
     p = request.path_params
     rows = await context(request).store.read(
         lambda conn: jobs.task_attempts_of(conn, row.id, p["attempt"], p["role"], p["index"])
     )
     if not rows:
         raise no_job(row.framework)
-    return Response(details.task_status(row, rows), media_type="application/json")
+    return Response(job_detail.task_status(row, rows), media_type="application/json")
 
 
 async def ssh(request: Request) -> Response:
     """Version 2 never had it: what it tells is in a task's `containerIp` and `containerPorts`."""
-    row = await job_row(request, await identify(request))
+    row = await job_row(request, await authenticate(request))
     raise no_ssh(row)
 
 
@@ -262,22 +262,24 @@ def no_ssh(row: JobRow) -> NotFound:
 
 
 async def add_tag(request: Request) -> Response:
-    identity = await identify(request)
+    identity = await authenticate(request)
     tag = await _tag(request)
     row = await job_row(request, identity)
     owner_or_admin(identity, row, "add tag to")
     await context(request).store.write(lambda conn: jobs.add_tag(conn, row.id, tag))
-    return answer({"status": 200, "message": f"Add tag {tag} for job {row.framework} successfully."})
+    return json_response({"status": 200, "message": f"Add tag {tag} for job {row.framework} successfully."})
 
 
 async def delete_tag(request: Request) -> Response:
-    identity = await identify(request)
+    identity = await authenticate(request)
     tag = await _tag(request)
     row = await job_row(request, identity)
     owner_or_admin(identity, row, "delete tag from")
     if not await context(request).store.write(lambda conn: jobs.remove_tag(conn, row.id, tag)):
         raise NotFound(f"Tag {tag} is not found for job {row.framework}.", code="NoTagError")
-    return answer({"status": 200, "message": f"Delete tag {tag} from job {row.framework} successfully."})
+    return json_response(
+        {"status": 200, "message": f"Delete tag {tag} from job {row.framework} successfully."}
+    )
 
 
 async def _tag(request: Request) -> str:

@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import InvalidParameters, NotFound, Unavailable
-from paicluster.api.answers import answer
-from paicluster.api.context import context, identify
-from paicluster.api.v2 import patches
+from paicluster.api.context import authenticate, context
+from paicluster.api.responses import json_response
+from paicluster.api.v2 import source_patches
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -29,7 +29,7 @@ def _target(request: Request) -> Path:
 
 def _base(request: Request) -> Path | None:
     """The bundle that a patch is for; None where the sources come whole."""
-    if request.headers.get("content-type") != patches.MEDIA_TYPE:
+    if request.headers.get("content-type") != source_patches.MEDIA_TYPE:
         return None
     digest = request.query_params.get("base", "")
     base = context(request).sources / f"{digest}.tar"
@@ -39,7 +39,7 @@ def _base(request: Request) -> Path | None:
 
 
 async def has_sources(request: Request) -> Response:
-    await identify(request)
+    await authenticate(request)
     target = _target(request)
     if not target.exists():
         raise NotFound("These sources are not here.", code="NoSourcesError")
@@ -48,14 +48,14 @@ async def has_sources(request: Request) -> Response:
 
 
 async def put_sources(request: Request) -> Response:
-    await identify(request)
+    await authenticate(request)
     target = _target(request)
     if target.exists():
         os.utime(target)
-        return answer({"message": "These sources were here already."})
+        return json_response({"message": "These sources were here already."})
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     aside = target.with_suffix(f".{secrets.token_hex(4)}.part")
-    largest = context(request).edge.largest_sources
+    largest = context(request).policies.largest_sources
     base = _base(request)
     digest = hashlib.sha256()
     size = 0
@@ -72,7 +72,7 @@ async def put_sources(request: Request) -> Response:
         if base is not None:
             aside, patch = aside.with_suffix(".made.part"), aside
             try:
-                made = await asyncio.to_thread(patches.apply, patch, base, aside, largest)
+                made = await asyncio.to_thread(source_patches.apply, patch, base, aside, largest)
             finally:
                 patch.unlink()
             if made + ".tar" != target.name:
@@ -88,4 +88,4 @@ async def put_sources(request: Request) -> Response:
         ) from error
     finally:
         aside.unlink(missing_ok=True)
-    return answer({"message": "Stored."}, 201)
+    return json_response({"message": "Stored."}, 201)

@@ -10,15 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import Forbidden, NotFound
-from paicluster.api.answers import answer
-from paicluster.api.context import Context, context, identify
+from paicluster.api.context import Context, authenticate, context
+from paicluster.api.responses import json_response
 from paicluster.auth.tokens import Identity
 from paicluster.config.sections import StorageSettings
-from paicluster.store.rows import Access
+from paicluster.store.rows import UserGrants
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class StorageConfig:
     """A place for files. ``type`` and ``data`` are those of a StorageDetail; ``url`` is its WebHDFS address.
 
     Without ``groups`` it is everybody's.
@@ -33,20 +33,20 @@ class Storage:
     groups: tuple[str, ...] = ()
     default: bool = False
 
-    def open_to(self, access: Access) -> bool:
+    def open_to(self, access: UserGrants) -> bool:
         return access.may_use_storage(self.name, self.groups)
 
 
 OWN = "home"
 
 
-def of_settings(given: Sequence[StorageSettings], url: str) -> tuple[Storage, ...]:
+def of_settings(given: Sequence[StorageSettings], url: str) -> tuple[StorageConfig, ...]:
     """The storages that the settings list; without any, the one the cluster itself serves at ``url``."""
     own = f"{url}/webhdfs"
     if not given:
-        return (Storage(OWN, url=own, default=True),)
+        return (StorageConfig(OWN, url=own, default=True),)
     return tuple(
-        Storage(
+        StorageConfig(
             one.name,
             "nfs" if one.kind == "mount" else "other",
             {"server": "", "path": str(one.path)} if one.kind == "mount" else {},
@@ -60,25 +60,25 @@ def of_settings(given: Sequence[StorageSettings], url: str) -> tuple[Storage, ..
     )
 
 
-def usable(ctx: Context, access: Access) -> list[Storage]:
+def usable(ctx: Context, access: UserGrants) -> list[StorageConfig]:
     """The storages somebody may use."""
     return [storage for storage in ctx.storages() if storage.open_to(access)]
 
 
-def is_default(storage: Storage, access: Access) -> bool:
+def is_default(storage: StorageConfig, access: UserGrants) -> bool:
     return storage.default or storage.name in access.default_storages
 
 
 async def list_storages(request: Request) -> Response:
-    identity = await identify(request)
+    identity = await authenticate(request)
     found = usable(context(request), identity.access)
     if request.query_params.get("default", "").lower() == "true":
         found = [storage for storage in found if is_default(storage, identity.access)]
-    return answer({"storages": [_summary(storage, identity.access) for storage in found]})
+    return json_response({"storages": [_summary(storage, identity.access) for storage in found]})
 
 
 async def one_storage(request: Request) -> Response:
-    identity = await identify(request)
+    identity = await authenticate(request)
     storage = _named(request, identity, request.path_params["storage"])
     shown = {
         **_summary(storage, identity.access),
@@ -87,10 +87,10 @@ async def one_storage(request: Request) -> Response:
         "readOnly": storage.read_only,
         "mountOptions": [],
     }
-    return answer(shown)
+    return json_response(shown)
 
 
-def _named(request: Request, identity: Identity, name: str) -> Storage:
+def _named(request: Request, identity: Identity, name: str) -> StorageConfig:
     ctx = context(request)
     storage = next((one for one in ctx.storages() if one.name == name), None)
     if storage is None:
@@ -100,7 +100,7 @@ def _named(request: Request, identity: Identity, name: str) -> Storage:
     return storage
 
 
-def _summary(storage: Storage, access: Access) -> dict[str, Any]:
+def _summary(storage: StorageConfig, access: UserGrants) -> dict[str, Any]:
     return {
         "name": storage.name,
         "share": storage.share,

@@ -13,31 +13,32 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import Forbidden, InvalidParameters, NotFound, PaiError
-from paicluster.api.answers import answer, encode, page_of
-from paicluster.api.audit import note
-from paicluster.api.context import Context, context, identify, identify_person
-from paicluster.api.v2 import older_storages, storages
-from paicluster.api.v2.fields import GROUPNAME, USERNAME, fields_of
-from paicluster.api.v2.rights import NOT_SELF, identify_admin, identify_self_or_admin
-from paicluster.auth import accounts, extensions
-from paicluster.auth.accounts import SHORTEST_PASSWORD, no_user
-from paicluster.auth.jobssh import make_key_pair
+from paicluster.api.context import Context, authenticate, context, identify_person
+from paicluster.api.middleware.audit import set_subject
+from paicluster.api.permissions import NOT_SELF, identify_admin, identify_self_or_admin
+from paicluster.api.request_fields import GROUPNAME, USERNAME, fields_of
+from paicluster.api.responses import encode, json_response, page_params
+from paicluster.api.v2 import legacy_storage_configs, storages
+from paicluster.auth import user_extensions
+from paicluster.auth import users as accounts
 from paicluster.auth.passwords import hash_password
+from paicluster.auth.ssh_keys import generate_key_pair
 from paicluster.auth.tokens import Identity
+from paicluster.auth.users import SHORTEST_PASSWORD, user_not_found
 from paicluster.store import groups, storage_records, users
-from paicluster.store.rows import Access, UserRow
+from paicluster.store.rows import UserGrants, UserRow
 
 
 async def list_users(request: Request) -> Response:
     """Everybody, by name. ``offset`` and ``limit`` are ours: the original always gives all."""
-    identity = await identify(request)
+    identity = await authenticate(request)
     ctx = context(request)
-    offset, limit = page_of(request)
+    offset, limit = page_params(request)
 
     def read(conn: Connection) -> bytes:
         rows = users.list_users(conn, offset=offset, limit=limit)
         known = {row.groupname: row for row in groups.list_groups(conn)}
-        written = storage_records.names_and_groups(conn, older_storages.CONFIG)
+        written = storage_records.names_and_groups(conn, legacy_storage_configs.CONFIG)
         in_groups = groups.groups_by_user(conn, rows[0].username, rows[-1].username) if rows else {}
         accesses = (groups.combine([known[g] for g in in_groups.get(row.username, ())]) for row in rows)
         return encode(
@@ -48,7 +49,7 @@ async def list_users(request: Request) -> Response:
 
 
 async def one_user(request: Request) -> Response:
-    identity = await identify(request)
+    identity = await authenticate(request)
     ctx = context(request)
     username = request.path_params["user"]
 
@@ -58,7 +59,7 @@ async def one_user(request: Request) -> Response:
             row = users.get_user(conn, identity.username)
         if row is None:
             return None
-        written = storage_records.names_and_groups(conn, older_storages.CONFIG)
+        written = storage_records.names_and_groups(conn, legacy_storage_configs.CONFIG)
         return encode(_info(ctx, identity, row, groups.access_of(conn, row.username), written))
 
     body = await ctx.store.read(read)
@@ -72,7 +73,7 @@ def _info(
     ctx: Context,
     identity: Identity,
     row: UserRow,
-    access: Access,
+    access: UserGrants,
     written: Sequence[tuple[str, tuple[str, ...]]],
 ) -> dict[str, Any]:
     clusters = [name for name in ctx.shares if access.may_use(name)]
@@ -94,9 +95,9 @@ def _extension(ctx: Context, identity: Identity, row: UserRow) -> dict[str, Any]
     stored = json.loads(row.extension)
     person = not identity.application and identity.job_id is None
     if identity.username == row.username and person:
-        return extensions.unseal(stored, ctx.sealer, row.username)
+        return user_extensions.unseal(stored, ctx.sealer, row.username)
     if identity.username == row.username or identity.admin:
-        return extensions.without_secrets(stored)
+        return user_extensions.without_secrets(stored)
     return {}
 
 
@@ -110,9 +111,9 @@ async def create_user(request: Request) -> Response:
     clusters = given.names("virtualCluster", [], pattern=GROUPNAME)
     extension = given.mapping("extension", {})
     given.end()
-    note(request, username)
+    set_subject(request, username)
     await make_user(context(request), username, password, email, admin, clusters, extension)
-    return answer({"message": "User is created successfully"}, 201)
+    return json_response({"message": "User is created successfully"}, 201)
 
 
 async def make_user(
@@ -124,8 +125,8 @@ async def make_user(
     clusters: list[str] | None = None,
     extension: Mapping[str, Any] | None = None,
 ) -> None:
-    keys = await asyncio.to_thread(make_key_pair)
-    kept = extensions.seal({"jobSSH": keys, **(extension or {})}, ctx.sealer, username)
+    keys = await asyncio.to_thread(generate_key_pair)
+    kept = user_extensions.seal({"jobSSH": keys, **(extension or {})}, ctx.sealer, username)
     await accounts.create(
         ctx.store,
         username,
@@ -145,7 +146,7 @@ async def update_user(request: Request) -> Response:
     data = given.inner("data")
     given.end()
     username = data.text("username", pattern=USERNAME)
-    note(request, username)
+    set_subject(request, username)
     change = _Change()
     change.email = data.email("email") if not patch or "email" in data else None
     if not patch or "virtualCluster" in data:
@@ -156,7 +157,7 @@ async def update_user(request: Request) -> Response:
     change.extension = data.mapping("extension") if not patch or "extension" in data else None
     data.end()
     await change.apply(context(request), username)
-    return answer({"message": f"Update user {username} successfully"}, 201)
+    return json_response({"message": f"Update user {username} successfully"}, 201)
 
 
 async def update_me(request: Request) -> Response:
@@ -182,7 +183,7 @@ async def update_me(request: Request) -> Response:
     if old is not None:
         await _check_password(request, identity.username, old)
     await change.apply(ctx, identity.username)
-    return answer({"message": f"Update user {identity.username} successfully"}, 201)
+    return json_response({"message": f"Update user {identity.username} successfully"}, 201)
 
 
 @dataclass
@@ -196,7 +197,9 @@ class _Change:
     extension: dict[str, Any] | None = None
 
     async def apply(self, ctx: Context, username: str) -> None:
-        sealed = None if self.extension is None else extensions.seal(self.extension, ctx.sealer, username)
+        sealed = (
+            None if self.extension is None else user_extensions.seal(self.extension, ctx.sealer, username)
+        )
 
         password_hash = None
         if self.password is not None:
@@ -205,7 +208,7 @@ class _Change:
         def write(conn: Connection) -> None:
             user = users.get_user(conn, username)
             if user is None:
-                raise no_user(username)
+                raise user_not_found(username)
             if self.email is not None:
                 users.update_user(conn, username, email=self.email)
             if self.clusters is not None:
@@ -224,7 +227,7 @@ async def delete_user(request: Request) -> Response:
     await identify_admin(request)
     username = request.path_params["user"]
     await context(request).store.write(lambda conn: accounts.remove(conn, username))
-    return answer({"message": "user is removed successfully"})
+    return json_response({"message": "user is removed successfully"})
 
 
 # -- one thing at a time ---------------------------------------------------------------------------
@@ -238,7 +241,7 @@ async def update_extension(request: Request) -> Response:
     change.extension = given.mapping("extension")
     given.end()
     await change.apply(context(request), username)
-    return answer({"message": "Update user extension data successfully."}, 201)
+    return json_response({"message": "Update user extension data successfully."}, 201)
 
 
 async def update_virtual_clusters(request: Request) -> Response:
@@ -248,14 +251,14 @@ async def update_virtual_clusters(request: Request) -> Response:
     wanted = given.names("virtualCluster", pattern=GROUPNAME)
     given.end()
     await give_clusters(context(request), username, wanted)
-    return answer({"message": "Update user virtualCluster data successfully."}, 201)
+    return json_response({"message": "Update user virtualCluster data successfully."}, 201)
 
 
 async def give_clusters(ctx: Context, username: str, wanted: list[str]) -> None:
     def write(conn: Connection) -> None:
         user = users.get_user(conn, username)
         if user is None:
-            raise no_user(username)
+            raise user_not_found(username)
         if user.admin:
             raise Forbidden("Admin's virtual clusters cannot be updated.")
         accounts.set_virtual_clusters(conn, username, [name for name in wanted if name != groups.DEFAULT])
@@ -275,8 +278,8 @@ async def update_password(request: Request) -> Response:
     if not identity.admin:
         await _check_password(request, username, old)
     if not await accounts.set_password(ctx.store, username, new):
-        raise no_user(username)
-    return answer({"message": "update user password successfully."}, 201)
+        raise user_not_found(username)
+    return json_response({"message": "update user password successfully."}, 201)
 
 
 async def update_email(request: Request) -> Response:
@@ -287,7 +290,7 @@ async def update_email(request: Request) -> Response:
     change.email = given.email("email")
     given.end()
     await change.apply(context(request), username)
-    return answer({"message": "Update user email data successfully."}, 201)
+    return json_response({"message": "Update user email data successfully."}, 201)
 
 
 async def update_admin(request: Request) -> Response:
@@ -298,7 +301,7 @@ async def update_admin(request: Request) -> Response:
     change.admin = given.flag("admin")
     given.end()
     await change.apply(context(request), username)
-    return answer({"message": "Update user admin permission successfully."}, 201)
+    return json_response({"message": "Update user admin permission successfully."}, 201)
 
 
 # -- the groups of a user --------------------------------------------------------------------------
@@ -315,7 +318,7 @@ async def add_group(request: Request) -> Response:
         groups.add_member(conn, username, groupname)
 
     await context(request).store.write(write)
-    return answer({"message": f"User {username} is added into group {groupname}"}, 201)
+    return json_response({"message": f"User {username} is added into group {groupname}"}, 201)
 
 
 async def remove_group(request: Request) -> Response:
@@ -327,7 +330,7 @@ async def remove_group(request: Request) -> Response:
         groups.remove_member(conn, username, groupname)
 
     await context(request).store.write(write)
-    return answer({"message": f"User {username} is removed from group {groupname}"}, 201)
+    return json_response({"message": f"User {username} is removed from group {groupname}"}, 201)
 
 
 async def set_groups(request: Request) -> Response:
@@ -345,14 +348,14 @@ async def set_groups(request: Request) -> Response:
         groups.set_groups(conn, username, wanted)
 
     await context(request).store.write(write)
-    return answer({"message": "update user grouplist successfully."}, 201)
+    return json_response({"message": "update user grouplist successfully."}, 201)
 
 
 async def _groupname(request: Request) -> str:
     given = await fields_of(request)
     groupname = given.text("groupname", pattern=GROUPNAME)
     given.end()
-    note(request, groupname)
+    set_subject(request, groupname)
     return groupname
 
 
@@ -361,14 +364,14 @@ async def _check_password(request: Request, username: str, password: str) -> Non
     ctx = context(request)
     user = await ctx.store.read(lambda conn: users.get_user(conn, username))
     if user is None:
-        raise no_user(username)
-    async with ctx.edge.logins.trying(request, username):
+        raise user_not_found(username)
+    async with ctx.policies.logins.attempt(request, username):
         await accounts.check_password(user, password)
 
 
 def _must_exist(conn: Connection, username: str) -> None:
     if users.get_user(conn, username) is None:
-        raise no_user(username)
+        raise user_not_found(username)
 
 
 def _no_group(message: str) -> PaiError:

@@ -5,25 +5,25 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from openpaisdk.errors import Forbidden, InvalidParameters, NotFound, PaiError, Unauthorized, Unavailable
-from paicluster.api.answers import answer
-from paicluster.files import refusals
+from paicluster.api.responses import json_response
+from paicluster.files import errors
 
 _ILLEGAL = ("java.lang.IllegalArgumentException", 400)
 _IO = ("java.io.IOException", 403)
 _ACCESS = ("org.apache.hadoop.security.AccessControlException", 403)
 
 _BY_CODE = {
-    refusals.NO_FILE: ("java.io.FileNotFoundException", 404),
-    refusals.NOT_ALLOWED: _ACCESS,
-    refusals.EXISTS: ("org.apache.hadoop.fs.FileAlreadyExistsException", 403),
-    refusals.NOT_EMPTY: ("org.apache.hadoop.fs.PathIsNotEmptyDirectoryException", 403),
-    refusals.NOT_A_FOLDER: ("org.apache.hadoop.fs.ParentNotDirectoryException", 403),
-    refusals.IS_A_FOLDER: ("java.io.FileNotFoundException", 404),
-    refusals.BAD_PATH: ("org.apache.hadoop.fs.InvalidPathException", 400),
-    refusals.FULL: ("org.apache.hadoop.util.DiskChecker$DiskOutOfSpaceException", 403),
-    refusals.CUT: _IO,
-    refusals.UNSUPPORTED: ("org.apache.hadoop.HadoopIllegalArgumentException", 400),
-    refusals.FAILED: _IO,
+    errors.NO_FILE: ("java.io.FileNotFoundException", 404),
+    errors.NOT_ALLOWED: _ACCESS,
+    errors.EXISTS: ("org.apache.hadoop.fs.FileAlreadyExistsException", 403),
+    errors.NOT_EMPTY: ("org.apache.hadoop.fs.PathIsNotEmptyDirectoryException", 403),
+    errors.NOT_A_FOLDER: ("org.apache.hadoop.fs.ParentNotDirectoryException", 403),
+    errors.IS_A_FOLDER: ("java.io.FileNotFoundException", 404),
+    errors.BAD_PATH: ("org.apache.hadoop.fs.InvalidPathException", 400),
+    errors.FULL: ("org.apache.hadoop.util.DiskChecker$DiskOutOfSpaceException", 403),
+    errors.CUT: _IO,
+    errors.UNSUPPORTED: ("org.apache.hadoop.HadoopIllegalArgumentException", 400),
+    errors.FAILED: _IO,
 }
 _BY_KIND: tuple[tuple[type[PaiError], tuple[str, int]], ...] = (
     (Unauthorized, ("java.lang.SecurityException", 401)),
@@ -50,9 +50,9 @@ class Refused(PaiError):
 def remote_exception(error: PaiError) -> Response:
     java_class, status = _java(error)
     message = f"{error.message} {error.hint}" if error.hint else error.message
-    if error.code == refusals.NOT_A_FOLDER:
-        message = f"{refusals.path_of_no_folder(error)} (is not a directory)"  # as HDFS has it
-    return answer(
+    if error.code == errors.NOT_A_FOLDER:
+        message = f"{errors.path_of_no_folder(error)} (is not a directory)"  # as HDFS has it
+    return json_response(
         {
             "RemoteException": {
                 # The name of a class within a class is the inner one's.

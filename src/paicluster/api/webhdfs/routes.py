@@ -13,50 +13,57 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from openpaisdk.errors import InvalidParameters, PaiError, Unavailable
-from paicluster.api.answers import answer
-from paicluster.api.webhdfs import changing, delegation, looking, reading, summing, writing
-from paicluster.api.webhdfs.call import PREFIXES, Call, read_call
+from paicluster.api.responses import json_response
+from paicluster.api.webhdfs import (
+    create_append,
+    delegation_tokens,
+    open_operation,
+    read_operations,
+    summing,
+    write_operations,
+)
 from paicluster.api.webhdfs.exceptions import Unsupported, remote_exception
-from paicluster.files.refusals import NOT_A_FOLDER, no_file, path_of_no_folder
+from paicluster.api.webhdfs.request import PREFIXES, WebHdfsRequest, read_call
+from paicluster.files.errors import NOT_A_FOLDER, no_file, path_of_no_folder
 
 log = logging.getLogger("paicluster.api")
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 # Those that block: run in a thread, answered as JSON, or with nothing.
-_BLOCKING: dict[tuple[str, str], Callable[[Call], Any]] = {
-    ("GET", "GETFILESTATUS"): looking.file_status,
-    ("GET", "LISTSTATUS"): looking.list_status,
-    ("GET", "LISTSTATUS_BATCH"): looking.list_status_batch,
-    ("GET", "GETCONTENTSUMMARY"): looking.content_summary,
-    ("GET", "GETQUOTAUSAGE"): looking.quota_usage,
-    ("GET", "GETHOMEDIRECTORY"): looking.home_directory,
-    ("GET", "GETTRASHROOT"): looking.trash_root,
-    ("GET", "GETSERVERDEFAULTS"): looking.server_defaults,
-    ("GET", "GETACLSTATUS"): looking.acl_status,
-    ("GET", "GETXATTRS"): looking.no_attributes,
-    ("GET", "LISTXATTRS"): looking.no_attribute_names,
-    ("GET", "GETFILEBLOCKLOCATIONS"): looking.block_locations,
-    ("GET", "GET_BLOCK_LOCATIONS"): looking.located_blocks,
-    ("GET", "CHECKACCESS"): looking.check_access,
-    ("PUT", "MKDIRS"): changing.make_dirs,
-    ("PUT", "RENAME"): changing.rename,
-    ("PUT", "SETPERMISSION"): changing.set_permission,
-    ("PUT", "SETOWNER"): changing.set_owner,
-    ("PUT", "SETTIMES"): changing.set_times,
-    ("PUT", "SETREPLICATION"): changing.set_replication,
-    ("POST", "CONCAT"): changing.concat,
-    ("POST", "TRUNCATE"): changing.truncate,
-    ("DELETE", "DELETE"): changing.delete,
+_BLOCKING: dict[tuple[str, str], Callable[[WebHdfsRequest], Any]] = {
+    ("GET", "GETFILESTATUS"): read_operations.file_status,
+    ("GET", "LISTSTATUS"): read_operations.list_status,
+    ("GET", "LISTSTATUS_BATCH"): read_operations.list_status_batch,
+    ("GET", "GETCONTENTSUMMARY"): read_operations.content_summary,
+    ("GET", "GETQUOTAUSAGE"): read_operations.quota_usage,
+    ("GET", "GETHOMEDIRECTORY"): read_operations.home_directory,
+    ("GET", "GETTRASHROOT"): read_operations.trash_root,
+    ("GET", "GETSERVERDEFAULTS"): read_operations.server_defaults,
+    ("GET", "GETACLSTATUS"): read_operations.acl_status,
+    ("GET", "GETXATTRS"): read_operations.no_attributes,
+    ("GET", "LISTXATTRS"): read_operations.no_attribute_names,
+    ("GET", "GETFILEBLOCKLOCATIONS"): read_operations.block_locations,
+    ("GET", "GET_BLOCK_LOCATIONS"): read_operations.located_blocks,
+    ("GET", "CHECKACCESS"): read_operations.check_access,
+    ("PUT", "MKDIRS"): write_operations.make_dirs,
+    ("PUT", "RENAME"): write_operations.rename,
+    ("PUT", "SETPERMISSION"): write_operations.set_permission,
+    ("PUT", "SETOWNER"): write_operations.set_owner,
+    ("PUT", "SETTIMES"): write_operations.set_times,
+    ("PUT", "SETREPLICATION"): write_operations.set_replication,
+    ("POST", "CONCAT"): write_operations.concat,
+    ("POST", "TRUNCATE"): write_operations.truncate,
+    ("DELETE", "DELETE"): write_operations.delete,
 }
-_STREAMING: dict[tuple[str, str], Callable[[Call], Awaitable[Response]]] = {
-    ("GET", "OPEN"): reading.open_file,
+_STREAMING: dict[tuple[str, str], Callable[[WebHdfsRequest], Awaitable[Response]]] = {
+    ("GET", "OPEN"): open_operation.open_file,
     ("GET", "GETFILECHECKSUM"): summing.file_checksum,
-    ("PUT", "CREATE"): writing.create,
-    ("POST", "APPEND"): writing.append,
-    ("GET", "GETDELEGATIONTOKEN"): delegation.get_token,
-    ("PUT", "RENEWDELEGATIONTOKEN"): delegation.renew_token,
-    ("PUT", "CANCELDELEGATIONTOKEN"): delegation.cancel_token,
+    ("PUT", "CREATE"): create_append.create,
+    ("POST", "APPEND"): create_append.append,
+    ("GET", "GETDELEGATIONTOKEN"): delegation_tokens.get_token,
+    ("PUT", "RENEWDELEGATIONTOKEN"): delegation_tokens.renew_token,
+    ("PUT", "CANCELDELEGATIONTOKEN"): delegation_tokens.cancel_token,
 }
 
 
@@ -84,7 +91,7 @@ async def webhdfs(request: Request) -> Response:
         return remote_exception(PaiError(f"The cluster hit an error of its own: {type(error).__name__}."))
 
 
-async def _answer(call: Call) -> Response:
+async def _answer(call: WebHdfsRequest) -> Response:
     if not call.storage.knows(call.who):
         await call.files.run(call.storage.welcome, call.who)
     method = "GET" if call.request.method == "HEAD" else call.request.method
@@ -99,7 +106,7 @@ async def _answer(call: Call) -> Response:
             f'Invalid value for webhdfs parameter "op": No enum constant {method}.{call.operation}'
         )
     value = await call.files.run(blocking, call)
-    return Response(None, 200) if value is None else answer(value)
+    return Response(None, 200) if value is None else json_response(value)
 
 
 class _AnyName(PathConvertor):

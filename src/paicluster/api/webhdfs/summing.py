@@ -7,16 +7,16 @@ import threading
 
 from starlette.responses import Response
 
-from paicluster.api.answers import answer
-from paicluster.api.transfer.giving import disconnected
-from paicluster.api.webhdfs import shapes
-from paicluster.api.webhdfs.call import Call
-from paicluster.files import Need
+from paicluster.api.responses import json_response
+from paicluster.api.transfer.file_response import disconnected
+from paicluster.api.webhdfs import serializers
+from paicluster.api.webhdfs.request import WebHdfsRequest
+from paicluster.files import Access
 
 
-async def file_checksum(call: Call) -> Response:
+async def file_checksum(call: WebHdfsRequest) -> Response:
     # Whoever may not read it, and what is not there, need not wait for others' checksums.
-    await call.files.run(call.storage.check, call.path, call.who, Need.READ)
+    await call.files.run(call.storage.check, call.path, call.who, Access.READ)
     stop = threading.Event()
     gone = asyncio.ensure_future(disconnected(call.request.receive))
     gone.add_done_callback(lambda _: stop.set())
@@ -28,4 +28,4 @@ async def file_checksum(call: Call) -> Response:
         # Also when the server leaves: the thread would keep it.
         gone.cancel()
         stop.set()
-    return answer(shapes.file_checksum(*found))
+    return json_response(serializers.file_checksum(*found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from openpaisdk.errors import Unauthorized
 from paicluster.auth.tickets import Tickets
-from paicluster.files import Person
+from paicluster.files import StorageUser
 
 # Some clients append piece by piece to the address they were given once.
 LIFETIME_S = 600
@@ -12,7 +12,7 @@ LIFETIME_S = 600
 _ADMIN, _USER = "a", "u"
 
 
-def issue(tickets: Tickets, operation: str, path: str, who: Person) -> str:
+def issue(tickets: Tickets, operation: str, path: str, who: StorageUser) -> str:
     right = _ADMIN if who.admin else _USER
     return f"{right}-{tickets.issue(_what(right, operation, path, who.name), LIFETIME_S)}"
 

@@ -39,7 +39,7 @@ _PASSED = (
 )
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PATIENCE_S = 120.0
+_COMMAND_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Answer:
     err: str
 
     @property
-    def last_words(self) -> str:
+    def error_text(self) -> str:
         """What it said last, for people."""
         lines = [line.strip() for line in (self.err or self.out).splitlines() if line.strip()]
         return lines[-1] if lines else f"it ended with status {self.status}"
@@ -71,21 +71,23 @@ class Client:
     rootless: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def words(self, *words: str) -> list[str]:
+    def command(self, *words: str) -> list[str]:
         quiet = ("--log-level=error",) if self.kind == "podman" else ()
         return [self.program, *quiet, *self.options, *words]
 
     def kill(self, name: str) -> list[str]:
-        return self.words("kill", "--signal", "KILL", name)
+        return self.command("kill", "--signal", "KILL", name)
 
     def removal(self, *names: str) -> list[str]:
         """To be said to it: whatever these do, they are gone after."""
         tolerant = ("--ignore", "--time", "0") if self.kind == "podman" else ()
         return ["rm", "--force", *tolerant, "--volumes", *names]
 
-    async def call(self, *words: str, patience_s: float = _PATIENCE_S, pulling: bool = False) -> Answer:
+    async def call(
+        self, *words: str, patience_s: float = _COMMAND_TIMEOUT_S, pulling: bool = False
+    ) -> Answer:
         process = await asyncio.create_subprocess_exec(
-            *self.words(*words),
+            *self.command(*words),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

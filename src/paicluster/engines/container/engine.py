@@ -16,24 +16,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openpaisdk.errors import NotFound
-from paicluster.engines.container import marks, presence
-from paicluster.engines.container.marks import ImageRefused
+from paicluster.engines.common import attempt_folder, unix_accounts
+from paicluster.engines.container import attempt_files, client_probe
+from paicluster.engines.container.attempt_files import ImageRefused
 from paicluster.engines.interface import (
     Hint,
     Node,
+    Notice,
+    Notify,
     Observation,
     Phase,
-    Remark,
-    Say,
     TaskLaunch,
-    unheard,
+    ignore_notice,
 )
-from paicluster.engines.process import accounts, folder
 from paicluster.engines.process.engine import ProcessEngine
-from pairuntime.supervisor import tree
+from pairuntime.supervisor import process_tree
 
 if TYPE_CHECKING:
-    from paicluster.engines.container.works import Works
+    from paicluster.engines.container.container_runtime import ContainerRuntime
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class ContainerEngine(ProcessEngine):
         home: Path,
         node: Node,
         *,
-        programs: tuple[str, ...] = presence.KINDS,
+        programs: tuple[str, ...] = client_probe.KINDS,
         refuse_without: bool = False,
         host_network: bool = True,
         keep_images_mb: int | None = 100_000,
@@ -73,10 +73,10 @@ class ContainerEngine(ProcessEngine):
         self._enforce = enforce_limits
         self._scratch = home / "containers"
         self._cluster = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:12]
-        self._say: Say = unheard
+        self._say: Notify = ignore_notice
         self._loop: asyncio.AbstractEventLoop
         self._looking = asyncio.Lock()
-        self._works: Works | None = None
+        self._works: ContainerRuntime | None = None
         # Why there is none, and when that was found out.
         self._lack: tuple[str, float] | None = None
         # What each task that is being launched runs in, by the name its program knows it by.
@@ -88,17 +88,17 @@ class ContainerEngine(ProcessEngine):
 
     # -- life ----------------------------------------------------------------------------------
 
-    async def start(self, hint: Hint, say: Say = unheard) -> None:
+    async def start(self, hint: Hint, say: Notify = ignore_notice) -> None:
         await super().start(hint, say)
         self._say = say
         self._loop = asyncio.get_running_loop()
         if self._scratch.exists():
             # Containers were used here. What they left can wait until the server has started.
-            marks.remove_logins(self._scratch)
+            attempt_files.remove_logins(self._scratch)
             self._in_background(self._sweep_now_and_then())
 
     async def close(self) -> None:
-        self.give_up()
+        self.cancel_launches()
         if self._works is not None:
             self._works.close()
         for task in list(self._work):
@@ -106,10 +106,10 @@ class ContainerEngine(ProcessEngine):
         await asyncio.gather(*self._work, return_exceptions=True)
         await super().close()
 
-    def give_up(self) -> None:
+    def cancel_launches(self) -> None:
         """Whoever waits for a pull need not wait any longer: it begins anew with the next server."""
         if self._works is not None:
-            self._works.images.give_up()
+            self._works.images.cancel_pulls()
 
     def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -125,26 +125,28 @@ class ContainerEngine(ProcessEngine):
             await asyncio.sleep(_SWEEP_EVERY_S)
 
     def _is_over(self, uid: str) -> bool:
-        path = folder.path_of(self._tasks, uid)
-        return not path.exists() or folder.look(path).phase in (Phase.ENDED, Phase.LOST)
+        path = attempt_folder.path_of(self._tasks, uid)
+        return not path.exists() or attempt_folder.observe(path).phase in (Phase.ENDED, Phase.LOST)
 
     # -- what runs images ----------------------------------------------------------------------
 
     @property
     def runs_images(self) -> bool:
-        return self._works is not None or (self._lack is None and presence.there(self._programs))
+        return self._works is not None or (
+            self._lack is None and client_probe.may_be_available(self._programs)
+        )
 
-    async def _find_works(self) -> Works | None:
+    async def _find_works(self) -> ContainerRuntime | None:
         """What runs images here. Looked for once, when first needed; again later when there was nothing."""
         async with self._looking:
             now = asyncio.get_running_loop().time()
             lacking = self._lack is not None and now - self._lack[1] < _LOOK_AGAIN_S
             if self._works is not None or lacking:
                 return self._works
-            from paicluster.engines.container import works
+            from paicluster.engines.container import container_runtime as works
 
             self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-            wishes = works.Wishes(
+            wishes = works.RuntimeOptions(
                 self._scratch,
                 self._cluster,
                 self._runtime,
@@ -153,8 +155,8 @@ class ContainerEngine(ProcessEngine):
                 keep_mb=self._kept_images[0],
                 keep_days=self._kept_images[1],
             )
-            found = await works.open_works(wishes, self._programs)
-            if isinstance(found, works.Works):
+            found = await works.open_runtime(wishes, self._programs)
+            if isinstance(found, works.ContainerRuntime):
                 self._works = found
             else:
                 self._lack = found.reason, now
@@ -178,16 +180,16 @@ class ContainerEngine(ProcessEngine):
             for uid in boxed:
                 self._boxed.pop(uid, None)
 
-    async def launch_when(self, gang: Sequence[TaskLaunch], certain: Awaitable[bool]) -> None:
+    async def launch_when_committed(self, gang: Sequence[TaskLaunch], certain: Awaitable[bool]) -> None:
         # Nobody is told what becomes of an image before it is certain that somebody wants it.
         if not any(task.image for task in gang):
-            await super().launch_when(gang, certain)
+            await super().launch_when_committed(gang, certain)
         elif await certain:
             await self.launch(gang)
 
     def _was_launched(self, uid: str) -> bool:
         try:
-            return folder.complete(folder.path_of(self._tasks, uid), self._boot_id)
+            return attempt_folder.is_complete(attempt_folder.path_of(self._tasks, uid), self._boot_id)
         except OSError:  # something else stands there: preparing it will tell
             return False
 
@@ -195,37 +197,39 @@ class ContainerEngine(ProcessEngine):
         """By task, the image to run; those that are to run on the host are left out."""
         works = await self._find_works()
         if works is not None:
-            return await works.bring(wanted, self._say)
+            return await works.ensure_images(wanted, self._say)
         why = self._lack[0] if self._lack is not None else ""
         images = ", ".join(sorted({task.image for task in wanted if task.image}))
         if self._refuse_without:
             raise ImageRefused(
                 f"This cluster cannot run {images}, and does not run jobs without their image: {why}.",
-                exit_code=marks.NOT_TAKEN,
+                exit_code=attempt_files.NOT_TAKEN,
             )
         message = f"This cluster runs tasks without containers: {images} is not used ({why})."
-        self._say(wanted[0].uid, Remark("ImageNotUsed", message, "Warning"))
+        self._say(wanted[0].uid, Notice("ImageNotUsed", message, "Warning"))
         return {}
 
     def _refuse(self, gang: Sequence[TaskLaunch], refused: ImageRefused) -> None:
         """Nothing of the gang will ever run, and whoever looks finds why."""
         for task in gang:
             if not self._was_launched(task.uid):
-                path = folder.path_of(self._tasks, task.uid)
-                marks.refuse(path, refused.message, refused.exit_code)
-                folder.request_stop(path, task.uid, 0)
+                path = attempt_folder.path_of(self._tasks, task.uid)
+                attempt_files.refuse(path, refused.message, refused.exit_code)
+                attempt_folder.request_stop(path, task.uid, 0)
 
     def _is_boxed(self, task: TaskLaunch) -> bool:
         if task.image is None:
             return False
-        return task.uid in self._boxed or marks.is_box(folder.path_of(self._tasks, task.uid))
+        return task.uid in self._boxed or attempt_files.is_container(
+            attempt_folder.path_of(self._tasks, task.uid)
+        )
 
-    def _account_of(self, gang: Sequence[TaskLaunch]) -> accounts.Account | None:
+    def _account_of(self, gang: Sequence[TaskLaunch]) -> unix_accounts.Account | None:
         # A container has users of its own.
         return super()._account_of([task for task in gang if not self._is_boxed(task)])
 
-    def _group_of(self, task: TaskLaunch) -> tree.Cgroup:
-        return tree.Cgroup(tree.PROC, "") if self._is_boxed(task) else super()._group_of(task)
+    def _group_of(self, task: TaskLaunch) -> process_tree.Cgroup:
+        return process_tree.Cgroup(process_tree.PROC, "") if self._is_boxed(task) else super()._group_of(task)
 
     def _limits_of(self, task: TaskLaunch) -> list[dict[str, object]]:
         return [] if self._is_boxed(task) else super()._limits_of(task)
@@ -236,7 +240,7 @@ class ContainerEngine(ProcessEngine):
         task: TaskLaunch,
         spec: dict[str, object],
         shared_file: Path | None,
-        account: accounts.Account | None,
+        account: unix_accounts.Account | None,
     ) -> None:
         image = self._boxed.get(task.uid)
         if image is None:
@@ -244,22 +248,22 @@ class ContainerEngine(ProcessEngine):
             return
         assert self._works is not None
         # What it is held by is the container.
-        self._works.prepare(path, task, image, {**spec, "tree": {"mode": tree.PROC, "path": ""}})
+        self._works.prepare(path, task, image, {**spec, "tree": {"mode": process_tree.PROC, "path": ""}})
 
     # -- looking -------------------------------------------------------------------------------
 
     def _settle(self, uid: str, seen: Observation) -> Observation:
-        path = folder.path_of(self._tasks, uid)
+        path = attempt_folder.path_of(self._tasks, uid)
         if seen.phase in (Phase.ABSENT, Phase.RUNNING):
             return super()._settle(uid, seen)
-        if not marks.is_box(path):
-            refusal = marks.refusal_of(path) if seen.started_ms is None else None
+        if not attempt_files.is_container(path):
+            refusal = attempt_files.refusal_of(path) if seen.started_ms is None else None
             if refusal is None:
                 return super()._settle(uid, seen)
             why, code = refusal
             return replace(seen, refused=why, platform_code=code, stopped=False, killed_by_us=False)
         if seen.start_error or seen.exit_code or seen.signal:
-            from paicluster.engines.container.works import explain
+            from paicluster.engines.container.container_runtime import explain
 
             seen = explain(seen, path, self._works)
         settled = super()._settle(uid, seen)
@@ -282,7 +286,7 @@ class ContainerEngine(ProcessEngine):
 
     async def _clear_away(self, uid: str) -> None:
         """Remove the container of an attempt whose supervisor died, as it was started."""
-        told = marks.removal(folder.path_of(self._tasks, uid))
+        told = attempt_files.removal(attempt_folder.path_of(self._tasks, uid))
         try:
             if told is not None and not await self._removed(uid, *told):
                 await asyncio.sleep(1.0)
@@ -295,7 +299,7 @@ class ContainerEngine(ProcessEngine):
 
     async def _removed(self, uid: str, words: list[str], environment: dict[str, str]) -> bool:
         # Not marked as one of the attempt's own: those are being killed.
-        environment.pop(folder.marker(uid).partition("=")[0], None)
+        environment.pop(attempt_folder.environment_marker(uid).partition("=")[0], None)
         process = await asyncio.create_subprocess_exec(
             *words,
             stdin=asyncio.subprocess.DEVNULL,
@@ -318,17 +322,17 @@ class ContainerEngine(ProcessEngine):
 
     # -- beside a task, and after --------------------------------------------------------------
 
-    def inside(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
-        path = folder.path_of(self._tasks, uid)
-        if not marks.is_box(path):
-            return super().inside(uid, command, terminal=terminal)
-        if folder.look(path).phase is not Phase.RUNNING:
+    def exec_command(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
+        path = attempt_folder.path_of(self._tasks, uid)
+        if not attempt_files.is_container(path):
+            return super().exec_command(uid, command, terminal=terminal)
+        if attempt_folder.observe(path).phase is not Phase.RUNNING:
             raise NotFound("The task does not run, so that nothing can be run beside it.")
-        return marks.inside_words(path, command, terminal=terminal)
+        return attempt_files.inside_words(path, command, terminal=terminal)
 
     async def remove(self, uids: Sequence[str]) -> None:
         for uid in uids:
-            if marks.is_box(folder.path_of(self._tasks, uid)):
+            if attempt_files.is_container(attempt_folder.path_of(self._tasks, uid)):
                 self._note_stopped(uid)
             self._cleared.discard(uid)
         await super().remove(uids)

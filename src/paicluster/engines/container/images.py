@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paicluster.engines.container import names
+from paicluster.engines.common import image_names
+from paicluster.engines.container.attempt_files import PULLING, ImageRefused
 from paicluster.engines.container.client import Client, proxies
-from paicluster.engines.container.marks import PULLING, ImageRefused
-from paicluster.engines.interface import LaunchFailed, RegistryLogin, Remark
+from paicluster.engines.interface import LaunchFailed, Notice, RegistryLogin
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ _OURS_TO_PASS = re.compile(
 )
 
 
-Tell = Callable[[Remark], None]
+Tell = Callable[[Notice], None]
 
 
 @dataclass(slots=True)
@@ -75,7 +75,9 @@ class Images:
         self._pulls: dict[tuple[str, RegistryLogin | None], _Pull] = {}
         self._pulled = scratch / "pulled.json"
 
-    async def have(self, image: str, login: RegistryLogin | None, waiting: Iterable[str], tell: Tell) -> str:
+    async def ensure_image(
+        self, image: str, login: RegistryLogin | None, waiting: Iterable[str], tell: Tell
+    ) -> str:
         """The name to run it by, pulled if it is not there. Raises ImageRefused or LaunchFailed.
 
         ``waiting``: the attempts that need it. When all of them `leave` during a pull, this is cancelled.
@@ -86,7 +88,7 @@ class Images:
         if known is not None:
             self._note_use(known)
             return known
-        if names.registry_of(image) == "localhost":
+        if image_names.registry_of(image) == "localhost":
             raise ImageRefused(
                 f"There is no image {image} on this machine, and those of `localhost` come from nowhere else."
             )
@@ -96,7 +98,7 @@ class Images:
             self._pulls[image, login] = pull
             pull.task.add_done_callback(lambda _: self._drop(pull))
         pull.waiting.update(waiting)
-        tell(Remark("Pulling", f"The image {image} is not on this machine and is being pulled."))
+        tell(Notice("Pulling", f"The image {image} is not on this machine and is being pulled."))
         pull.listeners.append(tell)
         # Another may wait for the same: that one of us is given up does not end the pull.
         name = await asyncio.shield(pull.task)
@@ -124,13 +126,13 @@ class Images:
         """Whoever comes from now on begins another."""
         self._pulls = {key: other for key, other in self._pulls.items() if other is not pull}
 
-    def give_up(self) -> None:
+    def cancel_pulls(self) -> None:
         """The server leaves; the next one pulls again."""
         for pull in self._pulls.values():
             pull.task.cancel()
 
     async def _look(self, image: str) -> str | None:
-        for name in dict.fromkeys((image, names.full_name(image))):
+        for name in dict.fromkeys((image, image_names.full_name(image))):
             if await self.is_here(name):
                 self._there[image] = name
                 return name
@@ -148,18 +150,18 @@ class Images:
             missing = bool(_NOT_HERE.search(answer.err))
         # docker calls what is no name missing, too.
         if answer.status != 0 and _BAD_NAME.search(answer.err):
-            raise ImageRefused(f"{name!r} is no name of an image: {_plain(answer.last_words)}.")
+            raise ImageRefused(f"{name!r} is no name of an image: {_plain(answer.error_text)}.")
         if answer.status == 0 or missing:
             return answer.status == 0
         raise LaunchFailed(
             f"Whether the image {name} is on this machine, {client.kind} could not say: "
-            f"{_plain(answer.last_words)}."
+            f"{_plain(answer.error_text)}."
         )
 
     # -- pulling -------------------------------------------------------------------------------
 
     async def _pull(self, image: str, login: RegistryLogin | None) -> str:
-        name = names.full_name(image)
+        name = image_names.full_name(image)
         began = time.monotonic()
         self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=PULLING, dir=self._scratch) as folder:  # made 0700
@@ -169,22 +171,22 @@ class Images:
         if status != 0:
             raise refusal(image, "" if login is None else login.username, "\n".join(lines))
         self._there[image] = name
-        self._tell(image, login, Remark("Pulled", f"The image {image} was pulled in {_length(began)}."))
+        self._tell(image, login, Notice("Pulled", f"The image {image} was pulled in {_length(began)}."))
         self._note_pulled(name)
         return name
 
     def _pull_words(self, name: str, login: RegistryLogin | None, folder: Path) -> list[str]:
         client, options = self._client, list[str]()
-        if client.kind == "podman" and names.is_near(names.registry_of(name)):
+        if client.kind == "podman" and image_names.is_local_registry(image_names.registry_of(name)):
             options.append("--tls-verify=false")
         if login is None:
-            return client.words("pull", *options, name)
+            return client.command("pull", *options, name)
         file = folder / "config.json"
         fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "w") as f:
-            f.write(names.login_file(name, login))
+            f.write(image_names.login_file(name, login))
         if client.kind == "podman":
-            return client.words("pull", "--authfile", str(file), *options, name)
+            return client.command("pull", "--authfile", str(file), *options, name)
         return [client.program, "--config", str(folder), *client.options, "pull", *options, name]
 
     async def _follow(
@@ -211,8 +213,8 @@ class Images:
                 except TimeoutError:
                     if not layers and time.monotonic() - began >= _SILENCE_S:
                         raise LaunchFailed(
-                            f"The image {image} could not be pulled: the registry {names.registry_of(image)} "
-                            f"has sent nothing for {_SILENCE_S:.0f} s."
+                            f"The image {image} could not be pulled: "
+                            f"the registry {image_names.registry_of(image)} has sent nothing for {_SILENCE_S:.0f} s."
                         ) from None
                     self._tell(image, login, _progress(image, layers, began))
                     pause = min(2 * pause, _CALM_S)
@@ -229,7 +231,7 @@ class Images:
                 process.terminate()
                 await process.wait()
 
-    def _tell(self, image: str, login: RegistryLogin | None, remark: Remark) -> None:
+    def _tell(self, image: str, login: RegistryLogin | None, remark: Notice) -> None:
         pull = self._pulls.get((image, login))
         for tell in pull.listeners if pull is not None else ():
             tell(remark)
@@ -275,13 +277,13 @@ def _note_layer(line: str, layers: dict[str, bool]) -> None:
         )
 
 
-def _progress(image: str, layers: dict[str, bool], began: float) -> Remark:
+def _progress(image: str, layers: dict[str, bool], began: float) -> Notice:
     since = f"{time.monotonic() - began:.0f} s"
     if not layers:
-        return Remark("Pulling", f"The registry of {image} has sent nothing for {since}.")
+        return Notice("Pulling", f"The registry of {image} has sent nothing for {since}.")
     done = sum(layers.values())
     parts = f"{len(layers)} layers" if not done else f"{done} of {len(layers)} layers are here"
-    return Remark("Pulling", f"The image {image} has been on its way for {since}: {parts}.")
+    return Notice("Pulling", f"The image {image} has been on its way for {since}: {parts}.")
 
 
 def _length(began: float) -> str:
@@ -290,12 +292,12 @@ def _length(began: float) -> str:
 
 def refusal(image: str, username: str, said: str) -> LaunchFailed:
     """What a pull's complaint means. ``username``: who logged in, if anybody did."""
-    registry = names.registry_of(image)
+    registry = image_names.registry_of(image)
     last = _plain(next((line for line in reversed(said.splitlines()) if line.strip()), "no reason was given"))
     if _BAD_NAME.search(said):
         return ImageRefused(f"{image!r} is no name of an image: {last}.")
     # What an image is called says nothing of what became of it.
-    said = said.replace(names.repository(names.full_name(image)), "")
+    said = said.replace(image_names.repository(image_names.full_name(image)), "")
     if _LOGIN.search(said):
         if username:
             return ImageRefused(

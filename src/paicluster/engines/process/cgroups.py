@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pairuntime.supervisor import tree
+from pairuntime.supervisor import process_tree
 
 _CONTROL = "cgroup.subtree_control"
 _WANTED = {"cpu", "memory"}
@@ -17,25 +17,28 @@ _V1_HIERARCHIES = ("pids", "freezer", "systemd", "memory", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class TreeHold:
+class ProcessTreeControl:
     """How trees are held: ``root`` is the folder that gets one cgroup for each attempt."""
 
     mode: str
     root: Path | None = None
 
-    def cgroup(self, uid: str) -> tree.Cgroup:
-        return tree.Cgroup(self.mode, str(self.root / uid) if self.root else "")
+    def cgroup(self, uid: str) -> process_tree.Cgroup:
+        return process_tree.Cgroup(self.mode, str(self.root / uid) if self.root else "")
 
     def as_spec(self, uid: str) -> dict[str, str]:
         return {"mode": self.mode, "path": str(self.root / uid) if self.root else ""}
 
 
-PROC_ONLY = TreeHold(tree.PROC)
+PROC_ONLY = ProcessTreeControl(process_tree.PROC)
 
 
 def choose(
-    name: str, allowed: tuple[str, ...] = (tree.V2, tree.V1, tree.PROC), *, limiting: bool = False
-) -> TreeHold:
+    name: str,
+    allowed: tuple[str, ...] = (process_tree.V2, process_tree.V1, process_tree.PROC),
+    *,
+    limiting: bool = False,
+) -> ProcessTreeControl:
     """The best of the allowed ways that works here. ``name`` tells clusters on one machine apart.
 
     ``limiting``: if there is a way by which trees can be limited too, it is the best.
@@ -45,7 +48,7 @@ def choose(
         candidates = [*_limitable(candidates), *candidates]
     for mode, parent in candidates:
         if mode in allowed:
-            hold = TreeHold(mode, parent / name)
+            hold = ProcessTreeControl(mode, parent / name)
             if works(hold):
                 return hold
     return PROC_ONLY
@@ -58,10 +61,10 @@ def _candidates() -> list[tuple[str, Path]]:
         left, _, right = line.partition(" - ")
         mount, kind = Path(left.split()[4]), right.split()[0]
         if kind == "cgroup2":
-            found.append((tree.V2, mount / own.get("", "/").lstrip("/")))
+            found.append((process_tree.V2, mount / own.get("", "/").lstrip("/")))
         elif kind == "cgroup" and mount.name in _V1_HIERARCHIES:
             key = "name=systemd" if mount.name == "systemd" else mount.name
-            found.append((tree.V1, mount / own.get(key, "/").lstrip("/")))
+            found.append((process_tree.V1, mount / own.get(key, "/").lstrip("/")))
     # Those that do nothing else come first: the others may be wanted for limits.
     return sorted(found, key=lambda one: _order(*one))
 
@@ -69,8 +72,8 @@ def _candidates() -> list[tuple[str, Path]]:
 def _limitable(candidates: list[tuple[str, Path]]) -> Iterator[tuple[str, Path]]:
     """Of v2, where groups that we make can be limited: our own, or the nearest above it that lets us."""
     for mode, own in candidates:
-        if mode == tree.V2:
-            found = own if lets_limit(own) or (_step_aside(own) and lets_limit(own)) else None
+        if mode == process_tree.V2:
+            found = own if lets_limit(own) or (_move_to_leaf(own) and lets_limit(own)) else None
             above = (parent for parent in own.parents if (parent / _CONTROL).exists())
             parent = found or next(filter(lets_limit, above), None)
             if parent is not None:
@@ -89,7 +92,7 @@ def lets_limit(group: Path) -> bool:
         return True
 
 
-def _step_aside(own: Path) -> bool:
+def _move_to_leaf(own: Path) -> bool:
     """Into a group below our own: one with processes in it limits nobody. Only if nobody else is there."""
     if own.name == _SERVER:
         return False  # we have, for another engine: the group above is where it put its tasks
@@ -107,7 +110,9 @@ def _step_aside(own: Path) -> bool:
 
 def _order(mode: str, parent: Path) -> int:
     names = [name for name in _V1_HIERARCHIES if name in parent.parts]
-    return -1 if mode == tree.V2 else _V1_HIERARCHIES.index(names[0]) if names else len(_V1_HIERARCHIES)
+    return (
+        -1 if mode == process_tree.V2 else _V1_HIERARCHIES.index(names[0]) if names else len(_V1_HIERARCHIES)
+    )
 
 
 def own_cgroups() -> dict[str, str]:
@@ -120,14 +125,14 @@ def own_cgroups() -> dict[str, str]:
     return own
 
 
-def works(hold: TreeHold) -> bool:
+def works(hold: ProcessTreeControl) -> bool:
     """Hold a real process for a moment: permissions, delegation and kernel are then known, not guessed."""
     group = hold.cgroup(f"probe-{os.getpid()}")
     assert hold.root is not None
     try:
         hold.root.mkdir(exist_ok=True)
         group.make()
-        if hold.mode == tree.V2 and not os.access(f"{group.path}/cgroup.kill", os.W_OK):
+        if hold.mode == process_tree.V2 and not os.access(f"{group.path}/cgroup.kill", os.W_OK):
             return False
         ready_r, ready_w = os.pipe()
         held_r, held_w = os.pipe()

@@ -19,24 +19,25 @@ from pathlib import Path
 from typing import TypeVar
 
 from openpaisdk.errors import NotFound
-from paicluster.engines import trees
+from paicluster.engines.common import attempt_folder, folder_size, runtime_install
+from paicluster.engines.common import unix_accounts as accounts
 from paicluster.engines.interface import (
     Hint,
     LaunchFailed,
     Node,
+    Notice,
+    Notify,
     Observation,
     Phase,
-    Remark,
-    Say,
     TaskLaunch,
-    unheard,
+    ignore_notice,
 )
-from paicluster.engines.process import accounts, cgroups, folder, limits, runtime
-from paicluster.engines.process.ahead import Ahead
-from paicluster.engines.process.machine import is_ephemeral
-from paicluster.engines.process.zygote import Gang, Zygote
+from paicluster.engines.process import cgroup_limits, cgroups
+from paicluster.engines.process.local_node import is_ephemeral
+from paicluster.engines.process.prelaunch_journal import PrelaunchJournal
+from paicluster.engines.process.zygote_client import ForkGroup, Zygote
 from paicluster.logs.reader import LogReader
-from pairuntime.supervisor import claim, record, tree
+from pairuntime.supervisor import claim, exit_record, process_tree
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +48,9 @@ _HINTS_ROOM = 1 << 20
 # While a dead supervisor's tree is being killed, look again this soon.
 _RECHECK_S = 0.05
 # Starts are told together, so late; later while so many are still to come.
-_START_PATIENCE_S = 0.01
+_START_TIMEOUT_S = 0.01
 _MANY_STARTS = 50
-_PATIENCE_WITH_MANY_S = 0.5
+_BULK_START_TIMEOUT_S = 0.5
 _LEAVING_S = 0.2
 # So many attempts are looked at or prepared in less time than a thread takes to wake.
 _INLINE = 4
@@ -67,7 +68,7 @@ class ProcessEngine:
         home: Path,
         node: Node,
         *,
-        hold: cgroups.TreeHold | None = None,
+        hold: cgroups.ProcessTreeControl | None = None,
         enforce_limits: bool = False,
         accounts: accounts.Accounts | None = None,
         log_limit: int = 512 << 20,
@@ -82,13 +83,13 @@ class ProcessEngine:
         self._way_is_open = False
         self._tasks = home / "tasks"
         self._run = home / "run"
-        self._ahead = Ahead(self._run / "ahead")
+        self._ahead = PrelaunchJournal(self._run / "ahead")
         self._runtimes = home / "runtime"
         self._node = node
         name = "pai-" + hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:12]
         self._hold = hold if hold is not None else cgroups.choose(name, limiting=enforce_limits)
         # None: tasks are not held to what they asked for.
-        self._limits = limits.choose(name, self._hold) if enforce_limits else None
+        self._limits = cgroup_limits.choose(name, self._hold) if enforce_limits else None
         self._usual = {"log_limit": log_limit, "log_segment": log_segment, "grace_s": grace_s}
         self._files = ThreadPoolExecutor(1, thread_name_prefix="engine-files")
         self._hint: Hint = lambda uid: None
@@ -105,7 +106,7 @@ class ProcessEngine:
 
     # -- life ----------------------------------------------------------------------------------
 
-    async def start(self, hint: Hint, say: Say = unheard) -> None:
+    async def start(self, hint: Hint, say: Notify = ignore_notice) -> None:
         self._hint = hint
         for path in (self._tasks, self._run, self._runtimes):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -122,8 +123,8 @@ class ProcessEngine:
             # would be noticed only by the slow sweep.
             fcntl.fcntl(self._events_fd, fcntl.F_SETPIPE_SZ, _HINTS_ROOM)
         asyncio.get_running_loop().add_reader(self._events_fd, self._read_events)
-        self._remove_unsettled()
-        self._runtime = runtime.install(self._runtimes, self._authority)
+        self._discard_prelaunched()
+        self._runtime = runtime_install.install(self._runtimes, self._authority)
         self._zygote = Zygote(self._runtime)
         await self._zygote.start()
 
@@ -133,7 +134,7 @@ class ProcessEngine:
             loop.remove_reader(self._events_fd)
             os.close(self._events_fd)
             self._events_fd = -1
-        self._see_off()
+        self._wait_for_exiting_supervisors()
         for uid in list(self._pidfds):
             self._unwatch(uid)
         if self._zygote is not None:
@@ -147,24 +148,24 @@ class ProcessEngine:
             except OSError:
                 pass  # tasks go on in there
 
-    def _remove_unsettled(self) -> None:
+    def _discard_prelaunched(self) -> None:
         """What a server that died had laid ahead. What is to start after all is laid anew."""
         try:
             for uid in self._ahead.open():
-                path = folder.path_of(self._tasks, uid)
+                path = attempt_folder.path_of(self._tasks, uid)
                 # Its supervisor may have been let go a moment ago: who is there first has it.
                 if path.exists() and claim.bury(str(path), uid):
-                    trees.remove(path)
+                    folder_size.remove_tree(path)
             self._ahead.clear()
         except OSError as error:  # a full disk: the next server tries again
             log.warning("What an earlier server had made ready could not be removed: %s", error)
 
-    def _see_off(self) -> None:
+    def _wait_for_exiting_supervisors(self) -> None:
         """A supervisor that has told the end of its task is gone in a moment: then its cgroup can go too."""
         leaving = select.poll()
         count = 0
         for uid, fd in self._pidfds.items():
-            if (folder.path_of(self._tasks, uid) / record.NAME).exists():
+            if (attempt_folder.path_of(self._tasks, uid) / exit_record.NAME).exists():
                 leaving.register(fd, select.POLLIN)
                 count += 1
         deadline = time.monotonic() + _LEAVING_S
@@ -183,18 +184,18 @@ class ProcessEngine:
     def nodes(self) -> Sequence[Node]:
         return (self._node,)
 
-    def remarks(self) -> Sequence[Remark]:
+    def remarks(self) -> Sequence[Notice]:
         if self._limits is None or not self._limits.missing:
             return ()
         what = " and the ".join(self._limits.missing)
         message = f"This machine does not let the cluster limit the {what} of a task: the job runs without."
-        return (Remark("LimitsNotEnforced", message),)
+        return (Notice("LimitsNotEnforced", message),)
 
     def has(self, uid: str) -> bool:
-        return folder.path_of(self._tasks, uid).exists()
+        return attempt_folder.path_of(self._tasks, uid).exists()
 
     def log_folder(self, uid: str) -> Path:
-        return folder.path_of(self._tasks, uid)
+        return attempt_folder.path_of(self._tasks, uid)
 
     def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
         if lasting and any(is_ephemeral(port) for port in ports):
@@ -208,9 +209,9 @@ class ProcessEngine:
                     return False
         return True
 
-    def inside(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
-        path = folder.path_of(self._tasks, uid)
-        if folder.look(path).phase is not Phase.RUNNING:
+    def exec_command(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
+        path = attempt_folder.path_of(self._tasks, uid)
+        if attempt_folder.observe(path).phase is not Phase.RUNNING:
             raise NotFound("The task does not run, so that nothing can be run beside it.")
         return [sys.executable, "-I", "-S", str(self._runtime), "beside", str(path), *command]
 
@@ -228,7 +229,10 @@ class ProcessEngine:
         return await self._in_files(lambda: written.last(size))
 
     def _look(self, uids: Sequence[str]) -> dict[str, Observation]:
-        return {uid: self._settle(uid, folder.look(folder.path_of(self._tasks, uid))) for uid in uids}
+        return {
+            uid: self._settle(uid, attempt_folder.observe(attempt_folder.path_of(self._tasks, uid)))
+            for uid in uids
+        }
 
     def _settle(self, uid: str, seen: Observation) -> Observation:
         """A lost attempt is reported as lost only when nothing of it is left."""
@@ -240,19 +244,19 @@ class ProcessEngine:
                 self._limits.remove(uid)
         if seen.phase is not Phase.LOST:
             return seen
-        path = folder.path_of(self._tasks, uid)
-        owner = folder.owner_of(path) or {}
+        path = attempt_folder.path_of(self._tasks, uid)
+        owner = attempt_folder.owner_of(path) or {}
         if owner.get("boot_id", self._boot_id) != self._boot_id:
             return seen  # the machine was started anew meanwhile: nothing can be left
         # As it was started, which need not be how trees are held now.
-        group = folder.cgroup_of(path) or self._hold.cgroup(uid)
-        mark = folder.marker(uid).encode()
-        if tree.kill_orphaned(group, mark, str(path / claim.NAME), str(path / folder.WORK)):
+        group = attempt_folder.cgroup_of(path) or self._hold.cgroup(uid)
+        mark = attempt_folder.environment_marker(uid).encode()
+        if process_tree.kill_orphaned(group, mark, str(path / claim.NAME), str(path / attempt_folder.WORK)):
             return Observation(Phase.RUNNING, started_ms=seen.started_ms)
         group.remove()
         if self._limits is not None:
             self._limits.remove(uid)
-        why = folder.failure_of(path)
+        why = attempt_folder.failure_of(path)
         if why:
             log.error("The supervisor of attempt %s failed:\n%s", uid, why)
         return seen
@@ -262,8 +266,8 @@ class ProcessEngine:
     async def launch(self, gang: Sequence[TaskLaunch]) -> None:
         await self._launch(gang)
 
-    async def launch_when(self, gang: Sequence[TaskLaunch], certain: Awaitable[bool]) -> None:
-        if not self._ahead.note([task.uid for task in gang]):
+    async def launch_when_committed(self, gang: Sequence[TaskLaunch], certain: Awaitable[bool]) -> None:
+        if not self._ahead.add([task.uid for task in gang]):
             if await certain:
                 await self._launch(gang)
             return
@@ -277,8 +281,8 @@ class ProcessEngine:
             return
         account = self._account_of(gang)
         if account is not None:
-            gang = accounts.dress(gang, account)
-        together = Gang()
+            gang = accounts.with_account_environment(gang, account)
+        together = ForkGroup()
         made: list[Path] = []
         try:
             if not await self._launch_parts(gang, account, together, made, certain):
@@ -299,7 +303,7 @@ class ProcessEngine:
         self,
         gang: Sequence[TaskLaunch],
         account: accounts.Account | None,
-        together: Gang,
+        together: ForkGroup,
         made: list[Path],
         certain: Awaitable[bool] | None,
     ) -> bool:
@@ -342,7 +346,7 @@ class ProcessEngine:
             return wanted
 
     async def _fork(
-        self, together: Gang, part: Sequence[TaskLaunch], folders: Sequence[Path], *, last: bool
+        self, together: ForkGroup, part: Sequence[TaskLaunch], folders: Sequence[Path], *, last: bool
     ) -> None:
         assert self._zygote is not None
         groups = map(self._group_of, part)
@@ -368,15 +372,19 @@ class ProcessEngine:
                 key = id(task.shared_environment)
                 if key not in shared:
                     shared[key] = self._run / f"env.{task.uid}"
-                    folder.write_common(shared[key], task)
+                    attempt_folder.write_common(shared[key], task)
             yield shared
         finally:
             for path in shared.values():
                 path.unlink(missing_ok=True)
 
-    def _group_of(self, task: TaskLaunch) -> tree.Cgroup:
+    def _group_of(self, task: TaskLaunch) -> process_tree.Cgroup:
         """Where the supervisor is born. That of a task with limits puts the task into cgroups, not itself."""
-        return tree.Cgroup(tree.PROC, "") if self._limits_of(task) else self._hold.cgroup(task.uid)
+        return (
+            process_tree.Cgroup(process_tree.PROC, "")
+            if self._limits_of(task)
+            else self._hold.cgroup(task.uid)
+        )
 
     def _limits_of(self, task: TaskLaunch) -> list[dict[str, object]]:
         return [] if self._limits is None else self._limits.groups(task.uid, task.cpu, task.memory_mb)
@@ -385,7 +393,7 @@ class ProcessEngine:
         """Who the gang, which is one user's, runs as; None: as we do."""
         found = self._accounts.of(gang[0].owner) if self._accounts is not None and gang else None
         if found is not None and not self._way_is_open:
-            accounts.open_way(self._tasks.parent, (self._tasks, self._runtimes))
+            accounts.allow_traversal(self._tasks.parent, (self._tasks, self._runtimes))
             self._way_is_open = True
         return found
 
@@ -396,8 +404,8 @@ class ProcessEngine:
         account: accounts.Account | None,
         made: list[Path],
     ) -> Path:
-        path = folder.path_of(self._tasks, task.uid)
-        if folder.complete(path, self._boot_id):
+        path = attempt_folder.path_of(self._tasks, task.uid)
+        if attempt_folder.is_complete(path, self._boot_id):
             return path
         made.append(path)
         spec: dict[str, object] = {
@@ -419,7 +427,7 @@ class ProcessEngine:
         shared_file: Path | None,
         account: accounts.Account | None,
     ) -> None:
-        folder.prepare(path, task, spec, shared_file, account, runtime=self._runtime)
+        attempt_folder.prepare(path, task, spec, shared_file, account, runtime=self._runtime)
 
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
         await self._in_files(lambda: self._stop_all(uids, grace_s), len(uids))
@@ -431,20 +439,20 @@ class ProcessEngine:
             self._stop_one(uid, grace_s)
 
     def _stop_one(self, uid: str, grace_s: float) -> None:
-        path = folder.path_of(self._tasks, uid)
-        if folder.request_stop(path, uid, grace_s):
+        path = attempt_folder.path_of(self._tasks, uid)
+        if attempt_folder.request_stop(path, uid, grace_s):
             return
-        owner = folder.owner_of(path)
+        owner = attempt_folder.owner_of(path)
         if owner is not None and not owner.get("tombstone"):
             _signal_owner(owner, signal.SIGTERM)
 
     async def remove(self, uids: Sequence[str]) -> None:
         for uid in uids:
-            path = folder.path_of(self._tasks, uid)
-            await self._in_files(lambda path=path: trees.remove(path))  # type: ignore[misc]
+            path = attempt_folder.path_of(self._tasks, uid)
+            await self._in_files(lambda path=path: folder_size.remove_tree(path))  # type: ignore[misc]
 
     async def sizes(self) -> dict[str, int]:
-        return await self._in_files(lambda: folder.sizes(self._tasks))
+        return await self._in_files(lambda: attempt_folder.sizes(self._tasks))
 
     # -- hints ---------------------------------------------------------------------------------
 
@@ -468,7 +476,7 @@ class ProcessEngine:
         loop = asyncio.get_running_loop()
         # Most tasks that end at once say so within the shorter time: one look then tells both.
         due = loop.time() + (
-            _PATIENCE_WITH_MANY_S if len(self._unheard) >= _MANY_STARTS else _START_PATIENCE_S
+            _BULK_START_TIMEOUT_S if len(self._unheard) >= _MANY_STARTS else _START_TIMEOUT_S
         )
         if self._telling is not None:
             if self._telling.when() <= due:
@@ -488,7 +496,7 @@ class ProcessEngine:
         if uid in self._pidfds:
             return
         if pid is None:
-            owner = folder.owner_of(folder.path_of(self._tasks, uid))
+            owner = attempt_folder.owner_of(attempt_folder.path_of(self._tasks, uid))
             if owner is None:
                 return
             pid = _living_owner(owner)
@@ -527,8 +535,8 @@ class ProcessEngine:
 def _remove_all(laid: Sequence[Path]) -> None:
     """Folders that were laid for nothing."""
     for path in laid:
-        if folder.owner_of(path) is None:
-            trees.remove(path)
+        if attempt_folder.owner_of(path) is None:
+            folder_size.remove_tree(path)
 
 
 def _sweep(root: Path) -> None:

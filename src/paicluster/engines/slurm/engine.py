@@ -14,31 +14,38 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from openpaisdk.errors import NotFound
+from paicluster.engines.common import attempt_folder as attempts
+from paicluster.engines.common.unix_accounts import (
+    Account,
+    Accounts,
+    first_blocked_folder,
+    with_account_environment,
+)
 from paicluster.engines.interface import (
     ABSENT,
     Hint,
     LaunchFailed,
     Node,
+    Notice,
+    Notify,
     Observation,
     Phase,
-    Remark,
-    Say,
     TaskLaunch,
-    unheard,
+    ignore_notice,
 )
-from paicluster.engines.process import folder as attempts
-from paicluster.engines.process.accounts import Account, Accounts, closed_way, dress
-from paicluster.engines.slurm import commands, folder, looking, runtime, told
-from paicluster.engines.slurm.asking import Slurm
-from paicluster.engines.slurm.gangs import Gang, Gangs
-from paicluster.engines.slurm.notes import Notes
+from paicluster.engines.slurm import gang_folder, runtime_archive, sbatch_command
+from paicluster.engines.slurm import observe as looking
+from paicluster.engines.slurm import untrusted_files as told
+from paicluster.engines.slurm.event_files import EventFileWatcher
+from paicluster.engines.slurm.gang_registry import GangRegistry, SubmittedGang
+from paicluster.engines.slurm.launch_bundle import RemoteLaunch
 from paicluster.engines.slurm.options import SlurmOptions
-from paicluster.engines.slurm.parcel import Carried
-from paicluster.engines.slurm.reports import SlurmReports
-from paicluster.engines.slurm.submitting import Submitter
-from paicluster.engines.slurm.watching import FORCE_AFTER_S, Watcher
+from paicluster.engines.slurm.queue_poller import FORCE_AFTER_S, QueuePoller
+from paicluster.engines.slurm.report_sink import SlurmReportSink
+from paicluster.engines.slurm.slurm_commands import SlurmCommands
+from paicluster.engines.slurm.submitter import Submitter
 from paicluster.logs.reader import LogReader
-from pairuntime.supervisor import claim, record, supervise
+from pairuntime.supervisor import attempt, claim, exit_record
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +55,7 @@ _AGAIN_AFTER_S = 1.0
 _NODES_EVERY_S = 60.0
 # Whoever wants to know what there is gets an answer no older than this, and waits for it no longer than that.
 _NODES_FRESH_S = 5.0
-_NODES_PATIENCE_S = 3.0
+_NODES_TIMEOUT_S = 3.0
 _INLINE = 4
 # What whoever carries for a task needs of the time that Slurm leaves between asking and killing.
 _CARRYING_S = 4.0
@@ -70,18 +77,20 @@ class SlurmEngine:
         self._options = options
         self._url = url
         self._authority = authority
-        self._home = folder.Home(options.folder)
+        self._home = gang_folder.SlurmFolders(options.folder)
         self._grace_s = grace_s
         self._accounts = accounts
-        self._slurm = Slurm()
-        self._gangs = Gangs(self._home)
-        self._watcher = Watcher(options, self._slurm, self._gangs, self._say_of, lambda uid: self._hint(uid))
+        self._slurm = SlurmCommands()
+        self._gangs = GangRegistry(self._home)
+        self._watcher = QueuePoller(
+            options, self._slurm, self._gangs, self._say_of, lambda uid: self._hint(uid)
+        )
         self._submitter = Submitter(self._slurm, self._startable, self._say_of, self._submitted)
         self._watcher.on_answer = self._submitter.slurm_answers_again
         self._files = ThreadPoolExecutor(1, thread_name_prefix="slurm-files")
-        self._notes = Notes(self._home, self._gangs, self._files, lambda uid: self._hint(uid))
+        self._notes = EventFileWatcher(self._home, self._gangs, self._files, lambda uid: self._hint(uid))
         self._hint: Hint = lambda uid: None
-        self._say: Say = unheard
+        self._say: Notify = ignore_notice
         self._nodes: tuple[Node, ...] = ()
         # The last question about them, answered or not, and when it was asked.
         self._learning: asyncio.Task[None] | None = None
@@ -92,22 +101,22 @@ class SlurmEngine:
         self._telling: set[asyncio.Task[None]] = set()
         if options.container:
             self.runs_images = True
-        self.reports = SlurmReports(self._home, options, self._files, lambda uid: self._hint(uid))
+        self.reports = SlurmReportSink(self._home, options, self._files, lambda uid: self._hint(uid))
 
     # -- life ----------------------------------------------------------------------------------
 
-    async def start(self, hint: Hint, say: Say = unheard) -> None:
+    async def start(self, hint: Hint, say: Notify = ignore_notice) -> None:
         self._hint, self._say = hint, say
         # Other accounts come here only where it is shared.
         root = os.geteuid() == 0 and self._options.shared
         self._home.root.parent.mkdir(parents=True, exist_ok=True)
         for path in (self._home.root, self._home.tasks, self._home.root / "gangs"):
-            folder.open_folder(path, 0o711 if root else 0o700)
+            gang_folder.open_folder(path, 0o711 if root else 0o700)
         self._home.notes.mkdir(exist_ok=True)
         # Tasks of any account leave notes; only the server lists them.
         self._home.notes.chmod(0o1733 if root else 0o700)
         runtimes = self._home.root / "runtime"
-        self._runtime = await self._in_files(lambda: runtime.install(runtimes, self._authority))
+        self._runtime = await self._in_files(lambda: runtime_archive.install(runtimes, self._authority))
         await self.refresh_nodes(patience_s=10.0)
         for work in (self._notes.read, self._watcher.run, self._watch_nodes):
             self._running.append(asyncio.create_task(self._forever(work)))
@@ -140,7 +149,7 @@ class SlurmEngine:
     def nodes(self) -> Sequence[Node]:
         return self._nodes
 
-    def remarks(self) -> Sequence[Remark]:
+    def remarks(self) -> Sequence[Notice]:
         return ()
 
     def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
@@ -172,11 +181,11 @@ class SlurmEngine:
                 if observation.phase is Phase.LOST and gang is not None:
                     self._watcher.say_ended(gang)
                 elif observation.start_error and gang is not None:
-                    self._say_of(gang, Remark("FailedToStart", observation.start_error, "Warning"))
+                    self._say_of(gang, Notice("FailedToStart", observation.start_error, "Warning"))
                 self._gangs.task_over(uid)
         return {uid: observation for uid, (observation, _) in seen.items()}
 
-    def _look(self, uid: str) -> tuple[Observation, Gang | None]:
+    def _look(self, uid: str) -> tuple[Observation, SubmittedGang | None]:
         """What is true, and its gang if it was not known here."""
         if not self.has(uid):
             return ABSENT, None
@@ -184,36 +193,36 @@ class SlurmEngine:
         found = None if known is not None else self._gangs.find(uid)
         gang = known if found is None else found[0]
         new = found[0] if found is not None and found[1] else None
-        return looking.look(self._home, uid, gang, self._options.file_lag_s), new
+        return looking.observe_attempt(self._home, uid, gang, self._options.file_lag_s), new
 
-    def _adopt(self, gang: Gang) -> None:
+    def _adopt(self, gang: SubmittedGang) -> None:
         """A gang that another server left."""
         self._wake()
         if gang.job is not None or self._refused(gang):
             return
-        asked = folder.read_mark(gang.folder, folder.SUBMITTING) is not None
+        asked = gang_folder.read_flag(gang.folder, gang_folder.SUBMITTING) is not None
         if asked or self._startable(gang):
             self._submitter.add(gang)
 
-    def _refused(self, gang: Gang) -> bool:
-        return folder.read_mark(gang.folder, folder.REFUSED) is not None
+    def _refused(self, gang: SubmittedGang) -> bool:
+        return gang_folder.read_flag(gang.folder, gang_folder.REFUSED) is not None
 
-    def _startable(self, gang: Gang) -> bool:
+    def _startable(self, gang: SubmittedGang) -> bool:
         return any(not self._claimed(uid) for uid in gang.members)
 
     def _claimed(self, uid: str) -> bool:
         return os.path.lexists(self._home.task(uid) / claim.NAME)
 
-    def inside(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
+    def exec_command(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
         path = self._home.task(uid)
-        job, place = folder.job_of(path), told.place_of(path)
-        if not job or place is None or os.path.lexists(path / record.NAME):
+        job, place = gang_folder.job_of(path), told.place_of(path)
+        if not job or place is None or os.path.lexists(path / exit_record.NAME):
             raise NotFound("The task does not run.")
         words = ["srun", "--overlap", *job, f"--nodelist={place.node}", "--nodes=1", "--ntasks=1"]
         words += ["--quiet", "--pty"] if terminal else ["--quiet"]
-        archive, seen = folder.on_node(self._home, uid) or (self._runtime, path)
+        archive, seen = gang_folder.on_node(self._home, uid) or (self._runtime, path)
         words += [self._options.python, "-I", "-S", str(archive), "inside", str(seen), *command]
-        owner = folder.run_folder(self._home, uid).stat()
+        owner = gang_folder.run_folder(self._home, uid).stat()
         if os.geteuid() == 0 and owner.st_uid != 0:
             who = (f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}")
             return ["setpriv", *who, "--init-groups", *words]
@@ -227,12 +236,12 @@ class SlurmEngine:
             return
         account = None if self._accounts is None else self._accounts.of(gang[0].owner)
         if account is not None:
-            if self._options.shared and (closed := closed_way(self._home.root)):
+            if self._options.shared and (closed := first_blocked_folder(self._home.root)):
                 raise LaunchFailed(
                     f"The account {account.name} cannot reach {self._home.root}: {closed} is closed to it. "
                     "The administrator can name another folder for Slurm in the cluster's file."
                 )
-            gang = dress(gang, account)
+            gang = with_account_environment(gang, account)
         complete = await self._in_files(lambda: self._prepare(gang, account), len(gang))
         if self._gangs.of(first) is not None:
             return
@@ -240,8 +249,8 @@ class SlurmEngine:
             found = self._gangs.new(first, tuple(task.uid for task in gang))
             found.live.difference_update(task.uid for task in gang if self._is_over(task.uid))
             self._wake()
-            if (refused := folder.read_mark(found.folder, folder.REFUSED)) is not None:
-                self._say_of(found, Remark("SlurmRefused", refused, "Warning"))
+            if (refused := gang_folder.read_flag(found.folder, gang_folder.REFUSED)) is not None:
+                self._say_of(found, Notice("SlurmRefused", refused, "Warning"))
             elif self._startable(found):
                 self._submitter.add(found)
             elif not found.live:
@@ -251,12 +260,12 @@ class SlurmEngine:
                     self._hint(task.uid)
 
     def _is_over(self, uid: str) -> bool:
-        return looking.look(self._home, uid, None, 0).phase in (Phase.ENDED, Phase.LOST)
+        return looking.observe_attempt(self._home, uid, None, 0).phase in (Phase.ENDED, Phase.LOST)
 
     def _prepare(self, gang: Sequence[TaskLaunch], account: Account | None) -> bool:
         """Whether the gang was complete already."""
         path = self._home.gang(gang[0].uid)
-        if folder.members(path):
+        if gang_folder.members(path):
             return True
         usual: dict[str, object] = {
             "log_limit": self._options.log_limit,
@@ -267,18 +276,18 @@ class SlurmEngine:
         }
         carried = None
         if not self._options.shared:
-            carried = Carried.new(self._url, self._options.node_folder, self._authority)
+            carried = RemoteLaunch.new(self._url, self._options.node_folder, self._authority)
             usual["kill_wait_s"] = max(1.0, self._kill_wait_s - _CARRYING_S)
         owner = None if account is None else (account.uid, account.gid)
         words: list[str] = []
         refused = ""
         try:
-            words = commands.sbatch(gang, self._options, path, account=owner)
+            words = sbatch_command.sbatch(gang, self._options, path, account=owner)
         except LaunchFailed as error:
             refused = error.message
-        folder.prepare(self._home, gang, self._options, self._runtime, usual, words, account, carried)
+        gang_folder.prepare(self._home, gang, self._options, self._runtime, usual, words, account, carried)
         if refused:
-            folder.write_mark(path, folder.REFUSED, refused)
+            gang_folder.write_flag(path, gang_folder.REFUSED, refused)
         return False
 
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
@@ -301,7 +310,7 @@ class SlurmEngine:
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
-    def _find(self, uid: str) -> Gang | None:
+    def _find(self, uid: str) -> SubmittedGang | None:
         found = self._gangs.find(uid)
         if found is None:
             return None
@@ -315,16 +324,16 @@ class SlurmEngine:
 
     def _request_stop(self, uid: str, grace_s: float) -> None:
         path = self._home.task(uid)
-        folder.open_folder(path.parent)
-        if os.path.lexists(path / record.NAME):
+        gang_folder.open_folder(path.parent)
+        if os.path.lexists(path / exit_record.NAME):
             return
         try:
-            folder.request_stop(path, uid, grace_s)
+            gang_folder.request_stop(path, uid, grace_s)
         except OSError as error:
             # The folder may be an account's that does not want to be asked: it is then ended by force.
             log.warning("The task %s could not be asked to stop: %s", uid, error)
 
-    def _how_to_stop(self, gang: Gang) -> tuple[str, ...] | None:
+    def _how_to_stop(self, gang: SubmittedGang) -> tuple[str, ...] | None:
         """By which words Slurm is told; None: not at all."""
         running = [uid for uid in gang.members if self._runs(uid)]
         if gang.seen is not None and gang.seen.suspended and not self._startable(gang):
@@ -332,20 +341,24 @@ class SlurmEngine:
         if not running:
             # Nothing of it began, and now nothing will; unless some others of it are still to begin.
             return None if self._startable(gang) else ()
-        if any(not os.path.lexists(self._home.task(uid) / supervise.STOP) for uid in running):
+        if any(not os.path.lexists(self._home.task(uid) / attempt.STOP) for uid in running):
             # The signal would reach them all: those who were asked find that out by themselves.
             return None
         return ("--batch", "--signal=TERM") if len(gang.members) == 1 else ("--signal=TERM",)
 
     def _runs(self, uid: str) -> bool:
         path = self._home.task(uid)
-        owner = told.claim_of(path)
-        return owner is not None and (not owner or "pid" in owner) and not os.path.lexists(path / record.NAME)
+        owner = told.read_claim(path)
+        return (
+            owner is not None
+            and (not owner or "pid" in owner)
+            and not os.path.lexists(path / exit_record.NAME)
+        )
 
     async def remove(self, uids: Sequence[str]) -> None:
         def clear() -> None:
             for uid in uids:
-                folder.remove(self._home, uid)
+                gang_folder.remove(self._home, uid)
 
         await self._in_files(clear)
 
@@ -358,13 +371,13 @@ class SlurmEngine:
         self._notes.wake()
         self._watcher.wake()
 
-    def _say_of(self, gang: Gang, remark: Remark) -> None:
+    def _say_of(self, gang: SubmittedGang, remark: Notice) -> None:
         """Once for the gang, and only what is new."""
         if gang.said != remark.message:
             gang.said = remark.message
             self._say(next(iter(gang.live), gang.uid), remark)
 
-    def _submitted(self, gang: Gang) -> None:
+    def _submitted(self, gang: SubmittedGang) -> None:
         """Slurm has it, or refuses it."""
         self._wake()
         if gang.job is not None and not self._startable(gang) and not any(map(self._runs, gang.members)):
@@ -381,7 +394,7 @@ class SlurmEngine:
             await asyncio.sleep(_NODES_EVERY_S if self._nodes else _NODES_FRESH_S)
             await self.refresh_nodes()
 
-    async def refresh_nodes(self, patience_s: float = _NODES_PATIENCE_S) -> None:
+    async def refresh_nodes(self, patience_s: float = _NODES_TIMEOUT_S) -> None:
         now = time.monotonic()
         if self._learning is None or (self._learning.done() and now - self._asked_at >= _NODES_FRESH_S):
             self._asked_at = now

@@ -8,13 +8,13 @@ import socket
 import pytest
 
 from openpaisdk.errors import Forbidden
-from openpaisdk.parcels import hashing, records
-from openpaisdk.storage.fast import Fast, Upload
+from openpaisdk.fileio import hashing, pack_format
+from openpaisdk.storage.backends.cluster import ClusterBackend, MultipartUpload
 from support.cluster_storage import BASE, about, fast, pack
 from support.team_cluster import TeamCluster
 
 
-def put(upload: Upload, offset: int, data: bytes) -> None:
+def put(upload: MultipartUpload, offset: int, data: bytes) -> None:
     upload.put(offset, len(data), lambda: iter((data,)))
 
 
@@ -31,12 +31,12 @@ def test_a_pack_is_unpacked_whole_with_times_and_modes(team: TeamCluster, folder
         "deep": [],
         "deep/er": [("b", [2, 10**18, 0])],
     }
-    found = list(records.unpacked(alice.fetch_pack(folder, ["deep/er/b", "none", "a"])))
+    found = list(pack_format.read_pack(alice.fetch_pack(folder, ["deep/er/b", "none", "a"])))
     assert [(r.kind, r.name, bytes(r.content)) for r in found[::2]] == [
         (1, "deep/er/b", b"22"),
         (1, "a", b"1"),
     ]
-    assert found[1].kind == records.PROBLEM and b"does not exist" in bytes(found[1].content)
+    assert found[1].kind == pack_format.PROBLEM and b"does not exist" in bytes(found[1].content)
 
 
 def test_a_damaged_file_in_a_pack_is_refused_and_the_others_arrive(team: TeamCluster, folder: str) -> None:
@@ -70,18 +70,18 @@ def test_nobody_gets_at_what_is_another_persons(team: TeamCluster, folder: str) 
     for attempt in (
         lambda: list(bob.walk(folder)),
         lambda: list(bob.read(path)),
-        lambda: bob.begin(path, (1, 1, 0o644), "k"),
+        lambda: bob.create(path, (1, 1, 0o644), "k"),
     ):
         with pytest.raises(Forbidden):
             attempt()
-    found = list(records.unpacked(bob.fetch_pack(folder, ["secret"])))
-    assert [r.kind for r in found] == [records.PROBLEM]
+    found = list(pack_format.read_pack(bob.fetch_pack(folder, ["secret"])))
+    assert [r.kind for r in found] == [pack_format.PROBLEM]
     handed = fast(team, "bob", over_http=False).handover()
     assert handed is not None
     with pytest.raises(Forbidden):
         handed.open(path, path)
     with pytest.raises(Forbidden):
-        handed.begin(about(path, 1))
+        handed.create(about(path, 1))
 
 
 def test_ranges_come_with_their_hash(team: TeamCluster, folder: str) -> None:
@@ -96,8 +96,8 @@ def test_ranges_come_with_their_hash(team: TeamCluster, folder: str) -> None:
 def test_parts_come_in_any_order_and_the_file_appears_at_the_end(team: TeamCluster, folder: str) -> None:
     alice = fast(team, "alice")
     content = os.urandom(20 << 20)
-    upload = alice.begin(f"{folder}/f", (len(content), 10**18 + 5, 0o600), "k")
-    assert isinstance(upload, Upload)
+    upload = alice.create(f"{folder}/f", (len(content), 10**18 + 5, 0o600), "k")
+    assert isinstance(upload, MultipartUpload)
     ranges = upload.missing()
     for offset, length in reversed(ranges):
         put(upload, offset, content[offset : offset + length])
@@ -110,11 +110,13 @@ def test_parts_come_in_any_order_and_the_file_appears_at_the_end(team: TeamClust
 def test_only_a_cluster_on_this_machine_is_sent_longer_parts(team: TeamCluster, folder: str) -> None:
     """Elsewhere an interruption would cost too much."""
     alice = fast(team, "alice")
-    far = Fast(alice.lines, {**alice.offer, "boot": "another machine"}, where=alice.where, over_http=True)
+    far = ClusterBackend(
+        alice.lines, {**alice.capabilities, "boot": "another machine"}, where=alice.where, over_http=True
+    )
     facts = (520 << 20, 10**18, 0o644)
-    alice.place(f"{folder}/small", b"1", 10**18, 0o644)
+    alice.write_small(f"{folder}/small", b"1", 10**18, 0o644)
     for backend, longest in ((alice, 64 << 20), (far, 32 << 20)):
-        upload = backend.begin(f"{folder}/f", facts, "k")
+        upload = backend.create(f"{folder}/f", facts, "k")
         assert upload.missing()[1] == (longest, longest)
         upload.abandon()
         assert backend.open(f"{folder}/small").longest_parts == longest
@@ -164,14 +166,14 @@ def test_a_wrong_beginning_is_refused(team: TeamCluster, wrong: dict[str, object
 def test_what_had_arrived_outlives_the_server(team: TeamCluster, folder: str) -> None:
     content = os.urandom(20 << 20)
     facts = (len(content), 10**18, 0o644)
-    first = fast(team, "alice").begin(f"{folder}/f", facts, "k")
-    assert isinstance(first, Upload)
+    first = fast(team, "alice").create(f"{folder}/f", facts, "k")
+    assert isinstance(first, MultipartUpload)
     ranges = first.missing()
     put(first, *_piece(content, ranges[1]))
     team.kill()
     team.start()
-    again = fast(team, "alice").begin(f"{folder}/f", facts, "k")
-    assert isinstance(again, Upload)
+    again = fast(team, "alice").create(f"{folder}/f", facts, "k")
+    assert isinstance(again, MultipartUpload)
     assert again.missing() == [ranges[0], ranges[2]]
     for each in again.missing():
         put(again, *_piece(content, each))
@@ -196,8 +198,8 @@ def test_slow_clients_keep_nobody_else_out(team: TeamCluster, folder: str) -> No
             + content[: 1 << 20]
         )
         waiting.append(slow)
-    quick = fast(team, "alice").begin(f"{folder}/quick", (len(content), 1, 0o644), "k")
-    assert isinstance(quick, Upload)
+    quick = fast(team, "alice").create(f"{folder}/quick", (len(content), 1, 0o644), "k")
+    assert isinstance(quick, MultipartUpload)
     put(quick, 0, content)
     quick.finish(len(content))
     for slow in waiting:
@@ -215,8 +217,8 @@ def test_a_client_that_leaves_in_the_middle_of_a_part_harms_nobody(team: TeamClu
                 f"Authorization: Bearer {team.token}\r\nContent-Length: {(3 << 20) + 16}\r\n\r\n".encode()
                 + b"x" * 100_000
             )
-    upload = fast(team, "alice").begin(f"{folder}/f", (5, 1, 0o644), "k")
-    assert isinstance(upload, Upload)
+    upload = fast(team, "alice").create(f"{folder}/f", (5, 1, 0o644), "k")
+    assert isinstance(upload, MultipartUpload)
     put(upload, 0, b"12345")
     upload.finish(5)
     assert b"".join(map(bytes, fast(team, "alice").read(f"{folder}/f"))) == b"12345"

@@ -11,8 +11,8 @@ import time
 import pytest
 
 from openpaisdk.errors import ConnectionFailed
-from openpaisdk.storage import lines
-from openpaisdk.storage.lines import PATIENCE, persistent
+from openpaisdk.storage.backends import connection_pool
+from openpaisdk.storage.backends.connection_pool import RETRY_WINDOW_S, with_retries
 
 # So many that taking turns and waiting together differ by more than a busy machine stands still.
 _ASKING = 16
@@ -34,7 +34,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(lines, "time", made)
+    monkeypatch.setattr(connection_pool, "time", made)
     return made
 
 
@@ -55,37 +55,37 @@ class Way:
         return "all of it"
 
 
-@pytest.mark.parametrize(("cuts", "after_s"), [(1, 0.0), (1, 2 * PATIENCE), (3, 1.5 * PATIENCE)])
+@pytest.mark.parametrize(("cuts", "after_s"), [(1, 0.0), (1, 2 * RETRY_WINDOW_S), (3, 1.5 * RETRY_WINDOW_S)])
 def test_a_cut_after_a_long_while_is_tried_again_like_one_at_once(
     clock: Clock, cuts: int, after_s: float
 ) -> None:
-    assert persistent(Way(clock, cuts, after_s)) == "all of it"
+    assert with_retries(Way(clock, cuts, after_s)) == "all of it"
 
 
-@pytest.mark.parametrize("after_s", [0.0, 1.2 * PATIENCE])
+@pytest.mark.parametrize("after_s", [0.0, 1.2 * RETRY_WINDOW_S])
 def test_nobody_tries_for_ever(clock: Clock, after_s: float) -> None:
     way = Way(clock, 1000, after_s)
     with pytest.raises(ConnectionFailed):
-        persistent(way)
+        with_retries(way)
     assert 1 < way.tries < 10
 
 
 def test_patience_inside_patience_takes_no_longer(clock: Clock) -> None:
     way, began = Way(clock, 1000, 0.0), clock.now
     with pytest.raises(ConnectionFailed):
-        persistent(lambda: persistent(lambda: persistent(way)))
-    assert clock.now - began <= PATIENCE
+        with_retries(lambda: with_retries(lambda: with_retries(way)))
+    assert clock.now - began <= RETRY_WINDOW_S
     assert way.tries > 1
-    assert persistent(Way(clock, 1, 0.0)) == "all of it"
+    assert with_retries(Way(clock, 1, 0.0)) == "all of it"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="open files are handed over on Linux only")
 def test_all_who_talk_to_a_server_that_is_gone_are_told_at_the_same_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from openpaisdk.storage.handover import Conversation
+    from openpaisdk.storage.backends.fd_passing import FdChannel
 
-    monkeypatch.setattr(lines, "PATIENCE", 0.8)
+    monkeypatch.setattr(connection_pool, "RETRY_WINDOW_S", 0.8)
 
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind("")
@@ -106,7 +106,7 @@ def test_all_who_talk_to_a_server_that_is_gone_are_told_at_the_same_time(
 
     server = threading.Thread(target=serve_once)
     server.start()
-    talk = Conversation(invited)
+    talk = FdChannel(invited)
     server.join()
     listener.close()
     told: list[float] = []

@@ -9,8 +9,8 @@ import socket
 import pytest
 
 from openpaisdk.errors import Conflict, InvalidParameters, NotFound, PaiError
-from openpaisdk.parcels import hashing
-from openpaisdk.storage.handover import Conversation
+from openpaisdk.fileio import hashing
+from openpaisdk.storage.backends.fd_passing import FdChannel
 from support.cluster_storage import BASE, about, fast, pack
 from support.team_cluster import TeamCluster
 
@@ -18,12 +18,12 @@ from support.team_cluster import TeamCluster
 def test_a_file_handed_over_for_writing_must_be_given_back_first(team: TeamCluster, folder: str) -> None:
     handed = fast(team, "alice", over_http=False).handover()
     assert handed is not None
-    fd, said = handed.begin(about(f"{folder}/f", 5))
+    fd, said = handed.create(about(f"{folder}/f", 5))
     assert fd >= 0 and said["have"] == {}
     os.write(fd, b"hello")
     proof = hashing.of_bytes(b"hello", hashing.XXH3)
     handed.mark(str(said["id"]), 0, 5, proof)
-    ended = {"size": 5, "mtime": 10**18, "digest": hashing.of_parts([proof], hashing.XXH3).hex()}
+    ended = {"size": 5, "mtime": 10**18, "digest": hashing.combine([proof], hashing.XXH3).hex()}
     with pytest.raises(Conflict, match="still open for writing"):
         handed.finish(str(said["id"]), ended)
     assert fast(team, "alice").status(f"{folder}/f") is None
@@ -47,9 +47,9 @@ def test_a_file_handed_over_for_reading_cannot_be_written(team: TeamCluster, fol
 
 def test_a_ticket_is_good_once_and_the_window_knows_nobody_without(team: TeamCluster) -> None:
     said = team.ask("POST", f"{BASE}/local").json()
-    Conversation(lambda: said)
+    FdChannel(lambda: said)
     with pytest.raises((PaiError, OSError)):
-        Conversation(lambda: said)
+        FdChannel(lambda: said)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as talk:
         talk.settimeout(5)
         talk.connect("\0" + said["socket"])
@@ -58,11 +58,11 @@ def test_a_ticket_is_good_once_and_the_window_knows_nobody_without(team: TeamClu
 
 
 def test_one_person_does_not_take_the_window_for_himself(team: TeamCluster) -> None:
-    held: list[Conversation] = []
+    held: list[FdChannel] = []
 
     def talk(who: str) -> None:
         told = team.ask("POST", f"{BASE}/local", token=team.tokens[who]).json()
-        held.append(Conversation(lambda: told))
+        held.append(FdChannel(lambda: told))
 
     with pytest.raises((PaiError, OSError)):
         for _ in range(64):
@@ -76,7 +76,7 @@ def test_one_person_does_not_take_the_window_for_himself(team: TeamCluster) -> N
 
 def test_nonsense_at_the_window_is_refused_in_words(team: TeamCluster) -> None:
     handed = fast(team, "alice", over_http=False).handover()
-    assert isinstance(handed, Conversation)
+    assert isinstance(handed, FdChannel)
     for question in (
         {"op": "what"},
         {"op": "mark"},

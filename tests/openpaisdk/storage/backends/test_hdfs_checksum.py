@@ -14,30 +14,30 @@ import pytest
 
 from openpaisdk.client import Endpoint
 from openpaisdk.errors import Conflict, ConnectionFailed
-from openpaisdk.storage.address import Place
-from openpaisdk.storage.backend import PART_BYTES, Backend
-from openpaisdk.storage.copying import Copy, from_stream, to_stream
-from openpaisdk.storage.growing import Growing
-from openpaisdk.storage.hadoopsum import md5_of, running
-from openpaisdk.storage.lines import Lines
-from openpaisdk.storage.storages import Opener
-from openpaisdk.storage.webhdfs import WebHdfs
+from openpaisdk.storage.backends.base import PART_BYTES, Backend
+from openpaisdk.storage.backends.connection_pool import ConnectionPool
+from openpaisdk.storage.backends.hdfs_checksum import md5_of, running
+from openpaisdk.storage.backends.webhdfs import WebHdfs
+from openpaisdk.storage.catalog import StorageOpener
+from openpaisdk.storage.location import Location
+from openpaisdk.storage.transfer.copy import CopyOperation, from_stream, to_stream
+from openpaisdk.storage.transfer.stream_upload import StreamUpload
 from support.storage_fixture import Desk
 
 CONTENT = b"right" * 600_000
 """Long enough not to travel packed."""
 
 
-class _Both(Opener):
+class _Both(StorageOpener):
     """`hdfs:/path` is the HDFS, everything else a file of the cluster, over HTTP."""
 
     def __init__(self, desk: Desk):
         super().__init__()
         endpoint = Endpoint(desk.url, desk.user, desk.token)
-        self.hdfs: Backend = WebHdfs(Lines("hdfs", endpoint), where="hdfs://h")
+        self.hdfs: Backend = WebHdfs(ConnectionPool("hdfs", endpoint), where="hdfs://h")
         self.own: Backend = desk.storage(over_http=True).backend
 
-    def open(self, place: Place) -> tuple[Backend, str]:
+    def open(self, place: Location) -> tuple[Backend, str]:
         if place.text.startswith("hdfs:"):
             return self.hdfs, place.text.removeprefix("hdfs:")
         return self.own, place.text
@@ -51,8 +51,8 @@ def both(desk: Desk) -> Iterator[_Both]:
     both.own.close()
 
 
-def _place(text: str) -> Place:
-    return Place("pai", text, text)
+def _place(text: str) -> Location:
+    return Location("pai", text, text)
 
 
 def _written(both: _Both, path: str) -> bytes:
@@ -141,9 +141,9 @@ def test_from_an_hdfs_to_a_cluster_over_http_is_compared(
         read = WebHdfs.read
         wire.setattr(WebHdfs, "read", lambda self, *a: (bytes(data).upper() for data in read(self, *a)))
         with pytest.raises(ConnectionFailed, match="damaged"):
-            Copy(both, _place(source), _place(target)).run()
+            CopyOperation(both, _place(source), _place(target)).run()
     assert both.own.status(target) is None
-    Copy(both, _place(source), _place(target)).run()
+    CopyOperation(both, _place(source), _place(target)).run()
     assert _written(both, target) == CONTENT
 
 
@@ -153,7 +153,7 @@ def test_from_a_cluster_over_http_to_an_hdfs_is_compared(
     source = f"{desk.path}/f"
     from_stream(both, io.BytesIO(CONTENT), _place(source))
     with pytest.raises(ConnectionFailed, match="damaged"):
-        Copy(both, _place(source), _place(f"hdfs:{desk.path}/g")).run()
+        CopyOperation(both, _place(source), _place(f"hdfs:{desk.path}/g")).run()
     assert [entry.name for entry in both.own.listing(desk.path)] == ["f"]
 
 
@@ -185,22 +185,25 @@ def test_a_file_from_before_1970_goes_to_an_hdfs_once(desk: Desk, both: _Both, s
     one, all_of_it = f"{desk.path}/d/old", f"{desk.path}/d"
     for source in (one, all_of_it):
         target = f"hdfs:{desk.path}/to{len(source)}"
-        assert Copy(both, _place(source), _place(target), synchronising=source is all_of_it).run().files == 1
-        again = Copy(both, _place(source), _place(target), synchronising=source is all_of_it)
+        assert (
+            CopyOperation(both, _place(source), _place(target), synchronising=source is all_of_it).run().files
+            == 1
+        )
+        again = CopyOperation(both, _place(source), _place(target), synchronising=source is all_of_it)
         assert again.plan.new.count == 0
     assert _written(both, target.removeprefix("hdfs:") + "/old") == CONTENT[:size]
 
 
 def test_of_two_who_make_the_same_file_of_an_hdfs_the_second_is_refused(desk: Desk, both: _Both) -> None:
     path = f"{desk.path}/f"
-    first, second = (Growing(both.hdfs, path, replacing=False) for _ in range(2))
+    first, second = (StreamUpload(both.hdfs, path, replacing=False) for _ in range(2))
     first.add(b"first")
     second.add(b"second")
     first.finish()
     with pytest.raises(Conflict):
         second.finish()
     with pytest.raises(Conflict, match="there already"):
-        Growing(both.hdfs, path, replacing=False)
+        StreamUpload(both.hdfs, path, replacing=False)
     assert [entry.name for entry in both.hdfs.listing(desk.path)] == ["f"]
     assert _written(both, path) == b"first"
 
@@ -209,7 +212,7 @@ def test_nobody_is_asked_for_a_checksum_that_cannot_be_compared(
     desk: Desk, both: _Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(WebHdfs, "will_sum", lambda self: "COMPOSITE-CRC32C")
+    monkeypatch.setattr(WebHdfs, "checksum_type", lambda self: "COMPOSITE-CRC32C")
     monkeypatch.setattr(WebHdfs, "checksum", lambda self, path: asked.append(path))
     from_stream(both, io.BytesIO(CONTENT), _place(f"hdfs:{desk.path}/f"))
     assert asked == []

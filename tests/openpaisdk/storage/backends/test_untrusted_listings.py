@@ -12,9 +12,9 @@ import pytest
 
 from openpaisdk.client import Endpoint
 from openpaisdk.errors import PaiError
-from openpaisdk.storage.filesystem import PaiFileSystem
-from openpaisdk.storage.lines import Lines
-from openpaisdk.storage.webhdfs import WebHdfs
+from openpaisdk.storage.backends.connection_pool import ConnectionPool
+from openpaisdk.storage.backends.webhdfs import WebHdfs
+from openpaisdk.storage.fsspec_filesystem import PaiFileSystem
 
 WAYS_OUT = ["../out", "..", ".", "/etc/out", "a/b", "", "nul\0byte"]
 
@@ -77,7 +77,9 @@ def liar() -> Iterator[Liar]:
 
 
 def test_names_that_lead_out_are_refused_by_the_listing_itself(liar: Liar) -> None:
-    storage = WebHdfs(Lines("liar", Endpoint(liar.url, "me", "")), where="pai://liar/hdfs", user="me")
+    storage = WebHdfs(
+        ConnectionPool("liar", Endpoint(liar.url, "me", "")), where="pai://liar/hdfs", user="me"
+    )
     good = {"pathSuffix": "good", "type": "FILE", "length": 3}
     for name in WAYS_OUT:
         for kind in ("FILE", "DIRECTORY"):
@@ -92,7 +94,9 @@ def test_names_that_lead_out_are_refused_by_the_listing_itself(liar: Liar) -> No
 
 
 def test_an_hdfs_that_knows_no_batches_is_listed_at_once(liar: Liar) -> None:
-    storage = WebHdfs(Lines("liar", Endpoint(liar.url, "me", "")), where="pai://liar/hdfs", user="me")
+    storage = WebHdfs(
+        ConnectionPool("liar", Endpoint(liar.url, "me", "")), where="pai://liar/hdfs", user="me"
+    )
     liar.remaining = None
     assert storage.is_empty("/d") and storage.listing("/d") == []
     liar.listed = [{"pathSuffix": name, "type": "FILE", "length": 3} for name in ("b", "a")]
@@ -102,7 +106,9 @@ def test_an_hdfs_that_knows_no_batches_is_listed_at_once(liar: Liar) -> None:
 
 @pytest.mark.parametrize("remaining", [1, -1, "none", []])
 def test_a_list_that_never_ends_is_not_listened_to(liar: Liar, remaining: int) -> None:
-    storage = WebHdfs(Lines("liar", Endpoint(liar.url, "me", "")), where="pai://liar/hdfs", user="me")
+    storage = WebHdfs(
+        ConnectionPool("liar", Endpoint(liar.url, "me", "")), where="pai://liar/hdfs", user="me"
+    )
     liar.listed, liar.remaining = [{"pathSuffix": "a", "type": "FILE", "length": 3}], remaining
     with pytest.raises(PaiError, match="does not answer as WebHDFS does"):
         storage.listing("/d")

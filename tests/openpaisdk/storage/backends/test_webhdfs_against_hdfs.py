@@ -93,7 +93,7 @@ def test_everything_works_against_the_real_thing(
 @pytest.mark.parametrize("size", [1, 511, 512, 1 << 20, (1 << 20) + 7, 3 << 20])
 def test_the_checksum_of_hdfs_is_the_one_made_here(desk: Desk, real: RealHdfs, size: int) -> None:
     """With blocks of 1 MiB, so that there are one, and several."""
-    from openpaisdk.storage.hadoopsum import md5_of
+    from openpaisdk.storage.backends.hdfs_checksum import md5_of
 
     content = os.urandom(size)
     local = desk.write("summed", content)
@@ -121,17 +121,17 @@ def test_what_was_damaged_on_its_way_to_or_from_hdfs_is_noticed(
     desk: Desk, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from openpaisdk.errors import ConnectionFailed
-    from openpaisdk.storage.address import read_place
-    from openpaisdk.storage.copying import Copy
-    from openpaisdk.storage.storages import Opener
-    from openpaisdk.storage.webhdfs import WebHdfs
+    from openpaisdk.storage.backends.webhdfs import WebHdfs
+    from openpaisdk.storage.catalog import StorageOpener
+    from openpaisdk.storage.location import parse_location
+    from openpaisdk.storage.transfer.copy import CopyOperation
 
     monkeypatch.setenv("HOME", str(desk.person.home))
     here, there = desk.write("f", b"right" * 1000), f"{lab}/user/me/damaged"
     create, read = WebHdfs.create, WebHdfs.read
 
     def run(source: str, target: str) -> None:
-        Copy(Opener(), read_place(source), read_place(target), everything=True).run()
+        CopyOperation(StorageOpener(), parse_location(source), parse_location(target), everything=True).run()
 
     run(str(here), there)
     with monkeypatch.context() as wire:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.client import Cluster, Endpoint
+from openpaisdk.client import ClusterClient, Endpoint
 from openpaisdk.errors import PaiError
 from openpaisdk.storage import Storage
 from support.server_fixture import Cluster as Served
@@ -25,7 +25,7 @@ def storage(tmp_path: Path) -> Iterator[Storage]:
         try:
             server.start()
             url = "http://{}:{}".format(*server.address)
-            yield Storage.of(Cluster("small", Endpoint(url, server.user, server.token)), over_http=True)
+            yield Storage.of(ClusterClient("small", Endpoint(url, server.user, server.token)), over_http=True)
         finally:
             server.close()
 

@@ -13,10 +13,10 @@ import pytest
 
 from openpaisdk.cli.storage import remove
 from openpaisdk.errors import PaiError, UsageError
-from openpaisdk.storage.address import read_place
-from openpaisdk.storage.copying import Copy, to_stream
-from openpaisdk.storage.mounted import Mounted
-from openpaisdk.storage.storages import Opener
+from openpaisdk.storage.backends.local import LocalBackend
+from openpaisdk.storage.catalog import StorageOpener
+from openpaisdk.storage.location import parse_location
+from openpaisdk.storage.transfer.copy import CopyOperation, to_stream
 from support.cli_user import Done, until
 from support.faulty_proxy import BadWire
 from support.small_disk import mounted
@@ -174,7 +174,7 @@ def test_a_file_and_a_folder_do_not_take_each_others_place(desk: Desk) -> None:
 def test_a_person_keeps_the_ground_he_stands_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, where nothing is really deleted."""
     gone: list[str] = []
-    monkeypatch.setattr(Mounted, "delete", lambda _, path: gone.append(path))
+    monkeypatch.setattr(LocalBackend, "delete", lambda _, path: gone.append(path))
     folder = desk.write("d/e/f").parent
     (folder / "up").symlink_to("/")
     monkeypatch.chdir(folder)
@@ -199,7 +199,7 @@ def test_a_person_keeps_the_ground_he_stands_on(desk: Desk, monkeypatch: pytest.
 def test_a_person_keeps_it_also_where_it_is_mounted(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, where nothing is really deleted."""
     gone: list[str] = []
-    monkeypatch.setattr(Mounted, "delete", lambda _, path: gone.append(path))
+    monkeypatch.setattr(LocalBackend, "delete", lambda _, path: gone.append(path))
     home = desk.person.home
     monkeypatch.setenv("HOME", str(home))
     desk.ok("add-storage-cluster", "-a", "above", "--type", "mount", "--path", str(home.parent))
@@ -215,10 +215,16 @@ def test_a_home_is_not_made_like_another_folder(desk: Desk, monkeypatch: pytest.
     monkeypatch.setenv("HOME", str(home))
     for target in (home, home.parent, "/"):
         with pytest.raises(UsageError, match="is your home folder or holds it: --delete would"):
-            Copy(
-                Opener(), read_place(str(source)), read_place(str(target)), synchronising=True, deleting=True
+            CopyOperation(
+                StorageOpener(),
+                parse_location(str(source)),
+                parse_location(str(target)),
+                synchronising=True,
+                deleting=True,
             )
-    Copy(Opener(), read_place(str(source)), read_place(str(home)), synchronising=True).run()
+    CopyOperation(
+        StorageOpener(), parse_location(str(source)), parse_location(str(home)), synchronising=True
+    ).run()
     assert sorted(os.listdir(home)) == ["f", "mine"]
 
 
@@ -248,7 +254,7 @@ def test_a_file_that_changed_on_its_way_to_a_stream_is_not_to_be_used(desk: Desk
             f.write(b"more")
 
     with pytest.raises(PaiError, match="grows changed while it was copied: do not use what came of it"):
-        to_stream(Opener(), read_place(str(grows)), write)
+        to_stream(StorageOpener(), parse_location(str(grows)), write)
 
 
 def test_a_file_that_vanishes_while_it_is_sent_is_noticed(desk: Desk, wire: BadWire) -> None:
@@ -405,7 +411,7 @@ def test_a_small_file_of_which_a_part_has_room_leaves_the_old_one(tmp_path: Path
         target.write_bytes(b"old")
         (small / "others").write_bytes(bytes(700 << 10))
         with pytest.raises(PaiError, match="The disk is full"):
-            Mounted().place(str(target), bytes(500 << 10), 0, 0o644)
+            LocalBackend().write_small(str(target), bytes(500 << 10), 0, 0o644)
         assert target.read_bytes() == b"old"
         assert sorted(os.listdir(small)) == ["f", "others"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from paicluster.api.audit import AuditLog
+from paicluster.api.middleware.audit import AuditLog
 from support.server_fixture import eventually, job
 from support.team_cluster import PASSWORD, TeamCluster
 

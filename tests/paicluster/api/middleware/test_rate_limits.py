@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from openpaisdk.errors import TooManyRequests
-from paicluster.api.limits import Window
+from paicluster.api.middleware.rate_limits import RateWindow
 from support.server_fixture import eventually, job
 from support.team_cluster import PASSWORD, TeamCluster
 
@@ -50,7 +50,7 @@ def _status_from(address: str, cluster: TeamCluster) -> int:
 def test_a_window_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    window = Window(2, 60)
+    window = RateWindow(2, 60)
     window.take("alice")
     window.take("alice")
     window.take("bob")

@@ -11,11 +11,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 
 from openpaisdk.errors import NotFound, TooManyRequests
-from paicluster.api.edge import Edge
-from paicluster.api.guard import guard
+from paicluster.api.middleware.policies import HttpPolicies
+from paicluster.api.middleware.route_wrapper import wrap_route
 
 
-def ask(edge: Edge, outcome: Any, method: str = "GET") -> Response:
+def ask(edge: HttpPolicies, outcome: Any, method: str = "GET") -> Response:
     async def route(request: Request) -> Response:
         if isinstance(outcome, BaseException):
             raise outcome
@@ -23,7 +23,7 @@ def ask(edge: Edge, outcome: Any, method: str = "GET") -> Response:
         return answer
 
     scope = {"type": "http", "method": method, "path": "/x/very-secret", "headers": [], "query_string": b""}
-    guarded = guard(route, "/x/{token}", ["GET"], edge)
+    guarded = wrap_route(route, "/x/{token}", ["GET"], edge)
 
     async def run() -> Response:
         return await guarded(Request(scope))
@@ -32,7 +32,7 @@ def ask(edge: Edge, outcome: Any, method: str = "GET") -> Response:
 
 
 def test_an_error_of_ours_has_no_stack_and_its_place_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    edge = Edge()
+    edge = HttpPolicies()
     with caplog.at_level(logging.ERROR, "paicluster.api"):
         reply = ask(edge, RuntimeError("what nobody should read"))
     assert reply.status_code == 500
@@ -55,7 +55,7 @@ def test_an_error_of_ours_has_no_stack_and_its_place_is_in_the_log(caplog: pytes
     ],
 )
 def test_every_answer_is_counted_and_has_its_headers(outcome: Any, status: int) -> None:
-    edge = Edge()
+    edge = HttpPolicies()
     reply = ask(edge, outcome, "PROPFIND")
     assert reply.status_code == status
     assert reply.headers["x-content-type-options"] == "nosniff"
@@ -66,7 +66,7 @@ def test_every_answer_is_counted_and_has_its_headers(outcome: Any, status: int) 
 
 def test_headers_a_route_set_itself_stay() -> None:
     own = {"Content-Security-Policy": "sandbox", "Cache-Control": "max-age=9"}
-    reply = ask(Edge(), PlainTextResponse("page", headers=own))
+    reply = ask(HttpPolicies(), PlainTextResponse("page", headers=own))
     assert reply.headers.getlist("content-security-policy") == ["sandbox"]
     assert reply.headers.getlist("cache-control") == ["max-age=9"]
     assert reply.headers["referrer-policy"] == "no-referrer"

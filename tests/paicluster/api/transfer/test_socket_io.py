@@ -19,11 +19,11 @@ import pytest
 import uvicorn
 
 from openpaisdk.errors import PaiError
-from openpaisdk.parcels import hashing
-from openpaisdk.storage import open_files
-from openpaisdk.storage.fast import Fast, Upload
-from paicluster.api.transfer import direct, giving
-from paicluster.api.transfer.proofs import Proof, Proofs
+from openpaisdk.fileio import hashing
+from openpaisdk.storage.backends import descriptor_io
+from openpaisdk.storage.backends.cluster import ClusterBackend, MultipartUpload
+from paicluster.api.transfer import file_response, socket_io
+from paicluster.files.transfer.range_hashes import RangeHash, RangeHashCache
 from support.cli_user import until
 from support.cluster_storage import storage_of
 from support.team_cluster import TeamCluster
@@ -34,8 +34,8 @@ CONTENT = os.urandom(1 << 20) * 24
 
 def test_parts_come_one_after_the_other_over_one_connection(team: TeamCluster) -> None:
     alice = storage_of(team, "alice", over_http=True).backend
-    assert isinstance(alice, Fast)
-    upload = alice.begin("/user/alice/straight", (len(CONTENT), 10**18, 0o644), "k")
+    assert isinstance(alice, ClusterBackend)
+    upload = alice.create("/user/alice/straight", (len(CONTENT), 10**18, 0o644), "k")
     line = http.client.HTTPConnection(*team.address, timeout=DEADLINE)
     headers = {"Authorization": f"Bearer {team.tokens['alice']}"}
     used = []
@@ -59,11 +59,11 @@ def test_parts_come_one_after_the_other_over_one_connection(team: TeamCluster) -
 def test_a_part_whose_bytes_are_already_here_when_its_head_is_read(team: TeamCluster) -> None:
     """However much of a body comes together with the head: all, half, or as much as one block."""
     alice = storage_of(team, "alice", over_http=True).backend
-    assert isinstance(alice, Fast)
-    at_once = direct.AT_ONCE
+    assert isinstance(alice, ClusterBackend)
+    at_once = socket_io.AT_ONCE
     for size in (1, 1000, at_once - 16, at_once, at_once + 1, 3 * at_once):
         content = os.urandom(size)
-        upload = alice.begin("/user/alice/sizes", (size, 10**18, 0o644), f"k{size}")
+        upload = alice.create("/user/alice/sizes", (size, 10**18, 0o644), f"k{size}")
         upload.put(0, size, lambda content=content: iter((content,)))  # type: ignore[misc]
         upload.finish(size)
         assert b"".join(map(bytes, alice.read("/user/alice/sizes"))) == content
@@ -71,7 +71,7 @@ def test_a_part_whose_bytes_are_already_here_when_its_head_is_read(team: TeamClu
 
 def test_a_client_that_sends_a_little_now_and_then_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the thread would rather be woken for more at once."""
-    monkeypatch.setattr(direct, "_STANDSTILL_MS", 20)
+    monkeypatch.setattr(socket_io, "_STANDSTILL_MS", 20)
     pieces = [os.urandom(100) for _ in range(5)]
     came: list[bytes] = []
     protocol = SimpleNamespace(received=0, transport=SimpleNamespace(is_closing=lambda: False))
@@ -81,7 +81,7 @@ def test_a_client_that_sends_a_little_now_and_then_is_heard(monkeypatch: pytest.
         with server:
             server.setblocking(False)
             pouring = threading.Thread(
-                target=direct._pour,
+                target=socket_io._receive_loop,
                 args=(os.dup(server.fileno()), b"", 500, lambda data: came.append(bytes(data)), protocol),
                 daemon=True,
             )
@@ -97,18 +97,18 @@ def test_a_client_that_sends_a_little_now_and_then_is_heard(monkeypatch: pytest.
 
 def test_what_is_handed_over_has_hashes_too(team: TeamCluster, tmp_path: Path) -> None:
     alice = storage_of(team, "alice").backend
-    assert isinstance(alice, Fast)
+    assert isinstance(alice, ClusterBackend)
     (tmp_path / "f").write_bytes(CONTENT)
-    upload = alice.begin("/user/alice/handed", (len(CONTENT), 10**18, 0o644), "k")
-    assert isinstance(upload, Upload) and upload.fileno() >= 0
+    upload = alice.create("/user/alice/handed", (len(CONTENT), 10**18, 0o644), "k")
+    assert isinstance(upload, MultipartUpload) and upload.fileno() >= 0
     with (tmp_path / "f").open("rb") as f:
         for offset, length in upload.missing():
-            said = open_files.copy_hashed(
+            said = descriptor_io.copy_hashed(
                 f.fileno(), upload.fileno(), offset, length, upload.algorithm, threading.Lock()
             )
             assert said == (length, hashing.of_bytes(CONTENT[offset : offset + length], upload.algorithm))
             upload.mark(offset, length, said[1])
-    again = alice.begin("/user/alice/handed", (len(CONTENT), 10**18, 0o644), "k")
+    again = alice.create("/user/alice/handed", (len(CONTENT), 10**18, 0o644), "k")
     assert again.missing() == [] and again.digests == upload.digests  # type: ignore[attr-defined]
     again.close()
     right, upload.digests[0] = upload.digests[0], bytes(16)
@@ -122,13 +122,13 @@ def test_what_is_handed_over_has_hashes_too(team: TeamCluster, tmp_path: Path) -
 def test_what_comes_over_http_goes_into_a_file_that_was_handed_over(team: TeamCluster) -> None:
     near = storage_of(team, "alice").backend
     far = storage_of(team, "alice", over_http=True).backend
-    laid = near.begin("/user/alice/far", (len(CONTENT), 10**18, 0o644), "k")
+    laid = near.create("/user/alice/far", (len(CONTENT), 10**18, 0o644), "k")
     for offset, length in laid.missing():
         laid.put(offset, length, lambda at=offset, size=length: iter((CONTENT[at : at + size],)))  # type: ignore[misc]
     laid.finish(len(CONTENT))
     outgoing = far.open("/user/alice/far")
-    upload = near.begin("/user/alice/near", (len(CONTENT), 10**18, 0o644), "k")
-    assert isinstance(upload, Upload) and upload.fileno() >= 0 and outgoing.proves(upload.algorithm)
+    upload = near.create("/user/alice/near", (len(CONTENT), 10**18, 0o644), "k")
+    assert isinstance(upload, MultipartUpload) and upload.fileno() >= 0 and outgoing.proves(upload.algorithm)
     with pytest.raises(PaiError, match="was cut"):
         upload.put(0, 8, lambda: iter((b"short",)))
     for offset, length in upload.missing():
@@ -147,7 +147,7 @@ class Answering:
 
     def __init__(self, path: Path, *, hashed: bool = False):
         self.path = path
-        self.given: list[direct.Given] = []
+        self.given: list[socket_io.SendResult] = []
         self.done = threading.Event()
         config = uvicorn.Config(
             self._answer, http="httptools", log_level="error", interface="asgi3", lifespan="off"
@@ -158,7 +158,7 @@ class Answering:
         self.sock.listen()
         self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self.sock])))
         self.hashed = hashed
-        self.proofs = Proofs()
+        self.proofs = RangeHashCache()
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -169,9 +169,9 @@ class Answering:
         extra = hashing.SIZE if self.hashed else 0
         files: Any = SimpleNamespace(threads=ThreadPoolExecutor(1))
         file = FileIO(self.path)
-        proof = Proof(self.proofs, file.fileno(), 0, size, hashing.XXH3) if self.hashed else None
+        proof = RangeHash(self.proofs, file.fileno(), 0, size, hashing.XXH3) if self.hashed else None
         headers = {"content-length": str(size + extra)}
-        await giving.FileAnswer(files, file, 0, size, headers, proof=proof)(scope, receive, send)
+        await file_response.RangeResponse(files, file, 0, size, headers, proof=proof)(scope, receive, send)
         self.done.set()
 
     def __enter__(self) -> Answering:
@@ -185,24 +185,24 @@ class Answering:
 
 
 @pytest.fixture
-def stall(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, list[direct.Given]]]:
+def stall(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, list[socket_io.SendResult]]]:
     """Says when a thread gave up waiting for somebody who takes nothing."""
     left, given = threading.Event(), []
 
-    async def watched(*args: Any) -> direct.Given:
-        found = await direct.give_file(*args)
+    async def watched(*args: Any) -> socket_io.SendResult:
+        found = await socket_io.send_file(*args)
         given.append(found)
         left.set()
         return found
 
-    monkeypatch.setattr(direct, "_STANDSTILL_MS", 20)
-    monkeypatch.setattr(giving, "give_file", watched)
+    monkeypatch.setattr(socket_io, "_STANDSTILL_MS", 20)
+    monkeypatch.setattr(file_response, "send_file", watched)
     yield left, given
 
 
 @pytest.mark.parametrize("hashed", [False, True])
 def test_whoever_takes_nothing_for_a_while_gets_the_rest_all_the_same(
-    tmp_path: Path, stall: tuple[threading.Event, list[direct.Given]], hashed: bool
+    tmp_path: Path, stall: tuple[threading.Event, list[socket_io.SendResult]], hashed: bool
 ) -> None:
     (tmp_path / "f").write_bytes(CONTENT)
     left, given = stall
@@ -221,7 +221,7 @@ def test_whoever_takes_nothing_for_a_while_gets_the_rest_all_the_same(
 
 
 def test_whoever_leaves_in_the_middle_keeps_no_thread(
-    tmp_path: Path, stall: tuple[threading.Event, list[direct.Given]]
+    tmp_path: Path, stall: tuple[threading.Event, list[socket_io.SendResult]]
 ) -> None:
     (tmp_path / "f").write_bytes(CONTENT)
     with Answering(tmp_path / "f") as server:

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
-from paicluster.api.webhdfs.hadooptokens import inner_token
+from paicluster.api.webhdfs.token_codec import decode
 from support.webhdfs_client import PASSWORD, StorageCluster, Web, exception
 
 
@@ -73,7 +73,7 @@ def test_a_delegation_token_cannot_be_had_for_another_one(alice: Web, nobody: We
     reply = nobody.get("GETDELEGATIONTOKEN", "/", delegation=token)
     assert exception(reply) == (403, "AccessControlException")
     # Nor by taking it out of Hadoop's clothes.
-    inner = Web(alice.cluster, inner_token(token))
+    inner = Web(alice.cluster, decode(token))
     assert inner.json("GETHOMEDIRECTORY", "/") == {"Path": "/user/alice"}
     assert exception(inner.get("GETDELEGATIONTOKEN", "/")) == (403, "AccessControlException")
     assert alice.json("GETDELEGATIONTOKEN", "/")

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from paicluster.engines.container import names
+from paicluster.engines.common import image_names
 from paicluster.engines.container.client import mount_words
 from paicluster.engines.interface import Mount, RegistryLogin
 
@@ -27,7 +27,7 @@ from paicluster.engines.interface import Mount, RegistryLogin
     ],
 )
 def test_what_is_left_out_of_a_name_means_what_docker_means(said: str, whole: str) -> None:
-    assert names.full_name(said) == whole
+    assert image_names.full_name(said) == whole
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_is_left_out_of_a_name_means_what_docker_means(said: str, whole: st
     ],
 )
 def test_only_a_registry_of_this_machine_needs_no_tls(registry: str, near: bool) -> None:
-    assert names.is_near(registry) is near
+    assert image_names.is_local_registry(registry) is near
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_login_is_kept_under_the_name_its_registry_is_looked_up_by(
     image: str, said: str, keys: list[str]
 ) -> None:
     login = RegistryLogin("me", "pass:word", said)
-    kept = json.loads(names.login_file(image, login))["auths"]
+    kept = json.loads(image_names.login_file(image, login))["auths"]
     assert sorted(kept) == sorted(keys)
     assert {base64.b64decode(one["auth"]) for one in kept.values()} == {b"me:pass:word"}
     assert "word" not in repr(login)

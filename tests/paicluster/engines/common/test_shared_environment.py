@@ -6,10 +6,10 @@ import json
 import subprocess
 from pathlib import Path
 
-from paicluster.engines.exports import beside_exports, exports
+from paicluster.engines.common.attempt_folder import SCRIPT, path_of, prepare, write_common
+from paicluster.engines.common.shell_exports import exports, not_exportable
 from paicluster.engines.interface import TaskLaunch
-from paicluster.engines.process.folder import SCRIPT, path_of, prepare, write_common
-from pairuntime.supervisor import supervise
+from pairuntime.supervisor import attempt
 
 HOSTS = [f"10.0.{number // 250}.{number % 250}:15000" for number in range(500)]
 
@@ -38,9 +38,9 @@ def test_the_list_of_peers_is_written_once_and_ends_as_each_task_needs_it(tmp_pa
     for index, task in enumerate(gang):
         folder = path_of(tmp_path, task.uid)
         prepare(folder, task, {}, shared, runtime=tmp_path / "pairuntime.pyz")
-        spec = json.loads((folder / supervise.SPEC).read_text())
+        spec = json.loads((folder / attempt.SPEC).read_text())
         assert len(json.dumps(spec)) < 4096
-        environment = supervise.whole_environment(str(folder), spec["env"], spec["tails"])
+        environment = attempt.whole_environment(str(folder), spec["env"], spec["tails"])
         said = subprocess.run(
             ["bash", str(folder / SCRIPT)], env=environment, capture_output=True, text=True, check=True
         )
@@ -52,4 +52,4 @@ def test_what_is_shared_can_be_read_by_a_shell() -> None:
     script = exports(variables, but={"OWN"}) + 'printf "%s" "$X|${OWN:-unset}"'
     done = subprocess.run(["bash", "-euc", script], env={}, capture_output=True, text=True, check=True)
     assert done.stdout == "it's\n$HOME|unset"
-    assert dict(beside_exports(variables)) == {"odd-name": "y", "PATH": "/bin"}
+    assert dict(not_exportable(variables)) == {"odd-name": "y", "PATH": "/bin"}

@@ -9,13 +9,13 @@ import pytest
 
 from openpaisdk.errors import PaiError
 from openpaisdk.protocol import read_job
-from paicluster.cli.engines import engines_of
-from paicluster.config import file as cluster_file
+from paicluster.config import cluster_file as cluster_file
 from paicluster.config.settings import Settings
-from paicluster.controller.mounting import Folder, mounts_of
+from paicluster.controller.storage_mounts import MountableStorage, mounts_of
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.interface import Mount, Node
 from paicluster.engines.process.engine import ProcessEngine
+from paicluster.server.engine_factory import build_engines
 
 NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)
 
@@ -33,7 +33,7 @@ def test_the_options_of_the_file_reach_the_engine(tmp_path: Path) -> None:
         "  keep-images-mb: null\n  keep-images-days: 3\n  cpus: 7\n  limits: enforce\n",
     )
     assert (said.cpus, said.enforce_limits) == (7, True)
-    (engine,) = engines_of(said, NODE).all()
+    (engine,) = build_engines(said, NODE).all()
     assert isinstance(engine, ContainerEngine)
     assert (engine._programs, engine._host_network, engine._refuse_without) == (("docker",), False, False)
     assert (engine._kept_images, engine._enforce) == ((None, 3), True)
@@ -50,7 +50,7 @@ def test_one_cluster_may_run_both_processes_and_containers(tmp_path: Path) -> No
         "engines:\n  - {type: process, name: plain}\n  - {type: container, name: boxes}\n"
         "virtual-clusters:\n  boxed: {engine: boxes, cpus: 1}\n",
     )
-    engines = engines_of(said, NODE)
+    engines = build_engines(said, NODE)
     plain, boxes = engines.get("plain"), engines.get("boxes")
     assert isinstance(plain, ProcessEngine) and not isinstance(plain, ContainerEngine)
     assert isinstance(boxes, ContainerEngine)
@@ -61,14 +61,14 @@ def test_one_cluster_may_run_both_processes_and_containers(tmp_path: Path) -> No
 
 
 def test_the_cluster_of_ones_own_machine_uses_images_where_it_can(tmp_path: Path) -> None:
-    (engine,) = engines_of(Settings(home=tmp_path, embedded=True), NODE).all()
+    (engine,) = build_engines(Settings(home=tmp_path, embedded=True), NODE).all()
     assert isinstance(engine, ContainerEngine) and not engine._refuse_without
-    (engine,) = engines_of(Settings(home=tmp_path), NODE).all()
+    (engine,) = build_engines(Settings(home=tmp_path), NODE).all()
     assert not isinstance(engine, ContainerEngine)
 
 
-DATA = Folder("data", Path("/srv/data"), read_only=True, usual=True)
-OWN = Folder("own", Path("/srv/own"), share=False)
+DATA = MountableStorage("data", Path("/srv/data"), read_only=True, usual=True)
+OWN = MountableStorage("own", Path("/srv/own"), share=False)
 PLUGIN = "com.microsoft.pai.runtimeplugin"
 
 

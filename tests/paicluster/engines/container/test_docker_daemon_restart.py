@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.controller.exits import task_exit
+from paicluster.controller.exit_classification import task_exit
 from paicluster.engines.interface import Loss, Observation
 from support.container_rig import ContainerRig
 from support.docker_and_registry import dockerd
@@ -50,8 +50,8 @@ async def lose(rig: ContainerRig, daemon: Path, how: signal.Signals, driven: Dri
 async def test_a_task_whose_daemon_leaves_is_lost_with_it_and_what_it_left_goes_when_that_is_back(
     rig: ContainerRig, daemon: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paicluster.engines.container.cleaning._QUIET_S", 0.1)
-    monkeypatch.setattr("paicluster.engines.container.cleaning._AGAIN_S", 0.5)
+    monkeypatch.setattr("paicluster.engines.container.cleanup._QUIET_S", 0.1)
+    monkeypatch.setattr("paicluster.engines.container.cleanup._AGAIN_S", 0.5)
     async with Driven(rig) as driven:
         with dockerd(daemon):
             seen = await lose(rig, daemon, signal.SIGTERM, driven)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.engines.container import gpus
+from paicluster.engines.container import gpu_options
+from paicluster.engines.container.attempt_files import ImageRefused
 from paicluster.engines.container.client import Client, own_environment
 from paicluster.engines.container.images import Images
-from paicluster.engines.container.marks import ImageRefused
 from paicluster.engines.interface import LaunchFailed
 from support.container_images import PLAIN
 from support.container_rig import ContainerRig
@@ -42,8 +42,8 @@ class TestDocker(EngineContract):
 
 def test_docker_understands_which_gpus_are_meant(rig: ContainerRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it has any it finds out only when it starts the container."""
-    monkeypatch.setattr(gpus, "_hooked", lambda: True)
-    words, by_hand = gpus.gpu_words(Client("docker", "docker"), [1, 3])
+    monkeypatch.setattr(gpu_options, "_hooked", lambda: True)
+    words, by_hand = gpu_options.gpu_options(Client("docker", "docker"), [1, 3])
     assert not by_hand
     name = f"pai-gpus-{uuid.uuid4().hex[:12]}"
     docker("create", "--name", name, *words, PLAIN, "true")
@@ -64,5 +64,5 @@ async def test_a_program_that_cannot_say_what_is_here_is_not_believed_that_nothi
     nowhere = {**own_environment(), "DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
     images = Images(Client("docker", "docker", environment=nowhere), tmp_path)
     with pytest.raises(LaunchFailed, match=r"docker could not say: .*nobody\.sock") as told:
-        await images.have("localhost/pai-test/any:1", None, ["any"], lambda remark: None)
+        await images.ensure_image("localhost/pai-test/any:1", None, ["any"], lambda remark: None)
     assert not isinstance(told.value, ImageRefused)

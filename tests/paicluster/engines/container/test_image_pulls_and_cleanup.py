@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from paicluster.engines.container.attempt_files import ImageRefused
 from paicluster.engines.container.client import Client, own_environment
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.container.images import Images
-from paicluster.engines.container.marks import ImageRefused
 from paicluster.engines.interface import LaunchFailed, Phase, RegistryLogin
 from support.container_images import PLAIN, is_here, make_own
 from support.container_rig import ContainerRig, in_image, podman
@@ -196,7 +196,7 @@ async def test_a_pull_is_given_up_when_the_server_leaves_and_a_stop_does_not_wai
             await driven.engine.stop([one.uid], 60)
             assert (await driven.ended(one.uid)).stopped
             assert isinstance(driven.engine, ContainerEngine)
-            driven.engine.give_up()
+            driven.engine.cancel_launches()
             # The registry would keep them waiting for ever.
             ends = await asyncio.wait_for(asyncio.gather(*launches, return_exceptions=True), DEADLINE_S)
             assert all(isinstance(end, asyncio.CancelledError) for end in ends)
@@ -219,7 +219,7 @@ async def test_whoever_waits_for_a_pull_hears_how_far_it_has_come(
             assert {remark.reason for _, remark in driven.remarks} == {"Pulling"}
             assert "has sent nothing for" in driven.remarks[-1][1].message
             assert isinstance(driven.engine, ContainerEngine)
-            driven.engine.give_up()
+            driven.engine.cancel_launches()
             await asyncio.gather(launch, return_exceptions=True)
 
 

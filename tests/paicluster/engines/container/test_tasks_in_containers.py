@@ -18,10 +18,9 @@ from typing import Any
 
 import pytest
 
-from paicluster.engines.container import finding, gpus, presence
+from paicluster.engines.container import client_detection, client_probe, gpu_options
 from paicluster.engines.container.client import Client
 from paicluster.engines.container.engine import ContainerEngine
-from paicluster.engines.container.gpus import gpu_words
 from paicluster.engines.interface import LaunchFailed, Mount, Phase, TaskLaunch
 from support.container_images import PLAIN, WITH_BASH, make
 from support.container_rig import NODE, ContainerRig, in_image, podman
@@ -148,9 +147,9 @@ def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, minor in [*((f"nvidia{n}", n) for n in range(4)), ("nvidiactl", 255)]:
         os.mknod(dev / name, 0o666 | stat.S_IFCHR, os.makedev(195, minor))
     (lib / "libcuda.so.1").write_text("a driver\n")
-    monkeypatch.setattr(gpus, "_DEVICES", dev)
-    monkeypatch.setattr(gpus, "_LIBRARY_FOLDERS", (str(lib),))
-    monkeypatch.setattr(gpus, "_CDI_FOLDERS", ())
+    monkeypatch.setattr(gpu_options, "_DEVICES", dev)
+    monkeypatch.setattr(gpu_options, "_LIBRARY_FOLDERS", (str(lib),))
+    monkeypatch.setattr(gpu_options, "_CDI_FOLDERS", ())
     return dev
 
 
@@ -192,7 +191,7 @@ async def test_with_a_description_of_the_gpus_a_task_sees_exactly_its_own(
         ],
     }
     file = folder / "pai-test.json"
-    monkeypatch.setattr(gpus, "_CDI_FOLDERS", (str(folder),))
+    monkeypatch.setattr(gpu_options, "_CDI_FOLDERS", (str(folder),))
     environment = {"CUDA_VISIBLE_DEVICES": "2", "NVIDIA_VISIBLE_DEVICES": "2"}
     one = task(rig, _LOOK, gpus=(2,), environment=environment)
     try:
@@ -207,20 +206,20 @@ async def test_with_a_description_of_the_gpus_a_task_sees_exactly_its_own(
 
 def test_a_container_gets_its_gpus_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     podman, docker = Client("podman", "podman"), Client("docker", "docker")
-    assert gpu_words(podman, ()) == ([], False)
+    assert gpu_options.gpu_options(podman, ()) == ([], False)
     (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
-    monkeypatch.setattr(gpus, "_CDI_FOLDERS", (str(tmp_path),))
-    words, by_hand = gpu_words(podman, (1, 3))
+    monkeypatch.setattr(gpu_options, "_CDI_FOLDERS", (str(tmp_path),))
+    words, by_hand = gpu_options.gpu_options(podman, (1, 3))
     assert words == ["--device", "nvidia.com/gpu=1", "--device", "nvidia.com/gpu=3"] and not by_hand
-    monkeypatch.setattr(gpus, "_hooked", lambda: True)
-    assert gpu_words(docker, (1, 3)) == (["--gpus", '"device=1,3"'], False)
-    monkeypatch.setattr(gpus, "_CDI_FOLDERS", ())
+    monkeypatch.setattr(gpu_options, "_hooked", lambda: True)
+    assert gpu_options.gpu_options(docker, (1, 3)) == (["--gpus", '"device=1,3"'], False)
+    monkeypatch.setattr(gpu_options, "_CDI_FOLDERS", ())
     with pytest.raises(LaunchFailed, match="nvidia42"):
-        gpu_words(podman, (42,))
+        gpu_options.gpu_options(podman, (42,))
 
 
 async def test_what_stopped_is_removed(rig: ContainerRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paicluster.engines.container.cleaning._QUIET_S", 0.1)
+    monkeypatch.setattr("paicluster.engines.container.cleanup._QUIET_S", 0.1)
     async with Driven(rig) as driven:
         one, long = task(rig, "true"), task(rig, "echo up; sleep 60")
         await driven.launch(long)
@@ -320,15 +319,15 @@ async def test_a_container_that_somebody_kills_died_of_a_signal_not_ours(rig: Co
 async def test_what_works_here_is_found_out_once(
     rig: ContainerRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = await finding.find(tmp_path / "scratch", ("podman",))
+    found = await client_detection.detect(tmp_path / "scratch", ("podman",))
     assert isinstance(found, Client)
     assert found.limits_memory == found.limits_cpu == (os.geteuid() == 0)
     with monkeypatch.context() as nobody_asks:
         nobody_asks.delattr(Client, "call")
-        assert await finding.find(tmp_path / "scratch", ("podman",)) == found
+        assert await client_detection.detect(tmp_path / "scratch", ("podman",)) == found
     kept = json.loads((tmp_path / "scratch/podman.json").read_text())
     (tmp_path / "scratch/podman.json").write_text(json.dumps({**kept, "key": "of an earlier boot"}))
-    assert await finding.find(tmp_path / "scratch", ("podman",)) == found
+    assert await client_detection.detect(tmp_path / "scratch", ("podman",)) == found
 
 
 async def test_without_a_container_program_a_job_runs_on_the_host_and_is_told_or_is_refused(
@@ -338,7 +337,7 @@ async def test_without_a_container_program_a_job_runs_on_the_host_and_is_told_or
     for name in ("bash", "sh"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name) or "")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert not presence.there()
+    assert not client_probe.may_be_available()
 
     class Rig:
         node = NODE.name

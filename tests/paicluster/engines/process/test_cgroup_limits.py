@@ -12,23 +12,23 @@ from pathlib import Path
 import pytest
 
 from paicluster.engines.interface import Phase, TaskLaunch
-from paicluster.engines.process import cgroups, limits
-from pairuntime.supervisor import tree
+from paicluster.engines.process import cgroup_limits, cgroups
+from pairuntime.supervisor import process_tree
 from support.engine_rig import Driven, appears, mark, missing, nothing_left, task
 from support.process_rig import ProcessRig
 
 PYTHON = f"{sys.executable} -I -S"
 
 
-@pytest.fixture(params=[tree.V2, tree.V1, tree.PROC])
+@pytest.fixture(params=[process_tree.V2, process_tree.V1, process_tree.PROC])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ProcessRig]:
     made = ProcessRig(tmp_path / "home", request.param)
-    if limits.choose(f"pai-test-{os.getpid()}", made.hold).missing:
+    if cgroup_limits.choose(f"pai-test-{os.getpid()}", made.hold).missing:
         made.close()
         missing("a writable cpu and memory controller")
     yield made
     made.close()
-    for root in limits._v1_parents().values():
+    for root in cgroup_limits._v1_parents().values():
         assert not (root / _name(made)).exists(), "a group is left"
 
 
@@ -40,7 +40,7 @@ def _name(rig: ProcessRig) -> str:
 @pytest.fixture(autouse=True)
 def no_probe_left() -> Iterator[None]:
     yield
-    for root in limits._v1_parents().values():
+    for root in cgroup_limits._v1_parents().values():
         probe = root / f"pai-test-{os.getpid()}"
         if probe.exists():
             probe.rmdir()
@@ -115,7 +115,7 @@ async def test_the_limits_are_those_that_were_asked_for(rig: ProcessRig) -> None
         await driven.said(one.uid, b"ready")
         held = driven.engine._limits
         memory, cpu = held.memory / one.uid, held.cpu / one.uid
-        if held.mode == tree.V2:
+        if held.mode == process_tree.V2:
             most = (memory / "memory.max").read_text()
             quota, period = (cpu / "cpu.max").read_text().split()
         else:
@@ -162,8 +162,8 @@ async def test_without_limits_no_group_is_joined(rig: ProcessRig) -> None:
 
 
 async def test_what_cannot_be_limited_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_v1_parents", lambda: {"cpu": tmp_path / "nowhere"})
-    rig = ProcessRig(tmp_path / "home", tree.PROC)
+    monkeypatch.setattr(cgroup_limits, "_v1_parents", lambda: {"cpu": tmp_path / "nowhere"})
+    rig = ProcessRig(tmp_path / "home", process_tree.PROC)
     async with Driven(rig, enforce_limits=True) as driven:
         (remark,) = driven.engine.remarks()
         assert remark.reason == "LimitsNotEnforced" and "cores and the memory" in remark.message
@@ -174,11 +174,11 @@ async def test_what_cannot_be_limited_is_said(tmp_path: Path, monkeypatch: pytes
 
 async def test_the_group_that_holds_the_tree_can_be_the_one_that_is_limited(tmp_path: Path) -> None:
     """As in cgroup v2, where the group that holds the tree is the one that is limited."""
-    rig = ProcessRig(tmp_path / "home", tree.PROC)
-    parent = limits._v1_parents().get("memory")
+    rig = ProcessRig(tmp_path / "home", process_tree.PROC)
+    parent = cgroup_limits._v1_parents().get("memory")
     if parent is None:
         missing("a memory controller of cgroup v1")
-    rig.hold = cgroups.TreeHold(tree.V1, parent / f"pai-test-tree-{os.getpid()}")
+    rig.hold = cgroups.ProcessTreeControl(process_tree.V1, parent / f"pai-test-tree-{os.getpid()}")
     file = Path("/dev/shm") / mark()  # memory that stays when those who took it are gone
     fills = f'{PYTHON} -c \'f = open("{file}", "wb"); f.write(bytes(300 << 20))\''
     async with Driven(rig, enforce_limits=True) as driven:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pairuntime.supervisor import tree
+from pairuntime.supervisor import process_tree
 from support.engine_contract import EngineContract
 from support.process_rig import ProcessRig
 
 
-@pytest.fixture(params=[tree.V2, tree.V1, tree.PROC])
+@pytest.fixture(params=[process_tree.V2, process_tree.V1, process_tree.PROC])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ProcessRig]:
     made = ProcessRig(tmp_path / "home", request.param)
     yield made

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from paicluster.engines.interface import LaunchFailed, Phase
-from pairuntime.supervisor import tree
+from pairuntime.supervisor import process_tree
 from support.engine_rig import Driven, appears, task
 from support.process_rig import ProcessRig, serving_zygote
 from support.small_disk import fill, mounted
@@ -22,7 +22,7 @@ from support.small_disk import fill, mounted
 def small_disk(tmp_path: Path) -> Iterator[ProcessRig]:
     """A home on a file system of two megabytes."""
     with mounted(tmp_path / "disk", "size=2m") as disk:
-        made = ProcessRig(disk / "home", tree.PROC)
+        made = ProcessRig(disk / "home", process_tree.PROC)
         yield made
         made.close()
 
@@ -81,7 +81,7 @@ async def test_what_cannot_be_claimed_on_a_full_disk_starts_when_there_is_room(
         filler = fill(small_disk.home)
         os.kill(zygote, signal.SIGCONT)
         await launching
-        (supervisor,) = tree.children(zygote)
+        (supervisor,) = process_tree.children(zygote)
         await appears(lambda: _listens(supervisor), "the supervisor to be ready")
         assert (await driven.look(one.uid)).phase is Phase.ABSENT
         filler.unlink()

@@ -17,7 +17,7 @@ import pytest
 
 from paicluster.engines.interface import Phase
 from paicluster.engines.process.cgroups import PROC_ONLY
-from pairuntime.supervisor import claim, record, supervise, tree
+from pairuntime.supervisor import attempt, claim, exit_record, process_tree
 from support.engine_rig import Driven, appears, lines_of, mark, nothing_left, task
 from support.process_rig import ProcessRig, serving_zygote
 
@@ -25,7 +25,7 @@ from support.process_rig import ProcessRig, serving_zygote
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[ProcessRig]:
     """Trees are held by the process table: that works for everybody, and has the most to get wrong."""
-    made = ProcessRig(tmp_path / "home", tree.PROC)
+    made = ProcessRig(tmp_path / "home", process_tree.PROC)
     yield made
     made.close()
 
@@ -95,7 +95,7 @@ async def test_an_unstarted_folder_cut_short_by_a_power_failure_is_written_again
     folder = rig.folder(one.uid)
     (folder / "work").mkdir(parents=True)
     (folder / "task.sh").write_text("")
-    (folder / supervise.SPEC).write_text(left)
+    (folder / attempt.SPEC).write_text(left)
     async with Driven(rig) as driven:
         (seen,) = await driven.run(one)
         assert seen.exit_code == 33
@@ -107,10 +107,10 @@ async def test_an_unstarted_folder_of_an_earlier_boot_is_written_again(rig: Proc
     async with Driven(rig) as driven:
         await driven.run(one)
         folder = rig.folder(one.uid)
-        spec = json.loads((folder / supervise.SPEC).read_text())
-        (folder / supervise.SPEC).write_text(json.dumps({**spec, "boot_id": "another-boot"}))
+        spec = json.loads((folder / attempt.SPEC).read_text())
+        (folder / attempt.SPEC).write_text(json.dumps({**spec, "boot_id": "another-boot"}))
         (folder / "task.sh").write_text("exit 1")
-        for name in (claim.NAME, record.NAME):
+        for name in (claim.NAME, exit_record.NAME):
             (folder / name).unlink()
         assert (await driven.run(one))[0].exit_code == 34
 
@@ -147,7 +147,7 @@ async def test_supervisors_killed_at_any_moment_leave_nothing_and_run_nothing_tw
     assert len(lines_of(ran)) <= 25
 
 
-@pytest.mark.parametrize("began", [tree.V2, tree.V1])
+@pytest.mark.parametrize("began", [process_tree.V2, process_tree.V1])
 async def test_a_lost_tree_is_ended_the_way_it_was_held_when_it_began(tmp_path: Path, began: str) -> None:
     first = ProcessRig(tmp_path / "home", began)
     try:
@@ -171,13 +171,13 @@ async def test_a_lost_tree_is_ended_the_way_it_was_held_when_it_began(tmp_path: 
 # -- descriptors, processes, cgroups --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", [tree.V2, tree.V1, tree.PROC])
+@pytest.mark.parametrize("mode", [process_tree.V2, process_tree.V1, process_tree.PROC])
 async def test_tasks_that_ended_leave_no_descriptor_no_process_and_no_cgroup(
     tmp_path: Path, mode: str
 ) -> None:
     rig = ProcessRig(tmp_path / "home", mode)
     # Tests that share this process may have servers of theirs running.
-    others = set(tree.children(os.getpid()))
+    others = set(process_tree.children(os.getpid()))
     try:
         async with Driven(rig) as driven:
             await driven.run(task(rig, "true"))
@@ -192,9 +192,9 @@ async def test_tasks_that_ended_leave_no_descriptor_no_process_and_no_cgroup(
             await driven.until(lost.uid, Phase.LOST)
             await appears(lambda: len(os.listdir("/proc/self/fd")) <= before, "descriptors to be closed")
             zygote = await serving_zygote()
-            await appears(lambda: tree.descendants(zygote) == [], "supervisors to be gone")
+            await appears(lambda: process_tree.descendants(zygote) == [], "supervisors to be gone")
             await appears(lambda: rig.cgroups_left() == [], f"cgroups to be gone, left: {rig.cgroups_left()}")
-        assert set(tree.children(os.getpid())) <= others
+        assert set(process_tree.children(os.getpid())) <= others
     finally:
         rig.close()
 
@@ -268,7 +268,7 @@ async def test_a_stranger_who_goes_on_writing_to_a_tasks_output_does_not_keep_it
 def test_a_clock_that_jumps_while_a_task_runs_changes_neither_its_length_nor_its_end(
     tmp_path: Path, jump_s: float
 ) -> None:
-    (tmp_path / supervise.SPEC).write_text(
+    (tmp_path / attempt.SPEC).write_text(
         json.dumps(
             {
                 "attempt": "uid",
@@ -285,11 +285,11 @@ def test_a_clock_that_jumps_while_a_task_runs_changes_neither_its_length_nor_its
             started, real = time.monotonic(), time.time
             # The clock is set once the task has begun.
             time.time = lambda: real() + (jump_s if time.monotonic() - started > 0.1 else 0)
-            status = supervise.supervise(str(tmp_path), tree.Cgroup(tree.PROC, ""))
+            status = attempt.supervise(str(tmp_path), process_tree.Cgroup(process_tree.PROC, ""))
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    ended = record.read(str(tmp_path))
+    ended = exit_record.read(str(tmp_path))
     assert ended is not None
     started_ms, ended_ms = ended["started_ms"], ended["ended_ms"]
     assert isinstance(started_ms, int) and isinstance(ended_ms, int)

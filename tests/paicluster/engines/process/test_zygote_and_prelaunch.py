@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from paicluster.engines.interface import LaunchFailed, Phase, TaskLaunch
-from pairuntime.supervisor import claim, supervise, tree
+from pairuntime.supervisor import attempt, claim, process_tree
 from support.engine_rig import Driven, appears, lines_of, missing, task
 from support.process_rig import ProcessRig, serving_zygote
 
@@ -24,7 +24,7 @@ _ROOT = os.geteuid() == 0
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[ProcessRig]:
     """Trees are held by the process table: that works for everybody, and has the most to get wrong."""
-    made = ProcessRig(tmp_path / "home", tree.PROC)
+    made = ProcessRig(tmp_path / "home", process_tree.PROC)
     yield made
     made.close()
 
@@ -98,9 +98,9 @@ async def test_when_a_fork_is_refused_nothing_of_the_gang_ever_runs(
 async def _ready(rig: ProcessRig, zygote: int, *gang: TaskLaunch) -> list[int]:
     """Wait until everything is there but the word to start. Gives the supervisors."""
     for one in gang:
-        await appears((rig.folder(one.uid) / supervise.SPEC).exists, "the folder")
-    await appears(lambda: len(tree.children(zygote)) == len(gang), "the supervisors")
-    return tree.children(zygote)
+        await appears((rig.folder(one.uid) / attempt.SPEC).exists, "the folder")
+    await appears(lambda: len(process_tree.children(zygote)) == len(gang), "the supervisors")
+    return process_tree.children(zygote)
 
 
 async def test_what_is_made_ready_starts_when_it_is_certain_and_not_before(
@@ -110,7 +110,7 @@ async def test_what_is_made_ready_starts_when_it_is_certain_and_not_before(
     gang = [task(rig, f"echo $$ >> {ran}; exit 33") for _ in range(3)]
     async with Driven(rig) as driven:
         certain: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        launching = asyncio.create_task(driven.engine.launch_when(gang, certain))
+        launching = asyncio.create_task(driven.engine.launch_when_committed(gang, certain))
         await _ready(rig, await serving_zygote(), *gang)
         await asyncio.sleep(0.2)
         assert [(await driven.look(one.uid)).phase for one in gang] == [Phase.ABSENT] * 3
@@ -128,12 +128,12 @@ async def test_of_what_was_made_ready_for_nothing_nothing_is_left(rig: ProcessRi
     gang = [task(rig, f"echo $$ >> {ran}") for _ in range(3)]
     async with Driven(rig) as driven:
         certain: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        launching = asyncio.create_task(driven.engine.launch_when(gang, certain))
+        launching = asyncio.create_task(driven.engine.launch_when_committed(gang, certain))
         zygote = await serving_zygote()
         await _ready(rig, zygote, *gang)
         certain.set_result(False)
         await launching
-        await appears(lambda: tree.children(zygote) == [], "the supervisors to leave")
+        await appears(lambda: process_tree.children(zygote) == [], "the supervisors to leave")
         assert not any(rig.folder(one.uid).exists() for one in gang)
         # Nothing of it ran, so all of it may be launched again.
         await driven.run(*gang)
@@ -146,7 +146,7 @@ async def test_a_server_that_dies_before_it_is_certain_leaves_nothing(
     ran = tmp_path / "ran"
     gang = [task(rig, f"echo $$ >> {ran}") for _ in range(3)]
     server = rig.launch_elsewhere(gang, uncertain=True)
-    (zygote,) = tree.children(server)
+    (zygote,) = process_tree.children(server)
     supervisors = await _ready(rig, zygote, *gang)
     os.kill(server, signal.SIGKILL)
     await appears(lambda: not any(claim.start_time(pid) for pid in supervisors), "the supervisors to leave")
@@ -181,7 +181,7 @@ async def test_a_zygote_that_dies_before_it_is_certain_starts_nothing(
     one = task(rig, f"echo $$ >> {ran}")
     async with Driven(rig) as driven:
         certain: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        launching = asyncio.create_task(driven.engine.launch_when([one], certain))
+        launching = asyncio.create_task(driven.engine.launch_when_committed([one], certain))
         zygote = await serving_zygote()
         supervisors = await _ready(rig, zygote, one)
         await appears(lambda: one.uid in driven.engine._pidfds, "the zygote's answer")
@@ -240,7 +240,7 @@ async def test_a_zygote_that_has_rehearsed_is_as_before(rig: ProcessRig) -> None
         zygote = await serving_zygote()
         await driven.run(task(rig, "true"))
         # An end is told by the last thing that a supervisor writes; it leaves a moment later.
-        await appears(lambda: not tree.children(zygote), "the end of the first supervisor")
+        await appears(lambda: not process_tree.children(zygote), "the end of the first supervisor")
         assert len(os.listdir(f"/proc/{zygote}/fd")) == 4  # its three, and the server's question
         assert Path(f"/proc/{zygote}/cwd").readlink() == Path("/")
         status = Path(f"/proc/{zygote}/status").read_text()
@@ -250,12 +250,12 @@ async def test_a_zygote_that_has_rehearsed_is_as_before(rig: ProcessRig) -> None
         one = task(rig, "trap '' TERM; sleep 60 & wait")
         await driven.launch(one)
         await driven.until(one.uid, Phase.RUNNING)
-        (supervisor,) = tree.children(zygote)
-        await appears(lambda: tree.descendants(supervisor), "the program")
-        orphans = tree.descendants(supervisor)
+        (supervisor,) = process_tree.children(zygote)
+        await appears(lambda: process_tree.descendants(supervisor), "the program")
+        orphans = process_tree.descendants(supervisor)
         os.kill(supervisor, signal.SIGKILL)
         await appears(lambda: not claim.start_time(supervisor), "its death")
-        assert not set(orphans) & set(tree.children(zygote))
+        assert not set(orphans) & set(process_tree.children(zygote))
         await driven.until(one.uid, Phase.LOST)
 
 
@@ -266,7 +266,7 @@ async def test_why_a_supervisor_failed_is_in_the_servers_log(
     async with Driven(rig) as driven:
         os.kill(await serving_zygote(), signal.SIGSTOP)
         launching = asyncio.create_task(driven.launch(one))
-        spec = rig.folder(one.uid) / supervise.SPEC
+        spec = rig.folder(one.uid) / attempt.SPEC
         await appears(spec.exists, "the folder")
         spec.write_text(json.dumps({**json.loads(spec.read_text()), "grace_s": "no number"}))
         os.kill(await serving_zygote(), signal.SIGCONT)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from paicluster.engines.container import finding
+from paicluster.engines.container import client_detection
 from paicluster.engines.container.client import Client
 from support.external_services import debian
 from support.server_fixture import Cluster
@@ -34,6 +34,6 @@ def cluster(slurm: RealSlurm, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.fixture(scope="module")
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Client:
     debian(["podman", "runc", "netavark", "busybox-static"], commands=["podman", "busybox"])
-    found = asyncio.run(finding.find(tmp_path_factory.mktemp("podman"), ("podman",)))
+    found = asyncio.run(client_detection.detect(tmp_path_factory.mktemp("podman"), ("podman",)))
     assert isinstance(found, Client), found
     return found

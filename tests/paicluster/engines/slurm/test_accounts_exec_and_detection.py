@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.engines.container import finding
+from paicluster.engines.common.unix_accounts import Accounts
+from paicluster.engines.container import client_detection
 from paicluster.engines.container.client import Client
-from paicluster.engines.interface import LaunchFailed, Phase, Remark
-from paicluster.engines.process.accounts import Accounts
+from paicluster.engines.interface import LaunchFailed, Notice, Phase
 from paicluster.engines.slurm.engine import SlurmEngine
 from support.cli_user import Person
 from support.engine_rig import Driven, appears, task
@@ -128,7 +128,7 @@ async def test_a_command_runs_beside_a_task_of_the_second_component(slurm: RealS
         await driven.launch(small, large)
         for one in (small, large):
             await driven.said(one.uid, b"up")
-        words = driven.engine.inside(large.uid, ["cat", "file"])
+        words = driven.engine.exec_command(large.uid, ["cat", "file"])
         ran = await asyncio.to_thread(
             subprocess.run, list(words), capture_output=True, timeout=30, check=False
         )
@@ -141,7 +141,7 @@ async def test_a_command_runs_beside_a_task_of_the_second_component(slurm: RealS
 
 async def test_what_the_nodes_lack_is_told(slurm: RealSlurm, tmp_path: Path) -> None:
     """Without Python on a node nothing can hold a task there: the job says what the batch script said."""
-    said: list[Remark] = []
+    said: list[Notice] = []
     engine = SlurmEngine(options(tmp_path / "shared", python="/no/such/python3"))
     await engine.start(lambda uid: None, lambda uid, remark: said.append(remark))
     rig = SlurmRig(slurm, tmp_path / "shared")
@@ -241,7 +241,7 @@ def test_the_distributed_example_runs_on_two_nodes_with_the_same_command(
 
 async def test_a_task_runs_in_the_image_it_names_by_podman(slurm: RealSlurm, tmp_path: Path) -> None:
     debian(["podman", "runc", "netavark", "busybox-static"], commands=["podman", "busybox"])
-    client = await finding.find(tmp_path, ("podman",))
+    client = await client_detection.detect(tmp_path, ("podman",))
     assert isinstance(client, Client), client
     image = "localhost/pai-slurm-test:1"
     await asyncio.to_thread(_make_image, client, tmp_path, image)
@@ -265,7 +265,7 @@ async def test_a_task_runs_in_the_image_it_names_by_podman(slurm: RealSlurm, tmp
             await driven.launch(long)
             await driven.said(long.uid, b"up")
             assert isinstance(driven.engine, SlurmEngine)
-            words = driven.engine.inside(long.uid, ["sh", "-c", "ls /bin; echo $NUMBER; pwd; exit 6"])
+            words = driven.engine.exec_command(long.uid, ["sh", "-c", "ls /bin; echo $NUMBER; pwd; exit 6"])
             ran = await asyncio.to_thread(subprocess.run, list(words), capture_output=True, timeout=60)
             own = driven.engine.log_folder(long.uid) / "work"
             assert ran.stdout.decode() == f"busybox\nls\nsh\nsleep\ntouch\n8\n{own}\n", ran
@@ -295,7 +295,7 @@ def _make_image(client: Client, folder: Path, image: str) -> None:
 
 def _podman(client: Client, *words: str) -> str:
     done = subprocess.run(
-        client.words(*words), env=dict(client.environment), capture_output=True, text=True, check=True
+        client.command(*words), env=dict(client.environment), capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.engines.interface import Blanks, TaskLaunch
-from paicluster.engines.slurm import folder, runtime
+from paicluster.engines.interface import Placeholders, TaskLaunch
+from paicluster.engines.slurm import gang_folder, runtime_archive
 from paicluster.engines.slurm.options import SlurmOptions
-from pairuntime.supervisor import record
+from pairuntime.supervisor import exit_record
 
 
 def _works(python: str) -> bool:
@@ -35,7 +35,7 @@ _SCRIPT = "[ $PORT -gt 1023 ]; echo out; echo err >&2; exit 7"
 def _run(home: Path, python: str, *, spoil: str = "", script: str = _SCRIPT) -> tuple[int, Path, str]:
     """Exit status of the script, the attempt's folder, and what Slurm would have kept of its words."""
     options = SlurmOptions(folder=home, python=python)
-    archive = runtime.install(home / "runtime")
+    archive = runtime_archive.install(home / "runtime")
     if spoil:
         archive.with_name(spoil).write_bytes(b"nothing of use")
     (home / "notes").mkdir()
@@ -44,19 +44,19 @@ def _run(home: Path, python: str, *, spoil: str = "", script: str = _SCRIPT) -> 
         node="",
         script=script,
         environment={"PORT": "%pai.0.0.0%"},
-        blanks=Blanks("%pai.0.ip%", {"http": ("%pai.0.0.0%",)}, "%pai.0.gpus%"),
+        blanks=Placeholders("%pai.0.ip%", {"http": ("%pai.0.0.0%",)}, "%pai.0.gpus%"),
     )
     usual: dict[str, object] = {"events": str(home / "notes")}
-    folder.prepare(folder.Home(home), [task], options, archive, usual, ["sbatch"], None)
+    gang_folder.prepare(gang_folder.SlurmFolders(home), [task], options, archive, usual, ["sbatch"], None)
     done = subprocess.run(
-        ["/bin/sh", str(folder.Home(home).gang("ab12") / "batch.sh")],
+        ["/bin/sh", str(gang_folder.SlurmFolders(home).gang("ab12") / "batch.sh")],
         env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "5", "SLURMD_NODENAME": "n1"},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    return done.returncode, folder.Home(home).task("ab12"), done.stderr
+    return done.returncode, gang_folder.SlurmFolders(home).task("ab12"), done.stderr
 
 
 def _notes(home: Path) -> list[str]:
@@ -64,7 +64,7 @@ def _notes(home: Path) -> list[str]:
 
 
 def _ran(path: Path) -> None:
-    assert json.loads((path / record.NAME).read_text())["exit_code"] == 7
+    assert json.loads((path / exit_record.NAME).read_text())["exit_code"] == 7
     assert (path / "stdout.0").read_text() == "out\n"
     assert (path / "stderr.0").read_text() == "err\n"
     assert "ab12.ended" in _notes(path.parents[2])
@@ -73,13 +73,15 @@ def _ran(path: Path) -> None:
 
 
 def test_this_python_needs_only_the_code_that_lies_ready(tmp_path: Path) -> None:
-    status, path, said = _run(tmp_path, sys.executable, spoil=runtime.install(tmp_path / "runtime").name)
+    status, path, said = _run(
+        tmp_path, sys.executable, spoil=runtime_archive.install(tmp_path / "runtime").name
+    )
     assert (status, said) == (0, "")
     _ran(path)
 
 
 def test_without_that_code_the_archive_serves(tmp_path: Path) -> None:
-    status, path, said = _run(tmp_path, sys.executable, spoil=runtime.READY)
+    status, path, said = _run(tmp_path, sys.executable, spoil=runtime_archive.READY)
     assert (status, said) == (0, "")
     _ran(path)
 
@@ -95,23 +97,24 @@ def test_any_other_python_takes_the_archive(tmp_path: Path, python: str) -> None
 def test_what_lies_ready_is_all_that_a_task_alone_loads() -> None:
     """A module that is missing in the list would be looked for in the archive, for each task."""
     program = (
-        "import sys; from pairuntime.slurm import gang, attempt;"
+        "import sys; from pairuntime.slurm import gang_launcher, slurm_attempt;"
         "print(*sorted(name for name in sys.modules if name.startswith('pairuntime')))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == sorted(runtime.ALONE)
+    assert done.stdout.split() == sorted(runtime_archive.ALONE)
 
 
 def test_a_task_that_is_brief_says_only_that_it_ended(tmp_path: Path) -> None:
-    home, archive = folder.Home(tmp_path), runtime.install(tmp_path / "runtime")
+    home, archive = gang_folder.SlurmFolders(tmp_path), runtime_archive.install(tmp_path / "runtime")
     home.notes.mkdir()
     task = TaskLaunch(uid="ab12", node="", script="true", environment={})
-    folder.prepare(
+    gang_folder.prepare(
         home, [task], SlurmOptions(folder=tmp_path), archive, {"events": str(home.notes)}, [], None
     )
     # However slow this machine is.
     program = (
-        "import sys; from pairuntime.slurm import attempt as a, gang; a._BRIEF_S = 60; gang.run(sys.argv[1])"
+        "import sys; from pairuntime.slurm import slurm_attempt as a, gang_launcher;"
+        "a._BRIEF_S = 60; gang_launcher.run(sys.argv[1])"
     )
     subprocess.run([sys.executable, "-c", program, str(home.gang("ab12"))], check=True, timeout=60)
     assert _notes(tmp_path) == ["ab12.ended"]
@@ -127,18 +130,18 @@ def test_a_task_that_is_not_brief_says_that_it_began(tmp_path: Path) -> None:
 def test_nothing_large_is_loaded_to_find_an_address_and_ports(tmp_path: Path) -> None:
     """Their outer halves, and what those bring along, take longer to load than Python to start."""
     (tmp_path / "notes").mkdir()
-    archive = runtime.install(tmp_path / "runtime")
-    home, options = folder.Home(tmp_path), SlurmOptions(folder=tmp_path)
+    archive = runtime_archive.install(tmp_path / "runtime")
+    home, options = gang_folder.SlurmFolders(tmp_path), SlurmOptions(folder=tmp_path)
     task = TaskLaunch(
         uid="ab12",
         node="",
         script=f"echo $PORT $WHERE > {tmp_path}/told",
         environment={"PATH": "/usr/bin:/bin", "PORT": "%pai.0.0.0%", "WHERE": "%pai.0.ip%"},
-        blanks=Blanks("%pai.0.ip%", {"http": ("%pai.0.0.0%",)}, "%pai.0.gpus%"),
+        blanks=Placeholders("%pai.0.ip%", {"http": ("%pai.0.0.0%",)}, "%pai.0.gpus%"),
     )
-    folder.prepare(home, [task], options, archive, {"events": str(home.notes)}, [], None)
+    gang_folder.prepare(home, [task], options, archive, {"events": str(home.notes)}, [], None)
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", *runtime.loader(archive, home.gang("ab12"))],
+        [sys.executable, "-X", "importtime", *runtime_archive.loader(archive, home.gang("ab12"))],
         env={"SLURM_JOB_ID": "5", "SLURMD_NODENAME": "localhost"},
         capture_output=True,
         text=True,

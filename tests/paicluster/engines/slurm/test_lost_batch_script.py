@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paicluster.engines.interface import Loss, Phase
-from paicluster.engines.slurm import looking
+from paicluster.engines.slurm import observe
 from paicluster.engines.slurm.engine import SlurmEngine
 from support.engine_rig import Driven, appears, task
 from support.slurm_cluster import RealSlurm, open_folder, running_slurm
@@ -80,7 +80,7 @@ async def test_a_job_that_runs_for_slurm_and_never_began_is_not_left_to_itself(
     async with Driven(rig, calm_interval_s=_SELDOM_S) as driven:
         await driven.launch(one)
         seen = await driven.until(one.uid, Phase.LOST)
-        assert seen.loss is Loss.UNBEGUN
+        assert seen.loss is Loss.NOT_STARTED
 
 
 async def test_somebody_who_ends_a_job_past_us_is_noticed_when_its_task_is(
@@ -88,7 +88,7 @@ async def test_somebody_who_ends_a_job_past_us_is_noticed_when_its_task_is(
 ) -> None:
     slurm, _ = losing
     # Without Slurm's word its end would not be believed while we are here.
-    monkeypatch.setattr(looking, "_REASON_S", _SELDOM_S)
+    monkeypatch.setattr(observe, "_REASON_S", _SELDOM_S)
     rig = SlurmRig(slurm, tmp_path / "home")
     one = task(rig, "echo up; exec sleep 60")
     async with Driven(rig, calm_interval_s=_SELDOM_S) as driven:

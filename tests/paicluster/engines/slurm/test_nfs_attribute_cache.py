@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from paicluster.engines.interface import Phase
-from paicluster.logs.growth import is_shared
+from paicluster.logs.log_watcher import is_shared
 from support.engine_rig import DEADLINE_S, Driven, task
 from support.external_services import debian
 from support.server_fixture import Cluster, job

@@ -237,7 +237,7 @@ def test_a_command_runs_beside_a_task(cluster: Cluster, base: Path, apart: RealS
     eventually(lambda: b"up" in cluster.log_of(name, role="main", index=1), "its first words")
     engine = SlurmEngine(SlurmOptions(cluster.home / "slurm", shared=False))
     look = ["sh", "-c", "echo $SLURMD_NODENAME $PAI_TASK_INDEX $PAI_HOST_IP_main_0; pwd"]
-    words = engine.inside(tasks_of(cluster, name)[1]["containerId"], look)
+    words = engine.exec_command(tasks_of(cluster, name)[1]["containerId"], look)
     said = apart.ask(*words).split()
     assert said[:3] == [tasks_of(cluster, name)[1]["containerNodeName"], "1", "127.0.0.1"]
     assert said[3].startswith(f"{base}/local/pai-")

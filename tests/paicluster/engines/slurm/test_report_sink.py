@@ -22,19 +22,21 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from openpaisdk.errors import ConfigError, Conflict
-from paicluster.cli.engines import engines_of
 from paicluster.config.sections import EngineSettings
 from paicluster.config.settings import Settings
 from paicluster.engines.interface import Node as Machine
 from paicluster.engines.interface import Phase, TaskLaunch
-from paicluster.engines.slurm import commands, folder, looking, runtime
+from paicluster.engines.slurm import gang_folder as folder
+from paicluster.engines.slurm import observe, runtime_archive, sbatch_command
+from paicluster.engines.slurm.launch_bundle import RemoteLaunch
 from paicluster.engines.slurm.options import SlurmOptions
-from paicluster.engines.slurm.parcel import Carried
-from paicluster.engines.slurm.reports import SlurmReports
+from paicluster.engines.slurm.report_sink import SlurmReportSink
 from paicluster.logs.reader import LogReader
-from pairuntime.slurm import carrying
-from pairuntime.slurm import gang as batch
-from pairuntime.supervisor import claim, record, supervise, tree
+from paicluster.server.engine_factory import build_engines
+from pairuntime.slurm import gang_launcher as batch
+from pairuntime.slurm import report_uploader
+from pairuntime.supervisor import attempt as supervise
+from pairuntime.supervisor import claim, exit_record, process_tree
 from support.slurm_report_server import QuietServer, app_of
 
 SEGMENT, LIMIT = 100, 300
@@ -61,16 +63,16 @@ class Node:
     ):
         limits = {"log_limit": log_limit, "log_segment": log_segment}
         self.options = SlurmOptions(root, shared=False, python=sys.executable, **limits)
-        self.home = folder.Home(root)
+        self.home = folder.SlurmFolders(root)
         self.gang = [task(script) for _ in range(tasks)]
         self.uid = self.gang[0].uid
-        self.carried = Carried.new(url, node_folder)
+        self.carried = RemoteLaunch.new(url, node_folder)
         self.hints: list[str] = []
-        archive = runtime.install(root / "runtime")
-        words = commands.sbatch(self.gang, self.options, self.home.gang(self.uid))
+        archive = runtime_archive.install(root / "runtime")
+        words = sbatch_command.sbatch(self.gang, self.options, self.home.gang(self.uid))
         prepared = (self.home, self.gang, self.options, archive, limits, words, None, self.carried)
         folder.prepare(*prepared)
-        self.reports = SlurmReports(self.home, self.options, thread, self.hints.append)
+        self.reports = SlurmReportSink(self.home, self.options, thread, self.hints.append)
 
     async def begun(self) -> Node:
         await self.reports.claim(self.uid, {"word": "a", "pid": 7, "place": {"node": "n1"}})
@@ -149,11 +151,11 @@ async def test_the_end_is_taken_when_the_log_is_whole(node: Node) -> None:
     said = {"exit_code": 3, "started_ms": 1, "ended_ms": 2}
     sizes = {"all": 8, "stdout": 0, "stderr": 0}
     assert await node.reports.end(node.uid, said, sizes) == {"all": 4, "stdout": 0, "stderr": 0}
-    assert looking.look(node.home, node.uid, None, 0).phase is Phase.RUNNING
+    assert observe.observe_attempt(node.home, node.uid, None, 0).phase is Phase.RUNNING
     await node.put(4, b"two\n")
     assert await node.reports.end(node.uid, said, sizes) is None
     assert await node.reports.end(node.uid, {"exit_code": 0}, sizes) is None
-    seen = looking.look(node.home, node.uid, None, 0)
+    seen = observe.observe_attempt(node.home, node.uid, None, 0)
     assert (seen.phase, seen.exit_code) == (Phase.ENDED, 3)
     with pytest.raises(Conflict):
         await node.put(8, b"more\n")
@@ -162,7 +164,7 @@ async def test_the_end_is_taken_when_the_log_is_whole(node: Node) -> None:
 async def test_an_end_that_is_taken_is_on_disk(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     await node.begun()
     settled: list[str] = []
-    monkeypatch.setattr(record, "settle", settled.append)
+    monkeypatch.setattr(exit_record, "sync", settled.append)
     assert await node.reports.end(node.uid, {"exit_code": 0}, {}) is None
     assert settled == [str(node.home.task(node.uid))]
 
@@ -179,7 +181,7 @@ async def test_one_process_claims_a_task_however_often_it_says_so(node: Node) ->
     await node.begun()
     with pytest.raises(Conflict):
         await node.reports.claim(node.uid, {"word": "b", "pid": 8})
-    seen = looking.look(node.home, node.uid, None, 0)
+    seen = observe.observe_attempt(node.home, node.uid, None, 0)
     assert seen.place is not None
     assert (seen.phase, seen.place.node) == (Phase.RUNNING, "n1")
     assert set(node.hints) == {node.uid}
@@ -252,7 +254,7 @@ async def test_figures_are_kept_up_to_what_is_read_of_them(node: Node) -> None:
 
 def test_a_job_that_travels_leaves_no_file_where_anybody_may_have_put_one(tmp_path: Path) -> None:
     options = replace(SlurmOptions(tmp_path), shared=False)
-    words = commands.sbatch([task()], options, tmp_path / "g")
+    words = sbatch_command.sbatch([task()], options, tmp_path / "g")
     assert "--output=/dev/null" in words
     assert "--chdir=/tmp" in words
 
@@ -301,7 +303,7 @@ async def test_a_task_brings_every_byte_once_though_answers_get_lost(
     assert b"".join(data for _, data in node.log()) == out + b"wrong\n"
     assert LogReader(path, "stdout").last(1 << 20) == out
     assert LogReader(path, "stderr").last(1 << 20) == b"wrong\n"
-    seen = looking.look(node.home, node.uid, None, 0)
+    seen = observe.observe_attempt(node.home, node.uid, None, 0)
     assert (seen.phase, seen.exit_code) == (Phase.ENDED, 6)
     assert list(local.iterdir()) == []
 
@@ -311,21 +313,21 @@ def test_a_server_whose_tasks_are_to_report_must_say_where_to(tmp_path: Path) ->
     settings = Settings(home=tmp_path, engines=(slurm,))
     here = Machine("here", "127.0.0.1", 1, 1)
     with pytest.raises(ConfigError, match="not told where to") as refused:
-        engines_of(settings, here).all()
+        build_engines(settings, here).all()
     assert "external-url" in refused.value.hint
     told = replace(settings, external_url="https://pai.example.com")
-    assert engines_of(told, here).reports_of("anything") is not None
+    assert build_engines(told, here).reports_of("anything") is not None
 
 
 def test_a_supervisor_knows_that_it_is_carried_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would hear Slurm's signal before it is known who wanted the end."""
     told: list[dict[str, object]] = []
 
-    def taken(folder: str, cgroup: tree.Cgroup, spec: dict[str, object]) -> int:
+    def taken(folder: str, cgroup: process_tree.Cgroup, spec: dict[str, object]) -> int:
         told.append(spec)
         return 5
 
-    monkeypatch.setattr(carrying, "hold", lambda folder, attempt, run_it: run_it())
+    monkeypatch.setattr(report_uploader, "run_and_report", lambda folder, attempt, run_it: run_it())
     monkeypatch.setattr(supervise, "supervise", taken)
     assert batch._supervise("/nowhere", {"attempt": "one", "carried": True}) == 5
     assert [spec["carried"] for spec in told] == [True]

@@ -15,15 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpaisdk.errors import ConfigError
-from paicluster.engines.interface import Blanks, LaunchFailed, Loss, Mount, Phase, TaskLaunch
-from paicluster.engines.slurm import commands, describing, folder, images, looking, runtime
-from paicluster.engines.slurm.asking import Answer, read_nodes
-from paicluster.engines.slurm.gangs import Gang
+from paicluster.engines.interface import LaunchFailed, Loss, Mount, Phase, Placeholders, TaskLaunch
+from paicluster.engines.slurm import (
+    container_command,
+    detect_config,
+    gang_folder,
+    observe,
+    runtime_archive,
+    sbatch_command,
+)
+from paicluster.engines.slurm.gang_registry import SubmittedGang
+from paicluster.engines.slurm.job_states import SlurmJob, pending_notice, read_jobs
 from paicluster.engines.slurm.options import Share, SlurmOptions, options_of
-from paicluster.engines.slurm.states import SlurmJob, read_jobs, why_waiting
-from paicluster.engines.slurm.watching import Watcher
-from pairuntime.slurm import place
-from pairuntime.supervisor import claim, record
+from paicluster.engines.slurm.queue_poller import QueuePoller
+from paicluster.engines.slurm.slurm_commands import CommandResult, read_nodes
+from pairuntime.slurm import placement
+from pairuntime.supervisor import claim, exit_record
 
 FOLDER = Path("/shared/gangs/aa/aa")
 OPTIONS = SlurmOptions(Path("/shared"))
@@ -34,7 +41,7 @@ def launch(uid: str = "uid", **fields: Any) -> TaskLaunch:
 
 
 def words(*gang: TaskLaunch, options: SlurmOptions = OPTIONS, **more: Any) -> list[str]:
-    return commands.sbatch(gang, options, FOLDER, **more)
+    return sbatch_command.sbatch(gang, options, FOLDER, **more)
 
 
 # -- submitting ---------------------------------------------------------------------------------------
@@ -151,7 +158,7 @@ def test_an_image_is_run_by_the_program_the_cluster_names(
 ) -> None:
     one = launch(image="tf:2", gpu_count=1, mounts=(Mount(Path("/data"), "/mnt", read_only=True),))
     options = dataclasses.replace(OPTIONS, container=kind)
-    said = images.program(one, options, Path("/t/task.sh"), Path("/t/work"), [Path("/t")])
+    said = container_command.program(one, options, Path("/t/task.sh"), Path("/t/work"), [Path("/t")])
     assert said[:2] == first and mounted in said and image in said
     assert gpus is None or gpus in said
     assert "/t/task.sh" in said[-2:]
@@ -160,7 +167,9 @@ def test_an_image_is_run_by_the_program_the_cluster_names(
 def test_enroot_is_told_the_names_of_variables_and_enters_the_working_folder() -> None:
     options = dataclasses.replace(OPTIONS, container="enroot")
     one = launch(image="tf.sqsh")
-    said = images.program(one, options, Path("/t/task.sh"), Path("/t/work"), [Path("/t")], {"A": "secret"})
+    said = container_command.program(
+        one, options, Path("/t/task.sh"), Path("/t/work"), [Path("/t")], {"A": "secret"}
+    )
     assert "--env=A" in said and "--env=SLURM_PROCID" in said and "secret" not in " ".join(said)
     assert said[-2:] == ["/t/task.sh", "/t/work"] and said[-3].startswith('cd "$1"')
     assert said.index("tf.sqsh") < said.index("sh")
@@ -177,10 +186,12 @@ def test_a_container_gets_the_gpus_that_slurm_gave_and_its_program_is_found_on_t
     monkeypatch.setenv("SLURM_JOB_GPUS", "2,5")
     one = launch(image="tf:2", gpu_count=2)
     options = dataclasses.replace(OPTIONS, container="podman")
-    argv = images.program(one, options, tmp_path / "task.sh", tmp_path, [])
-    spec = {"argv": argv, "env": {"PATH": "/nowhere"}, "cleanup": images.cleanup(one, options)}
+    argv = container_command.program(one, options, tmp_path / "task.sh", tmp_path, [])
+    spec = {"argv": argv, "env": {"PATH": "/nowhere"}, "cleanup": container_command.cleanup(one, options)}
     (tmp_path / "spec.json").write_text(json.dumps(spec))
-    settled = place.settle(str(tmp_path), {"node": "n1", "ip": "1.1.1.1", "ports": {}, "gpus": "0,1"}, {})
+    settled = placement.apply_placement(
+        str(tmp_path), {"node": "n1", "ip": "1.1.1.1", "ports": {}, "gpus": "0,1"}, {}
+    )
     assert settled == json.loads((tmp_path / "spec.json").read_text())
     assert settled["argv"][0] == settled["cleanup"][0] == str(program)
     devices = [word for word in settled["argv"] if word.startswith("--device=")]
@@ -196,7 +207,7 @@ def test_no_name_of_an_image_can_become_an_option(image: str) -> None:
 
 
 def test_without_such_a_program_a_task_runs_on_the_host() -> None:
-    said = images.program(launch(image="tf:2"), OPTIONS, Path("/t/task.sh"), Path("/t/work"), [])
+    said = container_command.program(launch(image="tf:2"), OPTIONS, Path("/t/task.sh"), Path("/t/work"), [])
     assert said[0] == "/bin/sh"
 
 
@@ -229,12 +240,12 @@ def test_of_several_components_the_worst_end_tells() -> None:
 
 
 def test_reasons_are_told_in_words_and_as_slurm_has_them() -> None:
-    known = why_waiting(SlurmJob("1", "PENDING", "Resources"))
+    known = pending_notice(SlurmJob("1", "PENDING", "Resources"))
     assert known is not None and known.message.endswith("(Resources)") and known.reason == "FailedScheduling"
-    other = why_waiting(SlurmJob("1", "PENDING", "QOSMaxJobsPerUserLimit"))
+    other = pending_notice(SlurmJob("1", "PENDING", "QOSMaxJobsPerUserLimit"))
     assert other is not None and "QOSMaxJobsPerUserLimit" in other.message
-    assert why_waiting(SlurmJob("1", "PENDING", "None")) is None
-    assert why_waiting(SlurmJob("1", "RUNNING", "None")) is None
+    assert pending_notice(SlurmJob("1", "PENDING", "None")) is None
+    assert pending_notice(SlurmJob("1", "RUNNING", "None")) is None
 
 
 @pytest.mark.parametrize(
@@ -264,17 +275,23 @@ def test_reasons_are_told_in_words_and_as_slurm_has_them() -> None:
 def test_a_silent_controller_a_full_cluster_and_a_wrong_job_are_told_apart(
     said: str, down: bool, not_now: bool
 ) -> None:
-    answer = Answer(1, "", said)
-    assert (answer.down, answer.not_now) == (down, not_now)
-    assert "error:" not in answer.words
+    answer = CommandResult(1, "", said)
+    assert (answer.down, answer.is_retryable) == (down, not_now)
+    assert "error:" not in answer.error_text
 
 
 @pytest.mark.parametrize(
-    "answer", [Answer(-9, "", ""), Answer(1, "", ""), Answer(124, "", "late"), Answer(127, "", "no")]
+    "answer",
+    [
+        CommandResult(-9, "", ""),
+        CommandResult(1, "", ""),
+        CommandResult(124, "", "late"),
+        CommandResult(127, "", "no"),
+    ],
 )
-def test_a_command_that_told_nothing_may_have_been_heard(answer: Answer) -> None:
+def test_a_command_that_told_nothing_may_have_been_heard(answer: CommandResult) -> None:
     """It is asked about before it is sent again, and never taken for a refusal."""
-    assert answer.down and not answer.not_now
+    assert answer.down and not answer.is_retryable
 
 
 def test_nodes_that_are_down_do_not_count_but_keep_their_address() -> None:
@@ -293,10 +310,10 @@ def test_nodes_that_are_down_do_not_count_but_keep_their_address() -> None:
 
 
 def test_partitions_become_virtual_clusters_of_a_file_that_holds(tmp_path: Path) -> None:
-    from paicluster.config import file as cluster_file
+    from paicluster.config import cluster_file as cluster_file
     from paicluster.config import template
 
-    partitions = describing.read_partitions(
+    partitions = detect_config.read_partitions(
         [
             "PartitionName=main Default=YES TotalCPUs=64 TotalNodes=4 State=UP",
             "PartitionName=gpu-a100 Default=NO TotalCPUs=128 TotalNodes=2 State=UP",
@@ -304,7 +321,7 @@ def test_partitions_become_virtual_clusters_of_a_file_that_holds(tmp_path: Path)
         ]
     )
     written = tmp_path / "cluster.yaml"
-    written.write_text(template.cluster_file(written, *describing.sections("big", partitions, gpus=True)))
+    written.write_text(template.cluster_file(written, *detect_config.sections("big", partitions, gpus=True)))
     settings = cluster_file.settings_of(cluster_file.load(written)).check()
     assert dict(settings.engine_of) == {"gpu_a100": "slurm"}
     options = options_of(settings.engines[0].options, tmp_path, "slurm")
@@ -314,8 +331,8 @@ def test_partitions_become_virtual_clusters_of_a_file_that_holds(tmp_path: Path)
 
 def test_partitions_of_any_name_become_virtual_clusters_each_its_own() -> None:
     names = ["main", "on", "7", "a-b", "a.b", "default"]
-    engine, clusters = describing.sections(
-        "test", [describing.Partition(name, name == "main", 1, 2) for name in names], gpus=False
+    engine, clusters = detect_config.sections(
+        "test", [detect_config.Partition(name, name == "main", 1, 2) for name in names], gpus=False
     )
     said = yaml.safe_load(engine)["engine"]
     assert sorted(one["partition"] for one in said["clusters"].values()) == sorted(names[1:])
@@ -342,24 +359,24 @@ def test_no_port_is_dealt_twice_on_one_node() -> None:
         {"node": "n1", "ip": "1.1.1.1", "ports": [5, 6, 7, 8], "gpus": ""},
         {"node": "n2", "ip": "2.2.2.2", "ports": [5, 6], "gpus": ""},
     ]
-    dealt = [one["ports"] for one in place.deal(offers, tasks)]
+    dealt = [one["ports"] for one in placement.assign_ports(offers, tasks)]
     assert dealt == [{"http": [5, 6]}, {"http": [7], "ssh": [8]}, {"http": [5, 6]}]
     with pytest.raises(RuntimeError, match="free ports"):
-        place.deal([offers[2]] * 2, [tasks[2]] * 2)
+        placement.assign_ports([offers[2]] * 2, [tasks[2]] * 2)
 
 
 @pytest.mark.parametrize("peers", [1, 40])
 def test_what_was_left_blank_is_filled_and_nothing_else(peers: int) -> None:
     known = {f"%pai.{n}.ip%": f"10.0.0.{n}" for n in range(peers)}
     assert (
-        place.fill("a %pai.0.ip% %pai.0.ip% 100% %pai.other%", known)
+        placement.substitute("a %pai.0.ip% %pai.0.ip% 100% %pai.other%", known)
         == "a 10.0.0.0 10.0.0.0 100% %pai.other%"
     )
 
 
 def test_the_light_modules_do_what_the_whole_ones_do() -> None:
     program = (
-        "from pairuntime.slurm import light; light.install(); import json, signal, sys;"
+        "from pairuntime.slurm import fast_imports; fast_imports.install(); import json, signal, sys;"
         "value = json.loads(sys.argv[1]); print(json.dumps(value)); print(int(signal.SIGTERM))"
     )
     value = {"a": [1, -2.5, None, True, "ä\n\"'\\ \U0001f600"], "b": {"c": {}, "d": []}, "": "x" * 5000}
@@ -379,7 +396,7 @@ def test_the_light_modules_do_what_the_whole_ones_do() -> None:
     assert rest == "15"
 
 
-_SOURCE = Path(place.__file__).parents[2]
+_SOURCE = Path(placement.__file__).parents[2]
 
 
 # -- what is true of an attempt -----------------------------------------------------------------------
@@ -394,21 +411,21 @@ def attempt(
     left: bool = False,
 ) -> Any:
     """An attempt as its folder and Slurm tell of it."""
-    home = folder.Home(root)
-    one = launch("uid", blanks=Blanks("%pai.0.ip%", {}, "%pai.0.gpus%"))
+    home = gang_folder.SlurmFolders(root)
+    one = launch("uid", blanks=Placeholders("%pai.0.ip%", {}, "%pai.0.gpus%"))
     (root / "tasks").mkdir(parents=True, exist_ok=True)
-    folder.prepare(home, [one], OPTIONS, root / "x" / "runtime.pyz", {}, [], None)
-    gang = Gang("uid", home.gang("uid"), ("uid",), "7", live={"uid"})
+    gang_folder.prepare(home, [one], OPTIONS, root / "x" / "runtime.pyz", {}, [], None)
+    gang = SubmittedGang("uid", home.gang("uid"), ("uid",), "7", live={"uid"})
     path = home.task("uid")
     if claimed:
         (path / claim.NAME).write_text(json.dumps({"pid": 1, "claimed_ms": 5}))
     if ended is not None:
-        (path / record.NAME).write_text(json.dumps({"started_ms": 5, "ended_ms": 9, **ended}))
+        (path / exit_record.NAME).write_text(json.dumps({"started_ms": 5, "ended_ms": 9, **ended}))
     if left:
-        folder.write_mark(gang.folder, folder.LEFT, "1")
+        gang_folder.write_flag(gang.folder, gang_folder.LEFT, "1")
     if state is not None:
         gang.saw(SlurmJob("7", state))
-    return looking.look(home, "uid", gang, 0)
+    return observe.observe_attempt(home, "uid", gang, 0)
 
 
 def test_a_gang_that_slurm_has_not_started_is_queued(tmp_path: Path) -> None:
@@ -433,7 +450,7 @@ def test_what_took_an_attempt_away_is_told_apart(
 ) -> None:
     seen = attempt(tmp_path, state, claimed=claimed)
     if loss is Loss.UNKNOWN and not claimed:
-        loss = Loss.UNBEGUN
+        loss = Loss.NOT_STARTED
     assert (seen.phase, seen.loss, seen.timed_out, seen.over_memory) == (
         Phase.LOST,
         loss,
@@ -475,7 +492,7 @@ async def test_one_that_has_just_begun_is_not_taken_for_one_that_was_put_back() 
         def leave(self, uid: str) -> None:
             assert uid == "uid" and not told
 
-    watcher = Watcher(OPTIONS, cast("Any", Asked()), cast("Any", Left()), lambda *_: None, lambda _: None)
+    watcher = QueuePoller(OPTIONS, cast("Any", Asked()), cast("Any", Left()), lambda *_: None, lambda _: None)
     waits = {"uid": [SlurmJob("7", "PENDING")]}
     await watcher._cancel_left(waits)
     await watcher._cancel_left({"uid": [SlurmJob("7", "RUNNING")]})
@@ -492,15 +509,15 @@ def test_a_record_wins_over_whatever_slurm_says(tmp_path: Path) -> None:
 
 def test_a_second_allocation_of_the_same_gang_leaves_at_once(tmp_path: Path) -> None:
     """Slurm's controller may forget that it started a job, and start it again."""
-    home = folder.Home(tmp_path)
+    home = gang_folder.SlurmFolders(tmp_path)
     home.notes.mkdir(parents=True)
-    installed = runtime.install(tmp_path / "runtime")
+    installed = runtime_archive.install(tmp_path / "runtime")
     ran = tmp_path / "ran"
-    one = launch("uid", blanks=Blanks("%pai.0.ip%", {}, "%pai.0.gpus%"))
+    one = launch("uid", blanks=Placeholders("%pai.0.ip%", {}, "%pai.0.gpus%"))
     one = dataclasses.replace(
         one, script=f"echo $SLURM_JOB_ID >> {ran}", environment={"PATH": "/usr/bin:/bin"}
     )
-    folder.prepare(home, [one], OPTIONS, installed, {"events": str(home.notes)}, [], None)
+    gang_folder.prepare(home, [one], OPTIONS, installed, {"events": str(home.notes)}, [], None)
     codes = []
     for number in ("1", "1", "2"):
         environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": number, "SLURMD_NODENAME": "localhost"}
@@ -511,5 +528,5 @@ def test_a_second_allocation_of_the_same_gang_leaves_at_once(tmp_path: Path) -> 
     assert codes == [0, 3, 3]
     assert ran.read_text() == "1\n"
     assert (home.notes / "uid.ended").exists()
-    seen = looking.look(home, "uid", None, 0)
+    seen = observe.observe_attempt(home, "uid", None, 0)
     assert seen.exit_code == 0 and seen.place is not None and seen.place.node == "localhost"

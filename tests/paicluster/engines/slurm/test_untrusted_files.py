@@ -15,34 +15,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paicluster.engines import trees
+from paicluster.engines.common import folder_size
+from paicluster.engines.common.attempt_folder import from_record
+from paicluster.engines.common.unix_accounts import Account, Accounts
 from paicluster.engines.interface import LaunchFailed, Observation, Phase, TaskLaunch
-from paicluster.engines.process.accounts import Account, Accounts
-from paicluster.engines.process.folder import from_record
-from paicluster.engines.slurm import commands, folder, looking, told
+from paicluster.engines.slurm import gang_folder, observe, sbatch_command, untrusted_files
 from paicluster.engines.slurm.engine import SlurmEngine
-from paicluster.engines.slurm.gangs import Gang, Gangs
+from paicluster.engines.slurm.gang_registry import GangRegistry, SubmittedGang
+from paicluster.engines.slurm.job_states import SlurmJob, read_jobs
 from paicluster.engines.slurm.options import SlurmOptions
-from paicluster.engines.slurm.states import SlurmJob, read_jobs
-from pairuntime.slurm import place as placing
-from pairuntime.supervisor import claim, record
+from pairuntime.slurm import placement as placing
+from pairuntime.supervisor import claim, exit_record
 from support.engine_rig import Driven, task
 from support.slurm_cluster import RealSlurm
 from support.slurm_rig import SlurmRig, options
 
-_FILES = (claim.NAME, record.NAME, placing.PLACE)
+_FILES = (claim.NAME, exit_record.NAME, placing.PLACE)
 
 
 def _launch(uid: str) -> TaskLaunch:
     return TaskLaunch(uid=uid, node="", script="true", environment={})
 
 
-def _prepared(root: Path, *uids: str, account: Account | None = None) -> folder.Home:
-    home = folder.Home(root)
+def _prepared(root: Path, *uids: str, account: Account | None = None) -> gang_folder.SlurmFolders:
+    home = gang_folder.SlurmFolders(root)
     for path in (root, home.tasks, root / "gangs"):
-        folder.open_folder(path)
+        gang_folder.open_folder(path)
     gang = [_launch(uid) for uid in uids]
-    folder.prepare(home, gang, SlurmOptions(root), root / "x" / "compiled.pyz", {}, ["sbatch"], account)
+    gang_folder.prepare(home, gang, SlurmOptions(root), root / "x" / "compiled.pyz", {}, ["sbatch"], account)
     return home
 
 
@@ -89,13 +89,13 @@ def test_nonsense_in_an_attempts_folder_is_an_observation_like_any(
     if name != claim.NAME:
         (path / claim.NAME).write_text('{"pid": 5, "claimed_ms": 7}')
     _NONSENSE[what](path / name)
-    gang = Gang("abc", home.gang("abc"), ("abc",), "7", live={"abc"})
-    seen = looking.look(home, "abc", gang, 1.0)
+    gang = SubmittedGang("abc", home.gang("abc"), ("abc",), "7", live={"abc"})
+    seen = observe.observe_attempt(home, "abc", gang, 1.0)
     assert seen.phase in (Phase.RUNNING, Phase.ENDED)
     _can_be_kept(seen)
     # Slurm's word that it is over ends it, whatever is there.
     gang.over_since = -1000.0
-    assert looking.look(home, "abc", gang, 1.0).phase in (Phase.LOST, Phase.ENDED)
+    assert observe.observe_attempt(home, "abc", gang, 1.0).phase in (Phase.LOST, Phase.ENDED)
 
 
 def _can_be_kept(seen: Observation) -> None:
@@ -119,23 +119,23 @@ _KEYS = ("exit_code", "signal", "signals_sent", "started_ms", "ended_ms", "start
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(_KEYS, _VALUES)))
 def test_whatever_a_record_says_can_be_kept(said: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as name:
-        (Path(name) / record.NAME).write_text(json.dumps(said))
-        found = told.record_of(Path(name))
+        (Path(name) / exit_record.NAME).write_text(json.dumps(said))
+        found = untrusted_files.read_exit_record(Path(name))
         if found is not None:
             _can_be_kept(from_record(found))
 
 
 def test_the_last_words_of_a_gang_are_short_and_come_from_a_file(tmp_path: Path) -> None:
     home = _prepared(tmp_path / "shared", "abc")
-    written = home.gang("abc") / folder.OUTPUT
+    written = home.gang("abc") / gang_folder.OUTPUT
     os.mkfifo(written)
-    assert folder.last_words(home.gang("abc")) == ""
+    assert gang_folder.last_words(home.gang("abc")) == ""
     written.unlink()
     with written.open("wb") as f:
         f.truncate(1 << 40)
         f.seek(0, os.SEEK_END)
         f.write(b"the\0end\n")
-    assert folder.last_words(home.gang("abc")).endswith("the end")
+    assert gang_folder.last_words(home.gang("abc")).endswith("the end")
 
 
 def test_whose_gang_an_attempt_is_is_not_for_it_to_say(tmp_path: Path) -> None:
@@ -143,11 +143,11 @@ def test_whose_gang_an_attempt_is_is_not_for_it_to_say(tmp_path: Path) -> None:
     evil = home.root / "gangs" / ".." / "evil"
     evil.mkdir()
     (evil / "gang.json").write_text(json.dumps({"tasks": [{"uid": "abc"}, {"uid": "../x"}]}))
-    (evil / folder.COMMAND).write_text(json.dumps(["touch", str(tmp_path / "done")]))
+    (evil / gang_folder.COMMAND).write_text(json.dumps(["touch", str(tmp_path / "done")]))
     for uid in ("abc", "def"):
         spec = home.task(uid) / "spec.json"
         spec.write_text(json.dumps({**json.loads(spec.read_text()), "gang": "../evil"}))
-        found = Gangs(home).find(uid)
+        found = GangRegistry(home).find(uid)
         assert found is not None
         assert (found[0].uid, found[0].members) == ("abc", ("abc", "def"))
 
@@ -174,9 +174,9 @@ def test_jobs_of_slurm_cannot_be_forged_by_what_others_call_theirs() -> None:
 )
 def test_what_only_root_may_do_is_not_done_for_others(word: str) -> None:
     with pytest.raises(LaunchFailed):
-        commands.check_extras([word], for_others=True)
+        sbatch_command.check_extras([word], for_others=True)
     if word != "--exclu=/x":
-        assert commands.check_extras([word]) == [word]
+        assert sbatch_command.check_extras([word]) == [word]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_what_only_root_may_do_is_not_done_for_others(word: str) -> None:
 )
 def test_options_that_no_command_can_be_given_are_refused(said: object) -> None:
     with pytest.raises(LaunchFailed):
-        commands.check_extras(said)
+        sbatch_command.check_extras(said)
 
 
 def test_a_folder_so_deep_that_nobody_recurses_into_it_is_measured_and_removed(tmp_path: Path) -> None:
@@ -198,8 +198,8 @@ def test_a_folder_so_deep_that_nobody_recurses_into_it_is_measured_and_removed(t
         os.close(fd)
         fd = inner
     os.close(fd)
-    assert trees.size(top) >= 100_000
-    trees.remove(top)
+    assert folder_size.disk_usage(top) >= 100_000
+    folder_size.remove_tree(top)
     assert not top.exists()
 
 
@@ -218,7 +218,7 @@ def test_what_the_server_believes_and_sbatch_reads_is_not_the_accounts(tmp_path:
     finally:
         os.umask(before)
     gang = home.gang("abc")
-    for name in ("gang.json", "batch.sh", folder.COMMAND):
+    for name in ("gang.json", "batch.sh", gang_folder.COMMAND):
         found = (gang / name).stat()
         assert (found.st_uid, found.st_mode & 0o022) == (0, 0), name
     assert gang.stat().st_uid == home.gang("def").stat().st_uid == 0

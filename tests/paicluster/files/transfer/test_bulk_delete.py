@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.errors import PaiError
-from openpaisdk.parcels.records import COUNT
-from openpaisdk.storage.address import read_place
-from openpaisdk.storage.backend import Backend
-from openpaisdk.storage.copying import Copy
-from openpaisdk.storage.fast import Fast
+from openpaisdk.fileio.pack_format import COUNT
+from openpaisdk.storage.backends.base import Backend
+from openpaisdk.storage.backends.cluster import ClusterBackend
+from openpaisdk.storage.location import parse_location
 from openpaisdk.storage.storage import _Between
+from openpaisdk.storage.transfer.copy import CopyOperation
 from support.cluster_storage import storage_of
 from support.team_cluster import TeamCluster
 
@@ -27,18 +27,18 @@ def folder() -> str:
 
 
 @pytest.fixture
-def alice(team: TeamCluster) -> Fast:
+def alice(team: TeamCluster) -> ClusterBackend:
     backend = storage_of(team, "alice", over_http=True).backend
-    assert isinstance(backend, Fast)
+    assert isinstance(backend, ClusterBackend)
     return backend
 
 
 def filled(backend: Backend, folder: str, *names: str) -> None:
     for name in names:
-        backend.place(f"{folder}/{name}", b"x", 10**18, 0o644)
+        backend.write_small(f"{folder}/{name}", b"x", 10**18, 0o644)
 
 
-def asked(backend: Fast, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def asked(backend: ClusterBackend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every request from now on."""
     seen: list[str] = []
     ask: Callable[..., object] = backend._ask
@@ -51,20 +51,20 @@ def asked(backend: Fast, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_files_and_folders_go_and_what_is_gone_already_is_fine(alice: Fast, folder: str) -> None:
+def test_files_and_folders_go_and_what_is_gone_already_is_fine(alice: ClusterBackend, folder: str) -> None:
     filled(alice, folder, "a", "b", "deep/er/c", "stays")
     assert alice.delete_all(folder, ["a", "never", "deep", "b"]) == []
     assert [entry.name for entry in alice.listing(folder)] == ["stays"]
 
 
 @pytest.mark.parametrize("name", ["", "/", "../bob/x", ".", "a:b"])
-def test_a_name_that_is_none_is_told_and_the_others_go(alice: Fast, folder: str, name: str) -> None:
+def test_a_name_that_is_none_is_told_and_the_others_go(alice: ClusterBackend, folder: str, name: str) -> None:
     filled(alice, folder, "a", "stays")
     assert [told for told, _ in alice.delete_all(folder, [name, "a"])] == [name]
     assert [entry.name for entry in alice.listing(folder)] == ["stays"]
 
 
-def test_what_is_another_persons_stays(team: TeamCluster, alice: Fast, folder: str) -> None:
+def test_what_is_another_persons_stays(team: TeamCluster, alice: ClusterBackend, folder: str) -> None:
     filled(alice, folder, "a", "b")
     bob = storage_of(team, "bob", over_http=True).backend
     assert [error.code for _, error in bob.delete_all(folder, ["a", "b"])] == ["ForbiddenFileError"] * 2
@@ -72,7 +72,7 @@ def test_what_is_another_persons_stays(team: TeamCluster, alice: Fast, folder: s
 
 
 def test_a_sync_asks_once_for_a_thousand(
-    alice: Fast, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    alice: ClusterBackend, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for i in range(COUNT + 1):
         (tmp_path / f"{i:04}").write_bytes(b"")
@@ -87,10 +87,10 @@ def test_a_sync_asks_once_for_a_thousand(
 
 
 def test_a_cluster_that_does_not_offer_it_is_asked_for_each(
-    alice: Fast, folder: str, monkeypatch: pytest.MonkeyPatch
+    alice: ClusterBackend, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(alice, folder, "a", "b", "stays")
-    del alice.offer["removes"]
+    del alice.capabilities["removes"]
     seen = asked(alice, monkeypatch)
     assert alice.delete_all(folder, ["a", "b", "never"]) == []
     assert [entry.name for entry in alice.listing(folder)] == ["stays"]
@@ -98,14 +98,14 @@ def test_a_cluster_that_does_not_offer_it_is_asked_for_each(
 
 
 def test_a_sync_says_how_many_could_not_be_deleted(
-    team: TeamCluster, alice: Fast, folder: str, tmp_path: Path
+    team: TeamCluster, alice: ClusterBackend, folder: str, tmp_path: Path
 ) -> None:
     """In a folder where everybody writes, and removes only his own."""
     filled(alice, folder, "a", "b")
     team.ask("PUT", f"/webhdfs/v1{folder}?op=SETPERMISSION&permission=1777")
     team.ask("PUT", "/webhdfs/v1/user/alice?op=SETPERMISSION&permission=755")
     bob = storage_of(team, "bob", over_http=True).backend
-    bob.place(f"{folder}/c", b"bob's", 10**18, 0o644)
+    bob.write_small(f"{folder}/c", b"bob's", 10**18, 0o644)
     (tmp_path / "new").write_bytes(b"1")
     with pytest.raises(PaiError, match=r"2 of 3 could not be deleted\. The first of them: "):
         synchronise(bob, tmp_path, folder)
@@ -113,5 +113,7 @@ def test_a_sync_says_how_many_could_not_be_deleted(
 
 
 def synchronise(backend: Backend, here: Path, there: str) -> None:
-    target = read_place(f"pai://team/0{there}")
-    Copy(_Between(backend), read_place(str(here)), target, synchronising=True, deleting=True).run()
+    target = parse_location(f"pai://team/0{there}")
+    CopyOperation(
+        _Between(backend), parse_location(str(here)), target, synchronising=True, deleting=True
+    ).run()

@@ -14,22 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpaisdk.errors import PaiError
-from openpaisdk.parcels import hashing
-from openpaisdk.parcels.records import FILE, SMALL, Record, end, head
-from openpaisdk.parcels.turns import LONGEST_S, Turns
-from openpaisdk.storage import mounted
-from openpaisdk.storage.mounted import Mounted
-from paicluster.api.transfer import packing
-from paicluster.api.transfer.fresh import FreshFolder, fresh_folder
-from paicluster.files import Person, Storage, records
+from openpaisdk.fileio import hashing
+from openpaisdk.fileio.pack_format import FILE, SMALL, PackRecord, end, head
+from openpaisdk.fileio.syscall_lock import LONGEST_S, SyscallLock
+from openpaisdk.storage.backends import local
+from openpaisdk.storage.backends.local import LocalBackend
+from paicluster.files import Storage, StorageUser, ownership
 from paicluster.files.paths import names_of
+from paicluster.files.transfer import packs
+from paicluster.files.transfer.unpublished_folder import UnpublishedFolder, fresh_folder
 from support.cluster_storage import ALICE
 
 
 @pytest.fixture(params=["a disk with files that have no name", "a disk without"])
 def disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "without" in request.param:
-        for room in (packing, mounted):
+        for room in (packs, local):
             monkeypatch.setattr(room, "_NAMELESS", os.O_WRONLY)
 
 
@@ -37,7 +37,7 @@ def pack(*files: tuple[str, bytes]) -> bytes:
     made = b""
     for name, data in files:
         digest = hashing.of_bytes(data, hashing.XXH3)
-        made += head(Record(FILE, name, data, mode=0o640, mtime_ns=10**18 + 1, digest=digest)) + data
+        made += head(PackRecord(FILE, name, data, mode=0o640, mtime_ns=10**18 + 1, digest=digest)) + data
     return made + end(len(files))
 
 
@@ -53,9 +53,9 @@ def left_aside(storage: Storage) -> list[str]:
 def test_files_take_their_places_and_replace_what_was_there(storage: Storage) -> None:
     # Longer than the kernel is given at once.
     long = os.urandom(300 << 10)
-    assert packing.store(storage, ALICE, "/user/alice", pack(("a", b"old"), ("d/e/b", long))) == []
+    assert packs.store(storage, ALICE, "/user/alice", pack(("a", b"old"), ("d/e/b", long))) == []
     held = (storage.root / "user/alice/a").open("rb")
-    assert packing.store(storage, ALICE, "/user/alice", pack(("a", b"new"), ("d/e/c", b""))) == []
+    assert packs.store(storage, ALICE, "/user/alice", pack(("a", b"new"), ("d/e/c", b""))) == []
     with held:
         assert held.read() == b"old"
     assert content(storage, "/user/alice/a") == b"new"
@@ -69,48 +69,46 @@ def test_files_take_their_places_and_replace_what_was_there(storage: Storage) ->
 
 @pytest.mark.usefixtures("disk")
 def test_a_file_does_not_take_the_place_of_a_folder(storage: Storage) -> None:
-    packing.store(storage, ALICE, "/user/alice", pack(("d/f", b"1")))
-    [problem] = packing.store(storage, ALICE, "/user/alice", pack(("d", b"2")))
+    packs.store(storage, ALICE, "/user/alice", pack(("d/f", b"1")))
+    [problem] = packs.store(storage, ALICE, "/user/alice", pack(("d", b"2")))
     assert problem["code"] == "ConflictFileError"
     assert left_aside(storage) == []
 
 
 def test_a_new_folder_appears_with_all_its_files(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
-    place = FreshFolder.place
+    place = UnpublishedFolder.publish
 
-    def look_first(folder: FreshFolder) -> None:
+    def look_first(folder: UnpublishedFolder) -> None:
         seen.append(sorted(os.listdir(storage.root / "user/alice/old")))
         place(folder)
         seen.append(sorted(os.listdir(storage.root / "user/alice/old/new")))
 
-    packing.store(storage, ALICE, "/user/alice", pack(("old/f", b"")))
-    monkeypatch.setattr(FreshFolder, "place", look_first)
-    told = packing.store(
-        storage, ALICE, "/user/alice/old", pack(("new/a", b"1"), ("new/b", b"2"), ("c", b"3"))
-    )
+    packs.store(storage, ALICE, "/user/alice", pack(("old/f", b"")))
+    monkeypatch.setattr(UnpublishedFolder, "publish", look_first)
+    told = packs.store(storage, ALICE, "/user/alice/old", pack(("new/a", b"1"), ("new/b", b"2"), ("c", b"3")))
     assert told == []
     assert seen == [["f"], ["a", "b"]]
     assert (
         storage.status("/user/alice/old/new", ALICE).record == storage.status("/user/alice/old", ALICE).record
     )
     told_of = storage.status("/user/alice/old/new/a", ALICE)
-    assert (told_of.record, told_of.modified_ms) == (records.Record("alice", "alice", 0o640), 10**12)
+    assert (told_of.record, told_of.modified_ms) == (ownership.Ownership("alice", "alice", 0o640), 10**12)
     assert left_aside(storage) == []
 
 
 def test_whoever_makes_the_folder_first_the_files_of_both_are_in_it(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = FreshFolder.place
+    place = UnpublishedFolder.publish
 
-    def too_late(folder: FreshFolder) -> None:
-        monkeypatch.setattr(FreshFolder, "place", place)
-        packing.store(storage, ALICE, "/user/alice", pack(("new/a", b"theirs"), ("new/b", b"theirs")))
+    def too_late(folder: UnpublishedFolder) -> None:
+        monkeypatch.setattr(UnpublishedFolder, "publish", place)
+        packs.store(storage, ALICE, "/user/alice", pack(("new/a", b"theirs"), ("new/b", b"theirs")))
         place(folder)
 
-    monkeypatch.setattr(FreshFolder, "place", too_late)
-    assert packing.store(storage, ALICE, "/user/alice", pack(("new/b", b"ours"), ("new/c", b"ours"))) == []
+    monkeypatch.setattr(UnpublishedFolder, "publish", too_late)
+    assert packs.store(storage, ALICE, "/user/alice", pack(("new/b", b"ours"), ("new/c", b"ours"))) == []
     found = {name: content(storage, f"/user/alice/new/{name}") for name in "abc"}
     assert found == {"a": b"theirs", "b": b"ours", "c": b"ours"}
     assert left_aside(storage) == []
@@ -119,7 +117,7 @@ def test_whoever_makes_the_folder_first_the_files_of_both_are_in_it(
 def test_of_a_new_folder_that_a_dying_server_left_nothing_is_seen(tmp_path: Path) -> None:
     before = Storage(tmp_path / "storage")
     before.welcome(ALICE)
-    packing.store(before, ALICE, "/user/alice", pack(("old/f", b"")))
+    packs.store(before, ALICE, "/user/alice", pack(("old/f", b"")))
     folder = fresh_folder(before, ALICE, ("user", "alice", "old", "new"))
     assert folder is not None
     folder.put("a", lambda fd: None)
@@ -135,42 +133,42 @@ def test_of_a_new_folder_that_a_dying_server_left_nothing_is_seen(tmp_path: Path
 
 def test_a_name_that_comes_twice_in_a_new_folder_is_the_later_file(storage: Storage) -> None:
     twice = pack(("new/a", b"1"), ("new/a", b"2"), ("new/b/c", b"3"), ("new/d", b"4"))
-    assert packing.store(storage, ALICE, "/user/alice", twice) == []
+    assert packs.store(storage, ALICE, "/user/alice", twice) == []
     assert [content(storage, f"/user/alice/new/{name}") for name in ("a", "b/c", "d")] == [b"2", b"3", b"4"]
 
 
 def test_where_the_disk_is_full_a_new_folder_has_only_whole_files(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = packing.append
+    append = packs.append
 
     def full(fd: int, data: bytes | memoryview) -> None:
         append(fd, data[:1])
         if len(data) > 1:
             raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(packing, "append", full)
-    told = packing.store(storage, ALICE, "/user/alice", pack(("n/a", b"1"), ("n/b", b"22"), ("n/c", b"3")))
+    monkeypatch.setattr(packs, "append", full)
+    told = packs.store(storage, ALICE, "/user/alice", pack(("n/a", b"1"), ("n/b", b"22"), ("n/c", b"3")))
     assert [problem["code"] for problem in told] == ["StorageFullError"]
     assert os.listdir(storage.root / "user/alice/n") == ["a"]
     assert left_aside(storage) == []
 
 
 def test_in_a_folder_of_others_no_folder_is_made(storage: Storage) -> None:
-    bob = Person("bob")
+    bob = StorageUser("bob")
     storage.welcome(bob)
-    packing.store(storage, ALICE, "/user/alice", pack(("open/f", b"")))
+    packs.store(storage, ALICE, "/user/alice", pack(("open/f", b"")))
     storage.set_mode("/user/alice", ALICE, 0o755)
-    [problem] = packing.store(storage, bob, "/user/alice/open", pack(("new/f", b"bob's")))
+    [problem] = packs.store(storage, bob, "/user/alice/open", pack(("new/f", b"bob's")))
     assert problem["code"] == "ForbiddenFileError"
     assert os.listdir(storage.root / "user/alice/open") == ["f"]
 
 
 def test_in_a_teams_folder_new_folders_are_the_teams(storage: Storage) -> None:
-    member = Person("alice", frozenset(["team"]))
+    member = StorageUser("alice", frozenset(["team"]))
     storage.welcome(member)
-    packing.store(storage, member, "/shared/team", pack(("old/f", b"")))
-    packing.store(storage, member, "/shared/team", pack(("new/f", b"")))
+    packs.store(storage, member, "/shared/team", pack(("old/f", b"")))
+    packs.store(storage, member, "/shared/team", pack(("new/f", b"")))
     for name in ("", "/f"):
         new, old = (storage.status(f"/shared/team/{way}{name}", member).record for way in ("new", "old"))
         assert new == old and new.group == "team"
@@ -179,7 +177,7 @@ def test_in_a_teams_folder_new_folders_are_the_teams(storage: Storage) -> None:
 def test_files_of_a_pack_are_not_cleaned_away_for_being_old(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = packing.rename_new
+    place = packs.rename_noreplace
     cleaned = []
 
     def clean_first(*where: Any) -> None:
@@ -187,9 +185,9 @@ def test_files_of_a_pack_are_not_cleaned_away_for_being_old(
         cleaned.append(where)
         place(*where)
 
-    monkeypatch.setattr(packing, "_NAMELESS", os.O_WRONLY)
-    monkeypatch.setattr(packing, "rename_new", clean_first)
-    assert packing.store(storage, ALICE, "/user/alice", pack(("f", b"old"))) == []
+    monkeypatch.setattr(packs, "_NAMELESS", os.O_WRONLY)
+    monkeypatch.setattr(packs, "rename_noreplace", clean_first)
+    assert packs.store(storage, ALICE, "/user/alice", pack(("f", b"old"))) == []
     assert cleaned and content(storage, "/user/alice/f") == b"old"
     assert storage.area.active == set()
 
@@ -202,7 +200,7 @@ _paths = st.one_of(st.lists(_names, max_size=5).map("/".join), _deep, _long)
 
 @given(base=st.sampled_from(["/", "/user/alice"]), paths=st.lists(_paths, min_size=1, max_size=6))
 def test_paths_of_a_pack_are_taken_apart_as_any(base: str, paths: list[str]) -> None:
-    ways = packing._Ways(base)
+    ways = packs.PathCache(base)
     for path in paths:
         assert _told(lambda path=path: ways.names_of(path)) == _told(
             lambda path=path: (*names_of(base), *names_of("/" + path))
@@ -217,37 +215,39 @@ def _told(ask: Any) -> object:
 
 
 def test_a_file_that_is_another_than_planned_is_taken_as_it_is_now(tmp_path: Path) -> None:
-    here = Mounted()
+    here = LocalBackend()
     file = tmp_path / "f"
     file.write_bytes(b"planned")
     found = file.stat()
     facts = (found.st_size, found.st_mtime_ns, 0o644)
-    assert here.take(str(file), facts)[:2] == (b"planned", found.st_mtime_ns)
+    assert here.read_small(str(file), facts)[:2] == (b"planned", found.st_mtime_ns)
     for now in (b"another", b"short", b"a longer one"):
         file.write_bytes(now)
         os.utime(file, ns=(5 * 10**17, 5 * 10**17))
-        assert here.take(str(file), facts)[:2] == (now, 5 * 10**17)
+        assert here.read_small(str(file), facts)[:2] == (now, 5 * 10**17)
     file.write_bytes(bytes(SMALL + 1))
     with pytest.raises(PaiError, match="grew while it was copied"):
-        here.take(str(file), facts)
+        here.read_small(str(file), facts)
     file.unlink()
     with pytest.raises(PaiError, match="vanished while it was copied"):
-        here.take(str(file), facts)
+        here.read_small(str(file), facts)
     file.mkdir()
     with pytest.raises(PaiError, match="is not a file"):
-        here.take(str(file), facts)
+        here.read_small(str(file), facts)
 
 
 def test_a_small_file_appears_here_whole_with_its_mode_and_time(tmp_path: Path, disk: None) -> None:
-    here, target = Mounted(), tmp_path / "new/f"
+    here, target = LocalBackend(), tmp_path / "new/f"
     for content in (b"first", b"and second", b""):
-        here.place(str(target), content, 10**18 + 1, 0o754)
+        here.write_small(str(target), content, 10**18 + 1, 0o754)
         found = target.stat()
         assert target.read_bytes() == content and found.st_mtime_ns == 10**18 + 1
         assert found.st_mode & 0o777 == 0o754 & ~here.umask
         assert os.listdir(target.parent) == ["f"]
     (tmp_path / "link").symlink_to("new/f")
-    here.place(str(tmp_path / "link"), b"its own", 1, 0o644)  # a link is replaced, and what it led to stays
+    here.write_small(
+        str(tmp_path / "link"), b"its own", 1, 0o644
+    )  # a link is replaced, and what it led to stays
     assert (target.read_bytes(), (tmp_path / "link").read_bytes()) == (b"", b"its own")
 
 
@@ -262,16 +262,16 @@ def test_nothing_is_left_of_a_small_file_that_was_interrupted(
 
     monkeypatch.setattr("os.utime", killed)
     with pytest.raises(Killed):
-        Mounted().place(str(tmp_path / "f"), b"half", 1, 0o644)
+        LocalBackend().write_small(str(tmp_path / "f"), b"half", 1, 0o644)
     assert os.listdir(tmp_path) == []
 
 
 def test_nobody_waits_long_for_his_turn() -> None:
-    turns, leave = Turns(), threading.Event()
+    turns, leave = SyscallLock(), threading.Event()
     inside = threading.Event()
 
     def stay() -> None:
-        with turns.mine():
+        with turns.held():
             inside.set()
             leave.wait(30)
 
@@ -279,11 +279,11 @@ def test_nobody_waits_long_for_his_turn() -> None:
     slow.start()
     assert inside.wait(10)
     began = time.monotonic()
-    with turns.mine():
+    with turns.held():
         assert time.monotonic() - began >= LONGEST_S
-    with turns.mine():  # whoever did not wait to the end took nothing away with him
+    with turns.held():  # whoever did not wait to the end took nothing away with him
         assert slow.is_alive()
     leave.set()
     slow.join(10)
-    with turns.mine():
+    with turns.held():
         pass

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.errors import ConnectionFailed
-from openpaisdk.parcels import hashing
-from openpaisdk.storage.backend import PART_BYTES
-from openpaisdk.storage.fast import Fast
-from paicluster.api.transfer import proofs
-from paicluster.api.transfer.proofs import Proof, Proofs
+from openpaisdk.fileio import hashing
+from openpaisdk.storage.backends.base import PART_BYTES
+from openpaisdk.storage.backends.cluster import ClusterBackend
+from paicluster.files.transfer import range_hashes
+from paicluster.files.transfer.range_hashes import RangeHash, RangeHashCache
 from support.cli_user import until
 from support.cluster_storage import storage_of
 from support.team_cluster import TeamCluster
@@ -25,28 +25,28 @@ CONTENT = os.urandom(1 << 20) * 20
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file that was written some time ago."""
-    monkeypatch.setattr(proofs, "_SETTLED_NS", -(10**9))
+    monkeypatch.setattr(range_hashes, "_SETTLED_NS", -(10**9))
     (tmp_path / "f").write_bytes(b"content")
     return tmp_path / "f"
 
 
-def sent(known: Proofs, path: Path, *, fresh: bool = False) -> tuple[bool, bytes]:
+def sent(known: RangeHashCache, path: Path, *, fresh: bool = False) -> tuple[bool, bytes]:
     """Whether its bytes had to be looked at, and the hash that went after them."""
     with path.open("rb") as f:
-        proof = Proof(known, f.fileno(), 0, 7, hashing.XXH3, fresh=fresh)
+        proof = RangeHash(known, f.fileno(), 0, 7, hashing.XXH3, fresh=fresh)
         if proof.made is not None:
             proof.made.update(f.read(7))
         return proof.made is not None, proof.digest(f.fileno())
 
 
 def test_what_is_sent_again_is_not_looked_at_again(path: Path) -> None:
-    known, right = Proofs(), hashing.of_bytes(b"content", hashing.XXH3)
+    known, right = RangeHashCache(), hashing.of_bytes(b"content", hashing.XXH3)
     assert [sent(known, path) for _ in range(2)] == [(True, right), (False, right)]
     assert sent(known, path, fresh=True) == (True, right)
 
 
 def test_another_content_has_another_hash_even_with_the_time_of_the_old_one(path: Path) -> None:
-    known = Proofs()
+    known = RangeHashCache()
     sent(known, path)
     before = path.stat()
     path.write_bytes(b"CONTENT")
@@ -57,15 +57,15 @@ def test_another_content_has_another_hash_even_with_the_time_of_the_old_one(path
 def test_what_was_written_a_moment_ago_is_looked_at_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proofs, "_SETTLED_NS", 60 * 10**9)
-    known = Proofs()
+    monkeypatch.setattr(range_hashes, "_SETTLED_NS", 60 * 10**9)
+    known = RangeHashCache()
     assert [sent(known, path)[0] for _ in range(2)] == [True, True]
 
 
 def test_what_changes_while_it_is_sent_is_not_remembered(path: Path) -> None:
-    known = Proofs()
+    known = RangeHashCache()
     with path.open("r+b") as f:
-        proof = Proof(known, f.fileno(), 0, 7, hashing.XXH3)
+        proof = RangeHash(known, f.fileno(), 0, 7, hashing.XXH3)
         f.write(b"C")
         f.flush()
         proof.digest(f.fileno())
@@ -73,7 +73,7 @@ def test_what_changes_while_it_is_sent_is_not_remembered(path: Path) -> None:
 
 
 def test_only_the_last_ones_are_kept(path: Path) -> None:
-    known = Proofs(2)
+    known = RangeHashCache(2)
     for name in "abc":
         path.with_name(name).write_bytes(b"content")
     assert [sent(known, path.with_name(name))[0] for name in "abacab"] == [
@@ -109,12 +109,12 @@ def test_a_hash_that_is_not_right_any_more_is_noticed_and_made_anew(
             assert (tmp_path / "back").read_bytes() == now
             return
         backend = alice.backend
-        assert isinstance(backend, Fast)
+        assert isinstance(backend, ClusterBackend)
         if is_silent:  # else the kernel wrote it to the disk meanwhile, and noticed
             with pytest.raises(ConnectionFailed):
                 first_part(backend)
         assert first_part(backend) == now[:PART_BYTES]
 
 
-def first_part(backend: Fast) -> bytes:
+def first_part(backend: ClusterBackend) -> bytes:
     return b"".join(map(bytes, backend.read("/user/alice/mapped", 0, PART_BYTES)))

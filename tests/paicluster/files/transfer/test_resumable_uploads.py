@@ -13,15 +13,15 @@ import msgspec
 import pytest
 
 from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound
-from openpaisdk.parcels import hashing
-from openpaisdk.parcels.ranges import digest_of
-from openpaisdk.storage.handover import Conversation
-from paicluster.api.transfer import upload as one_upload
-from paicluster.api.transfer import window as at_window
-from paicluster.api.transfer.upload import About
-from paicluster.api.transfer.uploads import MOST, MOST_OF_ONE, Uploads
-from paicluster.api.transfer.window import Window
-from paicluster.files import Person, Storage
+from openpaisdk.fileio import hashing
+from openpaisdk.fileio.ranges import digest_of
+from openpaisdk.storage.backends.fd_passing import FdChannel
+from paicluster.files import Storage, StorageUser
+from paicluster.files.transfer import fd_server as at_window
+from paicluster.files.transfer import upload as one_upload
+from paicluster.files.transfer.fd_server import FdServer
+from paicluster.files.transfer.upload import UploadRequest
+from paicluster.files.transfer.upload_registry import MOST, MOST_OF_ONE, UploadRegistry
 from support.cluster_storage import ALICE
 
 PART = 1 << 16
@@ -29,23 +29,23 @@ PART = 1 << 16
 OTHER = bytes(hashing.SIZE)
 
 
-def about(name: str = "f", size: int = -1, who: str = "alice") -> About:
-    return About(f"/user/{who}/{name}", "k", size, part_bytes=PART)
+def about(name: str = "f", size: int = -1, who: str = "alice") -> UploadRequest:
+    return UploadRequest(f"/user/{who}/{name}", "k", size, part_bytes=PART)
 
 
-def begin(uploads: Uploads, what: About, who: Person = ALICE) -> str:
+def begin(uploads: UploadRegistry, what: UploadRequest, who: StorageUser = ALICE) -> str:
     with uploads.begun(what, who) as upload:
         return upload.id
 
 
-def put(uploads: Uploads, ident: str, offset: int, data: bytes, who: Person = ALICE) -> None:
-    with uploads.held(ident, who) as upload:
+def put(uploads: UploadRegistry, ident: str, offset: int, data: bytes, who: StorageUser = ALICE) -> None:
+    with uploads.locked(ident, who) as upload:
         upload.write(offset, data)
-    with uploads.held(ident, who) as upload:
+    with uploads.locked(ident, who) as upload:
         upload.arrived(offset, len(data), hashing.of_bytes(data, hashing.XXH3))
 
 
-def content(storage: Storage, path: str, who: Person = ALICE) -> bytes:
+def content(storage: Storage, path: str, who: StorageUser = ALICE) -> bytes:
     opened = storage.open_read(path, who)
     try:
         return os.pread(opened.fd, 1 << 20, 0)
@@ -62,7 +62,7 @@ def descriptors(storage: Storage) -> int:
     return found
 
 
-def have(uploads: Uploads, what: About, who: Person = ALICE) -> object:
+def have(uploads: UploadRegistry, what: UploadRequest, who: StorageUser = ALICE) -> object:
     with uploads.begun(what, who) as upload:
         return upload.described()["have"]
 
@@ -70,11 +70,11 @@ def have(uploads: Uploads, what: About, who: Person = ALICE) -> object:
 def test_what_is_handed_over_is_the_file_that_was_asked_for(
     storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uploads = Uploads(storage)
-    window = Window(storage, uploads)
+    uploads = UploadRegistry(storage)
+    window = FdServer(storage, uploads)
     secret = tmp_path / "secret"
     secret.write_text("secret")
-    handed = Conversation(lambda: window.ticket_for(ALICE))
+    handed = FdChannel(lambda: window.ticket_for(ALICE))
     opened: list[int] = []
     send = at_window._send
 
@@ -86,7 +86,7 @@ def test_what_is_handed_over_is_the_file_that_was_asked_for(
         send(talk, said, fd)
 
     monkeypatch.setattr(at_window, "_send", send_late)
-    fd, _ = handed.begin(msgspec.to_builtins(about()))
+    fd, _ = handed.create(msgspec.to_builtins(about()))
     assert "/.pai/partial/" in str(Path(f"/proc/self/fd/{fd}").readlink())
     handed.close()
     for each in (fd, *opened):
@@ -94,9 +94,9 @@ def test_what_is_handed_over_is_the_file_that_was_asked_for(
 
 
 def test_an_upload_somebody_is_at_is_not_closed(storage: Storage) -> None:
-    uploads = Uploads(storage)
+    uploads = UploadRegistry(storage)
     ident = begin(uploads, about())
-    with uploads.held(ident, ALICE) as upload:
+    with uploads.locked(ident, ALICE) as upload:
         for i in range(2 * MOST_OF_ONE):
             begin(uploads, about(f"g{i}"))
         dropping = threading.Thread(target=uploads.drop, args=(ident, ALICE))
@@ -105,12 +105,12 @@ def test_an_upload_somebody_is_at_is_not_closed(storage: Storage) -> None:
         assert os.pread(upload.staged.fd, 10, 0) == b"here" and dropping.is_alive()
     dropping.join(5)
     assert not dropping.is_alive()
-    with pytest.raises(NotFound), uploads.held(ident, ALICE):
+    with pytest.raises(NotFound), uploads.locked(ident, ALICE):
         pass
 
 
 def test_however_many_are_begun_only_some_are_open_and_all_go_on(storage: Storage) -> None:
-    uploads = Uploads(storage)
+    uploads = UploadRegistry(storage)
     before = descriptors(storage)
     begun = [begin(uploads, about(f"f{i}", 4)) for i in range(3 * MOST_OF_ONE)]
     assert descriptors(storage) <= before + 2 * MOST_OF_ONE
@@ -123,8 +123,8 @@ def test_however_many_are_begun_only_some_are_open_and_all_go_on(storage: Storag
 
 
 def test_many_people_together_have_not_more_open_either(storage: Storage) -> None:
-    uploads = Uploads(storage)
-    people = [Person(f"p{i}") for i in range(2 * MOST // MOST_OF_ONE)]
+    uploads = UploadRegistry(storage)
+    people = [StorageUser(f"p{i}") for i in range(2 * MOST // MOST_OF_ONE)]
     before = descriptors(storage)
     for who in people:
         storage.welcome(who)
@@ -138,7 +138,7 @@ def test_many_people_together_have_not_more_open_either(storage: Storage) -> Non
 def test_hashing_what_lay_there_before_a_reboot_keeps_nobody_waiting(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Uploads(storage)
+    first = UploadRegistry(storage)
     ident = begin(first, about())
     put(first, ident, 0, b"data")
     first.close()
@@ -153,7 +153,7 @@ def test_hashing_what_lay_there_before_a_reboot_keeps_nobody_waiting(
         return digest_of(fd, offset, length, algorithm)
 
     monkeypatch.setattr(one_upload, "digest_of", slow)
-    uploads = Uploads(storage)
+    uploads = UploadRegistry(storage)
     found: list[object] = []
     taking_up = threading.Thread(target=lambda: found.append(have(uploads, about())))
     taking_up.start()
@@ -163,47 +163,47 @@ def test_hashing_what_lay_there_before_a_reboot_keeps_nobody_waiting(
     taking_up.join(10)
     assert list(found[0]) == ["0"]  # type: ignore[call-overload]
     uploads.close()
-    assert have(Uploads(storage), about()) == found[0] and reads == [0]
+    assert have(UploadRegistry(storage), about()) == found[0] and reads == [0]
 
 
 def test_of_a_part_that_was_sent_often_only_the_last_counts(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Uploads(storage)
+    first = UploadRegistry(storage)
     ident = begin(first, about())
     for data in (b"one", b"two", b"end"):
         put(first, ident, 0, data)
     first.close()
     monkeypatch.setattr(one_upload, "BOOT_ID", "another")
-    assert have(Uploads(storage), about()) == {"0": hashing.of_bytes(b"end", hashing.XXH3).hex()}
+    assert have(UploadRegistry(storage), about()) == {"0": hashing.of_bytes(b"end", hashing.XXH3).hex()}
 
 
 def test_parts_that_were_damaged_by_a_crash_are_not_believed(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Uploads(storage)
+    first = UploadRegistry(storage)
     ident = begin(first, about(size=3 * PART))
     put(first, ident, 0, b"a" * PART)
     put(first, ident, PART, b"b" * PART)
-    with first.held(ident, ALICE) as upload:
+    with first.locked(ident, ALICE) as upload:
         upload.arrived(2 * PART, PART, OTHER)
         os.pwrite(upload.staged.fd, b"X", 5)
     first.close()
     monkeypatch.setattr(one_upload, "BOOT_ID", "another")
-    assert list(have(Uploads(storage), about(size=3 * PART))) == [str(PART)]  # type: ignore[call-overload]
+    assert list(have(UploadRegistry(storage), about(size=3 * PART))) == [str(PART)]  # type: ignore[call-overload]
 
 
 def test_a_journal_whose_file_was_cleaned_away_promises_nothing(storage: Storage) -> None:
-    first = Uploads(storage)
+    first = UploadRegistry(storage)
     ident = begin(first, about())
     put(first, ident, 0, b"data")
     first.close()
     for path in (storage.root / ".pai/partial").iterdir():
         if path.suffix != ".parts":
             path.unlink()
-    uploads = Uploads(storage)
+    uploads = UploadRegistry(storage)
     assert have(uploads, about()) == {}
-    with pytest.raises(NotFound), uploads.held(ident, ALICE):
+    with pytest.raises(NotFound), uploads.locked(ident, ALICE):
         pass
 
 
@@ -211,7 +211,7 @@ def test_a_journal_whose_file_was_cleaned_away_promises_nothing(storage: Storage
     ("offset", "length"), [(0, PART + 1), (1, 5), (PART, 2), (-PART, 5), (0, -1), (PART << 20, 0)]
 )
 def test_what_is_no_part_of_the_file_is_not_marked(storage: Storage, offset: int, length: int) -> None:
-    uploads = Uploads(storage)
+    uploads = UploadRegistry(storage)
     with (
         uploads.begun(about(size=PART + 1), ALICE) as upload,
         pytest.raises(InvalidParameters, match="Parts begin"),
@@ -221,39 +221,39 @@ def test_what_is_no_part_of_the_file_is_not_marked(storage: Storage, offset: int
 
 @pytest.mark.parametrize("digest", [b"", b"short", bytes(1000)])
 def test_what_is_no_hash_is_not_kept(storage: Storage, digest: bytes) -> None:
-    uploads = Uploads(storage)
+    uploads = UploadRegistry(storage)
     with uploads.begun(about(), ALICE) as upload, pytest.raises(InvalidParameters, match="A hash has"):
         upload.arrived(0, 1, digest)
 
 
 def test_a_journal_does_not_grow_for_ever(storage: Storage) -> None:
-    uploads = Uploads(storage)
+    uploads = UploadRegistry(storage)
     with uploads.begun(about(), ALICE) as upload, pytest.raises(Conflict, match="too many versions"):
         for i in range(5000):
             upload.arrived(0, i % 2, OTHER)
 
 
 def test_a_part_of_an_upload_that_was_given_up_is_none_of_the_next(storage: Storage) -> None:
-    uploads = Uploads(storage)
+    uploads = UploadRegistry(storage)
     old = begin(uploads, about())
-    with uploads.held(old, ALICE) as upload:
+    with uploads.locked(old, ALICE) as upload:
         upload.write(0, b"lost")
     uploads.drop(old, ALICE)
     begin(uploads, about())
-    with pytest.raises(NotFound), uploads.held(old, ALICE):
+    with pytest.raises(NotFound), uploads.locked(old, ALICE):
         pass
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["the same server", "the next server"])
 def test_what_was_handed_over_is_taken_back_whoever_finishes(storage: Storage, anew: bool) -> None:
-    uploads = Uploads(storage)
+    uploads = UploadRegistry(storage)
     with uploads.begun(about(), ALICE) as upload:
         ident, fd = upload.id, upload.handed_over()
         os.pwrite(fd, b"good", 0)
         upload.arrived(0, 4, OTHER)
     if anew:
         uploads.close()
-        uploads = Uploads(storage)
+        uploads = UploadRegistry(storage)
     with pytest.raises(Conflict, match="still open"):
         uploads.finish(ident, ALICE, 4, 0, "")
     os.close(fd)
@@ -264,7 +264,7 @@ def test_what_was_handed_over_is_taken_back_whoever_finishes(storage: Storage, a
 def test_that_it_was_handed_over_is_known_also_where_the_disk_has_no_leases(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uploads = Uploads(storage)
+    uploads = UploadRegistry(storage)
     with uploads.begun(about(), ALICE) as upload:
         os.close(upload.handed_over())
         ident = upload.id
@@ -277,7 +277,7 @@ def test_that_it_was_handed_over_is_known_also_where_the_disk_has_no_leases(
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr("fcntl.fcntl", no_leases)
-    uploads = Uploads(storage)
+    uploads = UploadRegistry(storage)
     with pytest.raises(Exception, match="cannot tell who writes"):
         uploads.finish(ident, ALICE, 4, 0, "")
     uploads.finish(plain, ALICE, 4, 0, "")
@@ -285,9 +285,9 @@ def test_that_it_was_handed_over_is_known_also_where_the_disk_has_no_leases(
 
 
 def test_an_upload_is_finished_with_the_rights_of_now(storage: Storage) -> None:
-    uploads = Uploads(storage)
-    admin, no_longer = Person("carl", admin=True), Person("carl")
-    what = About("/of-all", "k", 4)
+    uploads = UploadRegistry(storage)
+    admin, no_longer = StorageUser("carl", admin=True), StorageUser("carl")
+    what = UploadRequest("/of-all", "k", 4)
     ident = begin(uploads, what, admin)
     put(uploads, ident, 0, b"data", admin)
     with pytest.raises(Forbidden):
@@ -305,7 +305,7 @@ def test_whoever_shows_no_ticket_is_soon_sent_away(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, drips: bool
 ) -> None:
     monkeypatch.setattr(at_window, "_ADMISSION_S", 0.3)
-    window = Window(storage, Uploads(storage))
+    window = FdServer(storage, UploadRegistry(storage))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
         stranger.connect("\0" + str(window.ticket_for(ALICE)["socket"]))
         stranger.settimeout(0.1 if drips else 10)

@@ -1,0 +1,172 @@
+"""The clusters a person knows, as a list that can be changed and saved."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Self
+
+from openpaisdk.binding.cluster import Cluster
+from openpaisdk.client.fanout import ClusterCall, call_all
+from openpaisdk.config.clusters import EMBEDDED, ClusterEntry, ClusterRegistry, check_alias, check_clusters
+from openpaisdk.config.defaults import Defaults
+from openpaisdk.config.yaml_files import Lock, read_yaml, write_yaml
+from openpaisdk.errors import UsageError
+
+SECRETS = ("token", "password")
+
+
+class ClusterList:
+    """``ClusterList().load()`` has the clusters of ``~/.openpai/clusters.yaml``; ``.save()`` writes them.
+
+    ``ClusterList().load().add(cfg).save()``, where ``cfg`` has ``cluster_alias``, ``pai_uri``, ``user``, and
+    ``password`` or ``token``.
+    """
+
+    def __init__(self, clusters: Iterable[Mapping[str, Any]] | None = None):
+        self.clusters: list[dict[str, Any]] = [dict(raw) for raw in clusters or []]
+
+    def load(self, fname: str = "") -> Self:
+        """Read them from a file; by default from the one that commands use."""
+        path = fname or ClusterRegistry.load_path()
+        self.clusters = [entry.raw for entry in check_clusters(read_yaml(path), path)]
+        return self
+
+    def save(self, fname: str = "") -> Self:
+        """Write them, readable by nobody else, whole or not at all."""
+        path = fname or ClusterRegistry.load_path()
+        with Lock(path):
+            write_yaml(path, self.clusters)
+        return self
+
+    def add(self, cluster: Mapping[str, Any], *, check: bool = True) -> Self:
+        """Add a cluster, or replace the one with its alias. It is asked at once, unless ``check`` is false.
+
+        A password is exchanged for a token and not kept.
+        """
+        raw = dict(cluster)
+        alias = check_alias(str(raw.get("cluster_alias") or ""))
+        if check and not str(raw.get("type") or "").startswith("storage-"):
+            raw = _joined(alias, raw)
+        self.clusters = [c for c in self.clusters if c["cluster_alias"] != alias] + [raw]
+        return self
+
+    def update(self, cluster: Mapping[str, Any]) -> Self:
+        """Change some keys of a cluster that is there."""
+        found = self._find(str(cluster.get("cluster_alias") or ""))
+        found.update(cluster)
+        return self
+
+    def update_all(self) -> Self:
+        """Ask every cluster anew what it has for you, all at once; one that is down gives a warning."""
+        from openpaisdk.client.discovery import refresh
+
+        for alias, answer in self._ask(lambda cluster: refresh(cluster.client)).items():
+            self._find(alias).update(answer)
+        return self
+
+    def delete(self, cluster_alias: str) -> Self:
+        """Forget a cluster."""
+        self.clusters.remove(self._find(cluster_alias))
+        return self
+
+    def select(self, cluster_alias: str = "") -> dict[str, Any]:
+        """What is known of a cluster; by default of the one that commands use."""
+        return dict(self._chosen(cluster_alias).raw)
+
+    def select_storage(self, cluster_alias: str, storage_name: str, workspace: str = "") -> Self:
+        """Where a cluster keeps the files of your jobs."""
+        found = self._find(cluster_alias)
+        own = f"/{found.get('user') or ''}"
+        found.update(storage_name=storage_name, workspace=f"{own}/{workspace}" if workspace else own)
+        return self
+
+    def get_client(self, cluster_alias: str = "") -> Cluster:
+        """A cluster to ask; by default the one that commands use."""
+        return Cluster.of(self._chosen(cluster_alias))
+
+    def available_resources(self) -> dict[str, dict[str, dict[str, int]]]:
+        """What is free, by cluster and virtual cluster. One that is down only gives a warning."""
+        return self._ask(lambda cluster: cluster.available_resources())
+
+    @property
+    def aliases(self) -> list[str]:
+        return [str(raw["cluster_alias"]) for raw in self.clusters]
+
+    def tell(self) -> dict[str, dict[str, Any]]:
+        """All that is known, by alias, without secrets."""
+        return {
+            str(raw["cluster_alias"]): {k: v for k, v in raw.items() if k not in SECRETS}
+            for raw in self.clusters
+        }
+
+    def __iter__(self) -> Iterator[Cluster]:
+        return iter([Cluster.of(ClusterEntry(raw)) for raw in self._usable()])
+
+    def __len__(self) -> int:
+        return len(self.clusters)
+
+    def __contains__(self, alias: object) -> bool:
+        return alias in self.aliases
+
+    def __getitem__(self, alias: str) -> Cluster:
+        return self.get_client(alias)
+
+    def __repr__(self) -> str:
+        if not self.clusters:
+            return "<no clusters>"
+        from openpaisdk.output import table
+
+        rows = [
+            [str(raw["cluster_alias"]), _place(raw), str(raw.get("user") or "-")] for raw in self.clusters
+        ]
+        return table(["ALIAS", "ADDRESS", "USER"], rows)
+
+    def _usable(self) -> list[dict[str, Any]]:
+        return [raw for raw in self.clusters if not ClusterEntry(raw).is_storage]
+
+    def _chosen(self, alias: str) -> ClusterEntry:
+        return self._book().resolve(alias)
+
+    def _book(self) -> ClusterRegistry:
+        return ClusterRegistry("", [ClusterEntry(raw) for raw in self.clusters], Defaults.load())
+
+    def _find(self, alias: str) -> dict[str, Any]:
+        found = next((raw for raw in self.clusters if raw["cluster_alias"] == alias), None)
+        if found is None:
+            raise self._book().unknown(alias)
+        return found
+
+    def _ask(self, what: Any) -> dict[str, Any]:
+        questions = [
+            ClusterCall(cluster.alias, lambda cluster=cluster: what(cluster))  # type: ignore[misc]
+            for cluster in self
+        ]
+        call_all(questions)
+        for q in questions:
+            if q.error is not None:
+                warnings.warn(q.error.message, stacklevel=3)
+        return {q.alias: q.answer for q in questions if q.error is None}
+
+
+def _place(raw: Mapping[str, Any]) -> str:
+    """Its address; the cluster of this machine has another one each time it starts."""
+    return "on this machine" if raw.get("type") == EMBEDDED else str(raw.get("pai_uri") or "-")
+
+
+def _joined(alias: str, raw: dict[str, Any]) -> dict[str, Any]:
+    from openpaisdk.client.discovery import Credentials, register_cluster
+
+    if not raw.get("pai_uri"):
+        raise UsageError(f"The cluster {alias} has no pai_uri.")
+    who = Credentials(
+        str(raw.get("user") or ""), password=str(raw.get("password") or ""), token=str(raw.get("token") or "")
+    )
+    found = register_cluster(
+        alias,
+        str(raw["pai_uri"]),
+        who,
+        verify=raw.get("verify_tls") is not False,
+        authority_file=str(raw.get("ca_file") or ""),
+    )
+    return {**{k: v for k, v in raw.items() if k not in SECRETS}, **found}

@@ -1,0 +1,50 @@
+"""Lists that are pleasant to look at where they are printed: in a REPL, in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from openpaisdk.client.models import JobSummary
+
+_COLUMNS: dict[str, Callable[[JobSummary], str]] = {
+    "NAME": lambda job: job.name,
+    "USER": lambda job: job.user,
+    "STATE": lambda job: job.state,
+    "SUBMITTED": lambda job: _moment(job.submitted_ms),
+    "DURATION": lambda job: _duration(job),
+    "GPUS": lambda job: str(job.gpus),
+    "VC": lambda job: job.virtual_cluster,
+}
+
+
+class JobList(list[JobSummary]):
+    """Jobs as a cluster lists them. Prints as a table."""
+
+    def __repr__(self) -> str:
+        if not self:
+            return "<no jobs>"
+        from openpaisdk.output import table
+
+        return table(list(_COLUMNS), [[cell(job) for cell in _COLUMNS.values()] for job in self])
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell(job))}</td>" for cell in _COLUMNS.values()) + "</tr>"
+            for job in self
+        )
+        return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _moment(ms: int | None) -> str:
+    from openpaisdk.output import moment
+
+    return moment(ms)
+
+
+def _duration(job: JobSummary) -> str:
+    from openpaisdk.output import duration
+
+    return duration(job.launched_ms, job.completed_ms)

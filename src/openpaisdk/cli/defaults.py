@@ -1,0 +1,54 @@
+"""``pai set`` and ``pai unset``: defaults of options."""
+
+from __future__ import annotations
+
+from openpaisdk.cli.parser import Parser, command_parser
+from openpaisdk.config.defaults import KEYS, Defaults, change_defaults, check_key, read_change
+from openpaisdk.errors import UsageError
+from openpaisdk.output import print_notice, show, table
+
+
+def set_defaults(argv: list[str]) -> int:
+    """``pai set [-g] [key=value ...]``"""
+    known = "\n".join(f"  {key:<22}{what}" for key, what in KEYS.items())
+    parser = command_parser(
+        "set",
+        "pai set -g image=python:3.11\npai set cpu=4 sources+=data",
+        "Without -g a default holds in this folder only. With no key, prints what is set. Keys:\n" + known,
+        cluster=False,
+    )
+    _scope(parser)
+    parser.add_argument(
+        "changes", nargs="*", metavar="key=value", help="also key+=value and key-=value for lists"
+    )
+    args = parser.parse(argv)
+    if args.changes:
+        change_defaults([read_change(text) for text in args.changes], [], is_global=args.is_global)
+        return 0
+    merged = Defaults.load().merged()
+    rows = [
+        [key, ", ".join(map(str, value)) if isinstance(value, list) else str(value)]
+        for key, value in merged.items()
+    ]
+    show(merged, args.output, lambda: table(["KEY", "VALUE"], rows) if rows else "")
+    if not rows and args.output == "table":
+        print_notice("Nothing is set. pai set --help lists the keys.")
+    return 0
+
+
+def unset_defaults(argv: list[str]) -> int:
+    """``pai unset [-g] key ...``"""
+    parser = command_parser("unset", "pai unset -g image", output=False, cluster=False)
+    _scope(parser)
+    parser.add_argument("keys", nargs="*", metavar="key", help="the keys to remove")
+    args = parser.parse(argv)
+    if not args.keys:
+        raise UsageError("pai unset needs a key.", hint="pai set shows what is set.")
+    change_defaults([], [check_key(key) for key in args.keys], is_global=args.is_global)
+    return 0
+
+
+def _scope(parser: Parser) -> None:
+    parser.add_argument(
+        "-g", "--global", "--is-global", dest="is_global", action="store_true", help="everywhere"
+    )

@@ -1,0 +1,29 @@
+"""What happens to a job, from a cluster that streams or from one that must be asked again and again."""
+
+from __future__ import annotations
+
+from openpaisdk.client.follow_stream import FollowRequest, follow_stream
+from openpaisdk.client.http_errors import NO_API
+from openpaisdk.errors import NotFound
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from openpaisdk.client import ClusterClient
+    from openpaisdk.client.follow_stream import Frame
+
+
+def follow(cluster: ClusterClient, wanted: FollowRequest) -> Iterator[Frame]:
+    """States, events and log of a job, as they come."""
+    try:
+        yield from follow_stream(cluster, wanted)
+    except NotFound as e:
+        if e.code == NO_API:
+            from openpaisdk.client.follow_polling import follow_by_polling
+
+            yield from follow_by_polling(cluster, wanted)
+            return
+        if e.code != NotFound.code:
+            raise
+        raise cluster.no_job(wanted.name) from None

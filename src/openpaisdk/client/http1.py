@@ -1,0 +1,327 @@
+"""HTTP/1.1 over a plain socket: what a command needs to ask a cluster, and nothing else.
+
+``http.client`` takes 40 ms to import (it brings e-mail parsing and TLS), three times a bare interpreter, and
+a person pays that on every command. It is used, behind the same two classes, where TLS or a proxy is in the
+way (``client.tunnels``); the way to the cluster on this machine is here.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Protocol
+
+    class Response(Protocol):
+        """What came back: status and headers (lower case) at once, the body as it is read."""
+
+        status: int
+        headers: dict[str, str]
+
+        def read(self) -> bytes: ...
+        def read_some(self) -> bytes: ...
+        def read_into(self, buffer: memoryview) -> int: ...
+
+    class Connection(Protocol):
+        """One connection, used for one request after the other."""
+
+        @property
+        def is_open(self) -> bool: ...
+        def request(
+            self, method: str, target: str, headers: dict[str, str], body: bytes | Body | None, timeout: float
+        ) -> Response: ...
+        def close(self) -> None: ...
+
+
+CHUNK = 1 << 16
+SLOW_RESPONSE_S = 1.5
+"""How long a person looks at nothing before being told what is waited for."""
+LINE_LIMIT = 1 << 16
+
+
+class HttpProtocolError(OSError):
+    """The other side does not speak HTTP as we know it, or left in the middle of it."""
+
+
+class Body:
+    """A body made while it is sent. ``size`` is known before; a retry asks for ``chunks`` again."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: int):
+        self.size = size
+
+    def chunks(self) -> Iterator[bytes]:
+        raise NotImplementedError
+
+    def send(self, sock: socket.socket) -> None:
+        """To a plain socket. Where the bytes lie in a file there are shorter ways."""
+        for chunk in self.chunks():
+            sock.sendall(chunk)
+
+
+class SocketConnection:
+    """A keep-alive connection without TLS."""
+
+    __slots__ = ("buffer", "connect_timeout", "host", "notice", "patience", "pending", "port", "sock")
+
+    def __init__(self, host: str, port: int, connect_timeout: float):
+        self.notice: Callable[[], None] | None = None
+        """Called once when an answer is slow to come, for whoever sits in front of it."""
+        self.patience = 0.0
+        self.host = host
+        self.port = port
+        self.connect_timeout = connect_timeout
+        self.sock: socket.socket | None = None
+        self.buffer = b""
+        self.pending: SocketResponse | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.sock is not None
+
+    def request(
+        self, method: str, target: str, headers: dict[str, str], body: bytes | Body | None, timeout: float
+    ) -> SocketResponse:
+        if self.pending is not None and not self.pending.done:
+            self.close()  # somebody stopped reading half way: what is left is not the next answer
+        sock = self.sock
+        if sock is None:
+            sock = self.sock = _connected(self.host, self.port, self.connect_timeout, self.notice)
+            self.buffer = b""
+        sock.settimeout(timeout)
+        lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
+        if isinstance(body, bytes):
+            lines.append(f"Content-Length: {len(body)}")
+        elif body is not None:
+            lines.append(f"Content-Length: {body.size}")
+        head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+        try:
+            whole = True
+            if isinstance(body, Body):
+                sock.sendall(head)
+                whole = _send(sock, body)
+            else:
+                sock.sendall(head + (body or b""))
+            if self.notice is not None and timeout > SLOW_RESPONSE_S:
+                self.patience = timeout - SLOW_RESPONSE_S
+                sock.settimeout(SLOW_RESPONSE_S)
+            answer = self._read_head(method)
+            if self.patience:
+                self.patience = 0.0
+                sock.settimeout(timeout)
+            if not whole:
+                answer.give_up_connection()
+        except BaseException:
+            self.close()
+            raise
+        self.pending = answer
+        return answer
+
+    def close(self) -> None:
+        if self.sock is not None:
+            self.sock.close()
+            self.sock = None
+        self.pending = None
+        self.buffer = b""
+
+    def _read_head(self, method: str) -> SocketResponse:
+        while True:
+            status_line = self.line()
+            version, _, rest = status_line.partition(b" ")
+            if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
+                raise HttpProtocolError("something else than a cluster answers at this address")
+            status = int(rest[:3])
+            headers: dict[str, str] = {}
+            while line := self.line():
+                name, _, value = line.partition(b":")
+                headers[name.strip().lower().decode("latin-1")] = value.strip().decode("latin-1")
+            if status >= 200:
+                return SocketResponse(self, method, version, status, headers)
+
+    def line(self) -> bytes:
+        """One line of the head, without its end."""
+        while (end := self.buffer.find(b"\n")) < 0:
+            if len(self.buffer) > LINE_LIMIT:
+                raise HttpProtocolError("the answer has a line without end")
+            self.buffer += self.more()
+        line, self.buffer = self.buffer[:end], self.buffer[end + 1 :]
+        return line.rstrip(b"\r")
+
+    def more(self) -> bytes:
+        if self.sock is None:
+            raise HttpProtocolError("the connection is closed")
+        try:
+            data = self.sock.recv(CHUNK)
+        except TimeoutError:
+            if not self.patience or self.notice is None:
+                raise
+            self.sock.settimeout(self.patience)
+            self.patience = 0.0
+            self.notice()
+            data = self.sock.recv(CHUNK)
+        if not data:
+            raise HttpProtocolError("the connection was closed in the middle of an answer")
+        return data
+
+    def up_to(self, size: int) -> bytes:
+        """At least one byte, at most ``size``."""
+        if not self.buffer:
+            self.buffer = self.more()
+        data, self.buffer = self.buffer[:size], self.buffer[size:]
+        return data
+
+
+def _connected(host: str, port: int, timeout: float, notice: Callable[[], None] | None) -> socket.socket:
+    if host.startswith("127.") and host.replace(".", "").isdecimal():
+        # No name to look up: the resolver would load the codec of international names first.
+        return _connect(socket.AF_INET, (host, port), timeout, notice)
+    failed: OSError | None = None
+    for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        try:
+            return _connect(family, address, timeout, notice)
+        except OSError as e:
+            failed = failed or e
+    raise failed or OSError(f"{host} has no address")
+
+
+def _connect(
+    family: int, address: tuple[object, ...], timeout: float, notice: Callable[[], None] | None
+) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(min(timeout, SLOW_RESPONSE_S) if notice else timeout)
+        try:
+            sock.connect(address)
+        except TimeoutError:
+            if notice is None or timeout <= SLOW_RESPONSE_S:
+                raise
+            notice()
+            _await_connection(sock, timeout - SLOW_RESPONSE_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _await_connection(sock: socket.socket, timeout: float) -> None:
+    """Go on waiting for a connection that was begun."""
+    from select import select
+
+    if not select([], [sock], [sock], timeout)[1]:
+        raise TimeoutError
+    if error := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        raise OSError(error, os.strerror(error))
+
+
+def _send(sock: socket.socket, body: Body) -> bool:
+    """Send it, and say whether all of it went out."""
+    try:
+        body.send(sock)
+    except (BrokenPipeError, ConnectionResetError):
+        # A server may refuse a body before it has read it. Its answer says why, and waits for us to read it.
+        return False
+    return True
+
+
+class SocketResponse:
+    """A body by length, by chunks, or until the connection ends."""
+
+    __slots__ = ("chunked", "connection", "done", "headers", "keep", "left", "status", "until_close")
+
+    def __init__(
+        self, connection: SocketConnection, method: str, version: bytes, status: int, headers: dict[str, str]
+    ):
+        self.connection = connection
+        self.status = status
+        self.headers = headers
+        self.chunked = "chunked" in headers.get("transfer-encoding", "").lower()
+        self.left = 0
+        self.until_close = False
+        said = headers.get("connection", "").lower()
+        self.keep = "close" not in said and (version == b"HTTP/1.1" or "keep-alive" in said)
+        self.done = method == "HEAD" or status in (204, 304)
+        if self.done:
+            self._end()
+        elif not self.chunked:
+            length = headers.get("content-length")
+            if length is None:
+                self.until_close, self.keep = True, False
+            elif not length.isdecimal():
+                raise HttpProtocolError("the answer has no valid length")
+            else:
+                self.left = int(length)
+                if self.left == 0:
+                    self._end()
+
+    def read_some(self, most: int = CHUNK) -> bytes:
+        """The next bytes as they arrive; empty at the end."""
+        if self.done:
+            return b""
+        if self.until_close:
+            try:
+                return self.connection.up_to(most)
+            except HttpProtocolError:
+                self._end()
+                return b""
+        if self.chunked and self.left == 0:
+            size = self.connection.line().split(b";")[0].strip()
+            try:
+                self.left = int(size, 16)
+            except ValueError:
+                raise HttpProtocolError("the answer is cut in chunks we cannot read") from None
+            if self.left == 0:
+                while self.connection.line():
+                    pass
+                self._end()
+                return b""
+        data = self.connection.up_to(min(self.left, most))
+        self.left -= len(data)
+        if self.left == 0:
+            if self.chunked:
+                self.connection.line()
+            else:
+                self._end()
+        return data
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Fill the buffer, unless the body ends before; mostly without a copy on the way."""
+        filled, size = 0, len(buffer)
+        while filled < size:
+            sock = self.connection.sock
+            if self.left and not self.connection.buffer and not self.chunked and sock is not None:
+                got = sock.recv_into(buffer[filled : filled + self.left])
+                if not got:
+                    raise HttpProtocolError("the connection was closed in the middle of an answer")
+                self.left -= got
+                if not self.left:
+                    self._end()
+            else:
+                data = self.read_some(size - filled)
+                if not data:
+                    break
+                got = len(data)
+                buffer[filled : filled + got] = data
+            filled += got
+        return filled
+
+    def read(self) -> bytes:
+        parts = []
+        while part := self.read_some():
+            parts.append(part)
+        return b"".join(parts)
+
+    def give_up_connection(self) -> None:
+        """The request was not sent whole: after this answer nothing else can be asked here."""
+        self.keep = False
+        if self.done:
+            self.connection.close()
+
+    def _end(self) -> None:
+        self.done = True
+        if not self.keep:
+            self.connection.close()

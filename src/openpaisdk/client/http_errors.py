@@ -1,0 +1,96 @@
+"""What went wrong, as an error a person can act on: from an answer, or from no answer at all."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+
+from openpaisdk.errors import (
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    InvalidParameters,
+    NotFound,
+    PaiError,
+    ProtocolError,
+    Unauthorized,
+    Unavailable,
+)
+
+NO_API = "NoApiError"
+"""What a cluster answers that does not know a path at all: it is of another generation."""
+
+_BY_STATUS: dict[int, type[PaiError]] = {
+    400: InvalidParameters,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    429: Unavailable,
+    502: Unavailable,
+    503: Unavailable,
+    504: Unavailable,
+    507: Unavailable,
+}
+
+
+def error_from_response(status: int, body: bytes, where: str) -> PaiError:
+    """The error in an answer with a bad status."""
+    import json
+
+    code = message = hint = ""
+    try:
+        value = json.loads(body)
+        code, message = str(value.get("code") or ""), str(value.get("message") or "")
+        hint = str(value.get("hint") or "")  # clusters of ours know what to do about it
+    except (ValueError, AttributeError):
+        if status == 404:
+            return NotFound(f"{where} does not know what was asked of it (HTTP 404).", code=NO_API)
+        text = body[:200].decode("utf-8", "replace").strip()
+        message = f"{where} answered HTTP {status}" + (f": {text}" if text and "<" not in text else ".")
+    if code == ProtocolError.code:
+        return ProtocolError(message, hint=hint)
+    kind = _BY_STATUS.get(status, PaiError)
+    return kind(message or f"{where} answered HTTP {status}.", code=code or None, status=status, hint=hint)
+
+
+def token_rejected(error: Unauthorized, alias: str, token: str) -> Unauthorized:
+    """A token that the cluster does not take: it ended, it was revoked, or there is none."""
+    from openpaisdk.client.tokens import token_expiry
+
+    hint = f"Get a new one with: pai update-token -a {alias}"
+    end = token_expiry(token) if token else None
+    if not token:
+        message = f"You have no token for the cluster {alias}: {error.message}"
+    elif end is not None and end < time.time():
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(end))
+        message = f"Your token for the cluster {alias} expired on {when}."
+    else:
+        message = f"The cluster {alias} does not accept your token: {error.message}"
+    return Unauthorized(message, code=error.code, status=error.status, hint=hint)
+
+
+def connection_error(error: OSError, where: str, timeout: float) -> ConnectionFailed:
+    """The error for a cluster that did not answer."""
+    return ConnectionFailed(f"{where} does not answer: {_reason(error, timeout)}.", hint=_hint(error))
+
+
+def _reason(error: OSError, timeout: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"nothing came within {timeout:.0f} seconds"
+    if isinstance(error, socket.gaierror):
+        return "its name cannot be found"
+    if isinstance(error, ConnectionRefusedError):
+        return "nothing listens there (connection refused)"
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return "its certificate is not one this machine trusts"
+    if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH):
+        return "there is no way to it from this network"
+    return (error.strerror or str(error) or type(error).__name__).rstrip(".").lower()
+
+
+def _hint(error: OSError) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return "Give the file of its certificate authority with --ca FILE, or --insecure, to pai add-cluster."
+    return "pai list-clusters shows the addresses you have set."

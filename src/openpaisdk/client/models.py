@@ -1,0 +1,268 @@
+"""What a cluster answers, typed. ``raw`` is the answer itself, for programs that want all of it.
+
+Plain classes: dataclasses and typing together take longer to import than most commands take to run.
+"""
+
+from __future__ import annotations
+
+from openpaisdk.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FINAL_STATES = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
+STATES = ("WAITING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED", "UNKNOWN")
+
+
+def check_states(words: str) -> None:
+    """Refuse what is no state; several have commas between."""
+    for word in words.split(","):
+        if word.strip().upper() in STATES:
+            continue
+        from difflib import get_close_matches
+
+        near = get_close_matches(word.strip().upper(), STATES, 1)
+        raise UsageError(
+            f"There is no state {word!r}." + (f" Did you mean {near[0]}?" if near else ""),
+            hint=f"A job is one of {', '.join(STATES)}.",
+        )
+
+
+def text(raw: Mapping[str, object], key: str) -> str:
+    value = raw.get(key)
+    return "" if value is None else str(value)
+
+
+def number(raw: Mapping[str, object], key: str) -> int | None:
+    value = raw.get(key)
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def inner(raw: Mapping[str, object], key: str) -> dict[str, object]:
+    value = raw.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def names(raw: Mapping[str, object], key: str) -> list[str]:
+    """A list of names; older clusters write them with commas between."""
+    value = raw.get(key)
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return [str(item) for item in value] if isinstance(value, list) else []
+
+
+def _launched(raw: Mapping[str, object], code_key: str) -> int | None:
+    """When it was started. Clusters tell of one that never was that it started when it ended."""
+    launched = number(raw, "launchedTime")
+    # A program's own exit code is not negative.
+    unstarted = launched == number(raw, "completedTime") and (number(raw, code_key) or 0) < 0
+    return None if unstarted else launched
+
+
+class JobSummary:
+    """A job in a list."""
+
+    __slots__ = (
+        "completed_ms",
+        "exit_code",
+        "gpus",
+        "launched_ms",
+        "name",
+        "raw",
+        "reason",
+        "retries",
+        "state",
+        "submitted_ms",
+        "tags",
+        "tasks",
+        "user",
+        "virtual_cluster",
+    )
+
+    def __init__(self, raw: dict[str, object]):
+        self.raw = raw
+        self.name = text(raw, "name")
+        self.user = text(raw, "username")
+        self.tags = names(raw, "tags")
+        self.state = text(raw, "state") or "UNKNOWN"
+        self.submitted_ms = number(raw, "submissionTime") or number(raw, "createdTime")
+        self.launched_ms = _launched(raw, "appExitCode")
+        self.completed_ms = number(raw, "completedTime")
+        self.exit_code = number(raw, "appExitCode")
+        self.virtual_cluster = text(raw, "virtualCluster")
+        self.retries = number(raw, "retries") or 0
+        self.tasks = number(raw, "totalTaskNumber") or 0
+        self.gpus = number(raw, "totalGpuNumber") or 0
+        self.reason = text(raw, "reason")
+
+    @property
+    def whole_name(self) -> str:
+        return f"{self.user}~{self.name}"
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in FINAL_STATES
+
+    def __getitem__(self, key: str) -> object:
+        return self.raw[key]
+
+    def __repr__(self) -> str:
+        return f"<job {self.whole_name}: {self.state}>"
+
+
+class Task:
+    """One task of a job, in its current attempt."""
+
+    __slots__ = (
+        "attempt",
+        "completed_ms",
+        "container_id",
+        "exit_code",
+        "index",
+        "ip",
+        "launched_ms",
+        "log",
+        "origin_exit_code",
+        "ports",
+        "raw",
+        "role",
+        "state",
+    )
+
+    def __init__(self, role: str, raw: dict[str, object]):
+        self.raw = raw
+        self.role = role
+        self.index = number(raw, "taskIndex") or 0
+        self.state = text(raw, "taskState") or "UNKNOWN"
+        self.exit_code = number(raw, "containerExitCode")
+        self.origin_exit_code = number(raw, "originUserExitCode")
+        self.ip = text(raw, "containerIp")
+        self.ports = {str(k): str(v) for k, v in inner(raw, "containerPorts").items()}
+        self.launched_ms = _launched(raw, "containerExitCode")
+        self.completed_ms = number(raw, "completedTime")
+        self.attempt = number(raw, "attemptId") or 0
+        self.log = text(raw, "containerLog")
+        self.container_id = text(raw, "containerId")
+
+    @property
+    def own_exit_code(self) -> int | None:
+        """What the program itself said, where the cluster tells it; else what the cluster made of it."""
+        return self.exit_code if self.origin_exit_code is None else self.origin_exit_code
+
+    def __repr__(self) -> str:
+        return f"<task {self.role}[{self.index}]: {self.state}>"
+
+
+class JobStatus:
+    """One job, with its tasks."""
+
+    __slots__ = (
+        "attempt",
+        "completed_ms",
+        "diagnostics",
+        "ended_by",
+        "exit_code",
+        "launched_ms",
+        "name",
+        "origin_exit_code",
+        "raw",
+        "retries",
+        "state",
+        "submitted_ms",
+        "tags",
+        "tasks",
+        "trigger",
+        "user",
+        "virtual_cluster",
+    )
+
+    def __init__(self, raw: dict[str, object]):
+        status = inner(raw, "jobStatus")
+        self.raw = raw
+        self.name = text(raw, "name") or text(status, "name")
+        self.tags = names(raw, "tags")
+        self.user = text(status, "username")
+        self.state = text(status, "state") or "UNKNOWN"
+        self.attempt = number(status, "attemptId") or 0
+        self.retries = number(status, "retries") or 0
+        self.submitted_ms = number(status, "submissionTime") or number(status, "createdTime")
+        self.launched_ms = _launched(status, "appExitCode")
+        self.completed_ms = number(status, "completedTime")
+        self.exit_code = number(status, "appExitCode")
+        self.origin_exit_code = number(
+            inner(inner(status, "appExitMessages"), "runtime"), "originUserExitCode"
+        )
+        self.diagnostics = text(status, "appExitDiagnostics")
+        self.trigger = text(status, "appExitTriggerMessage")
+        self.ended_by = (
+            text(status, "appExitTriggerTaskRoleName"),
+            number(status, "appExitTriggerTaskIndex") or 0,
+        )
+        self.virtual_cluster = text(status, "virtualCluster")
+        self.tasks: list[Task] = []
+        for role, group in inner(raw, "taskRoles").items():
+            statuses = group.get("taskStatuses") if isinstance(group, dict) else None
+            for task in statuses if isinstance(statuses, list) else []:
+                if isinstance(task, dict):
+                    self.tasks.append(Task(role, task))
+        for one in self.tasks:  # of the task that ended the job, the job itself may know it
+            if one.origin_exit_code is None and (one.role, one.index) == self.ended_by:
+                one.origin_exit_code = self.origin_exit_code
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in FINAL_STATES
+
+    def __getitem__(self, key: str) -> object:
+        return self.raw[key]
+
+    def __repr__(self) -> str:
+        return f"<job {self.user}~{self.name}: {self.state}>"
+
+
+class Event:
+    """What the cluster has to say about a job."""
+
+    __slots__ = ("kind", "message", "raw", "reason")
+
+    def __init__(self, raw: dict[str, object]):
+        self.raw = raw
+        self.kind = text(raw, "type")
+        self.reason = text(raw, "reason")
+        self.message = text(raw, "message")
+
+    def __repr__(self) -> str:
+        return f"<event {self.reason}: {self.message}>"
+
+
+class VirtualCluster:
+    """A share of a cluster. Resources are None where the cluster does not tell."""
+
+    __slots__ = ("name", "raw")
+
+    def __init__(self, name: str, raw: dict[str, object]):
+        self.name = name
+        self.raw = raw
+
+    def __repr__(self) -> str:
+        free = {name: self.available(*keys) for name, keys in RESOURCES.items()}
+        return f"<virtual cluster {self.name}: {free}>"
+
+    def total(self, *names: str) -> int | None:
+        return _first(inner(self.raw, "resourcesTotal"), names)
+
+    def available(self, *names: str) -> int | None:
+        """Total less used, of one resource; the generations of clusters name it differently."""
+        total, used = self.total(*names), _first(inner(self.raw, "resourcesUsed"), names)
+        return None if total is None else total - (used or 0)
+
+
+GPUS = ("gpu", "GPUs")
+CORES = ("cpu", "vCores")
+MEMORY = ("memory",)
+RESOURCES = {"GPUs": GPUS, "vCores": CORES, "memory": MEMORY}
+
+
+def _first(raw: Mapping[str, object], names: tuple[str, ...]) -> int | None:
+    return next((n for n in (number(raw, name) for name in names) if n is not None), None)

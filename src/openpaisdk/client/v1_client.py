@@ -1,0 +1,143 @@
+"""A cluster of OpenPAI's first generation (before 1.0, YARN), which reads only in version 1 of the API.
+
+It filters nothing, pages nothing, keeps no events and no tags. What it lacks is made up for here, or refused
+in one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+
+from openpaisdk.client.address import quote
+from openpaisdk.client.cluster_client import ClusterClient, mapping_of, unexpected_response
+from openpaisdk.client.models import Event, JobStatus, JobSummary, VirtualCluster
+from openpaisdk.errors import ConnectionFailed, NotFound, PaiError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LIFETIME_S = 604800
+
+
+class V1ClusterClient(ClusterClient):
+    """The same questions, asked as version 1 of the API has them."""
+
+    generation = 1
+
+    def info(self) -> dict[str, object]:
+        """What the cluster says of itself; empty up to 0.14, which answers with a page for people."""
+        body = self._answer("GET", "/api/v1").read()
+        try:
+            return mapping_of(json.loads(body), self)
+        except ValueError:
+            if b"PAI RESTful API" in body:
+                return {}
+            raise unexpected_response(self) from None
+
+    def login(self, user: str, password: str) -> str:
+        body = json.dumps({"username": user, "password": password, "expiration": LIFETIME_S}).encode()
+        token = mapping_of(self._json("POST", "/api/v1/token", body=body), self).get("token")
+        if not isinstance(token, str) or not token:
+            raise ConnectionFailed(f"{self.transport.where} gave no token.")
+        return token
+
+    def user_info(self, user: str = "") -> dict[str, object]:
+        return mapping_of(self._get(f"/api/v1/user/{quote(user or self.user)}"), self)
+
+    def jobs(
+        self,
+        *,
+        user: str = "",
+        state: str = "",
+        keyword: str = "",
+        virtual_cluster: str = "",
+        tags: str = "",
+        limit: int | None = None,
+        offset: int | None = None,
+        order: str = "",
+        reasons: bool = False,
+    ) -> list[JobSummary]:
+        found = list(
+            self.all_jobs(
+                user=user,
+                state=state,
+                keyword=keyword,
+                virtual_cluster=virtual_cluster,
+                tags=tags,
+                offset=offset or 0,
+            )
+        )
+        if order.endswith("ASC"):
+            found.reverse()
+        return found if limit is None else found[:limit]
+
+    def all_jobs(
+        self,
+        *,
+        user: str = "",
+        state: str = "",
+        keyword: str = "",
+        virtual_cluster: str = "",
+        tags: str = "",
+        offset: int = 0,
+        reasons: bool = False,
+    ) -> Iterator[JobSummary]:
+        raw = self._get(f"/api/v1/user/{quote(user)}/jobs" if user else "/api/v1/jobs")
+        if not isinstance(raw, list):
+            raise unexpected_response(self)
+        jobs = [JobSummary(mapping_of(one, self)) for one in raw]
+        jobs.sort(key=lambda job: -(job.submitted_ms or 0))
+        states = frozenset(state.split(",")) if state else None
+        wanted = [
+            job
+            for job in jobs
+            if (states is None or job.state in states)
+            and (not keyword or keyword in job.name)
+            and virtual_cluster in ("", job.virtual_cluster)
+            and (not tags or not set(tags.split(",")).isdisjoint(job.tags))
+        ]
+        return iter(wanted[offset:])
+
+    def count_jobs(self, *, state: str = "", user: str = "", virtual_cluster: str = "") -> int:
+        return len(self.jobs(state=state, user=user, virtual_cluster=virtual_cluster))
+
+    def job(self, name: str, user: str = "") -> JobStatus:
+        return JobStatus(mapping_of(self._get(self.old_job_path(name, user), missing=name), self))
+
+    def job_config(self, name: str, user: str = "") -> str:
+        path = self.old_job_path(name, user) + "/config"
+        return self._answer("GET", path, missing=name).read().decode("utf-8", "replace")
+
+    def job_ssh(self, name: str, user: str = "") -> dict[str, object]:
+        return mapping_of(self._get(self.old_job_path(name, user) + "/ssh", missing=name), self)
+
+    def events(self, name: str, user: str = "") -> list[Event]:
+        raise self._unable("keeps no events of jobs")
+
+    def submit(self, job: str, key: str) -> None:
+        try:
+            super().submit(job, key)
+        except NotFound as e:
+            if e.code != "NoApiError":
+                raise
+            raise self._unable("takes only jobs of version 1 (JSON); pai submit hands those in") from None
+
+    def _execution_path(self, name: str, user: str) -> str:
+        return self.old_job_path(name, user) + "/executionType"
+
+    def tag(self, name: str, value: str, user: str = "") -> None:
+        raise self._unable("knows no tags")
+
+    def untag(self, name: str, value: str, user: str = "") -> None:
+        raise self._unable("knows no tags")
+
+    def virtual_clusters(self) -> list[VirtualCluster]:
+        found = mapping_of(self._get("/api/v1/virtual-clusters"), self)
+        return [VirtualCluster(name, mapping_of(raw, self)) for name, raw in found.items()]
+
+    def storages(self) -> list[dict[str, object]]:
+        return []
+
+    def _unable(self, what: str) -> PaiError:
+        return PaiError(f"The cluster {self.alias} is of OpenPAI's first generation, which {what}.")

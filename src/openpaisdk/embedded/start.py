@@ -1,0 +1,202 @@
+"""Starting the embedded cluster: one of many first commands starts it, all of them use it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from openpaisdk._version import __version__
+from openpaisdk.config.paths import display_path
+from openpaisdk.embedded.handshake import Handshake, is_alive, read_handshake
+from openpaisdk.embedded.home import make_home
+from openpaisdk.embedded.versions import is_older
+from openpaisdk.errors import ConfigError, Unavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+
+LOG = "server.log"
+SAYS = "paicluster: "
+LOG_LIMIT = 4 << 20
+START_LOCK = "start.lock"
+SERVER_LOCK = "server.lock"
+START_TIMEOUT_S = 60.0
+EXIT_TIMEOUT_S = 15.0
+POLL_INTERVAL_S = 0.005
+IDLE_TIMEOUT_S = 3600
+
+
+def start(*, tell: Callable[[str], None] | None = None, failed: str = "", port: int = 0) -> Handshake:
+    """Start the cluster unless it runs; replace it if it is older than this command line."""
+    refuse_where_it_cannot_run()
+    home = make_home()
+    with _StartLock(home):
+        found = read_handshake(home)
+        if found and failed == found.url:
+            _wait_until_gone(found, EXIT_TIMEOUT_S)
+            found = read_handshake(home)
+        if found and is_alive(found):
+            if not is_older(found.version, __version__):
+                return found
+            from openpaisdk.embedded.upgrade import stop_for_upgrade
+
+            if tell:
+                tell(f"Replacing the cluster of version {found.version} by {__version__}; its jobs go on.")
+            stop_for_upgrade(home, found)
+        elif _wait_until_free(home):
+            found = read_handshake(home)
+            if found and is_alive(found):
+                return found
+        elif tell and not os.path.exists(os.path.join(home, "cluster.db")):
+            tell("Starting a cluster on this machine (the first time).")
+        return _spawn(home, port)
+
+
+def refuse_where_it_cannot_run() -> None:
+    if not sys.platform.startswith("linux"):
+        system = {"darwin": "macOS", "win32": "Windows"}.get(sys.platform, sys.platform)
+        raise Unavailable(
+            f"The cluster inside this package runs on Linux only, not on {system}.",
+            hint="Use one that runs elsewhere: pai add-cluster -a NAME --pai-uri http://HOST --user USER",
+        )
+
+
+def _spawn(home: str, port: int) -> Handshake:
+    import subprocess
+
+    log = os.path.join(home, LOG)
+    try:
+        if os.path.exists(log) and os.path.getsize(log) > LOG_LIMIT:
+            os.replace(log, log + ".1")
+        said_before = os.path.getsize(log) if os.path.exists(log) else 0
+        fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as e:
+        raise ConfigError(f"{display_path(log)} cannot be written: {e.strerror}.") from None
+    command = [sys.executable, "-P", "-m", "paicluster", "serve", "--home", home, "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--embedded", "--idle-exit", str(IDLE_TIMEOUT_S)]
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=fd,
+            stderr=fd,
+            cwd=home,
+            close_fds=True,
+            start_new_session=True,
+        )
+    except OSError as e:
+        raise Unavailable(f"The cluster cannot be started with {sys.executable}: {e.strerror}.") from None
+    finally:
+        os.close(fd)
+    try:
+        return _await(process, home, log, said_before)
+    except KeyboardInterrupt:
+        # Whoever interrupts the start does not expect a cluster to come up behind him.
+        process.terminate()
+        raise
+
+
+def _await(process: subprocess.Popen[bytes], home: str, log: str, said_before: int) -> Handshake:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        found = read_handshake(home)
+        if found and found.pid == process.pid and is_alive(found):
+            process.returncode = 0  # it is meant to outlive us: nobody waits for it
+            return found
+        if process.poll() is not None:
+            message, hint = _startup_error(log, said_before)
+            raise Unavailable(
+                f"The cluster on this machine could not start: {message}",
+                hint=hint or f"Its log is {display_path(log)}",
+            )
+        time.sleep(POLL_INTERVAL_S)
+    process.terminate()
+    raise Unavailable(
+        f"The cluster on this machine was not ready within {START_TIMEOUT_S:.0f} seconds.",
+        hint=f"Its log is {display_path(log)}",
+    )
+
+
+def _wait_until_gone(found: Handshake, patience: float) -> None:
+    deadline = time.monotonic() + patience
+    while is_alive(found) and time.monotonic() < deadline:
+        time.sleep(POLL_INTERVAL_S)
+
+
+def _wait_until_free(home: str) -> bool:
+    """Wait for a server that holds the home without a handshake, on its way out or in; was there one?"""
+    waited = False
+    if sys.platform != "win32":
+        import fcntl
+
+        try:
+            fd = os.open(os.path.join(home, SERVER_LOCK), os.O_RDWR)
+        except OSError:
+            return False
+        deadline = time.monotonic() + EXIT_TIMEOUT_S
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                waited = True
+            found = read_handshake(home)
+            if found and is_alive(found):
+                break
+            time.sleep(POLL_INTERVAL_S)
+        os.close(fd)
+    return waited
+
+
+def _startup_error(log: str, said_before: int) -> tuple[str, str]:
+    """What the cluster said before it ended: its sentence, and what to do."""
+    try:
+        with open(log, "rb") as f:
+            f.seek(said_before)
+            lines = [
+                line.strip() for line in f.read().decode("utf-8", "replace").splitlines() if line.strip()
+            ]
+    except OSError:
+        lines = []
+    for i in range(len(lines) - 1, -1, -1):
+        if lines[i].startswith(SAYS):
+            return lines[i].removeprefix(SAYS), " ".join(lines[i + 1 :])
+    if lines:
+        return lines[-1], ""
+    if _is_full(os.path.dirname(log)):
+        return "there is no space left on its disk.", ""
+    return "it ended without a word.", ""
+
+
+def _is_full(folder: str) -> bool:
+    """A full disk takes the words, too: then nobody else can say it."""
+    free = 1 << 30
+    if sys.platform != "win32":
+        disk = os.statvfs(folder)
+        free = disk.f_bavail * disk.f_frsize
+    return free < 1 << 16
+
+
+class _StartLock:
+    """Held by the one command that starts the cluster; the others wait, and then find it running."""
+
+    def __init__(self, home: str):
+        self.path = os.path.join(home, START_LOCK)
+        self.fd = -1
+
+    def __enter__(self) -> None:
+        try:
+            self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as e:
+            raise ConfigError(f"{display_path(self.path)} cannot be written: {e.strerror}.") from None
+        if sys.platform != "win32":
+            import fcntl
+
+            fcntl.flock(self.fd, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)

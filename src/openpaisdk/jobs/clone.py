@@ -1,0 +1,98 @@
+"""The job that a cluster was once given, made into the next one."""
+
+from __future__ import annotations
+
+import re
+
+from openpaisdk.errors import UsageError
+from openpaisdk.jobs.job_file import changed_job
+from openpaisdk.jobs.job_names import expand_name, random_letters
+from openpaisdk.jobs.storage_upload import retarget_output
+from openpaisdk.jobs.submission import MASK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_SECRET = re.compile(r"<%\s*\$secrets\.(\w+)")
+_SUFFIX = re.compile(r"_[a-z2-9]{6,8}$")
+
+
+def clone_job(
+    config: str,
+    *,
+    name: str = "",
+    updates: list[str] | None = None,
+    deployment: str = "",
+    virtual_cluster: str = "",
+    secrets: Mapping[str, str] | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> dict[str, object]:
+    """The job of a configuration as a cluster shows it, ready to be handed in again under another name.
+
+    Without ``name`` the old one gets a new suffix. What the cluster masked must be given again.
+    """
+    import yaml
+
+    data = yaml.load(config, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    if not isinstance(data, dict):
+        raise UsageError("The cluster's record of this job is not a job, so it cannot be copied.")
+    key = "name" if "protocolVersion" in data else "jobName"
+    old = str(data.get(key) or "job")
+    data[key] = expand_name(name) if name else _next(old)
+    _move_folder(data, old, str(data[key]))
+    _put_secrets(data, dict(secrets or {}), config)
+    if deployment:
+        _choose(data, deployment)
+    return changed_job(data, updates or [], virtual_cluster=virtual_cluster, tell=tell)
+
+
+def _move_folder(data: dict[str, object], old: str, new: str) -> None:
+    """The next job keeps its results in a folder of its own. What it fetches still lies where it was put."""
+    parameters = data.get("parameters")
+    folder = parameters.get("work_directory") if isinstance(parameters, dict) else None
+    if (
+        isinstance(parameters, dict)
+        and isinstance(folder, str)
+        and folder.rstrip("/").endswith(f"/jobs/{old}")
+    ):
+        data["parameters"] = {**parameters, "work_directory": folder.rstrip("/")[: -len(old)] + new}
+    deployments = data.get("deployments")
+    for one in deployments if isinstance(deployments, list) else []:
+        roles = one.get("taskRoles") if isinstance(one, dict) else None
+        for role in roles.values() if isinstance(roles, dict) else []:
+            lines = role.get("preCommands") if isinstance(role, dict) else None
+            if isinstance(lines, list):
+                role["preCommands"] = [retarget_output(line, old, new) for line in lines]
+
+
+def _next(name: str) -> str:
+    return f"{_SUFFIX.sub('', name)}_{random_letters(6)}"
+
+
+def _put_secrets(data: dict[str, object], given: dict[str, str], config: str) -> None:
+    kept = data.get("secrets")
+    known = {k: v for k, v in kept.items() if v != MASK} if isinstance(kept, dict) else {}
+    known.update(given)
+    used = list(dict.fromkeys(_SECRET.findall(config)))
+    missing = [name for name in used if name not in known]
+    if missing:
+        words = " ".join(f"--secret {name}=..." for name in missing)
+        raise UsageError(
+            f"The job has secrets ({', '.join(missing)}), and the cluster does not give them back.",
+            hint=f"Give them again: {words}",
+        )
+    if known:
+        data["secrets"] = known
+    else:
+        data.pop("secrets", None)
+
+
+def _choose(data: dict[str, object], deployment: str) -> None:
+    found = data.get("deployments")
+    names = [str(d.get("name")) for d in found if isinstance(d, dict)] if isinstance(found, list) else []
+    if deployment not in names:
+        there = f"it has {', '.join(names)}" if names else "it has none"
+        raise UsageError(f"The job has no deployment {deployment!r}: {there}.")
+    defaults = data.get("defaults")
+    data["defaults"] = {**(defaults if isinstance(defaults, dict) else {}), "deployment": deployment}

@@ -1,0 +1,150 @@
+"""What runs around a command: variables, secrets, packages, a pause to look around after a failure.
+
+All of it becomes ``preCommands`` of the job's deployment: one shell runs them before the command, every
+OpenPAI cluster knows them, and ``--preview`` shows them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from openpaisdk.errors import UsageError
+from openpaisdk.jobs.command import as_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+PYTHON = "python"
+SDK_SOURCE = "git+https://github.com/Microsoft/pai@{branch}#egg=openpaisdk&subdirectory=contrib/python-sdk"
+# Every Python of the task then begins by reading the runtime's start-up file.
+CAPTURE = (
+    "export PAI_CAPTURE_LOGGING=1\n"
+    'export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}${PAI_RUNTIME_DIR:-/usr/local/pai}/start"'
+)
+END_OF_SECRET = "PAI_END_OF_SECRET"
+
+
+def variables(items: Sequence[str], option: str, missing: Callable[[str], str]) -> dict[str, str]:
+    """``NAME=value`` of each ``--env`` or ``--secret``; of a NAME alone ``missing`` knows the value."""
+    out: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not name.isidentifier() or not name.isascii():
+            raise UsageError(
+                f"{option} {'...' if option == '--secret' else item}: write NAME=value; a name is made of "
+                "letters, digits and _."
+            )
+        text = as_text(value if equals else missing(name))
+        if "\0" in text:
+            raise UsageError(f"{option} {name}: a variable cannot hold a NUL character.")
+        out[name] = text
+    return out
+
+
+def from_environment(option: str) -> Callable[[str], str]:
+    """For a NAME alone: the value it has here."""
+
+    def find(name: str) -> str:
+        try:
+            return os.environ[name]
+        except KeyError:
+            raise UsageError(
+                f"{option} {name}: there is no such variable here; write {option} {name}=value."
+            ) from None
+
+    return find
+
+
+class PreCommands:
+    """Everything that surrounds one command."""
+
+    __slots__ = (
+        "capture_logging",
+        "carried",
+        "debug_hold",
+        "environment",
+        "pip_installs",
+        "pip_path",
+        "python",
+        "sdk_branch",
+        "secrets",
+    )
+
+    def __init__(
+        self,
+        *,
+        environment: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        python: str = "",
+        pip_installs: Sequence[str] = (),
+        pip_path: str = "",
+        sdk_branch: str = "",
+        debug_hold: int = 0,
+        capture_logging: bool = False,
+    ):
+        self.environment = dict(environment or {})
+        self.secrets = dict(secrets or {})
+        self.python = python
+        self.pip_installs = list(dict.fromkeys(pip_installs))
+        self.pip_path = pip_path
+        self.sdk_branch = sdk_branch
+        self.debug_hold = debug_hold
+        self.capture_logging = capture_logging
+        # What brings the job's files there, on a cluster that does not do it itself.
+        self.carried: list[str] = []
+
+    def pre_commands(self) -> list[str]:
+        """In the order in which they run."""
+        from shlex import quote
+
+        lines: list[str] = []
+        if self.debug_hold:
+            lines.append(_debug_hold(self.debug_hold))
+        # Last: of two traps for the end the later holds, and results must not be lost.
+        lines += self.carried
+        lines += [f"export {name}={quote(value)}" for name, value in self.environment.items()]
+        lines += [_secret(name) for name in self.secrets]
+        folder = os.path.dirname(self.python)
+        if folder:  # so that a plain "python" in the command is this one too
+            lines.append(f'export PATH={quote(folder)}:"$PATH"')
+        pip = quote(self.pip_path) if self.pip_path else f"{quote(self.python or PYTHON)} -m pip"
+        if self.sdk_branch:
+            lines.append(f"{pip} install -U {quote(SDK_SOURCE.format(branch=self.sdk_branch))}")
+        if self.pip_installs:
+            lines.append(_packages(pip, self.python or PYTHON, self.pip_installs, bool(self.pip_path)))
+        if self.capture_logging:
+            lines.append(CAPTURE)
+        return lines
+
+
+def _secret(name: str) -> str:
+    """The value is put in as it is where the task runs, so it must not stand where a shell would read it."""
+    return f"{name}=$(cat <<'{END_OF_SECRET}'\n<% $secrets.{name} %>\n{END_OF_SECRET}\n)\nexport {name}"
+
+
+def _packages(pip: str, python: str, names: Sequence[str], fixed: bool) -> str:
+    """Where our runtime is, an environment built once serves every later job with the same wishes."""
+    from shlex import quote
+
+    wanted = " ".join(map(quote, names))
+    if fixed:
+        return f"{pip} install {wanted}"
+    return (
+        "if command -v pai-runtime >/dev/null 2>&1; then\n"
+        f"  pai_packages=$(pai-runtime packages --python {quote(python)} {wanted})\n"
+        '  eval "$pai_packages"\n'
+        "else\n"
+        f"  {pip} install {wanted}\n"
+        "fi"
+    )
+
+
+def _debug_hold(time_s: int) -> str:
+    # A shell that is told to end would otherwise hold, too, until it is killed.
+    return (
+        "trap 'trap - EXIT; exit 143' TERM\n"
+        "trap 'pai_code=$?; if [ $pai_code -ne 0 ]; then "
+        f'echo "The command ended with $pai_code; the task is held for {time_s} seconds (--debug-hold)." >&2;'
+        f" sleep {time_s}; fi; exit $pai_code' EXIT"
+    )

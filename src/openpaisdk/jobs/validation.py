@@ -1,0 +1,82 @@
+"""Checking job files as strictly as can be, without a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from openpaisdk.errors import PaiError, ProtocolError
+from openpaisdk.jobs.job_file import contents, plain_data
+from openpaisdk.jobs.job_names import _substitute
+from openpaisdk.protocol import JobV1, Problem, convert_v1, job_version, read_any_job
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from openpaisdk.protocol import JobSpec
+
+NAMES = (("name",), ("jobName",))
+
+
+class FileReport:
+    """One file and all there is to say about it. ``version`` is None where nobody can tell."""
+
+    def __init__(self, file: str, version: int | None, problems: Iterable[Problem], good: bool):
+        self.file = file
+        self.version = version
+        self.problems = tuple(problems)
+        self.is_good = good
+
+    def as_dict(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "file": self.file,
+            "version": self.version,
+            "good": self.is_good,
+            "problems": [{"level": level_of(p), **p.as_dict()} for p in self.problems],
+        }
+
+
+def level_of(problem: Problem) -> str:
+    """A check refuses also what clusters let pass, so there are only errors and notes."""
+    return "note" if problem.level == "note" else "error"
+
+
+def check_file(path: str) -> FileReport:
+    """Check one file; ``-`` is the standard input. A file that cannot be read is one problem more."""
+    try:
+        name, source = contents(path)
+    except PaiError as error:
+        return FileReport(path, None, (Problem((), error.message),), False)
+    try:
+        job = _read(source, name)
+        notes = job.warnings
+        version = 2
+        if isinstance(job, JobV1):
+            # Clusters run the converted job: what has no place in version 2 is refused, or lost, there.
+            version, notes = 1, convert_v1(job, file=name).warnings
+    except ProtocolError as error:
+        problems = (p for p in error.problems if isinstance(p, Problem))
+        return FileReport(name, _version(source, name), problems, False)
+    return FileReport(name, version, (p if p.file else replace(p, file=name) for p in notes), True)
+
+
+def _read(source: bytes, name: str) -> JobSpec | JobV1:
+    """The job; a ``$`` in its name is filled in when it is submitted, so it is no mistake."""
+    try:
+        return read_any_job(source, file=name, strict=True)
+    except ProtocolError as error:
+        if any(isinstance(p, Problem) and p.path not in NAMES for p in error.problems):
+            raise  # with the places in the text, which filled-in data has not
+        data = dict(plain_data(source, name))
+        key = "jobName" if job_version(data) == 1 else "name"
+        if "$" not in str(data.get(key)):
+            raise
+        return read_any_job({**data, key: _substitute(str(data[key]))}, file=name, strict=True)
+
+
+def _version(source: bytes, name: str) -> int | None:
+    try:
+        return job_version(plain_data(source, name))
+    except ProtocolError:
+        return None

@@ -1,0 +1,253 @@
+"""From text to plain data: JSON and YAML, bounded in size, depth and time, with the place of every value.
+
+Plain data is what JSON can carry: dict with text keys, list, str, int, float, bool and None. Plain scalars
+are read as YAML 1.2 has it, so ``yes`` and ``2019-01-01`` and ``007`` stay the text that was written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isfinite
+from typing import Any, NoReturn
+
+from openpaisdk.protocol.problems import Path, Problem, protocol_error
+
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 64
+MAX_VALUES = 200_000
+"""Values in one document, each alias counted as often as it is used."""
+
+_NO_NUMBER = "NaN and infinity are no values for a job; write them in quotes"
+_BOMS = (
+    (b"\xef\xbb\xbf", "utf-8-sig"),
+    (b"\xff\xfe\x00\x00", "utf-32"),
+    (b"\x00\x00\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+)
+
+
+class Document:
+    """Plain data, and where each part of it stands in its text (None for data that never was text)."""
+
+    __slots__ = ("_root", "data", "file", "text")
+
+    def __init__(self, data: Any, text: str | None, file: str, root: Any = None):
+        self.data = data
+        self.text = text
+        self.file = file
+        self._root = root
+
+    def locate(self, problem: Problem) -> Problem:
+        """The same problem with file, line and column filled in."""
+        line, column = self._place(problem.path, problem.at_key) if self.text is not None else (0, 0)
+        return replace(problem, file=self.file, line=line, column=column)
+
+    def _place(self, path: Path, at_key: bool) -> tuple[int, int]:
+        from openpaisdk.protocol.yaml_nodes import compose, locate
+
+        if self._root is None:
+            try:
+                self._root = compose(self.text or "", self.file)
+            except Exception:
+                # JSON that YAML cannot read (rare): the problem still has its path.
+                self.text = None
+                return 0, 0
+        return locate(self._root, path, at_key)
+
+
+def read(source: str | bytes | Mapping[str, Any], file: str | None = None) -> Document:
+    """The document in ``source``; a ProtocolError says why there is none."""
+    name = file or ""
+    if not isinstance(source, str | bytes | bytearray | memoryview):
+        return Document(to_plain_data(source, name), None, name)
+    text = decode_text(source if isinstance(source, str) else bytes(source), name)
+    if text.lstrip(" \t\r\n")[:1] == "{":
+        try:
+            data = parse_json(text)
+        except _ConstantError:
+            _fail(_NO_NUMBER, name)
+        except (ValueError, RecursionError) as error:
+            return _read_tree(text, name, instead_of=error)
+        if "\\u" in text:
+            # Only an escape can bring in characters that no text file holds.
+            to_plain_data(data, name)
+        return Document(data, text, name)
+    return _read_tree(text, name)
+
+
+def _read_tree(text: str, file: str, instead_of: Exception | None = None) -> Document:
+    from openpaisdk.errors import ProtocolError
+    from openpaisdk.protocol.yaml_nodes import compose, construct
+
+    try:
+        root = compose(text, file)
+    except ProtocolError:
+        if isinstance(instead_of, json.JSONDecodeError):
+            message = f"this is not JSON: {instead_of.msg}"
+            _fail(message, file, instead_of.lineno, instead_of.colno)
+        raise
+    data = construct(root, file)
+    if "\\" in text:
+        to_plain_data(data, file)
+    return Document(data, text, file, root)
+
+
+def decode_text(source: str | bytes, file: str = "") -> str:
+    """Text without a byte order mark; refused when it is too large, binary, or in another encoding."""
+    if len(source) > MAX_BYTES:
+        size = f"{len(source) / 1024 / 1024:.1f} MiB"
+        _fail(f"a job may have {MAX_BYTES // 1024 // 1024} MiB of text, this has {size}", file)
+    if isinstance(source, bytes):
+        encoding = next((name for mark, name in _BOMS if source.startswith(mark)), "utf-8")
+        try:
+            source = source.decode(encoding)
+        except UnicodeDecodeError as error:
+            if b"\0" in source:
+                _fail("this is a binary file, not a job", file)
+            before = error.object[: error.start]
+            line = before.count(b"\n") + 1
+            column = len(before) - before.rfind(b"\n")
+            _fail(f"this is not {encoding.upper()} text; save the file as UTF-8", file, line, column)
+    if source.startswith("\N{BYTE ORDER MARK}"):
+        source = source[1:]
+    if "\0" in source:
+        _fail("this is a binary file, not a job", file)
+    return source
+
+
+class _DuplicateKeyError(ValueError):
+    pass
+
+
+class _ConstantError(ValueError):
+    pass
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
+        raise _DuplicateKeyError
+    return mapping
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError("a number is too large")
+    return value
+
+
+def _constant(name: str) -> NoReturn:
+    raise _ConstantError(name)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_number, parse_constant=_constant)
+
+
+def parse_json(text: str) -> Any:
+    """JSON as plain data. ValueError for anything else, for duplicate keys, and for nesting too deep."""
+    data = _DECODER.decode(text)
+    if text.count("{") + text.count("[") > MAX_DEPTH and _deeper(data, MAX_DEPTH):
+        raise ValueError("nested too deep")
+    return data
+
+
+def _deeper(value: Any, left: int) -> bool:
+    if isinstance(value, dict):
+        return left == 0 or any(_deeper(item, left - 1) for item in value.values())
+    if isinstance(value, list):
+        return left == 0 or any(_deeper(item, left - 1) for item in value)
+    return False
+
+
+class _NotPlainError(Exception):
+    def __init__(self, message: str):
+        super().__init__(message)
+        self.message = message
+        self.path: list[str | int] = []
+
+
+def to_plain_data(value: Any, file: str = "") -> Any:
+    """A deep copy that holds plain data only; a ProtocolError for anything else, also for what has no end."""
+    budget = [MAX_VALUES]
+    try:
+        return _plain(value, MAX_DEPTH, budget)
+    except _NotPlainError as error:
+        _fail(error.message, file, path=tuple(reversed(error.path)))
+
+
+def _plain(value: Any, depth: int, budget: list[int]) -> Any:
+    kind = type(value)
+    if kind is str:
+        if "\0" in value or not (value.isascii() or _encodable(value)):
+            raise _NotPlainError("the text holds a character that no text file can carry")
+        return value
+    if kind is int or kind is bool or value is None:
+        return value
+    budget[0] -= 1
+    if budget[0] < 0:
+        raise _NotPlainError(f"a job may have {MAX_VALUES} values, this has more")
+    if kind is dict or isinstance(value, Mapping):
+        if depth == 0:
+            raise _NotPlainError(f"nested deeper than {MAX_DEPTH} levels")
+        mapping = {}
+        for key, item in value.items():
+            try:
+                if type(key) is not str or not key.isascii() or "\0" in key:
+                    _check_key(key)
+                mapping[key] = (
+                    item
+                    if type(item) is str and item.isascii() and "\0" not in item
+                    else _plain(item, depth - 1, budget)
+                )
+            except _NotPlainError as error:
+                error.path.append(str(key))
+                raise
+        return mapping
+    if kind is list or isinstance(value, list | tuple):
+        if depth == 0:
+            raise _NotPlainError(f"nested deeper than {MAX_DEPTH} levels")
+        budget[0] -= len(value)
+        items = []
+        for index, item in enumerate(value):
+            try:
+                items.append(_plain(item, depth - 1, budget))
+            except _NotPlainError as error:
+                error.path.append(index)
+                raise
+        return items
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    # Subclasses of the plain types (an enum of texts, a numpy float) become the plain type.
+    if isinstance(value, float):
+        if not isfinite(value):
+            raise _NotPlainError(_NO_NUMBER)
+        return float(value)
+    if isinstance(value, str):
+        return _plain(str.__str__(value), 0, [1])
+    if isinstance(value, int):
+        return int(value)
+    raise _NotPlainError(f"a {type(value).__name__} is no value for a job")
+
+
+def _check_key(key: Any) -> None:
+    if type(key) is not str:
+        raise _NotPlainError(f"a key must be text, this is a {type(key).__name__}")
+    _plain(key, 0, [1])
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _fail(message: str, file: str, line: int = 0, column: int = 0, path: Path = ()) -> NoReturn:
+    raise protocol_error([Problem(path, message, file=file, line=line, column=column)])

@@ -1,0 +1,226 @@
+"""Reading a version 2 job: text or plain data in, a :class:`Job` or one ``ProtocolError`` out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from openpaisdk.errors import ProtocolError
+from openpaisdk.protocol.cross_references import check
+from openpaisdk.protocol.document import Document, read, to_plain_data
+from openpaisdk.protocol.extras import RUNTIME_PLUGIN, additions
+from openpaisdk.protocol.model import MASK, Deployment, JobSpec, Prerequisite, Resources, Secrets, TaskRole
+from openpaisdk.protocol.problems import Problem, judge
+from openpaisdk.protocol.template import render
+from openpaisdk.protocol.v2_schema import JOB_V2
+
+DEFAULT_CLUSTER = "default"
+DEFAULT_PORTS = {"ssh": 1, "http": 1}
+
+
+def read_job(
+    source: str | bytes | Mapping[str, Any],
+    *,
+    file: str | None = None,
+    strict: bool = False,
+    stored: bool = False,
+) -> JobSpec:
+    """The job in a text (JSON or YAML) or in plain data. All problems come in one ProtocolError.
+
+    ``strict`` also refuses what the original lets pass, such as a reference to a parameter that is not there;
+    otherwise that is in ``job.warnings``. ``stored`` reads a job that was accepted before: its secrets may be
+    masked, and it may carry the unlimited retries (-1, -2) that only a version 1 job can ask for.
+    """
+    return parse_job_v2(read(source, file), strict=strict, stored=stored)
+
+
+def parse_job_v2(document: Document, *, strict: bool = False, stored: bool = False) -> JobSpec:
+    """The version 2 job in a document that has been read already."""
+    data = document.data
+    checked = _as_submitted(data) if stored else data
+    problems = check(data)
+    if not JOB_V2.accepts(checked):
+        hint = _other_version(data)
+        if hint is not None:
+            problems = [hint]
+        else:
+            JOB_V2.explain(checked, (), problems)
+    return to_model(data, judge(problems, strict, document.locate) if problems else ())
+
+
+def _as_submitted(data: Any) -> Any:
+    """A stored job with what only stored jobs may have taken out."""
+    if not isinstance(data, dict):
+        return data
+    data = dict(data)
+    if data.get("secrets") == MASK:
+        del data["secrets"]
+    if data.get("jobRetryCount") in (-1, -2):
+        del data["jobRetryCount"]
+    return data
+
+
+def _other_version(data: Any) -> Problem | None:
+    if isinstance(data, dict) and "jobName" in data and "protocolVersion" not in data:
+        hint = "convert it, or submit it as a version 1 job"
+        return Problem(("jobName",), "this is a version 1 job", suggestion=hint, at_key=True)
+    return None
+
+
+def to_model(data: dict[str, Any], warnings: Iterable[Problem] = ()) -> JobSpec:
+    """The typed job for plain data that has been checked."""
+    prerequisites = tuple(map(_prerequisite, data.get("prerequisites", ())))
+    images = {item.name: item.uri for item in prerequisites if item.type == "dockerimage"}
+    defaults = data.get("defaults", {})
+    deployments = tuple(map(_deployment, data.get("deployments", ())))
+    active = defaults.get("deployment")
+    around = next((item for item in deployments if item.name == active), None) if deployments else None
+    extras = data.get("extras", {})
+    secrets = data.get("secrets")
+    return JobSpec(
+        name=data["name"],
+        virtual_cluster=defaults.get("virtualCluster") or DEFAULT_CLUSTER,
+        job_retry_count=int(data.get("jobRetryCount", 0)),
+        task_roles=tuple([_role(name, role, images, around) for name, role in data["taskRoles"].items()]),
+        gang=extras.get("gangAllocation", True),
+        priority=(extras.get("hivedScheduler") or {}).get("jobPriorityClass"),
+        secrets=Secrets(secrets if isinstance(secrets, dict) else None),
+        parameters=data.get("parameters", {}),
+        prerequisites=prerequisites,
+        deployments=deployments,
+        defaults=defaults,
+        extras=extras,
+        additions=additions(extras),
+        warnings=tuple(warnings),
+        raw=data,
+    )
+
+
+def _prerequisite(item: dict[str, Any]) -> Prerequisite:
+    uri = item.get("uri")
+    return Prerequisite(
+        item["name"],
+        item["type"],
+        tuple(uri) if isinstance(uri, list) else uri,
+        item.get("plugin"),
+        tuple(item.get("require", ())),
+        item,
+    )
+
+
+def _deployment(item: dict[str, Any]) -> Deployment:
+    roles = item.get("taskRoles", {}).items()
+    return Deployment(
+        item["name"],
+        {name: tuple(role.get("preCommands", ())) for name, role in roles},
+        {name: tuple(role.get("postCommands", ())) for name, role in roles},
+    )
+
+
+def _role(name: str, role: dict[str, Any], images: Mapping[str, Any], around: Deployment | None) -> TaskRole:
+    get = role.get
+    instances = int(get("instances", 1))
+    completion = get("completion") or {}
+    wanted = role["resourcePerInstance"]
+    ports = wanted.get("ports")
+    container = get("extraContainerOptions") or {}
+    shm = container.get("shmMB")
+    return TaskRole(
+        name,
+        instances,
+        int(completion.get("minFailedInstances") or 1),
+        int(completion.get("minSucceededInstances") or instances),
+        int(get("taskRetryCount", 0)),
+        role["dockerImage"],
+        images.get(role["dockerImage"]),
+        Resources(
+            int(wanted["cpu"]),
+            int(wanted["memoryMB"]),
+            int(wanted["gpu"]),
+            {**DEFAULT_PORTS, **{label: int(count) for label, count in ports.items()}}
+            if ports
+            else DEFAULT_PORTS,
+        ),
+        None if shm is None else int(shm),
+        container.get("infiniband", False),
+        tuple(role["commands"]),
+        around.pre_commands.get(name, ()) if around else (),
+        around.post_commands.get(name, ()) if around else (),
+        get("data"),
+        get("output"),
+        get("script"),
+        tuple(get("prerequisites", ())),
+    )
+
+
+def task_script(role: TaskRole | str, job: JobSpec) -> str:
+    """What the role's tasks run: commands with those of the deployment around them, one after the other.
+
+    Everything is rendered except ``$secrets``, which :func:`render_secrets` puts in where the task runs.
+    """
+    task_role = job.role(role) if isinstance(role, str) else role
+    commands = (*task_role.pre_commands, *task_role.commands, *task_role.post_commands)
+    if task_role.prerequisites or RUNTIME_PLUGIN in job.extras:
+        from openpaisdk.protocol.plugins import around
+
+        before, after = around(task_role, job)
+        commands = (*before, *commands, *after)
+    text = "\n".join(commands)
+    if "<%" in text:
+        scopes = _scopes(task_role, job)
+        commands = tuple(render(command, scopes) for command in commands)
+    return "\n".join(command.strip() for command in commands).replace("\r\n", "\n")
+
+
+def _scopes(role: TaskRole, job: JobSpec) -> dict[str, Any]:
+    scopes: dict[str, Any] = {"parameters": job.parameters}
+    for kind, name in (("data", role.data), ("output", role.output), ("script", role.script)):
+        item = job.prerequisite(kind, name) if name else None
+        if item is not None:
+            scopes[kind] = item.fields
+    return scopes
+
+
+def render_secrets(text: str, secrets: Mapping[str, Any]) -> str:
+    """``text`` with ``<% $secrets.x %>`` replaced; everything else stays as it is."""
+    return render(text, {"secrets": secrets})
+
+
+def mask_secrets(config: str | bytes | Mapping[str, Any]) -> str:
+    """The text to store and show: the same job with its top-level secrets replaced by ``******``.
+
+    YAML keeps its comments and order; where the secrets cannot be cut out cleanly, and for data, it is JSON.
+    """
+    if isinstance(config, str | bytes):
+        document = read(config)
+        text, data = document.text or "", document.data
+        if not isinstance(data, dict) or "secrets" not in data:
+            return text
+        if not text.lstrip().startswith("{") and (cut := _mask_span(text)) is not None:
+            return cut
+    else:
+        data = to_plain_data(config)
+        if not isinstance(data, dict) or "secrets" not in data:
+            return json.dumps(data, ensure_ascii=False)
+    return json.dumps({**data, "secrets": MASK}, ensure_ascii=False)
+
+
+def _mask_span(text: str) -> str | None:
+    from openpaisdk.protocol.yaml_nodes import compose, top_level_span
+
+    span = top_level_span(compose(text, ""), "secrets")
+    if span is None:
+        return None
+    start, end, _ = span
+    block = text[start:end]
+    if "&" in block or "*" in block:
+        # Anchors tie the block to the rest of the text: cutting it would break one or the other.
+        return None
+    tail = "\n" if block.endswith("\n") else ""
+    masked = f'{text[:start]}secrets: "{MASK}"{tail}{text[end:]}'
+    try:
+        same = read(masked).data == {**read(text).data, "secrets": MASK}
+    except ProtocolError:
+        same = False
+    return masked if same else None

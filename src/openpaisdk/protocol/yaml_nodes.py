@@ -1,0 +1,316 @@
+"""YAML as a tree of nodes with their places, composed by libyaml and built into plain data by us.
+
+The tree is walked once and without any tag's constructor, so nothing in a document can run code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from math import isfinite
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from openpaisdk.protocol.document import MAX_DEPTH, MAX_VALUES
+from openpaisdk.protocol.problems import Path, Problem, protocol_error, shorten
+
+if TYPE_CHECKING:
+    _Parser = Any
+else:
+    try:
+        from yaml.cyaml import CParser as _Parser
+    except ImportError:  # PyYAML without libyaml: the same, slower
+
+        class _Parser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser, yaml.composer.Composer):
+            def __init__(self, stream: str):
+                yaml.reader.Reader.__init__(self, stream)
+                yaml.scanner.Scanner.__init__(self)
+                yaml.parser.Parser.__init__(self)
+                yaml.composer.Composer.__init__(self)
+
+
+_PREFIX = "tag:yaml.org,2002:"
+_STR, _INT, _FLOAT, _BOOL, _NULL, _MAP, _SEQ = (
+    _PREFIX + name for name in ("str", "int", "float", "bool", "null", "map", "seq")
+)
+_MAYBE_SPECIAL = frozenset("0123456789-+.tTfFnN~")
+_INT_TEXT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,4000})|0x[0-9a-fA-F]{1,64}|0o[0-7]{1,64}|0b[01]{1,128}")
+_FLOAT_TEXT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_ODD_FLOAT_TEXT = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_NULLS = frozenset(("", "~", "null", "Null", "NULL"))
+
+
+class _TooDeepError(Exception):
+    pass
+
+
+class _Composer(_Parser):  # type: ignore[misc]
+    """Composes nodes; counts the depth, which the parser below would follow into the machine's stack."""
+
+    depth = 0
+
+    def resolve(self, kind: type[Node], value: str | None, implicit: Any) -> str:
+        if kind is not ScalarNode:
+            return _MAP if kind is MappingNode else _SEQ
+        if not implicit[0] or (value and value[0] not in _MAYBE_SPECIAL):
+            return _STR
+        return _plain_tag(value or "")
+
+    def descend_resolver(self, parent: Node | None, index: Any) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH + 1:
+            raise _TooDeepError
+
+    def ascend_resolver(self) -> None:
+        self.depth -= 1
+
+
+def _plain_tag(value: str) -> str:
+    if value in _BOOLS:
+        return _BOOL
+    if value in _NULLS:
+        return _NULL
+    if _INT_TEXT.fullmatch(value):
+        return _INT
+    if len(value) <= 64 and (_FLOAT_TEXT.fullmatch(value) or _ODD_FLOAT_TEXT.fullmatch(value)):
+        return _FLOAT
+    return _STR
+
+
+def plain_scalar(text: str) -> Any:
+    """A single value as YAML reads it when it stands without quotes."""
+    text = text.strip()
+    node = ScalarNode(_plain_tag(text) if text else _STR, text)
+    builder = _Builder("")
+    value = builder.value(node, MAX_DEPTH)
+    return text if builder.problems else value
+
+
+def reads_as_text(text: str) -> bool:
+    """Whether these characters, without quotes, are text to this reader."""
+    return _plain_tag(text) == _STR
+
+
+def compose(text: str, file: str) -> Node:
+    """The one document of ``text`` as nodes."""
+    if text.count("\n%TAG") > 16:
+        _fail("too many %TAG directives", file, 1, 1)
+    try:
+        root: Node | None = _Composer(text).get_single_node()
+    except _TooDeepError:
+        _fail(f"nested deeper than {MAX_DEPTH} levels", file)
+    except yaml.MarkedYAMLError as error:
+        raise protocol_error([_syntax_error(error, text, file)]) from None
+    except (yaml.YAMLError, UnicodeError) as error:
+        position = getattr(error, "position", None) or getattr(error, "start", 0) or 0
+        line, column = _line_column(text, position)
+        _fail("the text holds a character that YAML does not allow", file, line, column)
+    if root is None:
+        _fail("there is nothing in it", file)
+    return root
+
+
+def construct(root: Node, file: str) -> Any:
+    """The nodes as plain data. Every duplicate key and forbidden value is reported, not only the first."""
+    builder = _Builder(file)
+    data = builder.value(root, MAX_DEPTH)
+    if builder.problems:
+        raise protocol_error(builder.with_paths(root))
+    return data
+
+
+class _Builder:
+    def __init__(self, file: str):
+        self.file = file
+        self.left = MAX_VALUES
+        self.problems: list[tuple[Node, str]] = []
+
+    def value(self, node: Any, depth: int) -> Any:
+        kind = type(node)
+        if kind is ScalarNode:
+            tag = node.tag
+            return node.value if tag == _STR else self.scalar(node, tag)
+        self.left -= len(node.value) + 1
+        if self.left < 0:
+            _fail(f"a job may have {MAX_VALUES} values, with its aliases this has more", self.file)
+        if depth == 0:
+            # The composer bounds the text, so only an alias inside of itself leads here.
+            _fail(f"nested deeper than {MAX_DEPTH} levels; an alias contains itself", self.file)
+        if kind is MappingNode:
+            if node.tag != _MAP:
+                self.problem(node, _tag_message(node.tag))
+            return self.mapping(node, depth - 1)
+        if node.tag != _SEQ:
+            self.problem(node, _tag_message(node.tag))
+        depth -= 1
+        return [
+            item.value if type(item) is ScalarNode and item.tag == _STR else self.value(item, depth)
+            for item in node.value
+        ]
+
+    def mapping(self, node: Any, depth: int) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        merged: list[Any] = []
+        for key, item in node.value:
+            if type(key) is not ScalarNode:
+                self.problem(key, "a key must be text, not a list or a mapping")
+                continue
+            name = key.value
+            if name == "<<" and not key.style:
+                merged.append(item)
+            elif name in mapping:
+                self.problem(key, f'the key "{shorten(name)}" is there twice')
+            elif type(item) is ScalarNode and item.tag == _STR:
+                mapping[name] = item.value
+            else:
+                mapping[name] = self.value(item, depth)
+        for item in merged:
+            self.merge(mapping, item, depth)
+        return mapping
+
+    def merge(self, mapping: dict[str, Any], node: Any, depth: int) -> None:
+        for source in node.value if type(node) is SequenceNode else [node]:
+            if type(source) is not MappingNode:
+                self.problem(source, '"<<" takes a mapping or a list of mappings')
+                continue
+            for name, item in self.value(source, depth).items():
+                mapping.setdefault(name, item)
+
+    def scalar(self, node: Any, tag: str) -> Any:
+        text = node.value
+        if tag == _INT and _INT_TEXT.fullmatch(text):
+            return int(text, 0) if text[:2] in ("0x", "0o", "0b") else int(text)
+        if tag == _BOOL and text in _BOOLS:
+            return _BOOLS[text]
+        if tag == _NULL and text in _NULLS:
+            return None
+        if tag == _FLOAT and (_FLOAT_TEXT.fullmatch(text) or _INT_TEXT.fullmatch(text)):
+            number = float(text)
+            if isfinite(number):
+                return number
+            self.problem(node, "the number is too large; write it in quotes if it is meant as text")
+        elif tag == _FLOAT and _ODD_FLOAT_TEXT.fullmatch(text):
+            self.problem(node, "NaN and infinity are no values for a job; write them in quotes")
+        elif tag in (_INT, _FLOAT, _BOOL, _NULL):
+            self.problem(node, f"this cannot be read as {tag.removeprefix(_PREFIX)}")
+        else:
+            self.problem(node, _tag_message(tag))
+        return None
+
+    def problem(self, node: Node, message: str) -> None:
+        self.problems.append((node, message))
+
+    def with_paths(self, root: Node) -> Iterator[Problem]:
+        paths = dict(_paths(root, (), set()))
+        for node, message in self.problems:
+            line, column = _mark(node.start_mark)
+            path = paths.get(id(node), ())
+            yield Problem(path, message, file=self.file, line=line, column=column)
+
+
+def _paths(node: Any, path: Path, seen: set[int]) -> Iterator[tuple[int, Path]]:
+    """Each node's path, keys included (a key's path is that of its mapping and its name)."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    yield id(node), path
+    if type(node) is SequenceNode:
+        for index, item in enumerate(node.value):
+            yield from _paths(item, (*path, index), seen)
+    elif type(node) is MappingNode:
+        for key, item in node.value:
+            name = key.value if type(key) is ScalarNode else "?"
+            yield id(key), (*path, name)
+            yield from _paths(item, (*path, name), seen)
+
+
+def locate(root: Any, path: Path, at_key: bool) -> tuple[int, int]:
+    """Line and column of the value at ``path``, or of the nearest thing around it that is there."""
+    node, key = root, None
+    for part in path:
+        if type(node) is MappingNode and isinstance(part, str):
+            pair = next((pair for pair in node.value if getattr(pair[0], "value", None) == part), None)
+            if pair is None:
+                break
+            key, node = pair
+        elif type(node) is SequenceNode and isinstance(part, int) and part < len(node.value):
+            key, node = None, node.value[part]
+        else:
+            break
+    else:
+        if at_key and key is not None:
+            return _mark(key.start_mark)
+    return _mark(node.start_mark)
+
+
+def top_level_span(root: Any, name: str) -> tuple[int, int, Node] | None:
+    """Start of the key, end of the value, and the value's node, for a key of the top-level mapping."""
+    if type(root) is not MappingNode:
+        return None
+    for key, item in root.value:
+        if getattr(key, "value", None) == name:
+            return key.start_mark.index, item.end_mark.index, item
+    return None
+
+
+def _mark(mark: Any) -> tuple[int, int]:
+    return mark.line + 1, mark.column + 1
+
+
+def _line_column(text: str, position: int) -> tuple[int, int]:
+    return text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
+
+
+def _tag_message(tag: str) -> str:
+    name = tag.replace(_PREFIX, "!!")
+    return f"the tag {shorten(name)} is not allowed in a job"
+
+
+_TEACH = (
+    ("cannot start any token", "YAML cannot begin a value with this character; put the value in quotes"),
+    (
+        "mapping values are not allowed",
+        'a ": " inside of a value; quote the value, or check how far the line is indented',
+    ),
+    (
+        "did not find expected key",
+        "this line does not belong to what is above it; check how far it is indented",
+    ),
+    (
+        "did not find expected '-' indicator",
+        "a list item or key was expected here; check how far the line is indented",
+    ),
+    ("could not find expected ':'", 'a key needs a ":" after it'),
+    ("expected ',' or", 'a "," or the closing bracket is missing'),
+    ("found unexpected end of stream", "the text ends inside of a quoted value; a closing quote is missing"),
+    ("found undefined alias", "this alias (*name) has no anchor (&name) before it"),
+    ("expected a single document", 'a job is one document: "---" starts a second one'),
+    ("but found another document", 'a job is one document: "---" starts a second one'),
+    (
+        "found unknown escape character",
+        "unknown escape in double quotes; use single quotes, or write \\\\ for a backslash",
+    ),
+    ("control characters are not allowed", "the text holds a character that YAML does not allow"),
+)
+
+
+def _syntax_error(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    line, column = _mark(mark) if mark is not None else (0, 0)
+    message = error.problem or error.context or "this is not YAML"
+    told = f"{error.context or ''} {message}"
+    lines = text.splitlines()
+    here = lines[line - 1] if 0 < line <= len(lines) else ""
+    indent = here[: len(here) - len(here.lstrip())]
+    if "\t" in indent:
+        message = "a tab indents this line; YAML takes only spaces there"
+    else:
+        message = next((lesson for sign, lesson in _TEACH if sign in told), shorten(message))
+    return Problem((), message, file=file, line=line, column=column)
+
+
+def _fail(message: str, file: str, line: int = 0, column: int = 0) -> NoReturn:
+    raise protocol_error([Problem((), message, file=file, line=line, column=column)])

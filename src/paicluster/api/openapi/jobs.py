@@ -1,0 +1,392 @@
+"""Jobs, version 2."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from paicluster.api.openapi.operation import (
+    JSON,
+    PAGE,
+    TEXT,
+    YAML,
+    Body,
+    Either,
+    Operation,
+    Problem,
+    Query,
+    SaidWithStatus,
+    Text,
+    WireModel,
+    json_or_form,
+)
+
+State = Literal["WAITING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED", "UNKNOWN"]
+ExecutionType = Literal["START", "STOP"]
+Milliseconds = Annotated[int, Meta(description="Since 1970, UTC.")]
+Count = Annotated[int, Meta(ge=0)]
+
+
+class RetryDetails(WireModel):
+    user: Count
+    platform: Count
+    resource: Count
+
+
+class JobSummary(WireModel):
+    debug_id: str
+    name: str
+    username: str
+    state: State
+    sub_state: str
+    execution_type: ExecutionType
+    tags: list[str]
+    retries: Count
+    retry_details: RetryDetails
+    retry_delay_time: float | None
+    submission_time: Milliseconds
+    created_time: Milliseconds
+    launched_time: Milliseconds | None
+    completed_time: Milliseconds | None
+    app_exit_code: int | None
+    virtual_cluster: str
+    total_gpu_number: Count
+    total_task_number: Count
+    total_task_role_number: Count
+    job_priority: str | None
+    reason: str | UnsetType | None = UNSET
+
+
+class JobPage(WireModel):
+    total_count: Count
+    data: list[JobSummary]
+
+
+class ExitSpec(WireModel):
+    code: int
+    phrase: str
+    issuer: str
+    causer: str
+    type: str
+    stage: str
+    behavior: str
+    reaction: str
+    repro: list[str]
+    solution: list[str]
+    reason: str | UnsetType = UNSET
+
+
+class RuntimeExit(msgspec.Struct, rename="camel"):
+    exit_code: int
+    name: str
+    origin_user_exit_code: int | UnsetType = UNSET
+    matched_user_log_string: str | UnsetType = UNSET
+    matched_platform_log_string: str | UnsetType = UNSET
+    caught_exception: str | UnsetType | None = UNSET
+
+
+class ExitMessages(WireModel):
+    container: None
+    runtime: RuntimeExit | None
+    launcher: str | None
+
+
+class JobStatus(WireModel):
+    username: str
+    state: State
+    sub_state: str
+    execution_type: ExecutionType
+    retries: Count
+    retry_details: RetryDetails
+    retry_delay_time: float | None
+    submission_time: Milliseconds
+    created_time: Milliseconds
+    launched_time: Milliseconds | None
+    completed_time: Milliseconds | None
+    attempt_id: Count
+    attempt_state: str
+    app_id: str
+    app_progress: Literal[0, 1]
+    app_tracking_url: str
+    app_created_time: Milliseconds | None
+    app_launched_time: Milliseconds | None
+    app_completed_time: Milliseconds | None
+    app_exit_code: int | None
+    app_exit_spec: ExitSpec | None
+    app_exit_diagnostics: str | None
+    app_exit_messages: ExitMessages | None
+    app_exit_trigger_message: str | None
+    app_exit_trigger_task_role_name: str | None
+    app_exit_trigger_task_index: int | None
+    app_exit_type: str | None
+    virtual_cluster: str
+
+
+class TaskAttempt(WireModel, kw_only=True):
+    # Null while no try of the task was begun.
+    container_id: str | None
+    container_ip: str | None
+    container_node_name: str | None
+    container_ports: dict[str, str]
+    container_gpus: None
+    container_log: str
+    container_exit_code: int | None
+    container_exit_spec: ExitSpec | None
+    container_exit_diagnostics: str | None
+    # Ours: what the program itself ended with, where that was translated.
+    origin_user_exit_code: int | UnsetType | None = UNSET
+    attempt_id: Count
+    attempt_state: str
+    current_attempt_created_time: Milliseconds | None
+    current_attempt_launched_time: Milliseconds | None
+    current_attempt_completed_time: Milliseconds | None
+
+
+class TaskDetail(TaskAttempt):
+    task_index: Count
+    task_uid: str | None
+    task_state: str
+    retries: Count
+    accountable_retries: Count
+    created_time: Milliseconds
+    launched_time: Milliseconds | None
+    completed_time: Milliseconds | None
+
+
+class TaskRoleStatus(WireModel):
+    name: str
+
+
+class TaskRole(WireModel):
+    task_role_status: TaskRoleStatus
+    task_statuses: list[TaskDetail]
+
+
+class JobDetail(WireModel):
+    debug_id: str
+    name: str
+    tags: list[str]
+    job_priority: str | None
+    job_status: JobStatus
+    task_roles: dict[str, TaskRole]
+    reason: str | UnsetType = UNSET
+
+
+class TaskStatus(WireModel):
+    username: str
+    job_name: str
+    job_attempt_id: Count
+    task_role_name: str
+    task_index: Count
+    task_uid: str
+    task_state: str
+    retries: Count
+    accountable_retries: Count
+    created_time: Milliseconds
+    launched_time: Milliseconds | None
+    completed_time: Milliseconds | None
+    attempts: list[TaskAttempt]
+
+
+class LogLocation(WireModel):
+    name: Literal["stdout", "stderr", "all"]
+    uri: str
+
+
+class LogLocations(WireModel):
+    locations: list[LogLocation]
+
+
+class JobEvent(WireModel):
+    uid: str
+    framework_name: str
+    pod_uid: str | None
+    taskrole_name: str | None
+    task_name: str | None
+    task_index: int | None
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+    first_timestamp: str
+    last_timestamp: str
+    count: Count
+    source_component: str
+    source_host: str | None
+
+
+class Events(WireModel):
+    total_count: Count
+    data: list[JobEvent]
+
+
+class AttemptTask(WireModel):
+    task_index: Count
+    task_state: str
+    container_id: str
+    container_ip: str
+    container_gpus: None
+    container_log: str
+    container_exit_code: int | None
+
+
+class AttemptRole(WireModel):
+    task_role_status: TaskRoleStatus
+    task_statuses: list[AttemptTask]
+
+
+class ExitDiagnostics(WireModel):
+    diagnostics_summary: str
+    runtime: RuntimeExit | None
+    launcher: str
+
+
+class JobAttempt(WireModel):
+    job_name: str
+    framework_name: str
+    uid: str
+    user_name: str
+    state: str
+    origin_state: str
+    attempt_index: Count
+    job_started_time: Milliseconds
+    attempt_started_time: Milliseconds | None
+    attempt_completed_time: Milliseconds | None
+    exit_code: int | None
+    exit_phrase: str | None
+    exit_type: str | None
+    exit_diagnostics: ExitDiagnostics | None
+    app_exit_trigger_message: str | None
+    app_exit_trigger_task_role_name: str | None
+    app_exit_trigger_task_index: int | None
+    app_exit_spec: ExitSpec | None
+    app_exit_diagnostics: str | None
+    app_exit_messages: ExitMessages | None
+    total_gpu_number: Count
+    total_task_number: Count
+    total_task_role_number: Count
+    job_priority: str | None
+    task_roles: dict[str, AttemptRole]
+    is_latest: bool
+
+
+class Tag(WireModel):
+    value: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^,]+$")]
+
+
+class ExecutionWanted(msgspec.Struct):
+    value: ExecutionType
+
+
+# See `v2.follow`.
+FOLLOW = "application/vnd.openpai.follow"
+FIGURES = "application/x-ndjson"
+JOB = Body({YAML: dict[str, Any], JSON: dict[str, Any]})
+WHICH = (
+    Query("username", about="Of these users; names separated by commas."),
+    Query("vc", about="In these virtual clusters."),
+    Query("state", about="In these states."),
+    Query("keyword", about="With this in the name of the user, the job or the virtual cluster."),
+    Query("tagsContain", about="With one of these tags."),
+    Query("tagsNotContain", about="With none of these tags."),
+    Query("jobPriority", about="Of these priorities; `default` is none."),
+    Query("order", about="FIELD,ASC or FIELD,DESC; by default submissionTime,DESC."),
+    Query("offset", Count),
+    Query("limit", Annotated[int, Meta(ge=0, le=50000)]),
+    Query("withTotalCount", bool, about="Answer with the number of all."),
+)
+_REASONS = Query("reasons", bool, about="Ours: of jobs that wait, also why.")
+OF_A_LOG = (
+    Query("pod-uid", required=True),
+    Query("token", about="From the log's location; else a token of the API is needed."),
+    Query("username"),
+    Query("framework-name"),
+    Query("taskrole"),
+)
+_TAG = "job"
+
+OPERATIONS: dict[str, Operation] = {
+    "v2.jobs.submit": Operation(
+        "Hand a job in", _TAG, {202: SaidWithStatus}, (403, 404, 409, 422, 507), body=JOB
+    ),
+    "v2.jobs.list_jobs": Operation(
+        "List jobs", _TAG, {200: Either(list[JobSummary], JobPage)}, query=(*WHICH, _REASONS)
+    ),
+    "v2.jobs.detail": Operation("A job, with one attempt of it", _TAG, {200: JobDetail}, (403,)),
+    "v2.jobs.config": Operation("The job as submitted, its secrets masked", _TAG, {200: Text(YAML)}, (403,)),
+    "v2.jobs.execution_type": Operation(
+        "Stop a job", _TAG, {202: SaidWithStatus}, (403,), body=json_or_form(ExecutionWanted)
+    ),
+    "v2.jobs.events": Operation(
+        "What happened to a job",
+        _TAG,
+        {200: Events},
+        (403,),
+        query=(Query("type", about="Normal or Warning."), *PAGE),
+    ),
+    "v2.jobs.ssh": Operation("Never there: see containerIp and containerPorts", _TAG, {}, (403,)),
+    "v2.task_metrics.figures": Operation(
+        "The numbers a task keeps of its steps, a line of JSON each",
+        _TAG,
+        {200: Text(FIGURES)},
+        (403,),
+        query=(
+            Query("role"),
+            Query("index", Count),
+            Query("start", Count, about="Only what stands from this byte on."),
+        ),
+    ),
+    "v2.jobs.add_tag": Operation("Tag a job", _TAG, {200: SaidWithStatus}, (403,), body=json_or_form(Tag)),
+    "v2.jobs.delete_tag": Operation(
+        "Take a tag off", _TAG, {200: SaidWithStatus}, (403,), body=json_or_form(Tag)
+    ),
+    "v2.job_attempts.healthz": Operation("Whether the list of attempts works", _TAG, {200: Text()}),
+    "v2.job_attempts.list_attempts": Operation(
+        "Attempts of a job, older form",
+        _TAG,
+        {200: list[JobAttempt], 404: Either(Problem, type(None))},
+        (403,),
+        query=PAGE,
+    ),
+    "v2.job_attempts.one_attempt": Operation(
+        "An attempt of a job, older form", _TAG, {200: JobAttempt}, (403,)
+    ),
+    "v2.jobs.task_attempts": Operation("Every attempt of a task", _TAG, {200: TaskStatus}, (403,)),
+    "v2.task_logs.locations": Operation(
+        "Where a task's logs are",
+        _TAG,
+        {200: LogLocations},
+        (403,),
+        query=(Query("tail-mode", bool), Query("tailMode", bool)),
+    ),
+    "v2.task_logs.list_logs": Operation(
+        "The names of a task's logs", "log", {200: dict[str, str]}, (403, 404), query=OF_A_LOG
+    ),
+    "v2.task_logs.read_log": Operation(
+        "A task's log",
+        "log",
+        {200: Text(TEXT, binary=True), 206: Text(TEXT, binary=True), 416: None},
+        (403,),
+        query=(
+            Query("tail-mode", bool, about="The last 16384 bytes."),
+            Query("follow", bool, about="Stay until the task is over."),
+            Query("start", Count, about="With follow: from this offset."),
+            *OF_A_LOG,
+        ),
+    ),
+    "v2.follow.follow": Operation(
+        "A job's states, events and log as they come; see the contributors' page on architecture",
+        _TAG,
+        {200: Text(FOLLOW, binary=True)},
+        (403,),
+        query=(
+            Query("role"),
+            Query("index", Count),
+            Query("stream", Literal["stdout", "stderr", "all", "none"]),
+            Query("from", about="ATTEMPT.TASKATTEMPT:OFFSET."),
+            Query("tail", Count, about="Only the last so many lines of what is there."),
+            Query("follow", bool, about="Whether to stay until the job is over; by default yes."),
+        ),
+    ),
+}

@@ -1,0 +1,217 @@
+"""Version 1, for clients of old."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from paicluster.api.openapi.clusters import ClusterShare, ClusterStatus
+from paicluster.api.openapi.jobs import (
+    WHICH,
+    Count,
+    ExecutionType,
+    ExecutionWanted,
+    ExitMessages,
+    ExitSpec,
+    Milliseconds,
+    RetryDetails,
+    State,
+    TaskRoleStatus,
+)
+from paicluster.api.openapi.operation import (
+    JSON,
+    YAML,
+    Body,
+    Message,
+    Operation,
+    Query,
+    Text,
+    WireModel,
+    json_or_form,
+)
+from paicluster.api.openapi.users import Name, Password
+
+_TAG = "version 1"
+
+
+class JobSummaryV1(WireModel):
+    name: str
+    username: str
+    state: State
+    sub_state: str
+    execution_type: ExecutionType
+    retries: Count
+    retry_details: RetryDetails
+    created_time: Milliseconds
+    completed_time: Milliseconds | None
+    app_exit_code: int | None
+    virtual_cluster: str
+    total_gpu_number: Count
+    total_task_number: Count
+    total_task_role_number: Count
+
+
+class JobStatusV1(WireModel):
+    username: str
+    virtual_cluster: str
+    state: State
+    sub_state: str
+    created_time: Milliseconds
+    completed_time: Milliseconds | None
+    execution_type: ExecutionType
+    retries: Count
+    retry_details: RetryDetails
+    app_id: str
+    app_progress: Literal[0, 1]
+    app_tracking_url: str
+    app_launched_time: Milliseconds | None
+    app_completed_time: Milliseconds | None
+    app_exit_code: int | None
+    app_exit_spec: ExitSpec | None
+    app_exit_trigger_message: str | None
+    app_exit_trigger_task_role_name: str | None
+    app_exit_trigger_task_index: int | None
+    app_exit_diagnostics: str | None
+    app_exit_messages: ExitMessages | None
+    app_exit_type: str | None
+
+
+class TaskV1(WireModel):
+    task_index: Count
+    task_state: str
+    container_id: str
+    container_ip: str | None
+    container_ports: dict[str, str]
+    container_gpus: int | None
+    container_log: str
+    container_exit_code: int | None
+
+
+class TaskRoleV1(WireModel):
+    task_role_status: TaskRoleStatus
+    task_statuses: list[TaskV1]
+
+
+class JobDetailV1(WireModel):
+    name: str
+    job_status: JobStatusV1
+    task_roles: dict[str, TaskRoleV1]
+
+
+class ResourcesV1(WireModel):
+    memory: float
+    v_cores: float
+    gpus: Count = msgspec.field(name="GPUs")
+
+
+class VirtualClusterV1(WireModel):
+    capacity: float
+    max_capacity: float
+    used_capacity: float
+    num_active_jobs: Count
+    num_jobs: Count
+    num_pending_jobs: Count
+    resources_used: ResourcesV1
+    resources_total: ResourcesV1
+    dedicated: bool
+    node_list: list[str]
+    status: Literal["RUNNING", "STOPPED", "DRAINING"]
+
+
+class SshContainer(WireModel):
+    id: str
+    ssh_ip: str
+    ssh_port: str
+
+
+class SshKeyPair(WireModel):
+    folder_path: str
+    public_key_file_name: str
+    private_key_file_name: str
+    private_key_direct_download_link: str
+
+
+class SshInfo(WireModel):
+    containers: list[SshContainer]
+    key_pair: SshKeyPair
+
+
+class UserNameV1(WireModel):
+    username: Name
+
+
+class UserV1(WireModel):
+    username: Name
+    password: Password | UnsetType = UNSET
+    admin: bool | UnsetType = UNSET
+    modify: bool | UnsetType = UNSET
+
+
+class VirtualClustersV1(WireModel):
+    virtual_clusters: str
+
+
+_JOB = Body({JSON: dict[str, Any]})
+_PAGE = Text("text/html")
+
+OPERATIONS: dict[str, Operation] = {
+    "v1.jobs.list_jobs": Operation("List jobs", _TAG, {200: list[JobSummaryV1]}, query=WHICH),
+    "v1.jobs.submit": Operation("Hand a job in", _TAG, {202: Message}, (403, 404, 409, 422, 507), body=_JOB),
+    "v1.jobs.detail": Operation("A job", _TAG, {200: JobDetailV1}, (403,)),
+    "v1.jobs.remove": Operation(
+        "Remove a job, which ends it if it runs",
+        _TAG,
+        {202: Message},
+        (403, 409),
+        query=(Query("over", Literal["only"], about="`only`: not one that runs."),),
+    ),
+    "v1.jobs.config": Operation("The job as submitted", _TAG, {200: (dict[str, Any], Text(YAML))}, (403,)),
+    "v1.ssh.ssh": Operation("How to reach a job's tasks by SSH", _TAG, {200: SshInfo}, (403,)),
+    "v1.jobs.execution_type": Operation(
+        "Stop a job", _TAG, {202: Message}, (403,), body=json_or_form(ExecutionWanted)
+    ),
+    "v1.virtual_clusters.list_clusters": Operation(
+        "All virtual clusters", _TAG, {200: dict[str, VirtualClusterV1]}
+    ),
+    "v1.virtual_clusters.one_cluster": Operation("A virtual cluster", _TAG, {200: VirtualClusterV1}, (400,)),
+    "v1.task_logs.list_files": Operation("The logs of a task", "log", {200: _PAGE}, (401,), token=False),
+    "v1.task_logs.read_file": Operation(
+        "A log of a task",
+        "log",
+        {200: (_PAGE, Text())},
+        (401,),
+        query=(Query("start", int, about="Counted from the end when negative."),),
+        token=False,
+    ),
+    "v1.ssh.private_key": Operation(
+        "The key to a job's tasks", _TAG, {200: Text("application/x-pem-file")}, (401,), token=False
+    ),
+    "v1.virtual_clusters.put_cluster": Operation(
+        "Make a virtual cluster, or change its share",
+        _TAG,
+        {201: Message},
+        (403, 409),
+        body=json_or_form(ClusterShare),
+    ),
+    "v1.virtual_clusters.put_status": Operation(
+        "Let a virtual cluster take jobs, or not",
+        _TAG,
+        {201: Message},
+        (403,),
+        body=json_or_form(ClusterStatus),
+    ),
+    "v1.virtual_clusters.delete_cluster": Operation(
+        "Take a virtual cluster away", _TAG, {201: Message}, (400, 403)
+    ),
+    "v1.users.put_user": Operation(
+        "Make or change a user", _TAG, {201: Message}, (403, 404, 409), body=json_or_form(UserV1)
+    ),
+    "v1.users.delete_user": Operation(
+        "Remove a user", _TAG, {200: Message}, (403, 404), body=json_or_form(UserNameV1)
+    ),
+    "v1.users.put_virtual_clusters": Operation(
+        "Change a user's virtual clusters", _TAG, {201: Message}, (403,), body=json_or_form(VirtualClustersV1)
+    ),
+}

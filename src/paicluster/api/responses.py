@@ -1,0 +1,132 @@
+"""Answers and errors in OpenPAI's shapes, and bodies read within limits."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from openpaisdk.errors import InvalidParameters, PaiError, TooManyRequests
+
+log = logging.getLogger("paicluster.api")
+
+encode = msgspec.json.Encoder().encode
+
+# Where a request carries the context with it.
+KEY = "paicluster.context"
+
+
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(encode(value), status, headers, media_type="application/json")
+
+
+def error_response(error: PaiError) -> Response:
+    body: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.hint:
+        body["hint"] = error.hint
+    headers = None
+    if isinstance(error, TooManyRequests):
+        wait = str(max(1, math.ceil(error.retry_after_s)))
+        headers = {
+            "Retry-After": wait,
+            "X-RateLimit-Limit": str(error.limit),
+            "X-RateLimit-Remaining": "0",
+            "X-RateLimit-Reset": str(int(time.time()) + int(wait)),
+        }
+    return json_response(body, error.status, headers)
+
+
+def exception_response(request: Request, error: BaseException, route: str) -> Response:
+    """Whatever went wrong as an answer for people; what we did not foresee goes to the log.
+
+    With its route and not its address, which may have a token in it.
+    """
+    if isinstance(error, PaiError):
+        return error_response(error)
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=499)
+    log.error("%s %s failed", request.method, route, exc_info=error)
+    return error_response(PaiError("The cluster hit an error of its own; its log has the details."))
+
+
+async def read_body(request: Request, limit: int | None = None) -> bytes:
+    """The whole body, up to ``limit`` bytes: by default as many as the settings allow."""
+    if limit is None:
+        limit = request.scope[KEY].policies.largest_body
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise _too_large(limit)
+    parts: list[bytes] = []
+    size = 0
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part: bytes = message.get("body", b"")
+        more = message.get("more_body", False)
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(limit: int) -> PaiError:
+    return InvalidParameters(f"The request's body is larger than {limit >> 20} MB.", status=413)
+
+
+LARGEST_NUMBER = 2**63 - 1
+
+
+def int_param(value: str | None, name: str, default: int | None = None, largest: int = LARGEST_NUMBER) -> int:
+    """A number of the query. Without a default it must be there."""
+    if not value and default is not None:
+        return default
+    # `isdigit` alone takes superscripts, and `int` refuses thousands of digits in words of its own.
+    if not value or not value.isascii() or not value.isdigit():
+        raise InvalidParameters(f'"{name}" must be a whole number of 0 or more, not {_short(value)}.')
+    if len(value) > 19 or int(value) > largest:
+        raise InvalidParameters(f'"{name}" must be less than or equal to {largest}.')
+    return int(value)
+
+
+LARGEST_PAGE = 50_000
+
+
+def page_params(request: Request) -> tuple[int, int]:
+    """``offset`` and ``limit`` of lists that the original always gives whole: these are ours."""
+    get = request.query_params.get
+    return (
+        int_param(get("offset"), "offset", 0),
+        int_param(get("limit"), "limit", LARGEST_PAGE, LARGEST_PAGE),
+    )
+
+
+def _short(value: str | None) -> str:
+    text = value or ""
+    return repr(text if len(text) <= 40 else text[:40] + "…")
+
+
+async def form_or_json(request: Request) -> dict[str, Any]:
+    """A mapping from a JSON or a form-encoded body."""
+    return mapping_of(request, await read_body(request, 1 << 20))
+
+
+def mapping_of(request: Request, body: bytes) -> dict[str, Any]:
+    """What `form_or_json` makes of a body that was read already."""
+    if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+        return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+    try:
+        value = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        raise InvalidParameters("The request's body is not valid JSON.") from None
+    if not isinstance(value, dict):
+        raise InvalidParameters("The request's body must be a JSON object.")
+    return value

@@ -1,0 +1,253 @@
+"""A job's detail as JSON, quickly: a job may have thousands of tasks, each with twenty fields.
+
+What tasks have in common (roles, nodes, states, the words for an exit code) is rendered once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from openpaisdk.protocol.completion import (
+    COMPLETE_DIAGNOSTICS,
+    STOP_DIAGNOSTICS,
+    STOPPED_BY_USER,
+    STOPPED_TO_COMPLETE,
+)
+from openpaisdk.protocol.exit_codes import exit_spec
+from openpaisdk.protocol.states import SubState, attempt_state, job_state
+from paicluster.store.rows import AttemptRow, JobRow, TaskRow
+
+# A task in this state has ended once, and is not over.
+_TRIED_AGAIN = SubState.ATTEMPT_COMPLETED.value
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.decode
+_ports = msgspec.json.Decoder(dict[str, list[int]]).decode
+
+
+def job_detail(
+    row: JobRow,
+    attempt: AttemptRow | None,
+    tasks: Sequence[tuple[Any, ...]],
+    tags: str,
+    reason: str = "",
+    *,
+    instances: Mapping[str, int] | None = None,
+) -> bytes:
+    """The JobDetail. ``tasks`` are those of `store.jobs.shown_tasks_of`, ``tags`` a JSON array.
+
+    ``reason`` is why the job cannot go on now, whatever it does. With ``instances``, how many tasks each role
+    has, those of which none was begun are there too.
+    """
+    head = _encode(
+        {
+            "debugId": row.debug_id,
+            "name": row.name,
+            "tags": msgspec.Raw(tags.encode()),
+            "jobPriority": row.priority,
+            **({"reason": reason} if reason else {}),
+            "jobStatus": job_status(row, attempt),
+        }
+    )
+    shown: dict[str, dict[int, str]] = {role: {} for role in instances or ()}
+    for task in tasks:
+        shown.setdefault(task[2], {})[task[1]] = _task(row.framework, task)
+    if instances is not None and attempt is not None:
+        for role, count in instances.items():
+            shown[role] = _add_unstarted(shown[role], count, row.framework, role, attempt)
+    # Megabytes, perhaps: they are put together once, and not piece by piece.
+    pieces = [head[:-1].decode(), ',"taskRoles":{']
+    ends = ""
+    for role, texts in shown.items():
+        name = _text(role)
+        pieces.append(f'{ends}{name}:{{"taskRoleStatus":{{"name":{name}}},"taskStatuses":[')
+        pieces.append(",".join(texts.values()))
+        ends = "]},"
+    pieces.append("]}}}" if shown else "}}")
+    return "".join(pieces).encode()
+
+
+# What no JSON has in it.
+_INDEX = "\0"
+
+
+def _add_unstarted(
+    begun: Mapping[int, str], count: int, framework: str, role: str, attempt: AttemptRow
+) -> dict[int, str]:
+    """All tasks of a role, each at its place. Those not begun differ by their index alone."""
+    sub_state, code, said = SubState.CREATION_PENDING.value, None, None
+    if attempt.sub_state in (SubState.DELETING.value, SubState.COMPLETED.value):
+        by_user = attempt.exit_code == STOPPED_BY_USER
+        sub_state, code = attempt.sub_state, STOPPED_BY_USER if by_user else STOPPED_TO_COMPLETE
+        said = _encode({"caughtException": STOP_DIAGNOSTICS if by_user else COMPLETE_DIAGNOSTICS}).decode()
+    blank = _task(
+        framework,
+        (0, _INDEX, role, None, attempt.attempt, 0, None, sub_state, None, None, None, attempt.created_ms,
+         None, attempt.completed_ms, code, said, 0, 0),
+    ).split(_INDEX)  # fmt: skip
+    return {index: begun.get(index) or str(index).join(blank) for index in range(count)}
+
+
+def task_status(row: JobRow, attempts: Sequence[TaskRow]) -> bytes:
+    """Every attempt of one task, newest first."""
+    newest, oldest = attempts[0], attempts[-1]
+    each = ",".join(f"{{{attempt_of(row.framework, task)}}}" for task in attempts)
+    return _encode(
+        {
+            "username": row.username,
+            "jobName": row.name,
+            "jobAttemptId": newest.attempt,
+            "taskRoleName": newest.role,
+            "taskIndex": newest.task_index,
+            "taskUid": newest.task_uid,
+            "taskState": job_state(newest.sub_state, newest.exit_code),
+            "retries": newest.retries_total,
+            "accountableRetries": newest.retries_accountable,
+            "createdTime": oldest.created_ms,
+            "launchedTime": oldest.launched_ms,
+            "completedTime": None if newest.sub_state == _TRIED_AGAIN else newest.completed_ms,
+            "attempts": msgspec.Raw(f"[{each}]".encode()),
+        }
+    )
+
+
+def job_status(row: JobRow, attempt: AttemptRow | None) -> dict[str, Any]:
+    """The part of a detail that tells how the job is, and how the attempt is that was asked for."""
+    code = attempt.exit_code if attempt is not None else None
+    over = attempt is not None and attempt.completed_ms is not None
+    status: dict[str, Any] = {
+        "username": row.username,
+        "state": row.state,
+        "subState": row.sub_state,
+        "executionType": row.execution_type,
+        "retries": row.retries,
+        "retryDetails": {"user": row.retries_user, "platform": row.retries_platform, "resource": 0},
+        "retryDelayTime": None if row.retry_delay_s is None else math.ceil(row.retry_delay_s),
+        "submissionTime": row.submission_ms,
+        "createdTime": row.created_ms,
+        "launchedTime": row.launched_ms if row.launched_ms is not None else row.completed_ms,
+        "completedTime": row.completed_ms,
+        "attemptId": attempt.attempt if attempt is not None else row.attempt,
+        "attemptState": attempt_state(attempt.sub_state, code) if attempt is not None else "WAITING",
+        "appId": row.framework,
+        "appProgress": 1 if over else 0,
+        "appTrackingUrl": "",
+        "appCreatedTime": attempt.created_ms if attempt is not None else None,
+        "appLaunchedTime": None,
+        "appCompletedTime": attempt.completed_ms if attempt is not None else None,
+        "appExitCode": code,
+        "appExitSpec": exit_spec(code).as_dict() if code is not None else None,
+        "appExitDiagnostics": attempt.diagnostics if attempt is not None else None,
+        "appExitMessages": exit_messages(attempt),
+        "appExitTriggerMessage": attempt.trigger_message if attempt is not None else None,
+        "appExitTriggerTaskRoleName": attempt.trigger_role if attempt is not None else None,
+        "appExitTriggerTaskIndex": attempt.trigger_index if attempt is not None else None,
+        "appExitType": attempt.exit_type if attempt is not None else None,
+        "virtualCluster": row.vc or "unknown",
+    }
+    if attempt is not None:
+        launched = attempt.launched_ms
+        status["appLaunchedTime"] = launched if launched is not None else attempt.completed_ms
+    return status
+
+
+def exit_messages(attempt: AttemptRow | None) -> dict[str, Any] | None:
+    """What container, runtime and launcher have to say of an attempt that is over."""
+    if attempt is None or attempt.completed_ms is None:
+        return None
+    # With the name of the container that said it, which the original has only one of for a user's program.
+    runtime = {**_decode(attempt.runtime_exit), "name": "app"} if attempt.runtime_exit else None
+    return {"container": None, "runtime": runtime, "launcher": attempt.diagnostics}
+
+
+def attempt_of(framework: str, task: TaskRow) -> str:
+    return _attempt(
+        framework, task.task_index, task.role, task.uid, task.attempt, task.task_attempt,
+        _attempt_state(task.sub_state, task.exit_code), task.node, task.ip, task.ports,
+        _number(task.created_ms), _number(task.launched_ms), _number(task.completed_ms), task.exit_code,
+        task.exit_info,
+    )  # fmt: skip
+
+
+def _task(framework: str, shown: tuple[Any, ...]) -> str:
+    (
+        _order, index, role, uid, attempt, task_attempt, task_uid, sub_state, node, ip, ports, created,
+        launched, completed, exit_code, exit_info, retries, accountable,
+    ) = shown  # fmt: skip
+    created, completed = _number(created), _number(completed)
+    ended = "null" if sub_state == _TRIED_AGAIN else completed
+    ran = ended if launched is None else launched
+    rest = _attempt(
+        framework, index, role, uid, attempt, task_attempt, _attempt_state(sub_state, exit_code), node, ip,
+        ports, created, _number(launched), completed, exit_code, exit_info,
+    )  # fmt: skip
+    return (
+        f'{{"taskIndex":{index},"taskUid":{_name(task_uid)},'
+        f'"taskState":"{_task_state(sub_state, exit_code)}","retries":{retries},'
+        f'"accountableRetries":{accountable},"createdTime":{created},'
+        f'"launchedTime":{ran},"completedTime":{ended},{rest}}}'
+    )
+
+
+def _attempt(
+    framework: str, index: int, role: str, uid: str | None, attempt: int, task_attempt: int, state: str,
+    node: str | None, ip: str | None, ports: str | None, created: int | str, launched: int | str,
+    completed: int | str, exit_code: int | None, exit_info: str | None,
+) -> str:  # fmt: skip
+    """The fields that a task and an attempt of it have in common."""
+    each = ",".join(
+        [f'{_text(label)}:"{",".join(map(str, many))}"' for label, many in _ports(ports or "{}").items()]
+    )
+    return (
+        f'"containerId":{_name(uid)},"containerIp":{_text(ip)},"containerNodeName":{_text(node)},'
+        f'"containerPorts":{{{each}}},"containerGpus":null,'
+        f'"containerLog":"{_log_prefix(framework, attempt, role)}{index}/attempts/{task_attempt}/logs",'
+        f'"containerExitCode":{_number(exit_code)},"containerExitSpec":{_exit_spec(exit_code)},'
+        f'{_exit_summary(exit_info)},"attemptId":{task_attempt},'
+        f'"attemptState":"{state}","currentAttemptCreatedTime":{created},'
+        f'"currentAttemptLaunchedTime":{launched},"currentAttemptCompletedTime":{completed}'
+    )
+
+
+def _name(uid: str | None) -> str:
+    return "null" if uid is None else f'"{uid}"'
+
+
+def _number(value: int | None) -> int | str:
+    return "null" if value is None else value
+
+
+@lru_cache(maxsize=4096)
+def _text(value: str | None) -> str:
+    return _encode(value).decode()
+
+
+@lru_cache(maxsize=4096)
+def _log_prefix(framework: str, attempt: int, role: str) -> str:
+    return _text(f"/api/v2/jobs/{framework}/attempts/{attempt}/taskRoles/{role}/taskIndex/")[1:-1]
+
+
+@lru_cache(maxsize=128)
+def _exit_summary(exit_info: str | None) -> str:
+    """Why it ended, and the program's own exit code: what is reported may come from the table of codes."""
+    info = _decode(exit_info) if exit_info else {}
+    why, own = info.get("caughtException"), info.get("originUserExitCode")
+    return f'"containerExitDiagnostics":{_encode(why).decode()},"originUserExitCode":{_number(own)}'
+
+
+@lru_cache(maxsize=512)
+def _exit_spec(code: int | None) -> str:
+    return "null" if code is None else _encode(exit_spec(code).as_dict()).decode()
+
+
+_task_state = lru_cache(maxsize=512)(job_state)
+_attempt_state = lru_cache(maxsize=512)(attempt_state)
+
+
+def port_lists(ports: str | None) -> dict[str, str]:
+    """Ports as clients read them: the numbers of a label as one text."""
+    return {label: ",".join(map(str, numbers)) for label, numbers in _ports(ports or "{}").items()}

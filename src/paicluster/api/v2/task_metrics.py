@@ -1,0 +1,42 @@
+"""The numbers that a job's tasks keep of their steps."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from paicluster.api.context import authenticate, context
+from paicluster.api.responses import int_param
+from paicluster.api.v2.jobs import job_row
+from paicluster.logs.task_metrics import read_metrics
+from paicluster.store import history
+from paicluster.store.rows import TaskRow
+
+MEDIA_TYPE = "application/x-ndjson"
+
+
+async def figures(request: Request) -> Response:
+    """A line of JSON for each step, from an offset on; of the first task, where none is named."""
+    identity = await authenticate(request)
+    ctx = context(request)
+    row = await job_row(request, identity)
+    get = request.query_params.get
+    role, index = get("role"), int_param(get("index"), "index", 0)
+    start = int_param(get("start"), "start", 0)
+
+    def read(conn: Connection) -> TaskRow | None:
+        found = [
+            task
+            for task in history.tasks_of(conn, row.id, row.attempt)
+            if task.task_index == index and task.role == (role or task.role)
+        ]
+        return max(found, key=lambda task: (-task.role_order, task.task_attempt), default=None)
+
+    task = await ctx.store.read(read)
+    if task is None:
+        return Response(b"", media_type=MEDIA_TYPE)
+    data = await asyncio.to_thread(read_metrics, ctx.logs.log_folder(task.uid), start)
+    return Response(data, media_type=MEDIA_TYPE)

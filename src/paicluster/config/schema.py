@@ -1,0 +1,276 @@
+"""The shape of a cluster's YAML file: every key, what it takes, and one sentence on what it is for."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from openpaisdk.protocol import sbatch_options
+from openpaisdk.protocol.schema_nodes import (
+    Bool,
+    Choice,
+    Fields,
+    Int,
+    ListOf,
+    MappingOf,
+    Node,
+    Nullable,
+    Text,
+    Variant,
+)
+
+NAME = Text(pattern=r"[A-Za-z0-9_]+", form="a name of letters, digits and _")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+_DURATION = re.compile(r"(\d{1,9})([smhd])")
+
+
+class Number(Node):
+    """A number of 0 or more, whole or not."""
+
+    expected = "a number of 0 or more"
+
+    def accepts(self, value: Any) -> bool:
+        return type(value) in (int, float) and 0 <= value < 1e12
+
+
+class Duration(Node):
+    """Seconds, or a number with its unit."""
+
+    expected = 'a time such as "90s", "12h" or "7d"'
+
+    def accepts(self, value: Any) -> bool:
+        if type(value) is int:
+            return 0 < value < 10**9
+        return isinstance(value, str) and _DURATION.fullmatch(value) is not None and seconds(value) > 0
+
+
+def seconds(value: Any) -> int:
+    """What a duration of the file means."""
+    match = _DURATION.fullmatch(str(value))
+    return int(match[1]) * _UNITS[match[2]] if match else int(value)
+
+
+class Url(Node):
+    """An address of the web."""
+
+    def __init__(self, doc: str = "", *, schemes: tuple[str, ...] = ("http", "https"), origin: bool = False):
+        super().__init__(doc)
+        self._schemes = schemes
+        self._origin = origin
+        example = f"{schemes[-1]}://pai.example.com"
+        self.expected = f'an origin such as "{example}"' if origin else f'an address such as "{example}"'
+
+    def accepts(self, value: Any) -> bool:
+        if not isinstance(value, str) or re.search(r"\s", value):
+            return False
+        try:
+            parts = urlsplit(value)
+            _ = parts.port
+        except ValueError:
+            return False
+        whole = (
+            parts.scheme in self._schemes and bool(parts.hostname) and not parts.query and not parts.fragment
+        )
+        return whole and not parts.username and (not self._origin or not parts.path)
+
+    def advice(self, value: Any) -> str:
+        if isinstance(value, str) and "://" not in value:
+            return f"write {self._schemes[-1]}:// before it"
+        return "leave out what follows the port" if self._origin and isinstance(value, str) else ""
+
+
+class UnixAccountField(Node):
+    """A Unix account: its name, or its number, or the numbers of user and group."""
+
+    expected = 'an account: its name, or numbers as in "1001:1001"'
+
+    def accepts(self, value: Any) -> bool:
+        if type(value) is int:
+            return 0 <= value < 2**32 - 1
+        return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_.:$-]*", value) is not None
+
+
+class SbatchOption(Node):
+    """What sbatch is told beside what the engine itself tells it."""
+
+    expected = f"an option of sbatch by its long name, in one word such as {sbatch_options.EXAMPLE}"
+
+    def accepts(self, value: Any) -> bool:
+        name = sbatch_options.name_of(value) if isinstance(value, str) else ""
+        return bool(name) and not sbatch_options.is_reserved(name)
+
+    def advice(self, value: Any) -> str:
+        if isinstance(value, str) and sbatch_options.is_reserved(sbatch_options.name_of(value) or "-"):
+            return "leave it out: the cluster itself says that to sbatch"
+        return ""
+
+
+_AMOUNTS = {
+    "gpus": Int("GPUs.", minimum=0),
+    "cpus": Int("Cores.", minimum=0),
+    "memory-mb": Int("Memory.", minimum=0),
+}
+_LIMIT = Nullable(Int(minimum=1))
+
+_SLURM_SHARE: dict[str, Node] = {
+    "partition": Text(),
+    "account": Text(),
+    "qos": Text(),
+    "options": ListOf(SbatchOption(), "Further options for sbatch, each in one word."),
+}
+
+# What each kind of engine can be told; `type` and `name` come beside it.
+_OF_THIS_MACHINE: dict[str, Node] = {
+    **{name: Nullable(node) for name, node in _AMOUNTS.items()},
+    "grace": Number("Seconds between asking a task to stop and killing it."),
+    "limits": Choice("off", "enforce", doc="Whether tasks are held to what they asked for."),
+}
+ENGINE_OPTIONS: dict[str, dict[str, Node]] = {
+    "process": _OF_THIS_MACHINE,
+    "container": {
+        **_OF_THIS_MACHINE,
+        "program": Choice("auto", "podman", "docker", doc="What runs the images."),
+        "network": Choice("host", "own", doc="The host's, or one of its own with the job's ports published."),
+        "images": Choice("refuse", "ignore", doc="What becomes of a job whose image cannot be run here."),
+        "keep-images-mb": Nullable(Int("Of the images that were pulled for jobs.", minimum=0)),
+        "keep-images-days": Nullable(Number("Since a job last wanted them.")),
+    },
+    "slurm": {
+        "folder": Text("A folder that is on every node under the same name.", pattern=r"\S.*", form="a path"),
+        "shared": Bool("Whether the nodes see that folder; else tasks report over the network."),
+        "node-folder": Text("Where tasks then work on a node.", pattern=r"/.*", form="a path from /"),
+        **_SLURM_SHARE,
+        "clusters": MappingOf(
+            Nullable(Fields(_SLURM_SHARE)), "By virtual cluster, where it differs.", key=NAME
+        ),
+        "gres": Text(
+            "What GPUs are called in --gres.", pattern=r"\S+", form="a name such as gpu or gpu:a100"
+        ),
+        "python": Text("Python 3.6 or newer on the nodes.", pattern=r"\S.*", form="a command or a path"),
+        "overhead-mb": Int("Memory for our own part beside each task.", minimum=0),
+        "container": Nullable(Choice("podman", "apptainer", "enroot", doc="What runs images on the nodes.")),
+        "container-command": ListOf(Text(), "It, with words that come before its verb."),
+        "container-options": ListOf(Text(), "Words that come after its verb."),
+        "interval": Number("Seconds between two questions to Slurm, at least."),
+        "file-lag": Number("Seconds a file may take to be seen on this machine."),
+    },
+}
+
+
+def engine_node() -> Variant:
+    return Variant(
+        "type",
+        {
+            kind: Fields({"type": Choice(kind), "name": NAME, **options}, required=("type",))
+            for kind, options in ENGINE_OPTIONS.items()
+        },
+        "Where tasks run.",
+    )
+
+
+class EngineOrName(Node):
+    """An engine by its type alone, or with its options."""
+
+    expected = f"one of {', '.join(ENGINE_OPTIONS)}, or a mapping with the type and its options"
+
+    def __init__(self, doc: str = ""):
+        super().__init__(doc)
+        self._kind = Choice(*ENGINE_OPTIONS)
+        self._whole = engine_node()
+
+    def accepts(self, value: Any) -> bool:
+        return self._kind.accepts(value) if isinstance(value, str) else self._whole.accepts(value)
+
+    def explain(self, value: Any, path: Any, problems: Any) -> None:
+        if isinstance(value, str):
+            self._kind.explain(value, path, problems)
+        elif isinstance(value, dict):
+            self._whole.explain(value, path, problems)
+        else:
+            super().explain(value, path, problems)
+
+
+_STORAGE_COMMON: dict[str, Node] = {
+    "name": NAME,
+    "share": Bool("Whether everybody sees the whole of it; else each user the folder of his name."),
+    "read-only": Bool(),
+    "groups": ListOf(NAME, "Whose it is; everybody's by default."),
+}
+_FOLDER = Text(pattern=r"\S.*", form="a path")
+
+_SECTIONS: dict[str, Node] = {
+    "home": _FOLDER,
+    "listen": Fields(
+        {
+            "host": Text(pattern=r"\S+", form="an address or a name"),
+            "port": Int(minimum=0, maximum=65535),
+            "external-url": Nullable(Url()),
+            "external-ca": Nullable(_FOLDER),
+            "tls": Nullable(
+                Fields({"certificate": _FOLDER, "key": _FOLDER}, required=("certificate", "key"))
+            ),
+            "allow-plain-http": Bool(),
+            "cors-origins": ListOf(Url(origin=True)),
+            "trusted-proxies": ListOf(
+                Text(pattern=r"[0-9A-Fa-f.:]+(/\d{1,3})?", form="an address, or a network as 10.0.0.0/8")
+            ),
+        }
+    ),
+    "database": _FOLDER,
+    "engine": EngineOrName(),
+    "engines": ListOf(engine_node(), at_least=1),
+    "virtual-clusters": MappingOf(Nullable(Fields({**_AMOUNTS, "engine": NAME})), key=NAME),
+    "storages": ListOf(
+        Variant(
+            "type",
+            {
+                "own": Fields(
+                    {"type": Choice("own"), "path": _FOLDER, **_STORAGE_COMMON}, required=("type", "name")
+                ),
+                "mount": Fields(
+                    {"type": Choice("mount"), "path": _FOLDER, **_STORAGE_COMMON},
+                    required=("type", "name", "path"),
+                ),
+                "hdfs": Fields(
+                    {
+                        "type": Choice("hdfs"),
+                        "url": Url(schemes=("http", "https", "hdfs")),
+                        **_STORAGE_COMMON,
+                    },
+                    required=("type", "name", "url"),
+                ),
+            },
+        )
+    ),
+    "authentication": Fields(
+        {
+            "anonymous-v1-reads": Bool(),
+            "trust-user-name": Bool(),
+            "session-lifetime": Duration(),
+            "failed-logins-per-account": _LIMIT,
+            "failed-logins-per-address": _LIMIT,
+        }
+    ),
+    "limits": Fields(
+        {
+            "body-mb": Int(minimum=1, maximum=1024),
+            "sources-mb": Int(minimum=1),
+            "slow-client": Duration(),
+            "requests-per-minute": _LIMIT,
+            "lists-per-minute": _LIMIT,
+            "submissions-per-hour": _LIMIT,
+        }
+    ),
+    "retention": Fields(
+        {
+            "days": Nullable(Number()),
+            "jobs": Nullable(Int(minimum=0)),
+            "files-mb": Nullable(Int(minimum=0)),
+        }
+    ),
+    "accounts": MappingOf(UnixAccountField(), key=Text(pattern=r"[\w.-]+", form="the name of a user")),
+    "allow-shared-account": Bool(),
+}
+# A section of which everything is commented out is there, and empty.
+CLUSTER = Fields({name: Nullable(node) for name, node in _SECTIONS.items()})

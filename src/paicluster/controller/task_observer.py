@@ -1,0 +1,76 @@
+"""Looks at tasks where they run, and takes note of what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+from paicluster.controller import exit_classification, transitions
+from paicluster.controller.active_jobs import ActiveJobs
+from paicluster.controller.changes import Changes, Event
+from paicluster.controller.job_record import JobRecord
+from paicluster.engines.interface import Observation, Phase
+from paicluster.engines.router import EngineRouter
+from paicluster.store.rows import TaskRow
+
+_LOG_TAIL = 10 << 20
+
+
+class Observer:
+    def __init__(self, engines: EngineRouter, in_hand: ActiveJobs, stop_sent: Set[str]):
+        """``stop_sent``: the tasks that were told to stop already."""
+        self._engines = engines
+        self._in_hand = in_hand
+        self._stop_sent = stop_sent
+
+    async def observe(
+        self, uids: Iterable[str], touched: dict[int, JobRecord], changes: Changes, now_ms: int
+    ) -> None:
+        """Whose state this changes is ``touched``."""
+        seen = await self._engines.observe([uid for uid in uids if uid in self._in_hand.job_of])
+        for uid, observation in seen.items():
+            record = self._in_hand.records.get(self._in_hand.job_of.get(uid, -1))
+            task = record.tasks.get(uid) if record is not None else None
+            if record is None or task is None or task.over:
+                continue
+            touched[record.row.id] = record
+            if observation.place is not None:
+                transitions.task_placed(record, uid, observation.place, changes)
+                task = record.tasks[uid]
+            if observation.phase is Phase.ABSENT:
+                # Intended, and never started: a crash came between. Launching again is safe.
+                if record.launching is None and not task.stop_requested:
+                    record.launch_again(uid)
+                    changes.launch.append(record.row.id)
+                elif task.stop_requested:
+                    changes.stop.append(uid)
+            elif observation.phase in (Phase.RUNNING, Phase.QUEUED):
+                if observation.phase is Phase.RUNNING:
+                    transitions.task_started(record, uid, observation.started_ms or now_ms, changes)
+                if task.stop_requested and uid not in self._stop_sent:
+                    changes.stop.append(uid)
+            else:
+                await self._end_task(record, task, observation, changes, now_ms)
+        changes.launch = list(dict.fromkeys(changes.launch))
+
+    async def _end_task(
+        self, record: JobRecord, task: TaskRow, seen: Observation, changes: Changes, now_ms: int
+    ) -> None:
+        stop_code = transitions.stop_code_of(record, task)
+        tail = b""
+        if exit_classification.needs_log(seen, stop_code=stop_code):
+            tail = await self._engines.log_tail(task.uid, _LOG_TAIL)
+        outcome = exit_classification.task_exit(
+            seen, stop_code=stop_code, log_tail=tail, time_limit_s=record.job.additions.time_limit_s
+        )
+        if outcome.code == exit_classification.OUT_OF_TIME:
+            why = str(outcome.info["caughtException"])
+            changes.events.append(Event(record.row.id, "Warning", "TimeLimitExceeded", why))
+        lost = seen.phase is Phase.LOST or seen.loss is not None
+        transitions.task_ended(
+            record, task.uid, outcome, seen.started_ms, seen.ended_ms or now_ms, changes, lost=lost
+        )
+        if lost:
+            message = f"Task {task.role}[{task.task_index}] was lost: {exit_classification.loss_reason(seen)}"
+            changes.events.append(Event(record.row.id, "Warning", "TaskLost", message))
+        self._in_hand.ledger.free(task.uid)
+        self._in_hand.back_off(record, record.tasks[task.uid], 0)

@@ -1,0 +1,31 @@
+"""Whether there is anything that could run an image, at a glance."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from urllib.parse import urlsplit
+
+KINDS = ("podman", "docker")
+_DOCKER_SOCKET = "/var/run/docker.sock"
+
+
+def may_be_available(kinds: tuple[str, ...] = KINDS) -> bool:
+    """Whether there is any hope. Costs next to nothing, and may be wrong."""
+    return any(kind != "docker" or docker_listens() for kind in kinds if shutil.which(kind))
+
+
+def docker_listens() -> bool:
+    """A client alone is nothing: somebody must be at the other end."""
+    host = os.environ.get("DOCKER_HOST", "")
+    if host and urlsplit(host).scheme != "unix":
+        return True
+    if not host and os.environ.get("DOCKER_CONTEXT"):
+        return True
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(urlsplit(host).path if host else _DOCKER_SOCKET)
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,103 @@
+"""What runs images here, once it was found: its images, its containers, and what they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from paicluster.engines.container import attempt_files, client_detection, container_spec, start_errors
+from paicluster.engines.container.cleanup import Cleaner, ImageRetention
+from paicluster.engines.container.client import Client
+from paicluster.engines.container.client_detection import NoClient
+from paicluster.engines.container.images import Images
+from paicluster.engines.interface import Notice, Notify, Observation, RegistryLogin, TaskLaunch
+from pairuntime.supervisor import container_attempt
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeOptions:
+    """How a cluster wants its containers. ``scratch`` is a closed folder of its own."""
+
+    scratch: Path
+    cluster: str
+    runtime: Path
+    host_network: bool
+    enforce_limits: bool
+    # Of the images that were pulled: so many MB, and so many days since the last use.
+    keep_mb: int | None
+    keep_days: float | None
+
+
+async def open_runtime(wishes: RuntimeOptions, programs: tuple[str, ...]) -> ContainerRuntime | NoClient:
+    found = await client_detection.detect(wishes.scratch, programs)
+    return found if isinstance(found, NoClient) else ContainerRuntime(found, wishes)
+
+
+class ContainerRuntime:
+    def __init__(self, client: Client, wishes: RuntimeOptions):
+        self.client = client
+        self.images = Images(client, wishes.scratch)
+        self.cleaner = Cleaner(
+            client, self.images, wishes.cluster, ImageRetention(wishes.keep_mb, wishes.keep_days)
+        )
+        self._wishes = wishes
+        self._ways = container_spec.ContainerOptions(
+            client,
+            wishes.cluster,
+            wishes.runtime,
+            host_network=wishes.host_network,
+            enforce_limits=wishes.enforce_limits,
+        )
+
+    def close(self) -> None:
+        self.cleaner.close()
+
+    async def ensure_images(self, wanted: Sequence[TaskLaunch], say: Notify) -> dict[str, str]:
+        """By task, the name to run its image by; those that are not here are pulled."""
+        self._say_what_is_missing(wanted, say)
+        found: dict[tuple[str, RegistryLogin | None], str] = {}
+        for task in wanted:
+            assert task.image is not None
+            key = (task.image, task.login)
+            if key not in found:
+                waiting = [other.uid for other in wanted if (other.image, other.login) == key]
+                # Said once of a gang, though all of it waits.
+                found[key] = await self.images.ensure_image(*key, waiting, partial(say, task.uid))
+        self.cleaner.postpone()
+        return {task.uid: found[str(task.image), task.login] for task in wanted}
+
+    def _say_what_is_missing(self, wanted: Sequence[TaskLaunch], say: Notify) -> None:
+        able = (("cores", self.client.limits_cpu), ("memory", self.client.limits_memory))
+        missing = [what for what, can in able if not can]
+        if self._wishes.enforce_limits and missing:
+            message = (
+                f"{self.client.kind} cannot limit the {' and the '.join(missing)} of a task on this machine: "
+                "the job runs without."
+            )
+            say(wanted[0].uid, Notice("LimitsNotEnforced", message))
+
+    def prepare(self, path: Path, task: TaskLaunch, image: str, spec: Mapping[str, object]) -> None:
+        container_spec.prepare(path, task, image, spec, self._ways)
+
+    async def clean(self, is_over: Callable[[str], bool]) -> None:
+        await self.cleaner.sweep(is_over)
+        await self.cleaner.clean_images()
+
+
+def explain(seen: Observation, path: Path, works: ContainerRuntime | None) -> Observation:
+    """Why the container did not start, for people; or that it ended because nobody ran it any more."""
+    if not seen.start_error:
+        return start_errors.lost_with_daemon(seen, _said_by_client(path))
+    image = attempt_files.requested_image(path)
+    if start_errors.is_missing_image(seen) and works is not None:
+        works.images.forget(image)
+    return start_errors.classify(seen, image)
+
+
+def _said_by_client(path: Path) -> str:
+    try:
+        return (path / container_attempt.CLIENT_ERRORS).read_bytes()[-3000:].decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,132 @@
+"""Finds out how this machine lets us hold tasks to the cores and memory they asked for, by trying it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from paicluster.engines.process import cgroups
+from pairuntime.supervisor import process_tree
+from pairuntime.supervisor.limits import Limits
+
+_PERIOD_US = 100_000
+_LIMITED_BY = {"cpu": "cpu.cfs_quota_us", "memory": "memory.limit_in_bytes"}
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupLimits:
+    """The folders that get one group for each attempt; None where nothing can be limited.
+
+    A folder may be ``shared`` with the groups that hold the tasks' trees: a process can only be in one
+    group of a hierarchy.
+    """
+
+    mode: str
+    cpu: Path | None = None
+    memory: Path | None = None
+    shared: Path | None = None
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What cannot be limited here."""
+        return tuple(name for name, root in (("cores", self.cpu), ("memory", self.memory)) if root is None)
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """The folders that are there for this alone."""
+        return tuple(root for root in (self.cpu, self.memory) if root not in (None, self.shared))
+
+    def groups(self, uid: str, cpu: int, memory_mb: int) -> list[dict[str, object]]:
+        """What the supervisor is told."""
+        v2 = self.mode == process_tree.V2
+        found: list[dict[str, object]] = []
+        if self.cpu is not None and cpu > 0:
+            quota = cpu * _PERIOD_US
+            limit = (
+                [("cpu.max", f"{quota} {_PERIOD_US}")]
+                if v2
+                else [("cpu.cfs_period_us", str(_PERIOD_US)), ("cpu.cfs_quota_us", str(quota))]
+            )
+            found.append({"path": str(self.cpu / uid), "set": limit, "join": self.cpu != self.shared})
+        if self.memory is not None and memory_mb > 0:
+            size = str(memory_mb << 20)
+            # Without room in swap beside: more than asked for is more, wherever it lies.
+            limit = (
+                [("memory.max", size), ("memory.swap.max", "0")]
+                if v2
+                else [("memory.limit_in_bytes", size), ("memory.memsw.limit_in_bytes", size)]
+            )
+            found.append({"path": str(self.memory / uid), "set": limit, "join": self.memory != self.shared})
+        return found
+
+    def remove(self, uid: str) -> None:
+        """When nothing of the attempt is left."""
+        Limits({"path": str(root / uid), "join": True} for root in self.roots).remove()
+
+
+def choose(name: str, hold: cgroups.ProcessTreeControl) -> CgroupLimits:
+    """The best that works here. ``name`` tells clusters on one machine apart."""
+    if hold.mode == process_tree.V2 and hold.root is not None:
+        found = _of_v2(hold.root)
+        if found is not None:
+            return found
+    held = hold.root if hold.mode == process_tree.V1 else None
+    working: dict[str, Path] = {}
+    for controller, parent in _v1_parents().items():
+        root = held if held is not None and held.parent == parent else parent / name
+        if _limits(root, _LIMITED_BY[controller]):
+            working[controller] = root
+    return CgroupLimits(process_tree.V1, working.get("cpu"), working.get("memory"), held)
+
+
+def _of_v2(root: Path) -> CgroupLimits | None:
+    """The groups that hold trees, if the kernel lets them have both controllers."""
+    probe = root / f"probe-limits-{os.getpid()}"
+    try:
+        root.mkdir(exist_ok=True)
+        if not (cgroups.lets_limit(root.parent) and cgroups.lets_limit(root)):
+            return None
+        probe.mkdir()
+        (probe / "cpu.max").write_text(f"{_PERIOD_US} {_PERIOD_US}")
+        (probe / "memory.max").write_text(str(1 << 30))
+    except OSError:
+        return None
+    else:
+        return CgroupLimits(process_tree.V2, root, root, root)
+    finally:
+        if probe.exists():
+            probe.rmdir()
+
+
+def _v1_parents() -> dict[str, Path]:
+    """Our own group in each hierarchy of v1, by controller."""
+    own = cgroups.own_cgroups()
+    found = {}
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        left, _, right = line.partition(" - ")
+        root, mount = left.split()[3:5]
+        kind, _, options = right.split()[:3]
+        if kind == "cgroup":
+            for controller in _LIMITED_BY.keys() & set(options.split(",")):
+                below = own.get(controller, "/")
+                # A mount may show a part of the hierarchy, as in a container: there it begins with us.
+                below = below.removeprefix(root) if root != "/" else below
+                path = Path(mount) / below.lstrip("/")
+                found[controller] = path if path.is_dir() else Path(mount)
+    return found
+
+
+def _limits(root: Path, file: str) -> bool:
+    """Whether a group can be made there, joined, and limited."""
+    probe = root / f"probe-limits-{os.getpid()}"
+    try:
+        root.mkdir(exist_ok=True)
+        probe.mkdir()
+        (probe / file).write_text(str(1 << 30))
+    except OSError:
+        return False
+    finally:
+        if probe.exists():
+            probe.rmdir()
+    return cgroups.works(cgroups.ProcessTreeControl(process_tree.V1, root))

@@ -1,0 +1,47 @@
+"""Many rows in few statements.
+
+Each step of a statement hands the interpreter's lock over and back, and may wait for it, so rows go in by
+the chunk. Small chunks have just the size that is there, larger ones are powers of two: few different texts,
+which the driver keeps prepared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+
+from paicluster.store.compiled_statements import execute
+
+_SMALL_CHUNK = 16
+_LARGEST_CHUNK = 64
+
+_T = TypeVar("_T")
+
+
+def chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """All values in their order, in as few pieces as there are texts for."""
+    start, left = 0, len(values)
+    while left:
+        size = left if left <= _SMALL_CHUNK else min(_LARGEST_CHUNK, 1 << (left.bit_length() - 1))
+        yield values[start : start + size]
+        start += size
+        left -= size
+
+
+def insert_rows(
+    conn: Connection, table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]
+) -> None:
+    """Insert ``rows``, each a tuple of values for ``columns``, in their order."""
+    for chunk in chunks(rows):
+        values = chunk[0] if len(chunk) == 1 else tuple(v for row in chunk for v in row)
+        execute(conn, _insert_text(table, columns, len(chunk)), values).close()
+
+
+@lru_cache(maxsize=256)
+def _insert_text(table: str, columns: tuple[str, ...], size: int) -> str:
+    row = "(" + ", ".join("?" * len(columns)) + ")"
+    names = ", ".join(f'"{name}"' for name in columns)
+    return f"INSERT INTO {table} ({names}) VALUES " + ", ".join([row] * size)
