@@ -7,6 +7,10 @@ so that the same object can be raised in the server and raised again in the clie
 
 from __future__ import annotations
 
+NO_JOB = "NoJobError"
+JOB_CONFLICT = "ConflictJobError"
+"""OpenPAI's codes of a job that does not exist, and of a job name that is in use."""
+
 
 class PaiError(Exception):
     """Anything we tell a person about. ``exit_status`` is what a command line ends with."""
@@ -79,12 +83,12 @@ class Forbidden(PaiError):
 
 
 class NotFound(PaiError):
-    code = "NoJobError"
+    code = "NotFoundError"
     status = 404
 
 
 class Conflict(PaiError):
-    code = "ConflictJobError"
+    code = "ConflictError"
     status = 409
 
 
@@ -114,8 +118,8 @@ class StoreError(PaiError):
     status = 500
 
 
-class StopNotWritten(StoreError):
-    """A job's tasks were ended, and the database could not be told."""
+class StopNotPersisted(StoreError):
+    """A job's tasks were stopped, but the stop could not be written to the database yet."""
 
-    code = "StopNotWrittenError"
+    code = "StopNotPersistedError"
     status = 503

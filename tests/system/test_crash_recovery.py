@@ -488,7 +488,7 @@ def test_stops_that_a_full_disk_keeps_from_being_written_are_counted(small_disk:
         cluster.wait_state("endless", "RUNNING")
         fill(small_disk)
         reply = cluster.stop("endless")
-        assert (reply.status, reply.json()["code"]) == (503, "StopNotWrittenError")
+        assert (reply.status, reply.json()["code"]) == (503, "StopNotPersistedError")
         assert cluster.figure("paicluster_stops_not_written") == 1
         filler.unlink()
         assert cluster.wait_over("endless")["state"] == "STOPPED"

@@ -109,7 +109,7 @@ def update_clusters(argv: list[str]) -> int:
     from openpaisdk.cli.asking import report_failures
     from openpaisdk.client.discovery import refresh
     from openpaisdk.client.fanout import ClusterCall, call_all
-    from openpaisdk.jobs.target import open_entry
+    from openpaisdk.connect import open_entry
 
     questions = [ClusterCall(e.alias, lambda e=e: refresh(open_entry(e))) for e in entries]  # type: ignore[misc]
     call_all(questions, tell=print_notice)

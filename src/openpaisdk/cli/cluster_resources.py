@@ -8,7 +8,7 @@ from openpaisdk.cli.pending_reason import PendingQueue, waiting_lines
 from openpaisdk.client.fanout import ClusterCall, call_all
 from openpaisdk.client.models import CORES, GPUS, MEMORY
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
-from openpaisdk.jobs.target import open_cluster, open_entry
+from openpaisdk.connect import open_cluster, open_entry
 from openpaisdk.output import print_notice, show, table
 
 TYPE_CHECKING = False

@@ -248,7 +248,7 @@ def _clusters() -> Iterator[Finding]:
 
 
 def _asked(entry: ClusterEntry) -> list[Finding]:
-    from openpaisdk.client.tokens import token_expiry
+    from openpaisdk.client.http_errors import token_expiry
     from openpaisdk.connect import open_entry
 
     cluster = open_entry(entry)

@@ -11,7 +11,7 @@ from openpaisdk.config.paths import display_path
 from openpaisdk.embedded.ensure_running import find_running
 from openpaisdk.embedded.handshake import Handshake
 from openpaisdk.embedded.home import find_home
-from openpaisdk.errors import PaiError, StopNotWritten, StoreError, Unavailable
+from openpaisdk.errors import PaiError, StopNotPersisted, StoreError, Unavailable
 from openpaisdk.output import print_notice, show
 
 TYPE_CHECKING = False
@@ -117,7 +117,7 @@ def _stop_without_server() -> int:
 
 def _stop_jobs() -> PaiError | None:
     """Why it could not be written down that they end, where that is so."""
-    from openpaisdk.jobs.target import open_embedded
+    from openpaisdk.connect import open_embedded
 
     cluster = open_embedded(EMBEDDED_ALIAS)
     deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -129,7 +129,7 @@ def _stop_jobs() -> PaiError | None:
                 try:
                     cluster.stop(whole)
                 except PaiError as e:
-                    if e.code != StopNotWritten.code:
+                    if e.code != StopNotPersisted.code:
                         raise
                     unwritten = e
                 asked.add(whole)
@@ -164,7 +164,7 @@ def cluster_status(argv: list[str]) -> int:
         return 0
     told.update(_told(found))
     from openpaisdk.client import ClusterClient
-    from openpaisdk.jobs.target import endpoint_of
+    from openpaisdk.connect import endpoint_of
 
     cluster = ClusterClient(EMBEDDED_ALIAS, endpoint_of(found), is_embedded=True)
     states = {state: cluster.count_jobs(state=state) for state in ("RUNNING", "WAITING")}

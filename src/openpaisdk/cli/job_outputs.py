@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from openpaisdk.cli.parser import command_parser, whole_number
+from openpaisdk.connect import open_cluster
 from openpaisdk.errors import UsageError
 from openpaisdk.jobs.outputs import JobOutputs, MetricSeries, metrics
-from openpaisdk.jobs.target import open_cluster
 from openpaisdk.output import print_notice, show, table
 
 _PEEK = 4096

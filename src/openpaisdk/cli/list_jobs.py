@@ -8,7 +8,7 @@ from openpaisdk.cli.follow_output import causes, reason, task_folders
 from openpaisdk.cli.parser import command_parser, whole_number
 from openpaisdk.client.models import check_states, text
 from openpaisdk.config.paths import display_path
-from openpaisdk.jobs.target import open_cluster
+from openpaisdk.connect import open_cluster
 from openpaisdk.output import duration, moment, palette, print_notice, show, table
 from openpaisdk.output.table import printable
 

@@ -8,9 +8,9 @@ import time
 from openpaisdk.cli.follow_output import STATUSES, announce_task, print_log, report_outcome, wait_for_job
 from openpaisdk.cli.parser import command_parser, whole_number
 from openpaisdk.client.follow_stream import FollowRequest
+from openpaisdk.connect import open_cluster
 from openpaisdk.errors import PaiError
 from openpaisdk.jobs.option_values import seconds
-from openpaisdk.jobs.target import open_cluster
 from openpaisdk.output import palette, print_notice, show
 
 TYPE_CHECKING = False

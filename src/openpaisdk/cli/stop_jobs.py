@@ -11,8 +11,8 @@ from openpaisdk.cli.job_selection import (
     selection_options,
 )
 from openpaisdk.cli.parser import command_parser
+from openpaisdk.connect import open_cluster
 from openpaisdk.errors import PaiError, UsageError
-from openpaisdk.jobs.target import open_cluster
 from openpaisdk.output import print_notice, show
 
 TYPE_CHECKING = False

@@ -7,6 +7,7 @@ import os
 from openpaisdk.cli.parser import Parser, command_parser, whole_number
 from openpaisdk.cli.submission import add_submit_options, preview, submit_and_follow
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
+from openpaisdk.connect import open_cluster, open_entry
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.jobs.command import shell_line
 from openpaisdk.jobs.command_job import (
@@ -20,7 +21,6 @@ from openpaisdk.jobs.command_job import (
 )
 from openpaisdk.jobs.job_names import expand_name, generate_name
 from openpaisdk.jobs.option_values import array_size, dependency, memory_mb, port_counts, seconds
-from openpaisdk.jobs.target import open_cluster, open_entry
 from openpaisdk.output import print_notice
 
 TYPE_CHECKING = False

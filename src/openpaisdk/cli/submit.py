@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from openpaisdk.cli.parser import Parser, command_parser
 from openpaisdk.cli.submission import add_submit_options, preview, submit_and_follow
-from openpaisdk.jobs.target import open_cluster
+from openpaisdk.connect import open_cluster
 from openpaisdk.output import print_notice
 
 

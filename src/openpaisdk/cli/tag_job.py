@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from openpaisdk.cli.parser import command_parser
+from openpaisdk.connect import open_cluster
 from openpaisdk.errors import UsageError
-from openpaisdk.jobs.target import open_cluster
 from openpaisdk.output import print_notice, show
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from openpaisdk.client.address import quote
-from openpaisdk.client.http_errors import NO_API
+from openpaisdk.client.http_errors import NO_API, is_missing_job
 from openpaisdk.client.models import Event, JobStatus, JobSummary, VirtualCluster, number
 from openpaisdk.client.transport import Endpoint, Transport
-from openpaisdk.errors import ConnectionFailed, NotFound, PaiError
+from openpaisdk.errors import NO_JOB, ConnectionFailed, NotFound, PaiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -276,6 +276,7 @@ class ClusterClient:
         return NotFound(
             f"There is no job {name!r} on the cluster {self.alias}."
             + (f" Did you mean {near[0]}?" if near else ""),
+            code=NO_JOB,
             hint=f"pai list-jobs{where} shows yours.",
         )
 
@@ -313,7 +314,7 @@ class ClusterClient:
                 method, path, values=values, body=body, headers=headers, timeout=timeout
             )
         except NotFound as e:
-            if not missing or e.code != NotFound.code:
+            if not missing or not is_missing_job(e):
                 raise
             raise self.no_job(missing) from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openpaisdk.client.follow_stream import FollowRequest, follow_stream
-from openpaisdk.client.http_errors import NO_API
+from openpaisdk.client.http_errors import NO_API, is_missing_job
 from openpaisdk.errors import NotFound
 
 TYPE_CHECKING = False
@@ -24,6 +24,6 @@ def follow(cluster: ClusterClient, wanted: FollowRequest) -> Iterator[Frame]:
 
             yield from follow_by_polling(cluster, wanted)
             return
-        if e.code != NotFound.code:
+        if not is_missing_job(e):
             raise
         raise cluster.no_job(wanted.name) from None

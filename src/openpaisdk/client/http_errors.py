@@ -7,6 +7,7 @@ import socket
 import time
 
 from openpaisdk.errors import (
+    NO_JOB,
     Conflict,
     ConnectionFailed,
     Forbidden,
@@ -55,10 +56,13 @@ def error_from_response(status: int, body: bytes, where: str) -> PaiError:
     return kind(message or f"{where} answered HTTP {status}.", code=code or None, status=status, hint=hint)
 
 
+def is_missing_job(error: NotFound) -> bool:
+    """Whether a 404 response means that the job does not exist. A response without a code counts as one."""
+    return error.code in (NO_JOB, NotFound.code)
+
+
 def token_rejected(error: Unauthorized, alias: str, token: str) -> Unauthorized:
     """A token that the cluster does not take: it ended, it was revoked, or there is none."""
-    from openpaisdk.client.tokens import token_expiry
-
     hint = f"Get a new one with: pai update-token -a {alias}"
     end = token_expiry(token) if token else None
     if not token:
@@ -94,3 +98,20 @@ def _hint(error: OSError) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "Give the file of its certificate authority with --ca FILE, or --insecure, to pai add-cluster."
     return "pai list-clusters shows the addresses you have set."
+
+
+def token_expiry(token: str) -> float | None:
+    """Expiry time of a JSON Web Token in seconds since 1970; None if it never expires or cannot be parsed."""
+    import json
+    from binascii import Error, a2b_base64
+
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    middle = parts[1].replace("-", "+").replace("_", "/")
+    try:
+        claims = json.loads(a2b_base64(middle + "=" * (-len(middle) % 4)))
+        expiry = claims.get("exp")
+    except (Error, ValueError, AttributeError):
+        return None
+    return float(expiry) if isinstance(expiry, int | float) and not isinstance(expiry, bool) else None

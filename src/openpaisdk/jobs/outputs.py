@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 
+from openpaisdk.client.http_errors import is_missing_job
 from openpaisdk.config.clusters import option_for
 from openpaisdk.errors import NotFound, PaiError
 
@@ -133,7 +134,7 @@ def metrics(
     try:
         answer = cluster.transport.request("GET", f"{cluster.job_path(name, user)}/metrics?{query}")
     except NotFound as e:
-        raise cluster.no_job(name) if e.code == NotFound.code else e from None
+        raise cluster.no_job(name) if is_missing_job(e) else e from None
     found: dict[str, MetricSeries] = {}
     for line in answer.read().splitlines():
         try:

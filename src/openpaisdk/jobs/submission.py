@@ -6,7 +6,7 @@ import json
 import os
 
 from openpaisdk.client.address import quote
-from openpaisdk.client.http_errors import NO_API
+from openpaisdk.client.http_errors import NO_API, is_missing_job
 from openpaisdk.errors import Conflict, NotFound
 
 TYPE_CHECKING = False
@@ -93,7 +93,7 @@ def _missing(cluster: ClusterClient, job: dict[str, object], why: NotFound) -> N
     after = ours.get("after") if isinstance(ours, dict) else None
     for item in after if isinstance(after, list) else ():
         name = str(item.get("job")) if isinstance(item, dict) else ""
-        if name and why.code == NotFound.code and f"{cluster.whole_name(name)} " in why.message:
+        if name and is_missing_job(why) and f"{cluster.whole_name(name)} " in why.message:
             return cluster.no_job(name)
     return why
 

@@ -8,7 +8,7 @@ import time
 
 from starlette.requests import Request
 
-from openpaisdk.errors import Forbidden, InvalidParameters, NotFound
+from openpaisdk.errors import NO_JOB, Forbidden, InvalidParameters, NotFound
 from openpaisdk.protocol import JobSpec, mask_secrets
 from openpaisdk.protocol.extras import storages_named
 from openpaisdk.protocol.states import framework_name
@@ -134,4 +134,4 @@ async def _check_conditions(ctx: Context, wanted: Wanted) -> None:
 
 
 def no_job(framework: str) -> NotFound:
-    return NotFound(f"Job {framework} is not found.")
+    return NotFound(f"Job {framework} is not found.", code=NO_JOB)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from openpaisdk.errors import Conflict
+from openpaisdk.errors import JOB_CONFLICT, Conflict
 from openpaisdk.protocol.states import SubState, framework_name, job_state
 from openpaisdk.protocol.states import debug_id as make_debug_id
 from paicluster.store.bulk_insert import chunks, insert_rows
@@ -91,7 +91,9 @@ def insert_jobs(conn: Connection, items: Sequence[NewJob]) -> list[InsertResult]
         if item.idempotency_key is not None and key in keys:
             results[place] = _repetition(item, *keys[key])
         elif item.framework in taken:
-            results[place] = Conflict(f"Job {item.framework} already exists.", hint="Choose another name.")
+            results[place] = Conflict(
+                f"Job {item.framework} already exists.", code=JOB_CONFLICT, hint="Choose another name."
+            )
         else:
             new.append((next_id, item))
             results[place] = Inserted(next_id)

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, literal_column, select, update
 
-from openpaisdk.errors import NotFound
+from openpaisdk.errors import NO_JOB, NotFound
 from openpaisdk.protocol.states import SubState, job_state
 from paicluster.store.bulk_insert import chunks, insert_rows
 from paicluster.store.compiled_statements import Prepared, execute
@@ -216,7 +216,7 @@ def update_job(conn: Connection, job_id: int, **columns: Any) -> JobRow:
     """
     row = _BY_ID.run(conn, id=job_id).fetchone()
     if row is None:
-        raise NotFound(f"There is no job with the id {job_id}.")
+        raise NotFound(f"There is no job with the id {job_id}.", code=NO_JOB)
     now = dict(zip(_COLUMNS, row, strict=True))
     now.update(columns)
     columns["state"] = now["state"] = job_state(now["sub_state"], now["exit_code"])

@@ -10,7 +10,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openpaisdk.errors import InvalidParameters, NotFound, PaiError, StopNotWritten
+from openpaisdk.errors import InvalidParameters, NotFound, PaiError, StopNotPersisted
 from openpaisdk.protocol import read_job
 from paicluster.api.context import Context, authenticate, context
 from paicluster.api.degraded import degraded_event, degraded_reason
@@ -212,7 +212,7 @@ async def _stop_unwritten(ctx: Context, row: JobRow, error: Exception) -> None:
     except OSError:
         raise error from None
     cause = error.message if isinstance(error, PaiError) else f"an unexpected error ({error})."
-    raise StopNotWritten(
+    raise StopNotPersisted(
         f"The job {row.framework} is stopped, but that could not be written down yet: {cause}",
         hint=" ".join(filter(None, (getattr(error, "hint", ""), "It is shown as it was until then."))),
     ) from error

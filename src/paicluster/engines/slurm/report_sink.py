@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from openpaisdk.errors import Conflict, NotFound
+from openpaisdk.errors import JOB_CONFLICT, NO_JOB, Conflict, NotFound
 from paicluster.engines.common import task_files
 from paicluster.engines.interface import AppendResult, Hint
 from paicluster.engines.slurm import container_command, gang_folder, untrusted_files
@@ -73,7 +73,7 @@ class SlurmReportSink:
     def _gang(self, uid: str) -> Path:
         path = self._home.gang(uid)
         if not path.is_dir():
-            raise NotFound("These tasks are known by another of them.")
+            raise NotFound("These tasks are known by another of them.", code=NO_JOB)
         return path
 
     def _running(self, uid: str) -> Path:
@@ -82,7 +82,7 @@ class SlurmReportSink:
         # An empty one is what a crash of this machine left of somebody's.
         buried = owner is None or (owner and "pid" not in owner)
         if buried or os.path.lexists(path / exit_record.NAME):
-            raise Conflict("The task is over, or has not begun.")
+            raise Conflict("The task is over, or has not begun.", code=JOB_CONFLICT)
         return path
 
     # -- what they fetch -----------------------------------------------------------------------
@@ -119,12 +119,12 @@ class SlurmReportSink:
         if owner is None:
             gang_folder.write_flag(path, gang_folder.OWNER, job)
         elif owner != job:
-            raise Conflict("Another job of Slurm runs these tasks.")
+            raise Conflict("Another job of Slurm runs these tasks.", code=JOB_CONFLICT)
 
     def _add_task(self, parcel: SlurmLaunchBundle, task: Mapping[str, Any]) -> None:
         path = self._home.task(task["uid"])
         if os.path.lexists(path / claim.NAME):
-            raise Conflict("The task has begun, or will not.")
+            raise Conflict("The task has begun, or will not.", code=JOB_CONFLICT)
         here = path.relative_to(self._home.root)
         parcel.add_work(here / gang_folder.WORK)
         for name in (gang_folder.SCRIPT, attempt.SPEC, container_command.LOGIN):
@@ -151,11 +151,11 @@ class SlurmReportSink:
                 aside.unlink()
             owner = untrusted_files.json_of(path / claim.NAME)
         if not owner or not said.get("word") or owner.get("word") != said["word"]:
-            raise Conflict("The task has begun, or will not.")
+            raise Conflict("The task has begun, or will not.", code=JOB_CONFLICT)
 
     def _append(self, path: Path, stream: str, at: int, after: int, data: bytes) -> AppendResult:
         if not after <= at <= _FARTHEST:
-            raise Conflict("There are no such offsets.")
+            raise Conflict("There are no such offsets.", code=JOB_CONFLICT)
         stop = untrusted_files.json_of(path / attempt.STOP)
         if stream == report_uploader.FIGURES:
             return AppendResult(_append_figures(path / gang_folder.WORK / task_files.FIGURES, at, data), stop)

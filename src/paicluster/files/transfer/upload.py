@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from openpaisdk.errors import Conflict, InvalidParameters, PaiError
+from openpaisdk.errors import JOB_CONFLICT, Conflict, InvalidParameters, PaiError
 from openpaisdk.fileio import hashing
 from openpaisdk.fileio.ranges import digest_of, reserve, write_at
 from paicluster.files import Staged, StorageUser
@@ -121,7 +121,9 @@ class Upload:
             if self._have.get(offset) == (length, said):
                 return
             if self._lines > 4 * len(self._have) + _MORE_LINES:
-                raise Conflict(f"The parts of {self.about.path} came in too many versions.")
+                raise Conflict(
+                    f"The parts of {self.about.path} came in too many versions.", code=JOB_CONFLICT
+                )
             os.write(self._journal, f"{offset} {length} {said} {BOOT_ID} .\n".encode())
             self._lines += 1
             self._have[offset] = (length, said)
