@@ -489,10 +489,10 @@ def test_stops_that_a_full_disk_keeps_from_being_written_are_counted(small_disk:
         fill(small_disk)
         reply = cluster.stop("endless")
         assert (reply.status, reply.json()["code"]) == (503, "StopNotPersistedError")
-        assert cluster.figure("paicluster_stops_not_written") == 1
+        assert cluster.figure("paicluster_stops_pending_write") == 1
         filler.unlink()
         assert cluster.wait_over("endless")["state"] == "STOPPED"
-        assert cluster.figure("paicluster_stops_not_written") == 0
+        assert cluster.figure("paicluster_stops_pending_write") == 0
     finally:
         filler.unlink(missing_ok=True)
         cluster.close()

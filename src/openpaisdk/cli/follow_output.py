@@ -70,7 +70,7 @@ def print_log(
     return final
 
 
-CANNOT_GO_ON, GOES_ON = "CannotGoOn", "GoesOn"
+CANNOT_GO_ON, GOES_ON = "Degraded", "Recovered"
 # What takes minutes and would else look like nothing, and that a trouble we told of is over.
 _WORTH_KNOWING = frozenset(("Pulling", "Pulled", GOES_ON))
 

@@ -22,7 +22,7 @@ REASONS = frozenset(
         "Retrying",
         "Preempted",
         "FailedLaunch",
-        "CannotGoOn",
+        "Degraded",
     }
 )
 JUST_CAME = "It was handed in a moment ago."

@@ -17,7 +17,7 @@ KEEP_WAITING = (
     "Retrying",
     "Preempted",
     "FailedLaunch",
-    "CannotGoOn",
+    "Degraded",
 )
 
 

@@ -1,9 +1,11 @@
-"""The application: every route, under `/api` and under `/rest-server/api`."""
+"""ASGI application: all routes, under `/api` and under `/rest-server/api`."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import cache
 
 from starlette.applications import Starlette
 from starlette.convertors import IntegerConvertor, register_url_convertor
@@ -32,6 +34,21 @@ _PREFIX = "/rest-server"
 _JOB = "/api/v2/jobs/{framework}"
 _TASK = _JOB + "/attempts/{attempt:count}/taskRoles/{role}/taskIndex/{index:count}/attempts"
 _ANY = ["GET", "POST", "PUT", "DELETE"]
+
+
+async def openapi(request: Request) -> Response:
+    """In this module because the document describes its `ROUTES`."""
+    body = await asyncio.to_thread(_openapi_json, context(request).version)
+    return Response(body, media_type="application/json")
+
+
+@cache
+def _openapi_json(version: str) -> bytes:
+    """Built at the first request: the types of the description take time and memory to import."""
+    from paicluster.api.openapi import openapi_json
+
+    return openapi_json(ROUTES, version)
+
 
 ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/api/v2/jobs", ["POST"], jobs.submit),
@@ -66,18 +83,18 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     ("/job-detail.html", ["POST"], job_page.sign),
     ("/healthz", ["GET"], server_status.health),
     ("/metrics", ["GET"], server_status.metrics),
-    ("/openapi.json", ["GET"], server_status.openapi),
+    ("/openapi.json", ["GET"], openapi),
     *marketplace.ROUTES,
     ("/prometheus/api/v1/query", ["GET", "POST"], prometheus_query.query),
     ("/prometheus/api/v1/query_range", ["GET", "POST"], prometheus_query.query_range),
 ]
-# Not described: WebHDFS is Hadoop's, with its operations in the query; transfers are our own client's affair,
-# and reports that of our tasks.
+# `ROUTES` is described in `/openapi.json`. The rest is not: WebHDFS is Hadoop's protocol, with its operations
+# in the query; transfers are between our client and server, reports between our tasks and server.
 ALL_ROUTES = (*ROUTES, *webhdfs.ROUTES, *transfer.ROUTES, *task_reports.ROUTES)
 
 
 class _Count(IntegerConvertor):
-    """A number in a path. One longer than any we give out is a number that nothing has."""
+    """A number in a path. A longer one than the server ever issues becomes one that matches nothing."""
 
     def convert(self, value: str) -> int:
         return int(value) if len(value) <= 9 else 10**9
@@ -87,12 +104,12 @@ register_url_convertor("count", _Count())
 
 
 async def not_found(request: Request, error: Exception) -> Response:
-    edge = context(request).policies
-    # Under one name: whoever tries addresses must not fill our memory with them.
-    edge.meters.series(_method(request), "unknown").count(404, 0.0)
+    policies = context(request).policies
+    # One series for all unknown paths: a client that probes paths must not fill the memory with series.
+    policies.meters.series(_method(request), "unknown").count(404, 0.0)
     path = request.url.path
     response = json_response({"code": "NoApiError", "message": f"API {path} is not found."}, 404)
-    edge.headers.apply(response)
+    policies.headers.apply(response)
     return response
 
 
@@ -101,22 +118,22 @@ def _method(request: Request) -> str:
 
 
 class Gateway:
-    """Takes the `/rest-server` prefix off, and knows when somebody last asked for something.
+    """ASGI entry point: strips `/rest-server`, filters requests, notes the time of the last one.
 
-    Routes without a parameter are found here, in one look: submitting and listing, which clients do most,
-    then cost a third less than through the router.
+    Routes without a path parameter are looked up here in a dict: submitting and listing, the most frequent
+    requests, then cost a third less than through Starlette's router.
     """
 
     def __init__(
         self,
         app: Starlette,
         direct: dict[tuple[str, str], Handler],
-        doorkeeper: RequestFilter,
+        request_filter: RequestFilter,
         ctx: Context,
     ):
         self._app = app
         self._direct = direct
-        self._doorkeeper = doorkeeper
+        self._request_filter = request_filter
         self._context = ctx
         self.last_request = time.monotonic()
         self.open_requests = 0
@@ -128,46 +145,50 @@ class Gateway:
             scope["path"] = path[len(_PREFIX) :] or "/"
             path = scope["path"]
         if path.endswith("/") and path.startswith("/api/"):
-            # The original does not mind a slash at the end, and some of its clients always send one.
+            # OpenPAI accepts a trailing slash, and some of its clients always send one.
             path = scope["path"] = path.rstrip("/")
         scope[KEY] = self._context
         self.open_requests += 1
         try:
             handler = self._direct.get((scope.get("method", ""), path))
-            if self._doorkeeper.applies_to(path):
-                receive, send, other = await self._doorkeeper.apply(scope, receive, send)
-                handler = other or handler
+            if self._request_filter.applies_to(path):
+                receive, send, dialect_handler = await self._request_filter.apply(scope, receive, send)
+                handler = dialect_handler or handler
             if handler is None:
                 await self._app(scope, receive, send)
             else:
-                answer = await handler(Request(scope, receive, send))
-                await answer(scope, receive, send)
+                response = await handler(Request(scope, receive, send))
+                await response(scope, receive, send)
         finally:
             self.open_requests -= 1
             self.last_request = time.monotonic()
 
 
 def build(ctx: Context) -> Gateway:
-    edge = ctx.policies
+    policies = ctx.policies
     rates: dict[Handler, RateWindow | None] = {
-        jobs.list_jobs: edge.rates.lists,
-        jobs.submit: edge.rates.submissions,
+        jobs.list_jobs: policies.rates.lists,
+        jobs.submit: policies.rates.submissions,
     }
-    rates |= {v1_jobs.list_jobs: edge.rates.lists, v1_jobs.submit: edge.rates.submissions}
+    rates |= {v1_jobs.list_jobs: policies.rates.lists, v1_jobs.submit: policies.rates.submissions}
 
-    of_tasks = {handler for _, _, handler in task_reports.ROUTES}
+    report_handlers = {handler for _, _, handler in task_reports.ROUTES}
 
-    def guarded(path: str, methods: list[str], handler: Handler) -> Handler:
-        route = edge.logins.guarded(handler) if handler in (login.login, login.log_token) else handler
-        # A log that grows is nobody's doing.
-        return wrap_route(route, path, methods, edge, rates.get(handler), recorded=handler not in of_tasks)
+    def wrapped(path: str, methods: list[str], handler: Handler) -> Handler:
+        route = policies.logins.guarded(handler) if handler in (login.login, login.log_token) else handler
+        # Reports come from tasks, not from users: they are not recorded in the audit log.
+        return wrap_route(
+            route, path, methods, policies, rates.get(handler), recorded=handler not in report_handlers
+        )
 
-    rows = [(path, methods, guarded(path, methods, handler)) for path, methods, handler in ALL_ROUTES]
+    rows = [(path, methods, wrapped(path, methods, handler)) for path, methods, handler in ALL_ROUTES]
     routes = [Route(path, handler, methods=methods) for path, methods, handler in rows]
     direct = {
         (method, path): handler for path, methods, handler in rows if "{" not in path for method in methods
     }
     app = Starlette(routes=routes, exception_handlers={404: not_found, 405: not_found})
     app.router.redirect_slashes = False
-    elsewhere = wrap_route(paddlecloud.not_yet, "paddlecloud", [*_ANY, "PATCH", "OPTIONS"], edge)
-    return Gateway(app, direct, RequestFilter(edge, elsewhere), ctx)
+    paddlecloud_handler = wrap_route(
+        paddlecloud.not_yet, "paddlecloud", [*_ANY, "PATCH", "OPTIONS"], policies
+    )
+    return Gateway(app, direct, RequestFilter(policies, paddlecloud_handler), ctx)

@@ -1,4 +1,4 @@
-"""What the routes may use, put together once at start-up."""
+"""Context of the routes: everything they may use, built once at server start; authentication of requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import binascii
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
@@ -23,13 +22,12 @@ from paicluster.auth.tokens import GUEST, INVALID, Identity, Tokens
 from paicluster.engines.interface import LogSource, Node, ReportSink
 from paicluster.logs.log_watcher import LogWatcher
 from paicluster.scheduler.resource_requests import Resources
+from paicluster.services.admission import Admission
 from paicluster.services.file_service import FileService
 from paicluster.services.source_checkout import SourceCheckouts
+from paicluster.services.storages import StorageConfig
 from paicluster.services.virtual_clusters import VirtualClusters
 from paicluster.store import Store
-
-if TYPE_CHECKING:
-    from paicluster.api.v2.storages import StorageConfig
 
 APPLICATIONS_REFUSED = "Applications are not allowed to do this operation."
 
@@ -42,70 +40,74 @@ class Context:
     sealer: Sealer
     logs: LogSource
     log_watcher: LogWatcher
-    # As they are now; what virtual clusters have of those that others look after follows.
+    # Current nodes; also updates the capacity of externally scheduled virtual clusters.
     nodes: Callable[[], Awaitable[Sequence[Node]]]
     virtual_clusters: VirtualClusters
-    # Removes a job that is over, with all it left; False when it is not over.
+    # Deletes a finished job with its logs and folders; False when it has not finished.
     remove_job: Callable[[int], Awaitable[bool]]
-    # Ends a job's tasks when the database cannot be told to.
+    # Stops a job's tasks when the database cannot be written.
     stop_now: Callable[[int], Awaitable[None]]
-    # Seconds the controller has been busy with one pass.
+    # Seconds the current reconcile has taken so far.
     controller_age: Callable[[], float]
-    # Why the controller can write nothing down now, and what to do; of a job, by its full name, why it
-    # does not go on with it. Empty when all is well.
+    # Why the controller cannot write to the database, and what to do; with a job's full name, why that job
+    # is quarantined. Empty when all is well.
     degraded_reason: Callable[..., str]
-    # How many jobs it does not go on with, and how many stops it could not write down yet.
+    # Number of quarantined jobs, and of stops that are not yet written to the database.
     quarantined_jobs: Callable[[], int]
     unwritten_stops: Callable[[], int]
     sources: Path
     version: str
     authority: Callable[[], str]
-    # How people reach us, where the settings say so; else it is how this request did.
+    # The URL users reach the server at, from the settings; None: the URL of the request.
     external_url: str | None
-    # What is in the cluster's own storage.
+    # The cluster's own storage.
     files: FileService
-    # Where files can be kept.
+    # All storages of the cluster.
     storages: Callable[[], Sequence[StorageConfig]] = tuple
     # Whether jobs run in the image they name.
     runs_images: Callable[[], bool] = bool
-    # Where an attempt reports to that runs where nothing of ours is seen.
+    # Sink for the reports of an attempt on a node without a shared file system.
     reports_of: Callable[[str], ReportSink | None] = lambda uid: None
-    # Clients of the first years read without a token.
+    # Early OpenPAI clients read without a token.
     anonymous_v1_reads: bool = False
     policies: HttpPolicies = field(default_factory=HttpPolicies)
     detail_cache: ResponseCache = field(default_factory=ResponseCache)
     source_checkouts: SourceCheckouts = field(init=False)
+    admission: Admission = field(init=False)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.store.changes.subscribe(self.detail_cache.forget)
-        object.__setattr__(
-            self, "source_checkouts", SourceCheckouts(self.files.storage, self.store, self.sources)
+        checkouts = SourceCheckouts(self.files.storage, self.store, self.sources)
+        admission = Admission(
+            self.store, self.sealer, self.sources, self.virtual_clusters, self.storages, checkouts
         )
+        object.__setattr__(self, "source_checkouts", checkouts)
+        object.__setattr__(self, "admission", admission)
 
     @property
     def shares(self) -> Mapping[str, Resources]:
-        """What each virtual cluster is entitled to."""
+        """Guaranteed capacity of each virtual cluster."""
         return self.virtual_clusters.shares
 
     def close_streams(self) -> None:
-        """The server leaves: whoever follows something is let go, and comes back to the next one."""
+        """End all streaming responses at shutdown; clients reconnect to the next server."""
         self.closing.set()
         self.store.changes.wake_all()
 
 
 def context(request: Request) -> Context:
-    found: Context = request.scope[KEY]
-    return found
+    ctx: Context = request.scope[KEY]
+    return ctx
 
 
 def own_url(request: Request) -> str:
-    """What to put before a path of ours in an address that people will follow."""
+    """Base URL for links in responses."""
     return context(request).external_url or str(request.base_url).rstrip("/")
 
 
 def token_of(request: Request) -> tuple[str, str | None]:
-    """The token a request carries, with the user name when it came as the password of one."""
+    """Token of a request, and the user name when the token came as the password of Basic authentication."""
     header = request.headers.get("authorization")
     if not header:
         raise Unauthorized(GUEST, hint="Send the header 'Authorization: Bearer <token>'.")
@@ -123,10 +125,10 @@ def token_of(request: Request) -> tuple[str, str | None]:
 
 
 async def authenticate(request: Request) -> Identity:
-    """Whoever asks, or Unauthorized in the original's words."""
+    """Identity of the caller; raises Unauthorized with OpenPAI's message."""
     token, username = token_of(request)
     identity = await context(request).tokens.verify(token)
-    # Only an application may come with a user name and its token as the password.
+    # Only application tokens are accepted as the password of Basic authentication.
     if username is not None and not (identity.application and identity.username == username):
         raise Unauthorized(INVALID)
     scope = request.scope
@@ -137,8 +139,8 @@ async def authenticate(request: Request) -> Identity:
     return identity
 
 
-async def identify_person(request: Request) -> Identity:
-    """As `identify`, but not an application or a job."""
+async def authenticate_user(request: Request) -> Identity:
+    """Identity of a user; application tokens and job tokens are refused."""
     identity = await authenticate(request)
     if identity.application or identity.job_id is not None:
         raise Forbidden(APPLICATIONS_REFUSED)

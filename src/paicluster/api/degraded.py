@@ -1,6 +1,6 @@
-"""What keeps the cluster from going on, with all jobs or with one, as a remark on each that is not over.
+"""Degraded state as an event of each unfinished job: the database is unwritable, or the job is quarantined.
 
-The database cannot tell it, for that is what cannot be written: it is made up when somebody looks.
+The event is made when a client reads the job: it cannot be stored while the database cannot be written.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ import time
 
 from paicluster.store.rows import EventRow, JobRow
 
-_OVER = "The cluster can go on with this job again."
+_RECOVERED = "The cluster processes this job again."
 
 
-def degraded_reason(row: JobRow, trouble: str) -> str:
-    """What of it concerns this job: nothing, when it is over."""
-    return "" if row.sub_state == "Completed" else trouble
+def degraded_reason(row: JobRow, reason: str) -> str:
+    """The part of ``reason`` that concerns this job: empty once it has finished."""
+    return "" if row.sub_state == "Completed" else reason
 
 
-def degraded_event(row: JobRow, trouble: str) -> EventRow:
-    """As an event of the job; without any, that it is over."""
-    kind, reason, message = ("Warning", "CannotGoOn", trouble) if trouble else ("Normal", "GoesOn", _OVER)
+def degraded_event(row: JobRow, degraded: str) -> EventRow:
+    """Event of the job for this degraded reason; for an empty one, the event that the job recovered."""
+    kind, reason, message = (
+        ("Warning", "Degraded", degraded) if degraded else ("Normal", "Recovered", _RECOVERED)
+    )
     now_ms = int(time.time() * 1000)
     return EventRow(
         0, row.id, row.debug_id, kind, reason, message, None, None, now_ms, now_ms, 1, "paicluster"

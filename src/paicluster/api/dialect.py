@@ -1,4 +1,4 @@
-"""Which dialect a request speaks: OpenPAI's, or PaddleCloud's, whose clients come to the same port."""
+"""API dialect of a request: OpenPAI or PaddleCloud, whose clients use the same port."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Dialect(Enum):
 
 
 _SCHEME = b"token "
-# Addresses that PaddleCloud has and OpenPAI never had; each also with what follows it.
-_ITS_OWN = (
+# Paths of PaddleCloud that OpenPAI never had; everything below them too.
+_PADDLECLOUD_PATHS = (
     "/api-token-auth",
     "/v1/submit",
     "/v2/submit",
@@ -34,16 +34,18 @@ _keys = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def dialect(path: str, authorization: bytes | None, certificate: bool, body: bytes | None) -> Dialect:
-    """The one place where this is decided.
+    """Dialect of a request; decided nowhere else.
 
-    `Authorization: Token` or a client's certificate is PaddleCloud's; else the body's keys tell, where there
-    is one that both could have sent; else it is OpenPAI. Version 2 of the API is OpenPAI's alone.
+    `Authorization: Token` or a client certificate is PaddleCloud; else the keys of the body decide on paths
+    that both dialects have; else it is OpenPAI. Version 2 of the API is OpenPAI only.
     """
     if path.startswith("/api/v2"):
         return Dialect.OPENPAI
     if authorization is not None and authorization[: len(_SCHEME)].lower() == _SCHEME:
         return Dialect.PADDLECLOUD
-    if certificate or any(path.startswith(own) and path[len(own) :][:1] in ("", "/") for own in _ITS_OWN):
+    if certificate or any(
+        path.startswith(own) and path[len(own) :][:1] in ("", "/") for own in _PADDLECLOUD_PATHS
+    ):
         return Dialect.PADDLECLOUD
     if body is not None and _is_paddle_job(body):
         return Dialect.PADDLECLOUD
@@ -51,7 +53,7 @@ def dialect(path: str, authorization: bytes | None, certificate: bool, body: byt
 
 
 def is_ambiguous(method: str, path: str) -> bool:
-    """Whether only the body can tell."""
+    """Whether only the body decides the dialect."""
     return method == "POST" and path.rstrip("/") == "/api/v1/jobs"
 
 

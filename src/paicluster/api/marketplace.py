@@ -1,6 +1,6 @@
-"""The marketplace's address: it is empty, and nothing can be put into it.
+"""OpenPAI's marketplace API: always empty and read-only.
 
-Portals and editors of the original look here for templates of jobs, and are content with none.
+OpenPAI's portal and editor extensions query it for job templates, and accept an empty list.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ _BASE = "/marketplace/api"
 _ITEM = _BASE + "/items/{item}"
 
 
-async def nothing(request: Request) -> Response:
-    """Of whatever there could be."""
+async def empty_list(request: Request) -> Response:
     await authenticate(request)
     return json_response([])
 
@@ -31,17 +30,20 @@ async def no_item(request: Request) -> Response:
     raise NotFound(f"Item {request.path_params['item'][:100]} is not found.", code="NoItemError")
 
 
-async def not_kept(request: Request) -> Response:
+async def refuse_change(request: Request) -> Response:
     await authenticate(request)
-    raise InvalidParameters("This cluster keeps no marketplace.", code="NotImplementedError")
+    raise InvalidParameters("This cluster has no marketplace.", code="NotImplementedError")
 
 
 ROUTES: list[tuple[str, list[str], Handler]] = [
-    *((f"{_BASE}/{kind}", ["GET"], nothing) for kind in ("items", "tags", "categories")),
-    *((f"{_BASE}/{kind}", ["POST"], not_kept) for kind in ("items", "tags", "categories", "storages/blobs")),
+    *((f"{_BASE}/{kind}", ["GET"], empty_list) for kind in ("items", "tags", "categories")),
+    *(
+        (f"{_BASE}/{kind}", ["POST"], refuse_change)
+        for kind in ("items", "tags", "categories", "storages/blobs")
+    ),
     (_ITEM, ["GET"], no_item),
-    (_ITEM, ["PUT", "DELETE"], not_kept),
+    (_ITEM, ["PUT", "DELETE"], refuse_change),
     *((f"{_ITEM}/{kind}", ["GET"], no_item) for kind in ("tag", "category")),
-    *((f"{_ITEM}/{kind}", ["POST"], not_kept) for kind in ("tag", "category")),
-    *((f"{_ITEM}/{kind}/{{which}}", ["PUT", "DELETE"], not_kept) for kind in ("tag", "category")),
+    *((f"{_ITEM}/{kind}", ["POST"], refuse_change) for kind in ("tag", "category")),
+    *((f"{_ITEM}/{kind}/{{which}}", ["PUT", "DELETE"], refuse_change) for kind in ("tag", "category")),
 ]

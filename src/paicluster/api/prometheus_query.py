@@ -1,8 +1,8 @@
-"""Prometheus' questions, as far as they can be answered without one: what the figures are now.
+"""Prometheus' query API over the current values of the server's own metrics.
 
-Clients of the original ask at `/prometheus`. A plain selector of a figure of ours is answered with its value;
-anything about figures that there are none of, with nothing, as Prometheus itself does. For the rest a
-Prometheus is needed, which has `/metrics` to look at.
+OpenPAI clients query it at `/prometheus`. A plain selector of one of our metrics returns its current value; a
+query of unknown metrics returns an empty result, as Prometheus does. Everything else needs a real Prometheus
+that scrapes `/metrics`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
 _SELECTOR = re.compile(r"\s*(?P<name>[a-zA-Z_:][\w:]*)?\s*(?:\{(?P<matchers>.*)\})?\s*", re.DOTALL)
 _MATCHER = re.compile(r"""\s*(\w+)\s*(=~|!~|!=|=)\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')\s*(?:,|$)""")
 _NUMBER = re.compile(r"-?\d{1,12}(\.\d{1,9})?", re.ASCII)
-_LONGEST = 10_000
+_MAX_QUERY_LENGTH = 10_000
 
 Labels = dict[str, str]
 Match = Callable[[Labels], bool]
 
 
-class _Refused(Exception):
-    """A question that gets an answer in Prometheus' own words."""
+class _QueryError(Exception):
+    """A query that fails, with Prometheus' error type and message."""
 
     def __init__(self, status: int, kind: str, message: str):
         super().__init__(message)
@@ -40,102 +40,108 @@ class _Refused(Exception):
 
 
 async def query(request: Request) -> Response:
-    """The value of a figure now."""
+    """Instant query."""
 
-    def shaped(found: list[tuple[Labels, str]], given: dict[str, str]) -> dict[str, Any]:
-        at = _moment(given, "time") or time.time()
+    def render(samples: list[tuple[Labels, str]], parameters: dict[str, str]) -> dict[str, Any]:
+        at = _timestamp(parameters, "time") or time.time()
         return {
             "resultType": "vector",
-            "result": [{"metric": labels, "value": [at, value]} for labels, value in found],
+            "result": [{"metric": labels, "value": [at, value]} for labels, value in samples],
         }
 
-    return await _answered(request, shaped)
+    return await _evaluate(request, render)
 
 
 async def query_range(request: Request) -> Response:
-    """The same as a series, of which only the present is known."""
+    """Range query. Only the current value is known, so a series has one sample at most."""
 
-    def shaped(found: list[tuple[Labels, str]], given: dict[str, str]) -> dict[str, Any]:
+    def render(samples: list[tuple[Labels, str]], parameters: dict[str, str]) -> dict[str, Any]:
         now = time.time()
-        start, end = _moment(given, "start"), _moment(given, "end")
+        start, end = _timestamp(parameters, "start"), _timestamp(parameters, "end")
         if start is None or end is None:
-            raise _Refused(400, "bad_data", 'invalid parameter "start" or "end": cannot parse "" to a time')
-        # A client that asks up to this moment was a little earlier than we are.
-        seen = found if start <= now <= end + 60 else []
+            raise _QueryError(
+                400, "bad_data", 'invalid parameter "start" or "end": cannot parse "" to a time'
+            )
+        # A client that queries up to now sent its clock's time before this line is reached.
+        current = samples if start <= now <= end + 60 else []
         return {
             "resultType": "matrix",
-            "result": [{"metric": labels, "values": [[min(now, end), value]]} for labels, value in seen],
+            "result": [{"metric": labels, "values": [[min(now, end), value]]} for labels, value in current],
         }
 
-    return await _answered(request, shaped)
+    return await _evaluate(request, render)
 
 
-async def _answered(
-    request: Request, shaped: Callable[[list[tuple[Labels, str]], dict[str, str]], dict[str, Any]]
+async def _evaluate(
+    request: Request, render: Callable[[list[tuple[Labels, str]], dict[str, str]], dict[str, Any]]
 ) -> Response:
     try:
         lines = await server_status.metric_lines(request)
-        given = dict(request.query_params)
+        parameters = dict(request.query_params)
         if request.method == "POST":
             body = await read_body(request, 1 << 20)
-            given |= {key: str(value) for key, value in mapping_of(request, body).items()} if body else {}
-        found = evaluate_selector(given.get("query", ""), lines)
-        return json_response({"status": "success", "data": shaped(found, given)})
-    except _Refused as error:
+            parameters |= (
+                {key: str(value) for key, value in mapping_of(request, body).items()} if body else {}
+            )
+        samples = evaluate_selector(parameters.get("query", ""), lines)
+        return json_response({"status": "success", "data": render(samples, parameters)})
+    except _QueryError as error:
         return json_response({"status": "error", "errorType": error.kind, "error": str(error)}, error.status)
 
 
 def evaluate_selector(text: str, lines: list[str]) -> list[tuple[Labels, str]]:
-    if not text.strip() or len(text) > _LONGEST:
-        raise _Refused(400, "bad_data", 'invalid parameter "query": unknown position: parse error')
-    samples = list(_samples(lines))
+    if not text.strip() or len(text) > _MAX_QUERY_LENGTH:
+        raise _QueryError(400, "bad_data", 'invalid parameter "query": unknown position: parse error')
+    all_samples = list(_parse_samples(lines))
     selector = _SELECTOR.fullmatch(text)
     if selector is None or not (selector["name"] or selector["matchers"]):
-        if any(re.search(rf"\b{labels['__name__']}\b", text) for labels, _ in samples):
-            raise _Refused(
+        if any(re.search(rf"\b{labels['__name__']}\b", text) for labels, _ in all_samples):
+            raise _QueryError(
                 422,
                 "execution",
-                "this cluster answers plain selectors of its figures; for more, scrape /metrics",
+                "this cluster evaluates only plain selectors of its own metrics; for more, scrape /metrics",
             )
         return []
     matches = list(_matchers(selector["matchers"] or ""))
     if selector["name"]:
         matches.append(lambda labels: labels["__name__"] == selector["name"])
-    return [(labels, value) for labels, value in samples if all(match(labels) for match in matches)]
+    return [(labels, value) for labels, value in all_samples if all(match(labels) for match in matches)]
 
 
-def _samples(lines: list[str]) -> Iterator[tuple[Labels, str]]:
+def _parse_samples(lines: list[str]) -> Iterator[tuple[Labels, str]]:
     for line in lines:
         if sample := _SAMPLE.match(line):
-            labels = {name: _plain(value) for name, value in _LABEL.findall(sample["labels"] or "")}
+            labels = {name: _unescape(value) for name, value in _LABEL.findall(sample["labels"] or "")}
             yield {"__name__": sample["name"], **labels}, sample["value"]
 
 
 def _matchers(text: str) -> Iterator[Match]:
     at = 0
     while at < len(text.rstrip()):
-        found = _MATCHER.match(text, at)
-        if found is None:
-            raise _Refused(
+        match = _MATCHER.match(text, at)
+        if match is None:
+            raise _QueryError(
                 400, "bad_data", 'invalid parameter "query": parse error: unexpected label matcher'
             )
-        name, operator = found[1], found[2]
-        wanted = _plain(found[3] if found[3] is not None else found[4])
-        yield _matcher(name, operator, wanted)
-        at = found.end()
+        name, operator = match[1], match[2]
+        value_pattern = _unescape(match[3] if match[3] is not None else match[4])
+        yield _matcher(name, operator, value_pattern)
+        at = match.end()
 
 
-def _matcher(name: str, operator: str, wanted: str) -> Match:
+def _matcher(name: str, operator: str, value_pattern: str) -> Match:
     if operator in ("=", "!="):
-        return lambda labels: (labels.get(name, "") == wanted) is (operator == "=")
-    # Of expressions only what every engine reads alike and in time that cannot grow: words with `|` between.
-    if not re.fullmatch(r"[\w .:/{}~-]*(\.[*+])?(\|[\w .:/{}~-]*(\.[*+])?)*", wanted):
-        raise _Refused(
-            422, "execution", "this cluster matches labels by words with | between, and .* at their end"
+        return lambda labels: (labels.get(name, "") == value_pattern) is (operator == "=")
+    # Only the subset of regular expressions with linear matching time: words separated by `|`.
+    if not re.fullmatch(r"[\w .:/{}~-]*(\.[*+])?(\|[\w .:/{}~-]*(\.[*+])?)*", value_pattern):
+        raise _QueryError(
+            422,
+            "execution",
+            "this cluster matches labels only by words separated by |, each with an optional final .* or .+",
         )
-    parts = wanted.split("|")
+    parts = value_pattern.split("|")
 
-    def fits(labels: Labels) -> bool:
+    def matches(labels: Labels) -> bool:
         value = labels.get(name, "")
         return any(
             value.startswith(part[:-2]) and (part.endswith("*") or len(value) > len(part) - 2)
@@ -144,19 +150,19 @@ def _matcher(name: str, operator: str, wanted: str) -> Match:
             for part in parts
         )
 
-    return lambda labels: fits(labels) is (operator == "=~")
+    return lambda labels: matches(labels) is (operator == "=~")
 
 
-def _plain(text: str) -> str:
-    return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], text)
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], text)
 
 
-def _moment(given: dict[str, str], name: str) -> float | None:
-    text = given.get(name, "")
+def _timestamp(parameters: dict[str, str], name: str) -> float | None:
+    text = parameters.get(name, "")
     if not text:
         return None
     try:
-        moment = float(text) if _NUMBER.fullmatch(text) else datetime.fromisoformat(text).timestamp()
+        timestamp = float(text) if _NUMBER.fullmatch(text) else datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
-        raise _Refused(400, "bad_data", f'invalid parameter "{name}": cannot parse it to a time') from None
-    return moment
+        raise _QueryError(400, "bad_data", f'invalid parameter "{name}": cannot parse it to a time') from None
+    return timestamp

@@ -1,4 +1,4 @@
-"""Reading a request's body field by field: what is wrong is said in the original's words."""
+"""Fields of a request's body, read one by one; error messages are OpenPAI's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paicluster.api.responses import mapping_of, read_body
 USERNAME = re.compile(r"[\w.-]+", re.ASCII)
 GROUPNAME = re.compile(r"[A-Za-z0-9_]+")
 _EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s]{1,255}")
-_LONGEST_NAME = 255
+_MAX_NAME_LENGTH = 255
 
 _MISSING: Any = object()
 
@@ -26,10 +26,10 @@ async def fields_of(request: Request) -> Fields:
 
 
 class Fields:
-    """Each field is taken once; `end` complains of those that nobody took."""
+    """The fields of a mapping. Each is read once; `end` raises an error for unknown fields."""
 
-    def __init__(self, given: Mapping[str, Any], where: str = ""):
-        self._left = dict(given)
+    def __init__(self, fields: Mapping[str, Any], where: str = ""):
+        self._left = dict(fields)
         self._where = where
 
     def __contains__(self, name: str) -> bool:
@@ -40,22 +40,24 @@ class Fields:
         name: str,
         default: Any = _MISSING,
         *,
-        least: int = 0,
+        min_length: int = 0,
         pattern: re.Pattern[str] | None = None,
     ) -> str:
         value = self._take(name, default)
         if not isinstance(value, str):
-            raise self._bad(name, "must be a string")
-        if not value and (least or pattern):
-            raise self._bad(name, "is not allowed to be empty")
-        if len(value) < least:
-            raise self._bad(name, f"length must be at least {least} characters long")
+            raise self._invalid(name, "must be a string")
+        if not value and (min_length or pattern):
+            raise self._invalid(name, "is not allowed to be empty")
+        if len(value) < min_length:
+            raise self._invalid(name, f"length must be at least {min_length} characters long")
         if pattern is not None:
-            if len(value) > _LONGEST_NAME:
-                raise self._bad(name, f"length must be less than or equal to {_LONGEST_NAME} characters long")
+            if len(value) > _MAX_NAME_LENGTH:
+                raise self._invalid(
+                    name, f"length must be less than or equal to {_MAX_NAME_LENGTH} characters long"
+                )
             if not pattern.fullmatch(value):
                 shown = value if len(value) <= 40 else value[:40] + "…"
-                raise self._bad(
+                raise self._invalid(
                     name, f'with value "{shown}" fails to match the required pattern: /^{pattern.pattern}$/'
                 )
         return value
@@ -63,7 +65,7 @@ class Fields:
     def email(self, name: str, default: Any = _MISSING) -> str:
         value = self.text(name, default)
         if value and not _EMAIL.fullmatch(value):
-            raise self._bad(name, "must be a valid email")
+            raise self._invalid(name, "must be a valid email")
         return value
 
     def flag(self, name: str, default: Any = _MISSING) -> bool:
@@ -71,57 +73,57 @@ class Fields:
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
         if not isinstance(value, bool):
-            raise self._bad(name, "must be a boolean")
+            raise self._invalid(name, "must be a boolean")
         return value
 
-    def number(self, name: str, default: Any = _MISSING, *, least: float, most: float) -> float:
+    def number(self, name: str, default: Any = _MISSING, *, minimum: float, maximum: float) -> float:
         value = self._take(name, default)
         if isinstance(value, str):
             try:
                 value = float(value)
             except ValueError:
-                raise self._bad(name, "must be a number") from None
+                raise self._invalid(name, "must be a number") from None
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-            raise self._bad(name, "must be a number")
-        if value < least:
-            raise self._bad(name, f"must be larger than or equal to {least:g}")
-        if value > most:
-            raise self._bad(name, f"must be less than or equal to {most:g}")
+            raise self._invalid(name, "must be a number")
+        if value < minimum:
+            raise self._invalid(name, f"must be larger than or equal to {minimum:g}")
+        if value > maximum:
+            raise self._invalid(name, f"must be less than or equal to {maximum:g}")
         return value
 
     def names(self, name: str, default: Any = _MISSING, *, pattern: re.Pattern[str]) -> list[str]:
         value = self._take(name, default)
         if not isinstance(value, list):
-            raise self._bad(name, "must be an array")
+            raise self._invalid(name, "must be an array")
         return [
-            Fields({"": item}, f"{self._where}{name}[{place}]").text("", pattern=pattern)
-            for place, item in enumerate(value)
+            Fields({"": item}, f"{self._where}{name}[{index}]").text("", pattern=pattern)
+            for index, item in enumerate(value)
         ]
 
     def mapping(self, name: str, default: Any = _MISSING) -> dict[str, Any]:
         value = self._take(name, default)
         if not isinstance(value, dict):
-            raise self._bad(name, "must be an object")
+            raise self._invalid(name, "must be an object")
         return value
 
     def inner(self, name: str) -> Fields:
-        """The fields of an object that is a field."""
+        """The fields of a nested object."""
         return Fields(self.mapping(name), f"{self._where}{name}.")
 
     def each(self, name: str, default: Any = _MISSING) -> list[Fields]:
-        """The fields of each object of a list."""
+        """The fields of each object in a list."""
         value = self._take(name, default)
         if not isinstance(value, list):
-            raise self._bad(name, "must be an array")
-        for place, item in enumerate(value):
+            raise self._invalid(name, "must be an array")
+        for index, item in enumerate(value):
             if not isinstance(item, dict):
-                raise self._bad(f"{name}[{place}]", "must be an object")
-        return [Fields(item, f"{self._where}{name}[{place}].") for place, item in enumerate(value)]
+                raise self._invalid(f"{name}[{index}]", "must be an object")
+        return [Fields(item, f"{self._where}{name}[{index}].") for index, item in enumerate(value)]
 
     def choice(self, name: str, *choices: str) -> str:
         value = self.text(name)
         if value not in choices:
-            raise self._bad(name, f"must be one of [{', '.join(choices)}]")
+            raise self._invalid(name, f"must be one of [{', '.join(choices)}]")
         return value
 
     def any(self, name: str) -> Any:
@@ -129,13 +131,13 @@ class Fields:
 
     def end(self) -> None:
         for name in self._left:
-            raise self._bad(name, "is not allowed")
+            raise self._invalid(name, "is not allowed")
 
     def _take(self, name: str, default: Any) -> Any:
         value = self._left.pop(name, default)
         if value is _MISSING:
-            raise self._bad(name, "is required")
+            raise self._invalid(name, "is required")
         return value
 
-    def _bad(self, name: str, what: str) -> InvalidParameters:
-        return InvalidParameters(f'"{(self._where + name)[:100]}" {what}')
+    def _invalid(self, name: str, problem: str) -> InvalidParameters:
+        return InvalidParameters(f'"{(self._where + name)[:100]}" {problem}')

@@ -1,4 +1,4 @@
-"""Answers and errors in OpenPAI's shapes, and bodies read within limits."""
+"""JSON and error responses in OpenPAI's format; request bodies and query parameters within limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("paicluster.api")
 
 encode = msgspec.json.Encoder().encode
 
-# Where a request carries the context with it.
+# Key of the context in a request's scope.
 KEY = "paicluster.context"
 
 
@@ -43,20 +43,20 @@ def error_response(error: PaiError) -> Response:
 
 
 def exception_response(request: Request, error: BaseException, route: str) -> Response:
-    """Whatever went wrong as an answer for people; what we did not foresee goes to the log.
+    """Error response for an exception; unexpected exceptions are logged.
 
-    With its route and not its address, which may have a token in it.
+    The log line has the route and not the URL, which may contain a token.
     """
     if isinstance(error, PaiError):
         return error_response(error)
     if isinstance(error, ClientDisconnect):
         return Response(status_code=499)
     log.error("%s %s failed", request.method, route, exc_info=error)
-    return error_response(PaiError("The cluster hit an error of its own; its log has the details."))
+    return error_response(PaiError("Internal error of the cluster; the server's log has the details."))
 
 
 async def read_body(request: Request, limit: int | None = None) -> bytes:
-    """The whole body, up to ``limit`` bytes: by default as many as the settings allow."""
+    """The whole body, up to ``limit`` bytes; the default limit is in the settings."""
     if limit is None:
         limit = request.scope[KEY].policies.largest_body
     announced = request.headers.get("content-length", "")
@@ -82,30 +82,30 @@ def _too_large(limit: int) -> PaiError:
     return InvalidParameters(f"The request's body is larger than {limit >> 20} MB.", status=413)
 
 
-LARGEST_NUMBER = 2**63 - 1
+MAX_INT = 2**63 - 1
 
 
-def int_param(value: str | None, name: str, default: int | None = None, largest: int = LARGEST_NUMBER) -> int:
-    """A number of the query. Without a default it must be there."""
+def int_param(value: str | None, name: str, default: int | None = None, maximum: int = MAX_INT) -> int:
+    """An integer of the query; required unless there is a default."""
     if not value and default is not None:
         return default
-    # `isdigit` alone takes superscripts, and `int` refuses thousands of digits in words of its own.
+    # `isdigit` alone accepts superscripts, and `int` raises its own error for thousands of digits.
     if not value or not value.isascii() or not value.isdigit():
         raise InvalidParameters(f'"{name}" must be a whole number of 0 or more, not {_short(value)}.')
-    if len(value) > 19 or int(value) > largest:
-        raise InvalidParameters(f'"{name}" must be less than or equal to {largest}.')
+    if len(value) > 19 or int(value) > maximum:
+        raise InvalidParameters(f'"{name}" must be less than or equal to {maximum}.')
     return int(value)
 
 
-LARGEST_PAGE = 50_000
+MAX_PAGE_SIZE = 50_000
 
 
 def page_params(request: Request) -> tuple[int, int]:
-    """``offset`` and ``limit`` of lists that the original always gives whole: these are ours."""
+    """``offset`` and ``limit``, our addition to lists that OpenPAI always returns whole."""
     get = request.query_params.get
     return (
         int_param(get("offset"), "offset", 0),
-        int_param(get("limit"), "limit", LARGEST_PAGE, LARGEST_PAGE),
+        int_param(get("limit"), "limit", MAX_PAGE_SIZE, MAX_PAGE_SIZE),
     )
 
 
@@ -115,12 +115,12 @@ def _short(value: str | None) -> str:
 
 
 async def form_or_json(request: Request) -> dict[str, Any]:
-    """A mapping from a JSON or a form-encoded body."""
+    """The mapping in a JSON or form-encoded body."""
     return mapping_of(request, await read_body(request, 1 << 20))
 
 
 def mapping_of(request: Request, body: bytes) -> dict[str, Any]:
-    """What `form_or_json` makes of a body that was read already."""
+    """As `form_or_json`, from a body that is already read."""
     if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+
+from paicluster.metrics.exposition import Sample, family
 
 # Seconds; the last bucket takes the rest.
 BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -53,18 +55,6 @@ class HttpMetrics:
         )
 
 
-Sample = tuple[str, dict[str, str], float]
-
-
-def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> Iterator[str]:
-    """One metric with all its samples; each is a suffix to the name, labels and a value."""
-    yield f"# HELP {name} {text}"
-    yield f"# TYPE {name} {kind}"
-    for suffix, labels, value in samples:
-        inside = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels.items())
-        yield f"{name}{suffix}{{{inside}}} {value:g}" if inside else f"{name}{suffix} {value:g}"
-
-
 def _answered(used: list[Series]) -> Iterator[Sample]:
     for series in used:
         for status, count in sorted(series.statuses.items()):
@@ -82,7 +72,3 @@ def _durations(used: list[Series]) -> Iterator[Sample]:
         yield "_bucket", {**labels, "le": "+Inf"}, everything
         yield "_sum", labels, series.total_s
         yield "_count", labels, everything
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

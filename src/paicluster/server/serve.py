@@ -28,7 +28,6 @@ from paicluster.api.app import Gateway, build
 from paicluster.api.context import Context
 from paicluster.api.middleware.policies import HttpPolicies
 from paicluster.api.middleware.slow_clients import LimitedHttpProtocol, SlowClientReaper, raise_fd_limit
-from paicluster.api.v2 import storages
 from paicluster.auth import users as accounts
 from paicluster.auth.local_admin import TokensWithLocalAdmin
 from paicluster.auth.sealing import Sealer
@@ -48,6 +47,7 @@ from paicluster.logs.log_watcher import LogWatcher
 from paicluster.server import shutdown_signals, task_accounts
 from paicluster.server.engine_factory import build_engines, external_shares, scheduled_shares
 from paicluster.server.home_lock import lock_home
+from paicluster.services import storages
 from paicluster.services.file_service import open_files
 from paicluster.services.virtual_clusters import VirtualClusters
 from paicluster.store import Store, users

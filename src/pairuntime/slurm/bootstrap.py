@@ -83,7 +83,7 @@ def main(told: "dict[str, Any]") -> "None":
         lock_folder(root)
     except OSError:
         pass  # the disk is full, perhaps; then fetching says so
-    path = "%s/parcel?%s" % (told["gang"], urlencode(asked))
+    path = "%s/bundle?%s" % (told["gang"], urlencode(asked))
     ends = time.monotonic() + _DOWNLOAD_TIMEOUT_S
     pause = 0.5
     while not _fetch(told, path, root):

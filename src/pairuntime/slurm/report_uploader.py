@@ -159,7 +159,7 @@ class ReportClient:
         try:
             words = _contents(path, max(0, os.path.getsize(path) - _MOST_WORDS), _MOST_WORDS)
             if words:
-                self.put(self._gang + "/words", words)
+                self.put(self._gang + "/diagnostics", words)
         except (OSError, http.client.HTTPException, ReportRejected):
             pass  # they are a help for people, and nothing depends on them
         try:

@@ -90,8 +90,8 @@ def test_a_full_disk_is_told_wherever_people_look_until_it_is_over(someone: Pers
         shown = json.loads(someone.pai("job-status", name, "-o", "json").out)
         assert shown["reason"] == reasons["next"]
         events = json.loads(someone.pai("job-status", name, "events", "-o", "json").out)
-        assert events[0]["reason"] == "CannotGoOn" and events[0]["message"] == reasons["next"]
-        assert [e["reason"] for e in events].count("CannotGoOn") == 1
+        assert events[0]["reason"] == "Degraded" and events[0]["message"] == reasons["next"]
+        assert [e["reason"] for e in events].count("Degraded") == 1
     for words in (["logs", "-f", "next"], ["wait", "next"]):
         newcomer = someone.begin(*words)
         assert "Insufficient" not in first_lines(newcomer, "is full")
@@ -112,7 +112,7 @@ def test_a_full_disk_is_told_wherever_people_look_until_it_is_over(someone: Pers
     for name in ("next", "holder"):
         assert "reason" not in json.loads(someone.pai("job-status", name, "-o", "json").out)
         events = json.loads(someone.pai("job-status", name, "events", "-o", "json").out)
-        assert "CannotGoOn" not in [event["reason"] for event in events]
+        assert "Degraded" not in [event["reason"] for event in events]
 
 
 def test_a_job_is_stopped_on_a_full_disk_and_that_is_written_when_there_is_room(
@@ -126,7 +126,10 @@ def test_a_job_is_stopped_on_a_full_disk_and_that_is_written_when_there_is_room(
     disk.fill()
     for name in (runs, waits):
         done = someone.pai("stop-job", name)
-        assert done.status == 1 and "is stopped, but that could not be written down yet" in done.err, done
+        assert (
+            done.status == 1
+            and "is stopped, but the stop could not be written to the database yet" in done.err
+        ), done
         assert FULL in done.err and "Free some space on it." in done.err
     until(lambda: not Path(f"/proc/{int(pid.read_text())}").exists())
     assert someone.state(runs) == "RUNNING", "as long as nothing can be written"

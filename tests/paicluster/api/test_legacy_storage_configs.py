@@ -109,7 +109,7 @@ def test_they_are_for_those_of_their_group(written: TeamCluster) -> None:
 def test_jobs_do_not_have_them_and_what_is_in_them_is_sealed(written: TeamCluster, name: str) -> None:
     refused = written.submit(job(name, "true", extras={"storages": [{"name": "TEAM"}]}))
     assert (refused.status, refused.json()["code"]) == (404, "NoStorageError")
-    assert "A job can have" in refused.json()["hint"]
+    assert "Storages of this cluster:" in refused.json()["hint"]
     for file in written.home.glob("cluster.db*"):
         assert PASSWORD_OF_SERVER.encode() not in file.read_bytes()
     assert PASSWORD_OF_SERVER not in (written.home / "audit.log").read_text()

@@ -73,7 +73,7 @@ def test_who_is_in_its_group_may_use_it(cluster: TeamCluster, lab: str, name: st
     refused = cluster.submit(job_in(name, lab))
     assert (refused.status, refused.json()["code"]) == (403, "ForbiddenUserError")
     assert refused.json()["message"] == "User alice is not allowed to do operation in lab."
-    assert refused.json()["hint"] == "Yours to use: default."
+    assert refused.json()["hint"] == "Virtual clusters you may use: default."
     v1 = {
         "jobName": name,
         "image": "x",

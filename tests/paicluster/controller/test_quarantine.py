@@ -51,11 +51,11 @@ def test_others_run_to_their_end_and_the_bad_one_goes_on_when_it_can(
     go = tmp_path / "go"
     cluster.accept(job("bad", f"until [ -e {go} ]; do sleep 0.02; done", "echo whole"))
     cluster.wait_state("bad", "RUNNING")
-    assert cluster.figure("paicluster_jobs_set_aside") == 0
+    assert cluster.figure("paicluster_jobs_quarantined") == 0
     forbid(cluster, "UPDATE ON tasks")
     go.touch()
     wait_set_aside(cluster)
-    assert cluster.figure("paicluster_jobs_set_aside") == 1
+    assert cluster.figure("paicluster_jobs_quarantined") == 1
     assert "forbidden" in reason(cluster)
     assert cluster.events("bad")[0]["message"] == reason(cluster)
     for number in range(3):
@@ -74,7 +74,7 @@ def test_others_run_to_their_end_and_the_bad_one_goes_on_when_it_can(
     allow(cluster)
     assert cluster.wait_over("bad")["state"] == "SUCCEEDED"
     assert not reason(cluster)
-    eventually(lambda: not cluster.figure("paicluster_jobs_set_aside"), "the job's being gone on with")
+    eventually(lambda: not cluster.figure("paicluster_jobs_quarantined"), "the job's being gone on with")
     assert cluster.log_of("bad") == b"whole\n"
     assert cluster.wait_over("large")["state"] == "SUCCEEDED"
     assert "goes on with the job" in cluster.log.read_text()

@@ -50,7 +50,7 @@ def test_the_cluster_shows_its_jobs_its_room_and_its_requests(team: TeamCluster)
     assert seen['paicluster_http_requests_total{method="GET",route="unknown",status="404"}'] >= 1
     count = seen[f"paicluster_http_request_duration_seconds_count{{{detail}}}"]
     assert seen[f'paicluster_http_request_duration_seconds_bucket{{{detail},le="+Inf"}}'] == count > 0
-    assert 0 <= seen["paicluster_loop_lag_seconds"] < 60
+    assert 0 <= seen["paicluster_event_loop_lag_seconds"] < 60
     assert 0 <= seen["paicluster_writer_queue_age_seconds"] < 60
     assert seen["paicluster_database_commits_total"] > 0
     team.stop("held")

@@ -1,17 +1,15 @@
-"""What the API can be asked and what it answers, in types; `/openapi.json` is made from them.
+"""OpenAPI description of the API: requests and responses as types, from which `/openapi.json` is made.
 
-Each route's handler has one `Operation` under its name, in the file of its subject. What a type says is held
-against every answer the tests see, so a description that is not true does not last.
+Each route's handler has one `Operation` under its name, in the file of its subject. The tests validate every
+response they see against these types, so a wrong description fails.
 """
 
 from __future__ import annotations
 
-from functools import cache
-
 import msgspec
 
 from paicluster.api.openapi import clusters, jobs, server, users, v1
-from paicluster.api.openapi.document import document
+from paicluster.api.openapi.document import Routes, document
 from paicluster.api.openapi.operation import Operation, name_of
 
 OPERATIONS: dict[str, Operation] = {
@@ -23,27 +21,20 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-@cache
-def openapi_json(version: str) -> bytes:
-    """The whole description as JSON."""
-    from paicluster.api.app import ROUTES
-
-    return msgspec.json.encode(document(ROUTES, OPERATIONS, version))
+def openapi_json(routes: Routes, version: str) -> bytes:
+    """The OpenAPI document of these routes as JSON."""
+    return msgspec.json.encode(document(routes, OPERATIONS, version))
 
 
-def missing_operations() -> list[str]:
-    """The routes nobody has described; there must be none."""
-    from paicluster.api.app import ROUTES
-
+def missing_operations(routes: Routes) -> list[str]:
+    """Routes without a description; there must be none."""
     return [
         f"{'|'.join(methods)} {path} ({name_of(handler)})"
-        for path, methods, handler in ROUTES
+        for path, methods, handler in routes
         if name_of(handler) not in OPERATIONS
     ]
 
 
-def stale_operations() -> list[str]:
-    """The descriptions that no route has."""
-    from paicluster.api.app import ROUTES
-
-    return sorted(OPERATIONS.keys() - {name_of(handler) for _, _, handler in ROUTES})
+def stale_operations(routes: Routes) -> list[str]:
+    """Descriptions without a route."""
+    return sorted(OPERATIONS.keys() - {name_of(handler) for _, _, handler in routes})

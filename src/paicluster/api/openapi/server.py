@@ -86,10 +86,10 @@ OPERATIONS: dict[str, Operation] = {
         query=(Query("query"), Query("start"), Query("end"), Query("step")),
         body=_ASKED,
     ),
-    "marketplace.nothing": Operation("Nothing: there is no marketplace", _TAG, {200: list[Any]}),
+    "marketplace.empty_list": Operation("Nothing: there is no marketplace", _TAG, {200: list[Any]}),
     "marketplace.no_item": Operation("No item of the marketplace", _TAG, {404: Problem}),
-    "marketplace.not_kept": Operation("Refused: there is no marketplace", _TAG, {400: Problem}),
-    "server_status.openapi": Operation("This description", _TAG, {200: dict[str, Any]}, token=False),
+    "marketplace.refuse_change": Operation("Refused: there is no marketplace", _TAG, {400: Problem}),
+    "app.openapi": Operation("This description", _TAG, {200: dict[str, Any]}, token=False),
     "v2.sources.has_sources": Operation("Whether these sources are here", "sources", {200: None}, (400,)),
     "v2.sources.put_sources": Operation(
         "Store sources: a tar, by its SHA-256",

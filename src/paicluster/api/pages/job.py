@@ -20,7 +20,7 @@ from paicluster.api.context import context
 from paicluster.api.degraded import degraded_reason
 from paicluster.api.pages.html import Html, element, join, page
 from paicluster.api.pages.session import handle_login_form, session_user, sign_in_page, sign_out_form
-from paicluster.api.permissions import may_see
+from paicluster.api.permissions import check_may_see
 from paicluster.api.request_fields import USERNAME
 from paicluster.api.responses import error_response, int_param
 from paicluster.api.v1.task_logs import log_address
@@ -108,7 +108,7 @@ class _JobView:
 
 async def _job_page(request: Request, identity: Identity, framework: str) -> Response:
     get = request.query_params.get
-    wanted = int_param(get("attempt"), "attempt", largest=10**9) if get("attempt") else None
+    wanted = int_param(get("attempt"), "attempt", maximum=10**9) if get("attempt") else None
     ctx = context(request)
 
     def read(conn: Connection) -> _JobView | None:
@@ -116,7 +116,7 @@ async def _job_page(request: Request, identity: Identity, framework: str) -> Res
         if found is None:
             return None
         row, attempt, number = found
-        may_see(identity, row)
+        check_may_see(identity, row)
         _, events = jobs.page_of_events(conn, row.id, None, 0, _MOST_EVENTS)
         tasks = jobs.tasks_of(conn, row.id, number)
         trouble = degraded_reason(row, ctx.degraded_reason(framework))

@@ -213,7 +213,7 @@ async def begin(request: Request) -> Response:
 
 async def put_part(request: Request) -> Response:
     files, kept, who = await _asked(request)
-    offset = int_param(request.query_params.get("offset"), "offset", 0, largest=1 << 60)
+    offset = int_param(request.query_params.get("offset"), "offset", 0, maximum=1 << 60)
     await receive_part(request, files, kept.uploads, who, request.path_params["upload"], offset)
     return json_response({})
 

@@ -18,14 +18,13 @@ from openpaisdk.protocol import convert_v1, dump_yaml, read_job_v1
 from openpaisdk.protocol.convert import name_in_v2
 from openpaisdk.protocol.states import framework_name
 from paicluster.api.context import Context, authenticate, context, own_url
-from paicluster.api.permissions import may_see, owner_or_admin
+from paicluster.api.permissions import authenticate_reader, check_may_see, check_owner_or_admin
 from paicluster.api.responses import encode, json_response, read_body
 from paicluster.api.v1 import serializers
-from paicluster.api.v1.readers import authenticate_reader
 from paicluster.api.v1.task_logs import log_address
 from paicluster.api.v2 import jobs as v2
 from paicluster.auth.tokens import Identity
-from paicluster.services.admission import admit, job_text, no_job
+from paicluster.services.admission import job_text, no_job
 from paicluster.store import jobs
 from paicluster.store.rows import JobRow, JobSpecRow
 
@@ -57,7 +56,7 @@ async def submit(request: Request) -> Response:
     with _as_parameters():
         conversion = convert_v1(job, user=identity.username, default_fs_uri=own)
     converted = json.dumps(conversion.data, ensure_ascii=False)
-    await admit(request, identity, conversion.job, converted, body, v1=text)
+    await v2.admit(request, identity, conversion.job, converted, body, v1=text)
     name = conversion.job.name
     headers = {"Location": f"/api/v1/user/{quote(identity.username)}/jobs/{name}"}
     if conversion.warnings:
@@ -102,7 +101,7 @@ async def detail(request: Request) -> Response:
         if found is None:
             return None
         row, attempt, number = found
-        may_see(identity, row)
+        check_may_see(identity, row)
         tasks = jobs.tasks_of(conn, row.id, number)
         return encode(serializers.job_detail(row, attempt, tasks, log_address(request)))
 
@@ -136,7 +135,7 @@ def _as_json(row: JobRow, spec: JobSpecRow) -> str:
 
 async def execution_type(request: Request) -> Response:
     identity = await authenticate(request)
-    value = await v2.execution_wanted(request)
+    value = await v2.read_execution_type(request)
     row = await row_of(request, identity)
     await v2.execute(context(request), identity, row, value)
     return json_response({"message": f"execute job {row.name} successfully"}, 202)
@@ -149,7 +148,7 @@ async def remove(request: Request) -> Response:
     """
     identity = await authenticate(request)
     row = await row_of(request, identity)
-    owner_or_admin(identity, row, "delete")
+    check_owner_or_admin(identity, row, "delete")
     ctx = context(request)
     if request.query_params.get("over") != "only":
         await _end(ctx, identity, row)
@@ -179,7 +178,7 @@ def _is_over(conn: Connection, job_id: int) -> bool:
 async def row_of(request: Request, identity: Identity) -> JobRow:
     """The job that the address names, for one who may see it."""
     row = await v2.job_named(context(request), _framework(request, identity))
-    may_see(identity, row)
+    check_may_see(identity, row)
     return row
 
 

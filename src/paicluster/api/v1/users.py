@@ -6,12 +6,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import Forbidden
-from paicluster.api.context import context, identify_person
+from paicluster.api.context import authenticate_user, context
 from paicluster.api.middleware.audit import set_subject
-from paicluster.api.permissions import NOT_ADMIN, identify_admin
+from paicluster.api.permissions import NOT_ADMIN, authenticate_admin
 from paicluster.api.request_fields import GROUPNAME, USERNAME, Fields, fields_of
 from paicluster.api.responses import json_response
-from paicluster.api.v2.users import give_clusters, make_user
+from paicluster.api.v2.users import make_user, set_virtual_clusters
 from paicluster.auth import users
 from paicluster.auth.users import SHORTEST_PASSWORD, user_not_found
 from paicluster.store import groups
@@ -19,13 +19,13 @@ from paicluster.store import groups
 
 async def put_user(request: Request) -> Response:
     """Make a user; with ``modify`` change one: his password, and by an administrator whether he is one."""
-    identity = await identify_person(request)
+    identity = await authenticate_user(request)
     given = await fields_of(request)
     username = given.text("username", pattern=USERNAME)
     modify = given.flag("modify", False)
     admin = given.flag("admin") if "admin" in given else None
     needed = not modify or "password" in given
-    password = given.text("password", least=SHORTEST_PASSWORD) if needed else None
+    password = given.text("password", min_length=SHORTEST_PASSWORD) if needed else None
     given.end()
     set_subject(request, username)
     if not identity.admin and (not modify or identity.username != username or admin):
@@ -42,7 +42,7 @@ async def put_user(request: Request) -> Response:
 
 
 async def delete_user(request: Request) -> Response:
-    await identify_admin(request)
+    await authenticate_admin(request)
     given = await fields_of(request)
     username = given.text("username", pattern=USERNAME)
     given.end()
@@ -53,11 +53,11 @@ async def delete_user(request: Request) -> Response:
 
 async def put_virtual_clusters(request: Request) -> Response:
     """The virtual clusters a user may use, in one text with commas."""
-    await identify_admin(request)
+    await authenticate_admin(request)
     username = request.path_params["user"]
     given = await fields_of(request)
     wanted = [name.strip() for name in given.text("virtualClusters").split(",") if name.strip()]
     given.end()
     Fields({"virtualClusters": wanted}).names("virtualClusters", pattern=GROUPNAME)
-    await give_clusters(context(request), username, wanted)
+    await set_virtual_clusters(context(request), username, wanted)
     return json_response({"message": "update user virtual clusters successfully"}, 201)

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from paicluster.api.context import Context, context
+from paicluster.api.permissions import authenticate_reader
 from paicluster.api.responses import json_response
 from paicluster.api.v1 import serializers
-from paicluster.api.v1.readers import authenticate_reader
 from paicluster.api.v2 import virtual_clusters as v2
 from paicluster.api.v2.virtual_clusters import virtual_clusters
 from paicluster.services.virtual_clusters import no_cluster

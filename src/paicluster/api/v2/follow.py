@@ -17,7 +17,7 @@ from openpaisdk.protocol import read_job
 from openpaisdk.protocol.states import KEEP_WAITING
 from paicluster.api.context import Context, authenticate, context
 from paicluster.api.degraded import degraded_event, degraded_reason
-from paicluster.api.permissions import may_see
+from paicluster.api.permissions import check_may_see
 from paicluster.api.responses import encode, int_param
 from paicluster.api.v2.task_logs import wait_for_first
 from paicluster.logs.log_watcher import SLOW_LOOK_S, Watch
@@ -51,7 +51,7 @@ async def follow(request: Request) -> Response:
     ctx = context(request)
     framework = request.path_params["framework"]
     row, roles = ctx.store.read_inline(lambda conn: _job_and_roles(conn, framework))
-    may_see(identity, row)
+    check_may_see(identity, row)
     get = request.query_params.get
     stream = get("stream") or "all"
     if stream not in (*STREAMS, NO_LOG):

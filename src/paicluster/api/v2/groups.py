@@ -1,4 +1,4 @@
-"""Groups: who belongs together, and what that permits."""
+"""Routes of groups: list, create, change, delete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from openpaisdk.errors import InvalidParameters
 from paicluster.api.context import authenticate, context
 from paicluster.api.middleware.audit import set_subject
-from paicluster.api.permissions import identify_admin, identify_any_admin
+from paicluster.api.permissions import authenticate_admin, authenticate_any_admin
 from paicluster.api.request_fields import GROUPNAME, fields_of
 from paicluster.api.responses import json_response, page_params
 from paicluster.store import groups
@@ -20,13 +20,13 @@ from paicluster.store.rows import GroupRow
 
 
 async def list_groups(request: Request) -> Response:
-    """All groups, by name. ``offset`` and ``limit`` are ours: the original always gives all."""
+    """All groups, by name. ``offset`` and ``limit`` are our addition: OpenPAI always returns all."""
     await authenticate(request)
     offset, limit = page_params(request)
     rows = await context(request).store.read(
         lambda conn: groups.list_groups(conn, offset=offset, limit=limit)
     )
-    return json_response([_shape(row) for row in rows])
+    return json_response([_group_json(row) for row in rows])
 
 
 async def one_group(request: Request) -> Response:
@@ -35,12 +35,12 @@ async def one_group(request: Request) -> Response:
     row = await context(request).store.read(lambda conn: groups.get_group(conn, groupname))
     if row is None:
         raise _no_group(groupname)
-    return json_response(_shape(row))
+    return json_response(_group_json(row))
 
 
 async def members(request: Request) -> Response:
-    """Who is in a group; nobody is in one that is not there."""
-    await identify_any_admin(request)
+    """Members of a group; an unknown group has none."""
+    await authenticate_any_admin(request)
     groupname = request.path_params["group"]
     offset, limit = page_params(request)
     found = await context(request).store.read(
@@ -49,7 +49,7 @@ async def members(request: Request) -> Response:
     return json_response([{"username": name, "clusterAdmin": admin} for name, admin in found])
 
 
-def _shape(row: GroupRow) -> dict[str, Any]:
+def _group_json(row: GroupRow) -> dict[str, Any]:
     return {
         "groupname": row.groupname,
         "description": row.description,
@@ -59,13 +59,13 @@ def _shape(row: GroupRow) -> dict[str, Any]:
 
 
 async def create_group(request: Request) -> Response:
-    await identify_admin(request)
-    given = await fields_of(request)
-    groupname = given.text("groupname", pattern=GROUPNAME)
-    description = given.text("description", "")
-    external_name = given.text("externalName", "")
-    extension = _checked(given.mapping("extension", {}))
-    given.end()
+    await authenticate_admin(request)
+    fields = await fields_of(request)
+    groupname = fields.text("groupname", pattern=GROUPNAME)
+    description = fields.text("description", "")
+    external_name = fields.text("externalName", "")
+    extension = _validate_extension(fields.mapping("extension", {}))
+    fields.end()
     set_subject(request, groupname)
     await context(request).store.write(
         lambda conn: groups.add_group(
@@ -76,19 +76,19 @@ async def create_group(request: Request) -> Response:
 
 
 async def update_group(request: Request) -> Response:
-    """Change a group: with ``patch`` what is given, else everything must be; an extension key by key."""
-    await identify_admin(request)
-    given = await fields_of(request)
-    patch = given.flag("patch", False)
-    data = given.inner("data")
-    given.end()
+    """Change a group: with ``patch`` only the fields sent, else all; the extension key by key."""
+    await authenticate_admin(request)
+    fields = await fields_of(request)
+    patch = fields.flag("patch", False)
+    data = fields.inner("data")
+    fields.end()
     groupname = data.text("groupname", pattern=GROUPNAME)
     columns: dict[str, Any] = {}
     if not patch or "description" in data:
         columns["description"] = data.text("description")
     if not patch or "externalName" in data:
         columns["external_name"] = data.text("externalName")
-    extension = _checked(data.mapping("extension")) if not patch or "extension" in data else None
+    extension = _validate_extension(data.mapping("extension")) if not patch or "extension" in data else None
     data.end()
     set_subject(request, groupname)
     await _change(request, groupname, columns, lambda old: {**old, **extension} if extension else old)
@@ -96,31 +96,31 @@ async def update_group(request: Request) -> Response:
 
 
 async def delete_group(request: Request) -> Response:
-    await identify_admin(request)
+    await authenticate_admin(request)
     groupname = request.path_params["group"]
     if not await context(request).store.write(lambda conn: groups.delete_group(conn, groupname)):
         raise _no_group(groupname)
     return json_response({"message": "group is removed successfully"})
 
 
-# -- one thing at a time ---------------------------------------------------------------------------
+# -- single properties ----------------------------------------------------------------------------
 
 
 async def update_extension(request: Request) -> Response:
-    await identify_admin(request)
-    given = await fields_of(request)
-    extension = _checked(given.mapping("extension"))
-    given.end()
+    await authenticate_admin(request)
+    fields = await fields_of(request)
+    extension = _validate_extension(fields.mapping("extension"))
+    fields.end()
     await _change(request, request.path_params["group"], {}, lambda old: {**old, **extension})
     return json_response({"message": "update group extension data successfully."}, 201)
 
 
 async def update_extension_at(request: Request) -> Response:
-    """Set what lies at a path of the extension, such as `acls/virtualClusters`."""
-    await identify_admin(request)
-    given = await fields_of(request)
-    data = given.any("data")
-    given.end()
+    """Set the value at a path of the extension, such as `acls/virtualClusters`."""
+    await authenticate_admin(request)
+    fields = await fields_of(request)
+    data = fields.any("data")
+    fields.end()
     keys = request.path_params["path"].split("/")
 
     def put(old: dict[str, Any]) -> dict[str, Any]:
@@ -130,26 +130,26 @@ async def update_extension_at(request: Request) -> Response:
             inner[key] = dict(below) if isinstance(below, dict) else {}
             inner = inner[key]
         inner[keys[-1]] = data
-        return _checked(changed)
+        return _validate_extension(changed)
 
     await _change(request, request.path_params["group"], {}, put)
     return json_response({"message": "Update group extension data successfully."}, 201)
 
 
 async def update_description(request: Request) -> Response:
-    await identify_admin(request)
-    given = await fields_of(request)
-    description = given.text("description")
-    given.end()
+    await authenticate_admin(request)
+    fields = await fields_of(request)
+    description = fields.text("description")
+    fields.end()
     await _change(request, request.path_params["group"], {"description": description})
     return json_response({"message": "update group description data successfully."}, 201)
 
 
 async def update_external_name(request: Request) -> Response:
-    await identify_admin(request)
-    given = await fields_of(request)
-    external_name = given.text("externalName")
-    given.end()
+    await authenticate_admin(request)
+    fields = await fields_of(request)
+    external_name = fields.text("externalName")
+    fields.end()
     await _change(request, request.path_params["group"], {"external_name": external_name})
     return json_response({"message": "update group externalNameData data successfully."}, 201)
 
@@ -172,8 +172,8 @@ async def _change(
     await context(request).store.write(write)
 
 
-def _checked(extension: dict[str, Any]) -> dict[str, Any]:
-    """Rights are read from `acls` on every request: what is there must be of its kind."""
+def _validate_extension(extension: dict[str, Any]) -> dict[str, Any]:
+    """Check the types in `acls`: permissions are read from it on every request."""
     if "acls" not in extension:
         return extension
     acls = extension["acls"]
@@ -189,5 +189,5 @@ def _checked(extension: dict[str, Any]) -> dict[str, Any]:
 
 
 def _no_group(groupname: str) -> InvalidParameters:
-    # 400 and not 404: clients of the original know it so.
+    # 400 and not 404, as in OpenPAI.
     return InvalidParameters(f"Group {groupname} is not found.", code="NoGroupError")

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from paicluster.api.context import authenticate, context
-from paicluster.api.permissions import may_see
+from paicluster.api.permissions import check_may_see
 from paicluster.api.responses import encode, json_response, page_params
 from paicluster.api.v2 import serializers
 from paicluster.services.admission import no_job
@@ -29,7 +29,7 @@ async def list_attempts(request: Request) -> Response:
         row = jobs.get_job(conn, framework)
         if row is None:
             return None
-        may_see(identity, row)
+        check_may_see(identity, row)
         known = {attempt.attempt: attempt for attempt in jobs.attempts_of(conn, row.id)}
         numbers = [row.attempt, *sorted(number for number in known if number != row.attempt)]
         return encode(
@@ -53,7 +53,7 @@ async def one_attempt(request: Request) -> Response:
         row = jobs.get_job(conn, framework)
         if row is None:
             return None
-        may_see(identity, row)
+        check_may_see(identity, row)
         attempt = next((one for one in jobs.attempts_of(conn, row.id) if one.attempt == number), None)
         if attempt is None and number != row.attempt:
             return None

@@ -1,4 +1,4 @@
-"""Jobs: submit, list, look at, stop, tag."""
+"""Routes of jobs: submit, list, detail, stop, tag."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import InvalidParameters, NotFound, PaiError, StopNotPersisted
-from openpaisdk.protocol import read_job
+from openpaisdk.protocol import JobSpec, read_job
 from paicluster.api.context import Context, authenticate, context
 from paicluster.api.degraded import degraded_event, degraded_reason
-from paicluster.api.permissions import may_see, owner_or_admin
+from paicluster.api.middleware.audit import set_subject
+from paicluster.api.permissions import check_may_see, check_owner_or_admin
 from paicluster.api.request_fields import fields_of
 from paicluster.api.responses import form_or_json, int_param, json_response, read_body
 from paicluster.api.v2 import job_detail, serializers
 from paicluster.auth.tokens import Identity
 from paicluster.scheduler.resource_requests import decode
-from paicluster.services.admission import admit, job_text, no_job
+from paicluster.services.admission import job_text, no_job
 from paicluster.store import jobs
 from paicluster.store.job_listing import DEFAULT_LIMIT, LARGEST_LIMIT, ListPage
 from paicluster.store.reasons import with_reasons
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow
 
-_LONGEST_TAG = 255
-
-
+_MAX_TAG_LENGTH = 255
+# Largest page that is read on the event loop, and longest query string whose parse is cached.
 _SHORT_PAGE = 50
-_SHORT_QUERY = 256
+_MAX_CACHED_QUERY = 256
 
 
 async def submit(request: Request) -> Response:
@@ -43,34 +43,43 @@ async def submit(request: Request) -> Response:
     return json_response({"status": 202, "message": message}, 202)
 
 
+async def admit(
+    request: Request, identity: Identity, job: JobSpec, text: str, body: bytes, *, v1: str | None = None
+) -> None:
+    """Admit a submitted job, and name it in the audit log; the arguments are those of `Admission.admit`."""
+    set_subject(request, f"{identity.username}~{job.name}")
+    key = request.headers.get("idempotency-key")
+    await context(request).admission.admit(identity, job, text, body, idempotency_key=key, v1=v1)
+
+
 async def list_jobs(request: Request) -> Response:
     await authenticate(request)
     query = query_of(request)
-    told = (
+    with_reason = (
         b"reasons" in request.scope["query_string"]
         and request.query_params.get("reasons", "").lower() == "true"
     )
     ctx = context(request)
     store = ctx.store
 
-    def look(conn: Connection) -> ListPage:
+    def read(conn: Connection) -> ListPage:
         page = jobs.list_jobs(conn, query)
-        return with_reasons(conn, page, ctx.degraded_reason) if told else page
+        return with_reasons(conn, page, ctx.degraded_reason) if with_reason else page
 
-    # What clients ask for again and again is read sooner than it could be handed to a thread.
-    at_once = query.is_first_page(_SHORT_PAGE) and not told
-    page = store.read_inline(look) if at_once else await store.read(look)
+    # The pages that clients poll are read faster than the read could be passed to a thread.
+    inline = query.is_first_page(_SHORT_PAGE) and not with_reason
+    page = store.read_inline(read) if inline else await store.read(read)
     return Response(page.body(), media_type="application/json")
 
 
 def query_of(request: Request) -> jobs.JobQuery:
-    """Which jobs a request asks for."""
-    asked: bytes = request.scope["query_string"]
-    return _remembered(asked) if len(asked) <= _SHORT_QUERY else _read_query(asked)
+    """The listing query of a request."""
+    query: bytes = request.scope["query_string"]
+    return _parse_query_cached(query) if len(query) <= _MAX_CACHED_QUERY else _parse_query(query)
 
 
-def _read_query(asked: bytes) -> jobs.JobQuery:
-    get = QueryParams(asked).get
+def _parse_query(query: bytes) -> jobs.JobQuery:
+    get = QueryParams(query).get
     return jobs.JobQuery(
         username=_names(get("username")),
         vc=_names(get("vc")),
@@ -86,8 +95,8 @@ def _read_query(asked: bytes) -> jobs.JobQuery:
     )
 
 
-# Clients ask for the same pages again and again.
-_remembered = lru_cache(maxsize=512)(_read_query)
+# Clients poll the same pages.
+_parse_query_cached = lru_cache(maxsize=512)(_parse_query)
 
 
 def _names(value: str | None) -> tuple[str, ...]:
@@ -95,9 +104,9 @@ def _names(value: str | None) -> tuple[str, ...]:
 
 
 async def job_row(request: Request, identity: Identity) -> JobRow:
-    """The job that the address names, for one who may see it."""
+    """The job in the path; raises Forbidden unless the caller may see it."""
     row = await job_named(context(request), request.path_params["framework"])
-    may_see(identity, row)
+    check_may_see(identity, row)
     return row
 
 
@@ -111,56 +120,56 @@ async def job_named(ctx: Context, framework: str) -> JobRow:
 async def detail(request: Request) -> Response:
     identity = await authenticate(request)
     framework = request.path_params["framework"]
-    wanted = request.path_params.get("attempt")
+    attempt = request.path_params.get("attempt")
     ctx = context(request)
-    trouble = ctx.degraded_reason(framework)
-    # A job may not see all jobs: for it each is looked at anew.
-    anew = bool(trouble) or identity.job_id is not None
-    body = None if anew else ctx.detail_cache.get((framework, wanted))
+    degraded = ctx.degraded_reason(framework)
+    # Job tokens may not see all jobs: for them the cache is bypassed, and the permission is checked.
+    bypass = bool(degraded) or identity.job_id is not None
+    body = None if bypass else ctx.detail_cache.get((framework, attempt))
     if body is None:
         since = ctx.detail_cache.moment()
-        found = await ctx.store.read(lambda conn: _detail(conn, identity, framework, wanted, trouble))
+        found = await ctx.store.read(lambda conn: _detail(conn, identity, framework, attempt, degraded))
         if found is None:
             raise no_job(framework)
         job_id, body = found
-        if not trouble:
-            ctx.detail_cache.keep((framework, wanted), job_id, body, since)
+        if not degraded:
+            ctx.detail_cache.keep((framework, attempt), job_id, body, since)
     return Response(body, media_type="application/json")
 
 
 def _detail(
-    conn: Connection, identity: Identity, framework: str, wanted: int | None, trouble: str
+    conn: Connection, identity: Identity, framework: str, attempt_number: int | None, degraded: str
 ) -> tuple[int, bytes] | None:
-    found = job_and_attempt(conn, framework, wanted)
+    found = job_and_attempt(conn, framework, attempt_number)
     if found is None:
         return None
     row, attempt, number = found
-    may_see(identity, row)
+    check_may_see(identity, row)
     tasks = jobs.shown_tasks_of(conn, row.id, number)
     instances = None
     if 0 < len(tasks) < row.total_tasks:
         instances = {role.role: role.instances for role in decode(jobs.need_of(conn, row.id)).need.roles}
-    why = degraded_reason(row, trouble)
-    return row.id, job_detail.job_detail(row, attempt, tasks, row.tags, why, instances=instances)
+    reason = degraded_reason(row, degraded)
+    return row.id, job_detail.job_detail(row, attempt, tasks, row.tags, reason, instances=instances)
 
 
 def job_and_attempt(
-    conn: Connection, framework: str, wanted: int | None = None
+    conn: Connection, framework: str, attempt_number: int | None = None
 ) -> tuple[JobRow, AttemptRow | None, int] | None:
-    """A job with one attempt of it, the current one if none is named, and its number."""
+    """A job, one of its attempts (by default the current one), and the attempt's number."""
     row = jobs.get_job(conn, framework)
     if row is None:
         return None
-    number = row.attempt if wanted is None else wanted
+    number = row.attempt if attempt_number is None else attempt_number
     attempt = next((a for a in jobs.attempts_of(conn, row.id) if a.attempt == number), None)
-    if attempt is None and wanted is not None and wanted != row.attempt:
+    if attempt is None and attempt_number is not None and attempt_number != row.attempt:
         return None
     return row, attempt, number
 
 
 async def config(request: Request) -> Response:
     row = await job_row(request, await authenticate(request))
-    # As the original: JSON text under a YAML type, so that both kinds of readers are content.
+    # As OpenPAI: JSON text with a YAML media type, which parsers of both accept.
     return Response(config_as_json(row, await spec_of(context(request), row)), media_type="text/yaml")
 
 
@@ -172,7 +181,7 @@ async def spec_of(ctx: Context, row: JobRow) -> JobSpecRow:
 
 
 def config_as_json(row: JobRow, spec: JobSpecRow) -> str:
-    """The job in version 2: as submitted, or as what it was converted to."""
+    """The job in protocol version 2: as submitted, or as converted from version 1."""
     text = spec.config if row.generation == "v2" else spec.job
     if text.lstrip().startswith("{"):
         return text
@@ -181,13 +190,13 @@ def config_as_json(row: JobRow, spec: JobSpecRow) -> str:
 
 async def execution_type(request: Request) -> Response:
     identity = await authenticate(request)
-    value = await execution_wanted(request)
+    value = await read_execution_type(request)
     row = await job_row(request, identity)
     await execute(context(request), identity, row, value)
     return json_response({"status": 202, "message": f"Execute job {row.framework} successfully."}, 202)
 
 
-async def execution_wanted(request: Request) -> str:
+async def read_execution_type(request: Request) -> str:
     value = (await form_or_json(request)).get("value")
     if value not in ("START", "STOP"):
         raise InvalidParameters('"value" must be one of [START, STOP].')
@@ -195,9 +204,9 @@ async def execution_wanted(request: Request) -> str:
 
 
 async def execute(ctx: Context, identity: Identity, row: JobRow, value: str) -> None:
-    """START or STOP a job, for those who may."""
-    owner_or_admin(identity, row, "execute")
-    # A stop holds: starting a stopped job again is answered as the original does, and changes nothing.
+    """START or STOP a job; raises Forbidden unless the caller may."""
+    check_owner_or_admin(identity, row, "execute")
+    # A stop is final: START of a stopped job gets the same response as in OpenPAI, and changes nothing.
     if value == "STOP" and row.sub_state != "Completed" and row.execution_type != "STOP":
         try:
             await ctx.store.write(lambda conn: jobs.stop(conn, row.id))
@@ -206,34 +215,36 @@ async def execute(ctx: Context, identity: Identity, row: JobRow, value: str) -> 
 
 
 async def _stop_unwritten(ctx: Context, row: JobRow, error: Exception) -> None:
-    """What fills the disk must end also where nothing can be written any more."""
+    """Stop a job although the database cannot be written: a job that fills the disk must be stoppable."""
     try:
         await ctx.stop_now(row.id)
     except OSError:
         raise error from None
     cause = error.message if isinstance(error, PaiError) else f"an unexpected error ({error})."
     raise StopNotPersisted(
-        f"The job {row.framework} is stopped, but that could not be written down yet: {cause}",
-        hint=" ".join(filter(None, (getattr(error, "hint", ""), "It is shown as it was until then."))),
+        f"Job {row.framework} is stopped, but the stop could not be written to the database yet: {cause}",
+        hint=" ".join(
+            filter(None, (getattr(error, "hint", ""), "Until then the job is shown in its old state."))
+        ),
     ) from error
 
 
 async def events(request: Request) -> Response:
-    """What happened to a job, latest first. ``offset`` and ``limit`` are ours."""
+    """Events of a job, latest first. ``offset`` and ``limit`` are our addition."""
     row = await job_row(request, await authenticate(request))
     get = request.query_params.get
     kind = get("type") or None
     offset = int_param(get("offset"), "offset", 0)
     limit = int_param(get("limit"), "limit", DEFAULT_LIMIT, LARGEST_LIMIT)
     ctx = context(request)
-    trouble = degraded_reason(row, ctx.degraded_reason(row.framework)) if kind in (None, "Warning") else ""
-    now = [degraded_event(row, trouble)] if trouble else []
+    reason = degraded_reason(row, ctx.degraded_reason(row.framework)) if kind in (None, "Warning") else ""
+    current = [degraded_event(row, reason)] if reason else []
     total, rows = await ctx.store.read(
-        lambda conn: jobs.page_of_events(conn, row.id, kind, max(0, offset - len(now)), limit)
+        lambda conn: jobs.page_of_events(conn, row.id, kind, max(0, offset - len(current)), limit)
     )
     if not offset:
-        rows = [*now, *rows][:limit]
-    total += len(now)
+        rows = [*current, *rows][:limit]
+    total += len(current)
     return json_response({"totalCount": total, "data": [serializers.event(row, event) for event in rows]})
 
 
@@ -249,7 +260,7 @@ async def task_attempts(request: Request) -> Response:
 
 
 async def ssh(request: Request) -> Response:
-    """Version 2 never had it: what it tells is in a task's `containerIp` and `containerPorts`."""
+    """Always 404, as in OpenPAI v2: the address is in a task's `containerIp` and `containerPorts`."""
     row = await job_row(request, await authenticate(request))
     raise no_ssh(row)
 
@@ -265,7 +276,7 @@ async def add_tag(request: Request) -> Response:
     identity = await authenticate(request)
     tag = await _tag(request)
     row = await job_row(request, identity)
-    owner_or_admin(identity, row, "add tag to")
+    check_owner_or_admin(identity, row, "add tag to")
     await context(request).store.write(lambda conn: jobs.add_tag(conn, row.id, tag))
     return json_response({"status": 200, "message": f"Add tag {tag} for job {row.framework} successfully."})
 
@@ -274,7 +285,7 @@ async def delete_tag(request: Request) -> Response:
     identity = await authenticate(request)
     tag = await _tag(request)
     row = await job_row(request, identity)
-    owner_or_admin(identity, row, "delete tag from")
+    check_owner_or_admin(identity, row, "delete tag from")
     if not await context(request).store.write(lambda conn: jobs.remove_tag(conn, row.id, tag)):
         raise NotFound(f"Tag {tag} is not found for job {row.framework}.", code="NoTagError")
     return json_response(
@@ -283,9 +294,9 @@ async def delete_tag(request: Request) -> Response:
 
 
 async def _tag(request: Request) -> str:
-    given = await fields_of(request)
-    tag = given.text("value", least=1)
-    given.end()
-    if "," in tag or len(tag) > _LONGEST_TAG:
-        raise InvalidParameters(f'"value" must have no comma and {_LONGEST_TAG} characters at most')
+    fields = await fields_of(request)
+    tag = fields.text("value", min_length=1)
+    fields.end()
+    if "," in tag or len(tag) > _MAX_TAG_LENGTH:
+        raise InvalidParameters(f'"value" must have no comma and {_MAX_TAG_LENGTH} characters at most')
     return tag

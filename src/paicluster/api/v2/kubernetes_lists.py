@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from paicluster.api.context import context
-from paicluster.api.permissions import identify_any_admin
-from paicluster.api.responses import LARGEST_PAGE, int_param, json_response
+from paicluster.api.permissions import authenticate_any_admin
+from paicluster.api.responses import MAX_PAGE_SIZE, int_param, json_response
 from paicluster.api.v2.serializers import iso
 from paicluster.engines.interface import Node
 from paicluster.store import admin_queries
@@ -21,17 +21,17 @@ _GPU = "nvidia.com/gpu"
 
 
 async def nodes(request: Request) -> Response:
-    await identify_any_admin(request)
+    await authenticate_any_admin(request)
     return json_response(_list("NodeList", [_node(node) for node in await context(request).nodes()]))
 
 
 async def pods(request: Request) -> Response:
     """Every task that has a place. As in Kubernetes, ``limit`` and ``continue`` give it in pages."""
-    await identify_any_admin(request)
+    await authenticate_any_admin(request)
     get = request.query_params.get
     if get("namespace") not in (None, "", NAMESPACE):
         return json_response(_list("PodList", []))
-    limit = int_param(get("limit"), "limit", LARGEST_PAGE, LARGEST_PAGE)
+    limit = int_param(get("limit"), "limit", MAX_PAGE_SIZE, MAX_PAGE_SIZE)
     offset = int_param(get("continue"), "continue", 0)
     # One more than asked for tells whether there are more.
     found = await context(request).store.read(

@@ -18,10 +18,10 @@ from starlette.responses import Response
 from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError
 from paicluster.api.context import Context, authenticate, context
 from paicluster.api.middleware.audit import set_subject
-from paicluster.api.permissions import identify_admin
+from paicluster.api.permissions import authenticate_admin
 from paicluster.api.request_fields import GROUPNAME, USERNAME, Fields, fields_of
 from paicluster.api.responses import json_response, mapping_of, read_body
-from paicluster.api.v2.storages import StorageConfig, is_default, usable
+from paicluster.services.storages import StorageConfig, usable
 from paicluster.store import storage_records as records
 from paicluster.store.rows import UserGrants
 from paicluster.store.storage_records import StorageRecord
@@ -60,7 +60,7 @@ async def _configs(request: Request) -> dict[str, Shown]:
     """What somebody may use: of the settings, and of what was written down."""
     access = (await authenticate(request)).access
     ctx = context(request)
-    found = {storage.name: _as_config(storage, access) for storage in usable(ctx, access)}
+    found = {storage.name: _as_config(storage, access) for storage in usable(ctx.storages(), access)}
     for record in await ctx.store.read(lambda conn: records.list_records(conn, CONFIG)):
         if access.may_use_storage(record.name, record.groups):
             found[record.name] = _opened(ctx, record)
@@ -71,7 +71,7 @@ async def _servers(request: Request) -> dict[str, Shown]:
     """Those of the configs that somebody may use; there are passwords in them."""
     identity = await authenticate(request)
     ctx = context(request)
-    found = {storage.name: _as_server(storage) for storage in usable(ctx, identity.access)}
+    found = {storage.name: _as_server(storage) for storage in usable(ctx.storages(), identity.access)}
     written = await ctx.store.read(lambda conn: records.list_records(conn, SERVER))
     if written:
         named: set[str] = set()
@@ -110,7 +110,7 @@ def _as_config(storage: StorageConfig, access: UserGrants) -> Shown:
     }
     return {
         "name": storage.name,
-        "default": is_default(storage, access),
+        "default": storage.is_default_of(access),
         "servers": [storage.name],
         "mountInfos": [mount],
     }
@@ -172,7 +172,7 @@ def _config_of(given: Fields) -> tuple[Shown, str | None]:
 
 def _mount_of(given: Fields) -> Shown:
     mount = {
-        "mountPoint": given.text("mountPoint", least=1),
+        "mountPoint": given.text("mountPoint", min_length=1),
         "path": given.text("path", ""),
         "server": given.text("server", pattern=USERNAME),
         "permission": given.choice("permission", "rw", "ro") if "permission" in given else "rw",
@@ -195,7 +195,7 @@ def _server_of(given: Fields) -> tuple[Shown, None]:
 async def _write(
     request: Request, kind: str, read: Callable[[Fields], tuple[Shown, str | None]], *, new: bool
 ) -> Response:
-    await identify_admin(request)
+    await authenticate_admin(request)
     ctx = context(request)
     shown, group = read(await fields_of(request))
     name = str(shown[_KEY[kind]])
@@ -215,7 +215,7 @@ async def _write(
 
 async def _delete(request: Request, kind: str) -> Response:
     """Named in the address, or in the body as what is made is."""
-    await identify_admin(request)
+    await authenticate_admin(request)
     name = request.path_params.get("storage")
     if name is None:
         given = await fields_of(request)

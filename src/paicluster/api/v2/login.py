@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from openpaisdk.errors import Forbidden
-from paicluster.api.context import APPLICATIONS_REFUSED, authenticate, context, identify_person, token_of
+from paicluster.api.context import APPLICATIONS_REFUSED, authenticate, authenticate_user, context, token_of
 from paicluster.api.request_fields import Fields, fields_of
 from paicluster.api.responses import form_or_json, json_response, page_params
 from paicluster.api.v2.task_logs import ANY_LOG
@@ -62,23 +62,23 @@ async def log_token(request: Request) -> Response:
 async def _logged_in(request: Request) -> UserRow:
     body = await form_or_json(request)
     given = Fields(body)
-    username = given.text("username", least=1)
-    password = given.text("password", least=users.SHORTEST_PASSWORD)
+    username = given.text("username", min_length=1)
+    password = given.text("password", min_length=users.SHORTEST_PASSWORD)
     if "expiration" in given:
         # Checked, and without effect, as in the original: how long a login holds is the cluster's to say.
-        given.number("expiration", least=60, most=SESSION_SECONDS)
+        given.number("expiration", minimum=60, maximum=SESSION_SECONDS)
     return await users.login(context(request).store, username, password)
 
 
 async def logout(request: Request) -> Response:
-    await identify_person(request)
+    await authenticate_user(request)
     await context(request).tokens.revoke(token_of(request)[0])
     return json_response({"message": "Logout successfully"})
 
 
 async def list_tokens(request: Request) -> Response:
     """One's tokens; ours: in pages, and with ``details`` also what each is, and the name it was given."""
-    identity = await identify_person(request)
+    identity = await authenticate_user(request)
     tokens = context(request).tokens
     offset, limit = page_params(request)
     rows = await tokens.rows(identity.username, offset=offset, limit=limit)
@@ -100,7 +100,7 @@ def _details(row: TokenRow) -> dict[str, Any]:
 
 async def application_token(request: Request) -> Response:
     """A token for a program; ours: with a ``name`` by which to know it later."""
-    identity = await identify_person(request)
+    identity = await authenticate_user(request)
     shown = await context(request).tokens.find(token_of(request)[0])
     if shown is not None and shown.name == DELEGATION:
         # It would never end, and one that was delegated must.
@@ -119,7 +119,7 @@ async def check_token(request: Request) -> Response:
 
 async def revoke_token(request: Request) -> Response:
     """Take a token back; it may be named by its id."""
-    identity = await identify_person(request)
+    identity = await authenticate_user(request)
     tokens = context(request).tokens
     token = request.path_params["token"]
     row = await tokens.find(token)

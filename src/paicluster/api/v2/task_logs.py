@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from openpaisdk.errors import NotFound, Unauthorized
 from paicluster.api.context import Context, authenticate, context
-from paicluster.api.permissions import may_see
+from paicluster.api.permissions import check_may_see
 from paicluster.api.responses import int_param, json_response
 from paicluster.api.v2.jobs import job_row
 from paicluster.auth.tokens import INVALID
@@ -118,7 +118,7 @@ async def _task(request: Request) -> TaskRow:
         task = jobs.get_task(conn, uid)
         row = None if task is None else jobs.get_job_by_id(conn, task.job_id)
         if identity is not None and row is not None:
-            may_see(identity, row)
+            check_may_see(identity, row)
         return task
 
     task = await ctx.store.read(read)

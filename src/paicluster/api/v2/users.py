@@ -1,4 +1,4 @@
-"""Users: who there is, and changing it."""
+"""Routes of users: list, create, change, delete."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openpaisdk.errors import Forbidden, InvalidParameters, NotFound, PaiError
-from paicluster.api.context import Context, authenticate, context, identify_person
+from paicluster.api.context import Context, authenticate, authenticate_user, context
 from paicluster.api.middleware.audit import set_subject
-from paicluster.api.permissions import NOT_SELF, identify_admin, identify_self_or_admin
+from paicluster.api.permissions import NOT_SELF, authenticate_admin, authenticate_self_or_admin
 from paicluster.api.request_fields import GROUPNAME, USERNAME, fields_of
 from paicluster.api.responses import encode, json_response, page_params
-from paicluster.api.v2 import legacy_storage_configs, storages
+from paicluster.api.v2 import legacy_storage_configs
 from paicluster.auth import user_extensions
 from paicluster.auth import users as accounts
 from paicluster.auth.passwords import hash_password
 from paicluster.auth.ssh_keys import generate_key_pair
 from paicluster.auth.tokens import Identity
 from paicluster.auth.users import SHORTEST_PASSWORD, user_not_found
+from paicluster.services.storages import usable
 from paicluster.store import groups, storage_records, users
 from paicluster.store.rows import UserGrants, UserRow
 
 
 async def list_users(request: Request) -> Response:
-    """Everybody, by name. ``offset`` and ``limit`` are ours: the original always gives all."""
+    """All users, by name. ``offset`` and ``limit`` are our addition: OpenPAI always returns all."""
     identity = await authenticate(request)
     ctx = context(request)
     offset, limit = page_params(request)
@@ -38,11 +39,14 @@ async def list_users(request: Request) -> Response:
     def read(conn: Connection) -> bytes:
         rows = users.list_users(conn, offset=offset, limit=limit)
         known = {row.groupname: row for row in groups.list_groups(conn)}
-        written = storage_records.names_and_groups(conn, legacy_storage_configs.CONFIG)
+        legacy_configs = storage_records.names_and_groups(conn, legacy_storage_configs.CONFIG)
         in_groups = groups.groups_by_user(conn, rows[0].username, rows[-1].username) if rows else {}
-        accesses = (groups.combine([known[g] for g in in_groups.get(row.username, ())]) for row in rows)
+        grants = (groups.combine([known[g] for g in in_groups.get(row.username, ())]) for row in rows)
         return encode(
-            [_info(ctx, identity, row, access, written) for row, access in zip(rows, accesses, strict=True)]
+            [
+                _info(ctx, identity, row, access, legacy_configs)
+                for row, access in zip(rows, grants, strict=True)
+            ]
         )
 
     return Response(await ctx.store.read(read), media_type="application/json")
@@ -59,12 +63,12 @@ async def one_user(request: Request) -> Response:
             row = users.get_user(conn, identity.username)
         if row is None:
             return None
-        written = storage_records.names_and_groups(conn, legacy_storage_configs.CONFIG)
-        return encode(_info(ctx, identity, row, groups.access_of(conn, row.username), written))
+        legacy_configs = storage_records.names_and_groups(conn, legacy_storage_configs.CONFIG)
+        return encode(_info(ctx, identity, row, groups.access_of(conn, row.username), legacy_configs))
 
     body = await ctx.store.read(read)
     if body is None:
-        # 400 and not 404: clients of the original know it so.
+        # 400 and not 404, as in OpenPAI.
         raise InvalidParameters(f"User {username} is not found.", code="NoUserError")
     return Response(body, media_type="application/json")
 
@@ -74,11 +78,11 @@ def _info(
     identity: Identity,
     row: UserRow,
     access: UserGrants,
-    written: Sequence[tuple[str, tuple[str, ...]]],
+    legacy_configs: Sequence[tuple[str, tuple[str, ...]]],
 ) -> dict[str, Any]:
     clusters = [name for name in ctx.shares if access.may_use(name)]
-    usable = [storage.name for storage in storages.usable(ctx, access)]
-    usable += [name for name, owners in written if access.may_use_storage(name, owners)]
+    storage_names = [storage.name for storage in usable(ctx.storages(), access)]
+    storage_names += [name for name, owners in legacy_configs if access.may_use_storage(name, owners)]
     return {
         "username": row.username,
         "grouplist": list(access.groups),
@@ -86,15 +90,15 @@ def _info(
         "extension": _extension(ctx, identity, row),
         "admin": access.admin,
         "virtualCluster": clusters,
-        "storageConfig": usable,
+        "storageConfig": storage_names,
     }
 
 
 def _extension(ctx: Context, identity: Identity, row: UserRow) -> dict[str, Any]:
-    """Keys and tokens are in it: only the user himself sees all, and nobody but administrators anything."""
+    """Extension of a user, which has secrets: whole for the user, without secrets for administrators."""
     stored = json.loads(row.extension)
-    person = not identity.application and identity.job_id is None
-    if identity.username == row.username and person:
+    is_user_token = not identity.application and identity.job_id is None
+    if identity.username == row.username and is_user_token:
         return user_extensions.unseal(stored, ctx.sealer, row.username)
     if identity.username == row.username or identity.admin:
         return user_extensions.without_secrets(stored)
@@ -102,15 +106,15 @@ def _extension(ctx: Context, identity: Identity, row: UserRow) -> dict[str, Any]
 
 
 async def create_user(request: Request) -> Response:
-    await identify_admin(request)
-    given = await fields_of(request)
-    username = given.text("username", pattern=USERNAME)
-    password = given.text("password", least=SHORTEST_PASSWORD)
-    email = given.email("email", "")
-    admin = given.flag("admin", False)
-    clusters = given.names("virtualCluster", [], pattern=GROUPNAME)
-    extension = given.mapping("extension", {})
-    given.end()
+    await authenticate_admin(request)
+    fields = await fields_of(request)
+    username = fields.text("username", pattern=USERNAME)
+    password = fields.text("password", min_length=SHORTEST_PASSWORD)
+    email = fields.email("email", "")
+    admin = fields.flag("admin", False)
+    clusters = fields.names("virtualCluster", [], pattern=GROUPNAME)
+    extension = fields.mapping("extension", {})
+    fields.end()
     set_subject(request, username)
     await make_user(context(request), username, password, email, admin, clusters, extension)
     return json_response({"message": "User is created successfully"}, 201)
@@ -126,7 +130,7 @@ async def make_user(
     extension: Mapping[str, Any] | None = None,
 ) -> None:
     keys = await asyncio.to_thread(generate_key_pair)
-    kept = user_extensions.seal({"jobSSH": keys, **(extension or {})}, ctx.sealer, username)
+    sealed = user_extensions.seal({"jobSSH": keys, **(extension or {})}, ctx.sealer, username)
     await accounts.create(
         ctx.store,
         username,
@@ -134,26 +138,26 @@ async def make_user(
         email=email,
         admin=admin,
         virtual_clusters=[name for name in clusters or () if name != groups.DEFAULT],
-        extension=kept,
+        extension=sealed,
     )
 
 
 async def update_user(request: Request) -> Response:
-    """Change a user: with ``patch`` what is given, else everything must be."""
-    await identify_admin(request)
-    given = await fields_of(request)
-    patch = given.flag("patch", False)
-    data = given.inner("data")
-    given.end()
+    """Change a user: with ``patch`` only the fields sent, else all are required."""
+    await authenticate_admin(request)
+    fields = await fields_of(request)
+    patch = fields.flag("patch", False)
+    data = fields.inner("data")
+    fields.end()
     username = data.text("username", pattern=USERNAME)
     set_subject(request, username)
-    change = _Change()
+    change = _UserChange()
     change.email = data.email("email") if not patch or "email" in data else None
     if not patch or "virtualCluster" in data:
         change.clusters = data.names("virtualCluster", pattern=GROUPNAME)
     change.admin = data.flag("admin") if not patch or "admin" in data else None
     if not patch or "password" in data:
-        change.password = data.text("password", least=SHORTEST_PASSWORD)
+        change.password = data.text("password", min_length=SHORTEST_PASSWORD)
     change.extension = data.mapping("extension") if not patch or "extension" in data else None
     data.end()
     await change.apply(context(request), username)
@@ -161,19 +165,19 @@ async def update_user(request: Request) -> Response:
 
 
 async def update_me(request: Request) -> Response:
-    """Change oneself. A new password needs the old one."""
-    identity = await identify_person(request)
-    given = await fields_of(request)
-    patch = given.flag("patch", False)
-    data = given.inner("data")
-    given.end()
+    """Change the calling user. A new password needs the old one."""
+    identity = await authenticate_user(request)
+    fields = await fields_of(request)
+    patch = fields.flag("patch", False)
+    data = fields.inner("data")
+    fields.end()
     if data.text("username", pattern=USERNAME) != identity.username:
         raise Forbidden(NOT_SELF)
-    change = _Change()
+    change = _UserChange()
     change.email = data.email("email") if not patch or "email" in data else None
     old = None
     if not patch or "newPassword" in data:
-        change.password = data.text("newPassword", least=SHORTEST_PASSWORD)
+        change.password = data.text("newPassword", min_length=SHORTEST_PASSWORD)
         old = data.text("oldPassword")
     else:
         data.text("oldPassword", "")
@@ -187,8 +191,8 @@ async def update_me(request: Request) -> Response:
 
 
 @dataclass
-class _Change:
-    """What is to be different about a user; None leaves it."""
+class _UserChange:
+    """Changes to a user; None leaves a property unchanged."""
 
     email: str | None = None
     clusters: list[str] | None = None
@@ -224,56 +228,56 @@ class _Change:
 
 
 async def delete_user(request: Request) -> Response:
-    await identify_admin(request)
+    await authenticate_admin(request)
     username = request.path_params["user"]
     await context(request).store.write(lambda conn: accounts.remove(conn, username))
     return json_response({"message": "user is removed successfully"})
 
 
-# -- one thing at a time ---------------------------------------------------------------------------
+# -- single properties ----------------------------------------------------------------------------
 
 
 async def update_extension(request: Request) -> Response:
     username = request.path_params["user"]
-    await identify_self_or_admin(request, username)
-    given = await fields_of(request)
-    change = _Change()
-    change.extension = given.mapping("extension")
-    given.end()
+    await authenticate_self_or_admin(request, username)
+    fields = await fields_of(request)
+    change = _UserChange()
+    change.extension = fields.mapping("extension")
+    fields.end()
     await change.apply(context(request), username)
     return json_response({"message": "Update user extension data successfully."}, 201)
 
 
 async def update_virtual_clusters(request: Request) -> Response:
-    await identify_admin(request)
+    await authenticate_admin(request)
     username = request.path_params["user"]
-    given = await fields_of(request)
-    wanted = given.names("virtualCluster", pattern=GROUPNAME)
-    given.end()
-    await give_clusters(context(request), username, wanted)
+    fields = await fields_of(request)
+    names = fields.names("virtualCluster", pattern=GROUPNAME)
+    fields.end()
+    await set_virtual_clusters(context(request), username, names)
     return json_response({"message": "Update user virtualCluster data successfully."}, 201)
 
 
-async def give_clusters(ctx: Context, username: str, wanted: list[str]) -> None:
+async def set_virtual_clusters(ctx: Context, username: str, names: list[str]) -> None:
     def write(conn: Connection) -> None:
         user = users.get_user(conn, username)
         if user is None:
             raise user_not_found(username)
         if user.admin:
             raise Forbidden("Admin's virtual clusters cannot be updated.")
-        accounts.set_virtual_clusters(conn, username, [name for name in wanted if name != groups.DEFAULT])
+        accounts.set_virtual_clusters(conn, username, [name for name in names if name != groups.DEFAULT])
 
     await ctx.store.write(write)
 
 
 async def update_password(request: Request) -> Response:
-    """By oneself with the old one, or by an administrator."""
+    """By the user with the old password, or by an administrator."""
     username = request.path_params["user"]
-    identity = await identify_self_or_admin(request, username)
-    given = await fields_of(request)
-    old = given.text("oldPassword", "defaultpai")
-    new = given.text("newPassword", least=SHORTEST_PASSWORD)
-    given.end()
+    identity = await authenticate_self_or_admin(request, username)
+    fields = await fields_of(request)
+    old = fields.text("oldPassword", "defaultpai")
+    new = fields.text("newPassword", min_length=SHORTEST_PASSWORD)
+    fields.end()
     ctx = context(request)
     if not identity.admin:
         await _check_password(request, username, old)
@@ -284,22 +288,22 @@ async def update_password(request: Request) -> Response:
 
 async def update_email(request: Request) -> Response:
     username = request.path_params["user"]
-    await identify_self_or_admin(request, username)
-    given = await fields_of(request)
-    change = _Change()
-    change.email = given.email("email")
-    given.end()
+    await authenticate_self_or_admin(request, username)
+    fields = await fields_of(request)
+    change = _UserChange()
+    change.email = fields.email("email")
+    fields.end()
     await change.apply(context(request), username)
     return json_response({"message": "Update user email data successfully."}, 201)
 
 
 async def update_admin(request: Request) -> Response:
-    await identify_admin(request)
+    await authenticate_admin(request)
     username = request.path_params["user"]
-    given = await fields_of(request)
-    change = _Change()
-    change.admin = given.flag("admin")
-    given.end()
+    fields = await fields_of(request)
+    change = _UserChange()
+    change.admin = fields.flag("admin")
+    fields.end()
     await change.apply(context(request), username)
     return json_response({"message": "Update user admin permission successfully."}, 201)
 
@@ -308,13 +312,13 @@ async def update_admin(request: Request) -> Response:
 
 
 async def add_group(request: Request) -> Response:
-    await identify_admin(request)
+    await authenticate_admin(request)
     username, groupname = request.path_params["user"], await _groupname(request)
 
     def write(conn: Connection) -> None:
         if groups.get_group(conn, groupname) is None:
             raise _no_group(f"Updated nonexistent group: {groupname}")
-        _must_exist(conn, username)
+        _require_user(conn, username)
         groups.add_member(conn, username, groupname)
 
     await context(request).store.write(write)
@@ -322,11 +326,11 @@ async def add_group(request: Request) -> Response:
 
 
 async def remove_group(request: Request) -> Response:
-    await identify_admin(request)
+    await authenticate_admin(request)
     username, groupname = request.path_params["user"], await _groupname(request)
 
     def write(conn: Connection) -> None:
-        _must_exist(conn, username)
+        _require_user(conn, username)
         groups.remove_member(conn, username, groupname)
 
     await context(request).store.write(write)
@@ -334,33 +338,33 @@ async def remove_group(request: Request) -> Response:
 
 
 async def set_groups(request: Request) -> Response:
-    await identify_admin(request)
+    await authenticate_admin(request)
     username = request.path_params["user"]
-    given = await fields_of(request)
-    wanted = given.names("grouplist", pattern=GROUPNAME)
-    given.end()
+    fields = await fields_of(request)
+    names = fields.names("grouplist", pattern=GROUPNAME)
+    fields.end()
 
     def write(conn: Connection) -> None:
-        _must_exist(conn, username)
-        unknown = [name for name in wanted if name not in groups.existing(conn, wanted)]
+        _require_user(conn, username)
+        unknown = [name for name in names if name not in groups.existing(conn, names)]
         if unknown:
             raise _no_group(f"Updated nonexistent grouplist: {','.join(unknown)}")
-        groups.set_groups(conn, username, wanted)
+        groups.set_groups(conn, username, names)
 
     await context(request).store.write(write)
     return json_response({"message": "update user grouplist successfully."}, 201)
 
 
 async def _groupname(request: Request) -> str:
-    given = await fields_of(request)
-    groupname = given.text("groupname", pattern=GROUPNAME)
-    given.end()
+    fields = await fields_of(request)
+    groupname = fields.text("groupname", pattern=GROUPNAME)
+    fields.end()
     set_subject(request, groupname)
     return groupname
 
 
 async def _check_password(request: Request, username: str, password: str) -> None:
-    """One who has somebody's token may not guess his password with it, either."""
+    """Check a password; throttled as a login, so that a stolen token cannot be used to guess the password."""
     ctx = context(request)
     user = await ctx.store.read(lambda conn: users.get_user(conn, username))
     if user is None:
@@ -369,7 +373,7 @@ async def _check_password(request: Request, username: str, password: str) -> Non
         await accounts.check_password(user, password)
 
 
-def _must_exist(conn: Connection, username: str) -> None:
+def _require_user(conn: Connection, username: str) -> None:
     if users.get_user(conn, username) is None:
         raise user_not_found(username)
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from openpaisdk.errors import Forbidden, InvalidParameters
 from paicluster.api.context import Context, authenticate, context
-from paicluster.api.permissions import identify_admin
+from paicluster.api.permissions import authenticate_admin
 from paicluster.api.request_fields import GROUPNAME, fields_of
 from paicluster.api.responses import json_response
 from paicluster.scheduler.resource_requests import Resources
@@ -123,8 +123,8 @@ class PutResult:
 async def put(request: Request) -> PutResult:
     name = await _changeable(request)
     given = await fields_of(request)
-    capacity = given.number("vcCapacity", least=0, most=100)
-    largest = given.number("vcMaxCapacity", capacity, least=capacity, most=100)
+    capacity = given.number("vcCapacity", minimum=0, maximum=100)
+    largest = given.number("vcMaxCapacity", capacity, minimum=capacity, maximum=100)
     description = given.text("description", "")
     external_name = given.text("externalName", "")
     given.end()
@@ -152,7 +152,7 @@ async def remove(request: Request) -> str:
 
 
 async def _changeable(request: Request) -> str:
-    await identify_admin(request)
+    await authenticate_admin(request)
     name = checked_name(request.path_params["vc"])
     if name == DEFAULT:
         raise Forbidden("Update operation to default vc isn't allowed")

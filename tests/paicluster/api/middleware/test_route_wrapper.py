@@ -37,7 +37,7 @@ def test_an_error_of_ours_has_no_stack_and_its_place_is_in_the_log(caplog: pytes
         reply = ask(edge, RuntimeError("what nobody should read"))
     assert reply.status_code == 500
     said = bytes(reply.body)
-    assert b"The cluster hit an error of its own" in said
+    assert b"Internal error of the cluster" in said
     assert b"nobody should read" not in said
     assert b"Traceback" not in said
     assert caplog.records[0].exc_info is not None

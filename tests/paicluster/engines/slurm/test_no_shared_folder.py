@@ -401,7 +401,7 @@ def test_a_ticket_is_good_for_its_own_attempt_and_nothing_else(cluster: Cluster,
     for what in (log, "claim", "end?all=0&stdout=0&stderr=0", "words"):
         assert put(f"{yours}/{what}", b"{}") == 401
     # What the tasks need is given out until they have begun.
-    assert cluster.get(f"/api/v2/attempts/{mine}/parcel?job=1", token=ticket).status == 409
+    assert cluster.get(f"/api/v2/attempts/{mine}/bundle?job=1", token=ticket).status == 409
     assert put(f"{mine}/claim", b'{"word": "another"}') == 409
     for stream in ("spec.json", "..", "claim", "%2e%2e%2fclaim"):
         assert put(f"{mine}/logs/{stream}?at=0&after=0") in (400, 404)

@@ -1,0 +1,61 @@
+"""Storages of the cluster: their configuration, and which of them a user may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paicluster.config.sections import StorageSettings
+from paicluster.store.rows import UserGrants
+
+# Name of the storage that the cluster itself serves.
+OWN = "home"
+
+
+@dataclass(frozen=True, slots=True)
+class StorageConfig:
+    """A storage. ``type`` and ``data`` are those of OpenPAI's StorageDetail; ``url`` is its WebHDFS URL.
+
+    Without ``groups`` every user may use it.
+    """
+
+    name: str
+    type: str = "other"
+    data: Mapping[str, Any] = field(default_factory=dict)
+    url: str | None = None
+    share: bool = True
+    read_only: bool = False
+    groups: tuple[str, ...] = ()
+    default: bool = False
+
+    def is_usable_by(self, access: UserGrants) -> bool:
+        return access.may_use_storage(self.name, self.groups)
+
+    def is_default_of(self, access: UserGrants) -> bool:
+        return self.default or self.name in access.default_storages
+
+
+def of_settings(settings: Sequence[StorageSettings], url: str) -> tuple[StorageConfig, ...]:
+    """The storages in the settings; without any, the one that the cluster itself serves at ``url``."""
+    own = f"{url}/webhdfs"
+    if not settings:
+        return (StorageConfig(OWN, url=own, default=True),)
+    return tuple(
+        StorageConfig(
+            storage.name,
+            "nfs" if storage.kind == "mount" else "other",
+            {"server": "", "path": str(storage.path)} if storage.kind == "mount" else {},
+            {"own": own, "hdfs": storage.url}.get(storage.kind),
+            storage.share,
+            storage.read_only,
+            storage.groups,
+            default=index == 0,
+        )
+        for index, storage in enumerate(settings)
+    )
+
+
+def usable(storages: Iterable[StorageConfig], access: UserGrants) -> list[StorageConfig]:
+    """The storages that a user with these grants may use."""
+    return [storage for storage in storages if storage.is_usable_by(access)]
