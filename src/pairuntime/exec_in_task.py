@@ -12,10 +12,10 @@ from pairuntime.supervisor import attempt, claim, limits, process_tree
 
 def run(folder: "str", command: "list[str]") -> "int":
     """Become the command. Gives an exit status only when it cannot."""
-    if not claim.held(folder):
+    if not claim.is_held(folder):
         sys.stderr.write("The task does not run any more.\n")
         return 1
-    spec = json.loads(claim.contents(os.path.join(folder, attempt.SPEC)).decode())
+    spec = json.loads(claim.read_file(os.path.join(folder, attempt.SPEC)).decode())
     try:
         # Read while we still may: it is closed to the account of the task.
         own = dict(spec["env"])

@@ -107,7 +107,7 @@ class ContainerRig:
         for path in (self.home / "tasks").glob("*/*/claim"):
             owner = claim.read(str(path.parent)) or {}
             pid = owner.get("pid")
-            if isinstance(pid, int) and claim.held(str(path.parent)):
+            if isinstance(pid, int) and claim.is_held(str(path.parent)):
                 os.kill(pid, signal.SIGKILL)
         cluster = hashlib.sha256(str(self.home.resolve()).encode()).hexdigest()[:12]
         if names := self.containers(f"label=org.openpai.cluster={cluster}"):

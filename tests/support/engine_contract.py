@@ -153,9 +153,9 @@ class EngineContract:
                 taken.bind(("", 0))
                 taken.listen()
                 port = taken.getsockname()[1]
-                assert not driven.engine.ports_free(rig.node, [port], lasting=False)
-            assert driven.engine.ports_free(rig.node, [port], lasting=False)
-            assert driven.engine.ports_free(rig.node, [], lasting=True)
+                assert not driven.engine.ports_free(rig.node, [port], non_ephemeral=False)
+            assert driven.engine.ports_free(rig.node, [port], non_ephemeral=False)
+            assert driven.engine.ports_free(rig.node, [], non_ephemeral=True)
 
     async def test_the_node_a_task_runs_on_is_known(self, rig: Rig) -> None:
         async with Driven(rig) as driven:
@@ -169,7 +169,7 @@ class EngineContract:
                 await driven.launch(huge)
                 await appears(lambda: driven.remarks, "a word on why it waits")
                 seen = await driven.look(huge.uid)
-                assert seen.phase is Phase.QUEUED or seen.refused
+                assert seen.phase is Phase.QUEUED or seen.rejection
                 await driven.engine.stop([huge.uid], 0)
                 await driven.ended(huge.uid)
             else:
@@ -471,16 +471,16 @@ class EngineContract:
                 task(rig, takes.format(2), memory_mb=64),
                 task(rig, "kill -KILL $$", memory_mb=64),
             )
-        assert greedy.over_memory and (greedy.exit_code or greedy.signal), greedy
-        assert modest.exit_code == 0 and not modest.over_memory, modest
-        assert crashed.signal == signal.SIGKILL and not crashed.over_memory, crashed
+        assert greedy.out_of_memory and (greedy.exit_code or greedy.signal), greedy
+        assert modest.exit_code == 0 and not modest.out_of_memory, modest
+        assert crashed.signal == signal.SIGKILL and not crashed.out_of_memory, crashed
 
     async def test_where_limits_cannot_be_had_somebody_says_so(self, rig: Rig) -> None:
         if not rig.without_limits():
             pytest.skip("they can be had here")
         async with Driven(rig, enforce_limits=True) as driven:
             await driven.run(task(rig, "true", memory_mb=64))
-            said = [*driven.engine.remarks(), *(remark for _, remark in driven.remarks)]
+            said = [*driven.engine.notices(), *(remark for _, remark in driven.remarks)]
         assert "LimitsNotEnforced" in [remark.reason for remark in said]
 
     # -- beside a task -------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class Dictionaries:
 
     # -- as the controller sees it
 
-    async def start(self, hint: Hint, say: Notify = ignore_notice) -> None:
+    async def start(self, hint: Hint, notify: Notify = ignore_notice) -> None:
         self._hint = hint
 
     async def close(self) -> None:
@@ -72,10 +72,10 @@ class Dictionaries:
     def nodes(self) -> Sequence[Node]:
         return NODES
 
-    def remarks(self) -> Sequence[Notice]:
+    def notices(self) -> Sequence[Notice]:
         return (Notice("LimitsNotEnforced", "Nothing is limited in dictionaries."),)
 
-    def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
+    def ports_free(self, node: str, ports: Sequence[int], *, non_ephemeral: bool) -> bool:
         return self._dice.random() < 0.9
 
     def has(self, uid: str) -> bool:

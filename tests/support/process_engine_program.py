@@ -18,7 +18,7 @@ from support.process_rig import NODE
 async def main() -> None:
     told = json.loads(sys.stdin.readline())
     hold = ProcessTreeControl(told["mode"], Path(told["root"]) if told["root"] else None)
-    engine = ProcessEngine(Path(told["home"]), NODE, hold=hold)
+    engine = ProcessEngine(Path(told["home"]), NODE, tree_control=hold)
     await engine.start(lambda uid: None)
     gang = [
         TaskLaunch(**{**one, "gpus": tuple(one["gpus"]), "secrets": tuple(one["secrets"])})

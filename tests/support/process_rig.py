@@ -47,7 +47,7 @@ class ProcessRig:
         return None
 
     def engine(self, **settings: Any) -> ProcessEngine:
-        return ProcessEngine(self.home, NODE, hold=self.hold, **settings)
+        return ProcessEngine(self.home, NODE, tree_control=self.hold, **settings)
 
     def folder(self, uid: str) -> Path:
         return path_of(self.home / "tasks", uid)
@@ -88,7 +88,7 @@ class ProcessRig:
         for path in (self.home / "tasks").glob("*/*/claim"):
             owner = claim.read(str(path.parent)) or {}
             pid = owner.get("pid")
-            if isinstance(pid, int) and claim.held(str(path.parent)):
+            if isinstance(pid, int) and claim.is_held(str(path.parent)):
                 os.kill(pid, signal.SIGKILL)
         root = self.hold.root
         if root is not None and root.exists():

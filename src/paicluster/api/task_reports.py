@@ -52,7 +52,7 @@ async def bundle(request: Request) -> Response:
     sink, uid = _authorize(request)
     component = _number(request, "component") if "component" in request.query_params else None
     job = str(_number(request, "job", 0))
-    launch_bundle = await sink.parcel(uid, job, component, _number(request, "rank", 0))
+    launch_bundle = await sink.launch_bundle(uid, job, component, _number(request, "rank", 0))
     return StreamingResponse(launch_bundle.chunks(), media_type="application/x-tar")
 
 
@@ -81,7 +81,7 @@ async def end(request: Request) -> Response:
 
 async def diagnostics(request: Request) -> Response:
     sink, uid = _authorize(request)
-    await sink.words(uid, await read_body(request, _MAX_DIAGNOSTICS_BYTES))
+    await sink.record_diagnostics(uid, await read_body(request, _MAX_DIAGNOSTICS_BYTES))
     return json_response({})
 
 

@@ -66,8 +66,8 @@ def needs_log(seen: Observation, *, stop_code: int | None) -> bool:
         and not seen.start_error
         and not (stop_code is not None and seen.stopped)
         and not seen.timed_out
-        and not seen.over_memory
-        and not seen.refused
+        and not seen.out_of_memory
+        and not seen.rejection
         and seen.platform_code is None
         and seen.loss is None
         and origin_code(seen) != 0
@@ -78,9 +78,9 @@ def task_exit(
     seen: Observation, *, stop_code: int | None, log_tail: bytes = b"", time_limit_s: int | None = None
 ) -> TaskExit:
     """``stop_code`` is why we asked the task to stop, if we did."""
-    if seen.refused:
+    if seen.rejection:
         code = seen.platform_code if seen.platform_code is not None else REFUSED
-        return TaskExit(code, {"exitCode": code, "caughtException": seen.refused})
+        return TaskExit(code, {"exitCode": code, "caughtException": seen.rejection})
     if seen.phase is Phase.LOST:
         return _lost(seen)
     if seen.started_ms is None:
@@ -97,7 +97,7 @@ def task_exit(
     if seen.timed_out and (origin != 0 or seen.killed_by_us):
         return _with_reason(OUT_OF_TIME, origin, out_of_time(time_limit_s))
     # One that gives way has not done its work, however well it ended: it saved what it had, to go on later.
-    unfinished = origin != 0 or seen.killed_by_us or (stop_code == PREEMPTED and seen.asked)
+    unfinished = origin != 0 or seen.killed_by_us or (stop_code == PREEMPTED and seen.signaled)
     if seen.stopped and stop_code is not None and unfinished:
         return TaskExit(
             stop_code,
@@ -105,7 +105,7 @@ def task_exit(
         )
     if origin == 0:
         return TaskExit(0, {"exitCode": 0, "originUserExitCode": 0})
-    if seen.over_memory:
+    if seen.out_of_memory:
         return _with_reason(OVER_MEMORY, origin, _OVER_MEMORY)
     if seen.loss is not None:
         return _with_reason(_LOSSES[seen.loss][0], origin, _LOSSES[seen.loss][1])
@@ -138,7 +138,7 @@ def _lost(seen: Observation) -> TaskExit:
     code, why = _LOSSES[seen.loss or Loss.UNKNOWN]
     if seen.timed_out:
         code, why = OUT_OF_TIME, out_of_time(None)
-    elif seen.over_memory:
+    elif seen.out_of_memory:
         code, why = OVER_MEMORY, _OVER_MEMORY
     return TaskExit(code, {"exitCode": code, "caughtException": why})
 

@@ -114,7 +114,7 @@ def build_launch(record: JobRecord, settings: LaunchSettings, uids: Sequence[str
             gpu_count=roles[task.role].resources.gpu,
             ports=ports_of(task),
             mounts=mounts,
-            results=OutputUpload(
+            output_upload=OutputUpload(
                 f"{settings.rest_server_uri}/webhdfs/v1",
                 token,
                 output_folder(job, record.row.username, task.role, task.task_index),
@@ -125,7 +125,7 @@ def build_launch(record: JobRecord, settings: LaunchSettings, uids: Sequence[str
             vc=record.row.vc,
             job=record.row.name,
             options={"slurm": job.additions.slurm},
-            blanks=blanks.get(task.uid),
+            placeholders=blanks.get(task.uid),
         )
         for task in (record.tasks[uid] for uid in uids)
     ]

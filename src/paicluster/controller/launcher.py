@@ -53,7 +53,7 @@ class Launcher:
         """What people should know of a job before it runs: where it is not run as it asked for."""
         job_id = record.row.id
         engine = self._engines.engine_of(record.job, record.row.vc)
-        for remark in self._engines.remarks(engine):
+        for remark in self._engines.notices(engine):
             yield Event(job_id, remark.type, remark.reason, remark.message)
         on_the_host = not wants_image(record.job)
         if not on_the_host and not isinstance(self._engines.get(engine), RunsImages):

@@ -85,9 +85,9 @@ class Controller:
         self._stop_sent: set[str] = set()
         self._observer = Observer(self._engines, self._in_hand, self._stop_sent)
         self._launcher = Launcher(store, self._engines, settings, self._hint)
-        self._nodes = {node.name: node for node in self._engines.placed_nodes()}
+        self._nodes = {node.name: node for node in self._engines.scheduled_nodes()}
         self._shares = (
-            shares if shares is not None else {"default": total_resources(self._engines.placed_nodes())}
+            shares if shares is not None else {"default": total_resources(self._engines.scheduled_nodes())}
         )
         self._limits = limits if limits is not None else {}
         self._requests: set[int] = set()

@@ -32,9 +32,9 @@ class MountableStorage:
         where = "/" + (target or f"mnt/{self.name}").strip("/")
         if self.homes:
             home = f"{self.homes}/{user}"
-            return Mount(self.path / home, f"{where}/{home}", self.read_only, make=True)
+            return Mount(self.path / home, f"{where}/{home}", self.read_only, create=True)
         source = self.path if self.share else self.path / user
-        return Mount(source, where, self.read_only, make=not self.share)
+        return Mount(source, where, self.read_only, create=not self.share)
 
 
 def mounts_of(

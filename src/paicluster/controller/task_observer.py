@@ -33,8 +33,8 @@ class Observer:
             if record is None or task is None or task.over:
                 continue
             touched[record.row.id] = record
-            if observation.place is not None:
-                transitions.task_placed(record, uid, observation.place, changes)
+            if observation.placement is not None:
+                transitions.task_placed(record, uid, observation.placement, changes)
                 task = record.tasks[uid]
             if observation.phase is Phase.ABSENT:
                 # Intended, and never started: a crash came between. Launching again is safe.

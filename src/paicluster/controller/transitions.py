@@ -43,7 +43,7 @@ _LASTING_DRAWS = 1000
 
 
 class PortsFree(Protocol):
-    def __call__(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool: ...
+    def __call__(self, node: str, ports: Sequence[int], *, non_ephemeral: bool) -> bool: ...
 
 
 def set_job(record: JobRecord, changes: Changes, **columns: Any) -> None:
@@ -142,17 +142,17 @@ def _draw(
     # Of many ports some always lie in the kernel's own range, unless none of it is drawn from.
     draws = chain(
         repeat((_USUAL_PORTS, True), _PORT_DRAWS),
-        repeat((node.lasting_ports, True), _LASTING_DRAWS if node.lasting_ports else 0),
+        repeat((node.non_ephemeral_ports, True), _LASTING_DRAWS if node.non_ephemeral_ports else 0),
         # Better such a port, which is free for now, than none.
         repeat((_USUAL_PORTS, False), _PORT_DRAWS),
     )
-    for among, lasting in draws:
+    for among, non_ephemeral in draws:
         uid = str(uuid.uuid4())
         ports = draw_ports(uid, counts, among)
         numbers = [port for ports_of in ports.values() for port in ports_of]
         if len(set(numbers)) < len(numbers) or ledger.ports_taken(numbers):
             continue
-        if not numbers or ports_free(node.name, numbers, lasting=lasting):
+        if not numbers or ports_free(node.name, numbers, non_ephemeral=non_ephemeral):
             break
     return uid, ports
 

@@ -32,7 +32,7 @@ class Node:
     memory_mb: int
     gpus: tuple[int, ...] = ()
     # Ports that it gives to nobody who merely connects somewhere, where all that tasks get must be such.
-    lasting_ports: range = range(PORT_START, PORT_END)
+    non_ephemeral_ports: range = range(PORT_START, PORT_END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Mount:
     target: str
     read_only: bool = False
     # The folder is made when it is not there.
-    make: bool = False
+    create: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class OutputUpload:
     address: str
     token: str = field(repr=False)
     target: str
-    named: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class TaskLaunch:
     # How many, also where it is not yet known which.
     gpu_count: int = 0
     ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    results: OutputUpload | None = None
+    output_upload: OutputUpload | None = None
     # What it finds in its container beside the image.
     mounts: tuple[Mount, ...] = ()
     # Counted from the start; then asked to end, then killed.
@@ -125,7 +125,7 @@ class TaskLaunch:
     job: str = ""
     # What the job says to this kind of engine and to no other.
     options: Mapping[str, Any] = field(default_factory=dict)
-    blanks: Placeholders | None = None
+    placeholders: Placeholders | None = None
 
 
 class Phase(Enum):
@@ -160,23 +160,23 @@ class Observation:
     # Why the program could not be started at all.
     start_error: str = ""
     # Nobody will ever run it as it is, and why. It never started.
-    refused: str = ""
+    rejection: str = ""
     # We were told to stop it before it ended.
     stopped: bool = False
     # We sent it a signal while its program still ran.
-    asked: bool = False
+    signaled: bool = False
     # We sent the signal that ended it.
     killed_by_us: bool = False
     # It had used up its time before it ended.
     timed_out: bool = False
     # It failed, and the kernel had killed some of it for want of memory.
-    over_memory: bool = False
+    out_of_memory: bool = False
     # A code of the exit table, where the engine knows better why it ended than the program's status tells.
     platform_code: int | None = None
     # Not the program ended it, nor we: this did. Always so of one that is LOST.
     loss: Loss | None = None
     # Where it runs, once that is known; only of engines that find the place themselves.
-    place: Placement | None = None
+    placement: Placement | None = None
 
 
 ABSENT = Observation(Phase.ABSENT)
@@ -196,14 +196,14 @@ class Notice:
 Notify = Callable[[str, Notice], None]
 
 
-def ignore_notice(uid: str, remark: Notice) -> None:
+def ignore_notice(uid: str, notice: Notice) -> None:
     """Where nobody wants to know."""
 
 
 class Engine(Protocol):
     """The write side. Every call is idempotent: after a crash the controller simply calls again."""
 
-    async def start(self, hint: Hint, say: Notify = ignore_notice) -> None:
+    async def start(self, hint: Hint, notify: Notify = ignore_notice) -> None:
         """Make ready.
 
         ``hint(uid)`` is called on the event loop when an attempt may have changed; ``say(uid, remark)``, also
@@ -215,10 +215,10 @@ class Engine(Protocol):
 
     def nodes(self) -> Sequence[Node]: ...
 
-    def remarks(self) -> Sequence[Notice]:
+    def notices(self) -> Sequence[Notice]:
         """What of a job's wishes this engine cannot honour; the same for all jobs."""
 
-    def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
+    def ports_free(self, node: str, ports: Sequence[int], *, non_ephemeral: bool) -> bool:
         """Whether these ports can be bound on that node now.
 
         ``lasting``: and are none that the node gives to whoever connects somewhere, so that they will
@@ -261,7 +261,7 @@ class LogSource(Protocol):
 class PreparesLaunch(Protocol):
     """An engine that can make a gang ready while the decision to launch it is on its way to disk."""
 
-    async def launch_when_committed(self, gang: Sequence[TaskLaunch], certain: Awaitable[bool]) -> None:
+    async def launch_when_committed(self, gang: Sequence[TaskLaunch], committed: Awaitable[bool]) -> None:
         """As `launch`, but nothing starts before ``certain`` is true. Where it turns out false, or the server
         dies before, nothing of it was started and nothing of it is left."""
 
@@ -327,20 +327,20 @@ class ReportSink(Protocol):
     def allows(self, uid: str, ticket: str) -> bool:
         """Whether this ticket is that of the attempt's gang."""
 
-    async def parcel(self, uid: str, job: str, component: int | None, rank: int) -> LaunchBundle:
+    async def launch_bundle(self, uid: str, job: str, component: int | None, rank: int) -> LaunchBundle:
         """For the batch script, or for one of several tasks."""
 
-    async def claim(self, uid: str, said: Mapping[str, Any]) -> None: ...
+    async def claim(self, uid: str, content: Mapping[str, Any]) -> None: ...
 
     async def append(self, uid: str, stream: str, at: int, after: int, data: bytes) -> AppendResult:
         """What stands in a stream at an offset. From ``after`` until there, the task has nothing any more."""
 
     async def end(
-        self, uid: str, said: Mapping[str, Any], sizes: Mapping[str, int]
+        self, uid: str, record: Mapping[str, Any], sizes: Mapping[str, int]
     ) -> Mapping[str, int] | None:
         """None: it is taken. Else how far the streams go, because they should go as far as ``sizes``."""
 
-    async def words(self, uid: str, said: bytes) -> None:
+    async def record_diagnostics(self, uid: str, data: bytes) -> None:
         """What went wrong beside the tasks."""
 
 

@@ -50,15 +50,15 @@ class EngineRouter:
 
     def __init__(
         self,
-        makers: Mapping[str, Callable[[], ReadableEngine]],
+        factories: Mapping[str, Callable[[], ReadableEngine]],
         engine_of: EngineOf,
         *,
         self_scheduling: Iterable[str] = (),
     ):
         """``self_scheduling``: the virtual clusters whose engine finds the places itself."""
-        if not makers:
+        if not factories:
             raise ConfigError("A cluster needs at least one engine.")
-        self._makers = dict(makers)
+        self._makers = dict(factories)
         self._engine_of = engine_of
         self._engines: dict[str, ReadableEngine] = {}
         # Of these, those for which we find the places. Asking each for its type takes longer than its answer.
@@ -98,9 +98,9 @@ class EngineRouter:
 
     # -- life ----------------------------------------------------------------------------------
 
-    async def start(self, hint: Hint, say: Notify = ignore_notice) -> None:
+    async def start(self, hint: Hint, notify: Notify = ignore_notice) -> None:
         for engine in self.all():
-            await engine.start(hint, say)
+            await engine.start(hint, notify)
 
     async def close(self) -> None:
         for engine in self._engines.values():
@@ -122,7 +122,7 @@ class EngineRouter:
             if isinstance(engine, DynamicNodes):
                 await engine.refresh_nodes()
 
-    def placed_nodes(self) -> Sequence[Node]:
+    def scheduled_nodes(self) -> Sequence[Node]:
         """The nodes on which we find the places ourselves."""
         found: dict[str, Node] = {}
         for engine in self._all_placed():
@@ -140,12 +140,12 @@ class EngineRouter:
             if isinstance(engine, CancellableLaunch):
                 engine.cancel_launches()
 
-    def remarks(self, name: str) -> Sequence[Notice]:
-        return self.get(name).remarks()
+    def notices(self, name: str) -> Sequence[Notice]:
+        return self.get(name).notices()
 
-    def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
+    def ports_free(self, node: str, ports: Sequence[int], *, non_ephemeral: bool) -> bool:
         return all(
-            engine.ports_free(node, ports, lasting=lasting)
+            engine.ports_free(node, ports, non_ephemeral=non_ephemeral)
             for engine in self._all_placed()
             if any(known.name == node for known in engine.nodes())
         )
@@ -174,18 +174,18 @@ class EngineRouter:
         return groups
 
     async def launch(
-        self, name: str, gang: Sequence[TaskLaunch], certain: Awaitable[bool] | None = None
+        self, name: str, gang: Sequence[TaskLaunch], committed: Awaitable[bool] | None = None
     ) -> None:
         """Start a gang with this engine, unless another has it already, as soon as that is certain."""
         if len(self._makers) > 1:
             name = next((known for task in gang if (known := self._find(task.uid))), name)
             self._at.update((task.uid, name) for task in gang)
         engine = self.get(name)
-        if certain is not None and isinstance(engine, PreparesLaunch):
-            await engine.launch_when_committed(gang, certain)
-        elif certain is None or await certain:
+        if committed is not None and isinstance(engine, PreparesLaunch):
+            await engine.launch_when_committed(gang, committed)
+        elif committed is None or await committed:
             await engine.launch(gang)
-        if certain is not None and not await certain:
+        if committed is not None and not await committed:
             for task in gang:
                 self._at.pop(task.uid, None)
 
@@ -229,7 +229,7 @@ class EngineRouter:
             found.update(await engine.sizes())
         return found
 
-    def reports_of(self, uid: str) -> ReportSink | None:
+    def report_sink(self, uid: str) -> ReportSink | None:
         """Where such an attempt reports to; None when its engine wants no reports."""
         engine = self._home_of(uid)
         return engine.reports if isinstance(engine, ReportsOverHttp) else None

@@ -146,7 +146,7 @@ class _Server:
         )
         engines = build_engines(settings, node, lambda: store.read_inline(users.count_users))
         given = scheduled_shares(settings, engines)
-        shares(total_resources(engines.placed_nodes()), given)
+        shares(total_resources(engines.scheduled_nodes()), given)
         keys = home / "keys"
         _refuse_lost_database(settings.database_file, keys)
         store = Store.open(settings.database_file)
@@ -175,7 +175,7 @@ class _Server:
             default_fs_uri=f"hdfs://{urlsplit(self._external_url).netloc}",
             folders=_folders(settings),
         )
-        clusters = VirtualClusters(store, lambda: total_resources(engines.placed_nodes()), given)
+        clusters = VirtualClusters(store, lambda: total_resources(engines.scheduled_nodes()), given)
         controller = Controller(
             store,
             engines,
@@ -203,7 +203,7 @@ class _Server:
             log_watcher=growth,
             nodes=nodes,
             runs_images=engines.runs_images,
-            reports_of=engines.reports_of,
+            reports_of=engines.report_sink,
             virtual_clusters=clusters,
             files=files,
             storages=lambda: listed,

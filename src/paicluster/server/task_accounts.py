@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from openpaisdk.errors import ConfigError
 from paicluster.config.settings import Settings
-from paicluster.engines.common.unix_accounts import Accounts, first_blocked_folder, one_account_only
+from paicluster.engines.common.unix_accounts import Accounts, first_blocked_folder, shared_account_error
 from paicluster.engines.interface import LaunchFailed
 
 log = logging.getLogger("paicluster")
@@ -53,7 +53,7 @@ def check(settings: Settings, users: int) -> None:
     if not any(engine.kind == "process" for engine in settings.engines):
         return
     if os.geteuid() != 0:
-        raise ConfigError(one_account_only(users))
+        raise ConfigError(shared_account_error(users))
     if closed := first_blocked_folder(settings.home):
         raise ConfigError(
             f"Jobs run as their users' accounts, to which the way to {settings.home} is closed, at {closed}.",

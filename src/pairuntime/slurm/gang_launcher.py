@@ -28,7 +28,7 @@ _MEET_S = 300.0
 
 
 def _read(folder: "str") -> "dict[str, object]":
-    gang = dict(json.loads(claim.contents(os.path.join(folder, GANG)).decode()))
+    gang = dict(json.loads(claim.read_file(os.path.join(folder, GANG)).decode()))
     # Where it travelled here, it lies beside.
     gang["nodes"] = os.path.join(folder, gang["nodes"])
     return gang

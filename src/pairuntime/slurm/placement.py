@@ -43,7 +43,7 @@ def address(node: "str", nodes_file: "str") -> "str":
     """How others reach this node: as Slurm does, else as the route to the world goes."""
     known = node
     try:
-        known = json.loads(claim.contents(nodes_file).decode()).get(node) or node
+        known = json.loads(claim.read_file(nodes_file).decode()).get(node) or node
     except (OSError, ValueError):
         pass
     if known.count(".") == 3 and known.replace(".", "").isdigit():
@@ -175,7 +175,7 @@ def _find(program: "str", path: "str") -> "str":
 def apply_placement(folder: "str", place: "dict[str, object]", known: "dict[str, str]") -> "dict[str, Any]":
     """Complete the task's spec, tell where it is, and give the spec."""
     path = os.path.join(folder, "spec.json")
-    spec = json.loads(claim.contents(path).decode())  # type: dict[str, Any]
+    spec = json.loads(claim.read_file(path).decode())  # type: dict[str, Any]
     if spec.get("keep"):
         # By the Python that runs us: the server cannot know where it is here.
         spec["keep"]["argv"][0] = sys.executable

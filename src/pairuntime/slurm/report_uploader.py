@@ -326,7 +326,7 @@ class ReportUploader:
     def _end(self) -> "bool":
         """Tell the end, if there is one to tell. False: the server lacks something that it had."""
         try:
-            said = claim.contents(os.path.join(self._folder, exit_record.NAME))
+            said = claim.read_file(os.path.join(self._folder, exit_record.NAME))
         except FileNotFoundError:
             return self._status is not None
         sizes = "&".join("%s=%d" % (stream, self._at[stream]) for stream in STREAMS)

@@ -50,8 +50,8 @@ class SlurmAttempt(attempt.Attempt):
         self._asks_to_end = signal.SIGUSR2 if spec.get("carried") else signal.SIGTERM
         self._began = False
 
-    def listen(self) -> "None":
-        super(SlurmAttempt, self).listen()
+    def install_signal_handlers(self) -> "None":
+        super(SlurmAttempt, self).install_signal_handlers()
         attempt.set_handler(self._asks_to_end, self._hear)
         attempt.set_handler(signal.SIGALRM, self._wake_up)
 
@@ -90,7 +90,7 @@ class SlurmAttempt(attempt.Attempt):
     def _complaint(self) -> "str":
         """Of a task that never began, all that was written is what ran its image has to say."""
         try:
-            said = claim.contents(os.path.join(self._folder, "stderr.0"))
+            said = claim.read_file(os.path.join(self._folder, "stderr.0"))
         except OSError:
             said = b""
         return said[-3000:].decode("utf-8", "replace").strip() or "the image did not start, without a word"
@@ -122,7 +122,7 @@ class SlurmAttempt(attempt.Attempt):
             what = dict(what, stopped=False, ended_by_slurm=True)
         super(SlurmAttempt, self)._write_record(reserved, what)
 
-    def _tell(self, what: "str") -> "None":
+    def _send_event(self, what: "str") -> "None":
         self._began = what == "started"
         if self._began:
             # Timers are nobody's inheritance: the task has none.
@@ -157,7 +157,7 @@ class _OwnMemory(Limits):
         self._file = _counter()
         self._before = _killed(self._file)
 
-    def killed(self) -> "bool":
+    def oom_killed(self) -> "bool":
         return _killed(self._file) > self._before
 
 
@@ -188,7 +188,7 @@ def _counter() -> "str":
 
 def _lines(path: "str") -> "list[str]":
     """Whole ones. By the plain call: `open` takes its time, and lines of text end at more than a newline."""
-    return os.fsdecode(claim.contents(path)).split("\n")[:-1]
+    return os.fsdecode(claim.read_file(path)).split("\n")[:-1]
 
 
 def _killed(path: "str") -> "int":

@@ -26,12 +26,12 @@ if TYPE_CHECKING:  # importing typing costs memory
 SPEC = "spec.json"
 STOP = "stop"
 # What the tasks of a gang have in common of their environment: NAME=value, each with a zero byte behind it.
-COMMON = "env"
+SHARED_ENVIRONMENT_FILE = "env"
 # Where a task that runs as another account finds its sources, already open: it cannot open them itself.
 SOURCES_FD = 9
 
 # The exit code of a task that did its work, and whose results could not be kept.
-NOT_KEPT = 74
+UPLOAD_FAILED_EXIT_CODE = 74
 
 _READ = 65536
 _F_GETPIPE_SZ = 1032
@@ -71,7 +71,7 @@ def supervise(folder: "str", cgroup: "process_tree.Cgroup", spec: "dict[str, Any
     Whoever has read the folder's spec already gives it.
     """
     attempt = read(folder, cgroup, SharedEnvironment(), spec)
-    attempt.listen()
+    attempt.install_signal_handlers()
     return attempt.supervise()
 
 
@@ -83,7 +83,7 @@ def read(
 ) -> "Attempt":
     """The attempt that is to be run in this folder. Nothing is done about it yet."""
     if spec is None:
-        spec = json.loads(claim.contents(os.path.join(folder, SPEC)).decode())
+        spec = json.loads(claim.read_file(os.path.join(folder, SPEC)).decode())
     if spec.get("limits"):
         # This process is in the cgroup already, if there is one; a task with limits is held by its own.
         cgroup = process_tree.Cgroup(spec["tree"]["mode"], spec["tree"]["path"])
@@ -110,11 +110,11 @@ class SharedEnvironment:
 
     def environment(self, folder: "str", own: "dict[str, str]") -> "dict[bytes, bytes]":
         """That, with a task's own variables; but for those that end with words of its own."""
-        path = os.path.join(folder, COMMON)
+        path = os.path.join(folder, SHARED_ENVIRONMENT_FILE)
         about = os.stat(path)
         if (about.st_dev, about.st_ino) != self._file:
             self._variables = {}
-            for pair in claim.contents(path).split(b"\0")[:-1]:
+            for pair in claim.read_file(path).split(b"\0")[:-1]:
                 name, _, value = pair.partition(b"=")
                 self._variables[name] = value
             self._file = about.st_dev, about.st_ino
@@ -124,19 +124,19 @@ class SharedEnvironment:
         return variables
 
 
-def with_tails(variables: "dict[bytes, bytes]", tails: "dict[str, str]") -> "dict[bytes, bytes]":
+def with_suffixes(variables: "dict[bytes, bytes]", suffixes: "dict[str, str]") -> "dict[bytes, bytes]":
     """The whole environment: many variables of a gang differ in their last words only."""
     whole = dict(variables)
-    for known, tail in tails.items():
+    for known, tail in suffixes.items():
         whole[os.fsencode(known)] += os.fsencode(tail)
     return whole
 
 
 def whole_environment(
-    folder: "str", own: "dict[str, str]", tails: "dict[str, str] | None"
+    folder: "str", own: "dict[str, str]", suffixes: "dict[str, str] | None"
 ) -> "dict[bytes, bytes] | dict[str, str]":
     """A task's own variables, with those it has in common with its gang."""
-    return own if tails is None else with_tails(SharedEnvironment().environment(folder, own), tails)
+    return own if suffixes is None else with_suffixes(SharedEnvironment().environment(folder, own), suffixes)
 
 
 class Attempt:
@@ -154,12 +154,12 @@ class Attempt:
         self._cgroup = cgroup
         self._environment = spec["env"]  # type: dict[bytes, bytes] | dict[str, str] # type: ignore[assignment]
         # The ends of variables whose beginnings all tasks of the gang have in common; None without a gang.
-        self._tails = spec.get("tails")  # type: dict[str, str] | None # type: ignore[assignment]
+        self._suffixes = spec.get("tails")  # type: dict[str, str] | None # type: ignore[assignment]
         # Who the program runs as; None: as we do.
         self._account = spec.get("account")  # type: dict[str, object] | None # type: ignore[assignment]
         self._sources = str(spec.get("sources") or "")
         # How results are brought to the storage at the end.
-        self._keep = spec.get("keep")  # type: dict[str, object] | None # type: ignore[assignment]
+        self._output_upload = spec.get("keep")  # type: dict[str, object] | None # type: ignore[assignment]
         limit = int(spec.get("log_limit", 512 << 20))  # type: ignore[call-overload]
         segment = int(spec.get("log_segment", 64 << 20))  # type: ignore[call-overload]
         secrets = [str(s).encode() for s in spec.get("mask", ())]  # type: ignore[attr-defined]
@@ -178,9 +178,9 @@ class Attempt:
         self._limits = Limits(spec.get("limits") or ())  # type: ignore[arg-type]
         self._stop = None  # type: dict[str, object] | None
         self._signals_sent = []  # type: list[int]
-        self._asked = set()  # type: set[int]
+        self._signaled = set()  # type: set[int]
 
-    def listen(self) -> "None":
+    def install_signal_handlers(self) -> "None":
         """From here on signals wake the loop that is to come."""
         self._wake, wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -194,8 +194,8 @@ class Attempt:
     def supervise(self) -> "int":
         """Run it, unless someone else has it. Gives this process's exit status."""
         if self._limits:
-            self._cgroup.make()
-        lock = _retry_until_done(lambda: claim.take(self._folder, self._attempt))
+            self._cgroup.create()
+        lock = _retry_until_done(lambda: claim.acquire(self._folder, self._attempt))
         if lock < 0:
             return 3
         try:
@@ -211,16 +211,16 @@ class Attempt:
         started_ms = int(time.time() * 1000)
         started = time.monotonic()
         error = "" if self._stop_requested() else self._start()
-        self._tell("started")
+        self._send_event("started")
         if self._main:
             self._pump_output()
         for fd in list(self._reads):
             self._close(fd)
         code, signum, oom, problem = self._outcome()
-        if code == 0 and not self._bring_results():
-            code = NOT_KEPT
+        if code == 0 and not self._upload_outputs():
+            code = UPLOAD_FAILED_EXIT_CODE
         elif code != 0:
-            self._bring_results()
+            self._upload_outputs()
         elapsed_ms = int((time.monotonic() - started) * 1000)
         self._write_record(
             reserved,
@@ -242,7 +242,7 @@ class Attempt:
             },
         )
         # Whoever is told now writes down what he read, on disk: he need not wait for the folder to get there.
-        self._tell("ended")
+        self._send_event("ended")
         exit_record.sync(self._folder)
 
     def _hold_tree(self) -> "None":
@@ -252,7 +252,7 @@ class Attempt:
         """Exit code, signal, whether for want of memory, and why it never was the user's program that ran."""
         code, signum = _decode(self._status)
         # A child may have been killed for want of memory, and the program have coped with it.
-        return code, signum, bool(code or signum) and self._limits.killed(), ""
+        return code, signum, bool(code or signum) and self._limits.oom_killed(), ""
 
     def abandon(self) -> "None":
         """We cannot go on: end the tree and leave. Claimed, unlocked and without a record means lost."""
@@ -275,11 +275,11 @@ class Attempt:
             os.chdir(self._cwd)
             os.umask(0o022)
             what = "limit the task"
-            self._limits.make()
+            self._limits.create()
             what = "start %s" % self._argv[0]
             environment = self._environment
-            if self._tails:
-                environment = with_tails(environment, self._tails)  # type: ignore[arg-type]
+            if self._suffixes:
+                environment = with_suffixes(environment, self._suffixes)  # type: ignore[arg-type]
             self._main = self._spawn(environment, out_w, err_w)
         except OSError as e:
             problem = "cannot %s: %s" % (what, os.strerror(e.errno or 0))
@@ -473,32 +473,32 @@ class Attempt:
 
     # -- ending --------------------------------------------------------------------------------
 
-    def _bring_results(self) -> "bool":
+    def _upload_outputs(self) -> "bool":
         """Also of a task that failed. False when there were some and they could not be brought."""
-        if not self._main or not output_upload.has_outputs(self._keep):
+        if not self._main or not output_upload.has_outputs(self._output_upload):
             return True
-        assert self._keep is not None
+        assert self._output_upload is not None
         out_r, out_w = os.pipe()
-        argv, environment = self._keep["argv"], self._keep["env"]
+        argv, environment = self._output_upload["argv"], self._output_upload["env"]
         self._sources = ""
         try:
-            os.chdir(str(self._keep["cwd"]))
+            os.chdir(str(self._output_upload["cwd"]))
             pid = self._fork_program(argv[0], argv, environment, out_w, out_w)  # type: ignore[index,arg-type]
         except OSError as e:
             os.close(out_r)
-            self._say("The results could not be brought to the storage: %s\n" % os.strerror(e.errno or 0))
+            self._write_message("The outputs could not be uploaded: %s\n" % os.strerror(e.errno or 0))
             return False
         finally:
             os.close(out_w)
         try:
-            return output_upload.wait_for(pid, out_r, self._carry_words, self._stop_requested)
+            return output_upload.wait_for(pid, out_r, self._write_stderr, self._stop_requested)
         finally:
             os.close(out_r)
 
-    def _say(self, text: "str") -> "None":
-        self._carry_words(text.encode())
+    def _write_message(self, text: "str") -> "None":
+        self._write_stderr(text.encode())
 
-    def _carry_words(self, data: "bytes") -> "None":
+    def _write_stderr(self, data: "bytes") -> "None":
         """What the runtime has to say goes where the task's own complaints went."""
         data = self._maskers["stderr"].feed(data) + self._maskers["stderr"].flush()
         if data:
@@ -510,7 +510,7 @@ class Attempt:
             asked = os.path.join(self._folder, STOP)
             if not os.access(asked, os.F_OK):
                 return False
-            self._stop = json.loads(claim.contents(asked).decode())
+            self._stop = json.loads(claim.read_file(asked).decode())
             self._grace_s = float(self._stop.get("grace_s", self._grace_s))  # type: ignore[arg-type]
         return True
 
@@ -521,8 +521,8 @@ class Attempt:
     def _signal_tree(self) -> "None":
         """Nobody is asked twice: to many programs a second SIGTERM means `at once`."""
         for pid in self._tree_pids():
-            if pid not in self._asked:
-                self._asked.add(pid)
+            if pid not in self._signaled:
+                self._signaled.add(pid)
                 process_tree.send(pid, signal.SIGTERM)
                 process_tree.send(pid, signal.SIGCONT)
         self._note_sent(signal.SIGTERM)
@@ -554,7 +554,7 @@ class Attempt:
                 time.sleep(pause)
                 pause = min(pause * 2, 5.0)
 
-    def _tell(self, what: "str") -> "None":
+    def _send_event(self, what: "str") -> "None":
         """A hint for the server; nobody listening is no problem."""
         if not self._events:
             return

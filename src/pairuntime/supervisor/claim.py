@@ -12,7 +12,7 @@ NAME = "claim"
 _FLOCK = "hhqqi"
 
 
-def contents(path: "str") -> "bytes":
+def read_file(path: "str") -> "bytes":
     """A small file. A copy of the zygote pays for every page it touches, and `open` touches many."""
     fd = os.open(path, os.O_RDONLY)
     try:
@@ -28,7 +28,7 @@ def contents(path: "str") -> "bytes":
 
 def _read_boot_id() -> "bytes":
     try:
-        return contents("/proc/sys/kernel/random/boot_id").strip()
+        return read_file("/proc/sys/kernel/random/boot_id").strip()
     except OSError:
         return b""
 
@@ -48,7 +48,7 @@ _OWNER = b'{"attempt": "%s", "boot_id": "%s", "pid": %d, "start_time": %d, "clai
 def start_time(pid: "int") -> "int":
     """When the process started, in ticks since boot; 0 when there is no such process."""
     try:
-        data = contents("/proc/%d/stat" % pid)
+        data = read_file("/proc/%d/stat" % pid)
     except OSError:
         return 0
     # The command name may hold spaces and parentheses: fields are counted after the last ')'.
@@ -65,7 +65,7 @@ def _lock(fd: "int") -> "None":
             raise
 
 
-def take(folder: "str", attempt: "str") -> "int":
+def acquire(folder: "str", attempt: "str") -> "int":
     """Claim the attempt for this process. Gives the locked descriptor, or -1 when someone owns it."""
     pid = os.getpid()
     aside = os.path.join(folder, "claim.%d" % pid)
@@ -118,7 +118,7 @@ def read(folder: "str") -> "dict[str, object] | None":
         return {}
 
 
-def held(folder: "str") -> "bool":
+def is_held(folder: "str") -> "bool":
     """Whether the owner of the claim is alive: it holds the lock. Asks without taking it."""
     try:
         fd = os.open(os.path.join(folder, NAME), os.O_RDWR)

@@ -17,7 +17,7 @@ from pairuntime.supervisor.attempt import Attempt
 # What the client has to say for itself; the task's words are in the pipes.
 CLIENT_ERRORS = "client.err"
 # In the folder that both sides see.
-ASK = "ask"
+STOP_PIPE = "ask"
 STARTED = "started"
 STATUS = "status"
 
@@ -33,7 +33,7 @@ class ContainerAttempt(Attempt):
         self._shared = str(box["shared"])
         self._kill_argv = box["kill"]  # type: list[str] # type: ignore[assignment]
         self._remove_argv = box["remove"]  # type: list[str] # type: ignore[assignment]
-        self._asking = -1
+        self._stop_pipe = -1
         self._errors = -1
         self._killer = 0
         self._kills = 0
@@ -47,7 +47,7 @@ class ContainerAttempt(Attempt):
     def _start(self) -> "str":
         try:
             # Both ends: what we ask waits there until the shell listens, and we never wait for it.
-            self._asking = os.open(os.path.join(self._shared, ASK), os.O_RDWR | os.O_NONBLOCK)
+            self._stop_pipe = os.open(os.path.join(self._shared, STOP_PIPE), os.O_RDWR | os.O_NONBLOCK)
             for name in ("stdout", "stderr"):
                 fd = os.open(os.path.join(self._shared, name), os.O_RDONLY | os.O_NONBLOCK)
                 self._reads[fd] = name
@@ -65,7 +65,7 @@ class ContainerAttempt(Attempt):
     def _signal_tree(self) -> "None":
         if self._status is None:
             try:
-                os.write(self._asking, b"stop\n")
+                os.write(self._stop_pipe, b"stop\n")
             except OSError:
                 pass  # it has not listened to us for thousands of requests: it will be killed
             self._note_sent(signal.SIGTERM)
@@ -95,7 +95,7 @@ class ContainerAttempt(Attempt):
             if pid == self._main:
                 self._status = status
                 # Whatever is left in there ends itself when nobody holds this any more.
-                os.close(self._asking)
+                os.close(self._stop_pipe)
             elif pid == self._killer:
                 self._killer = 0
                 self._gone = self._removals > 0 and status == 0
@@ -103,7 +103,7 @@ class ContainerAttempt(Attempt):
             return
         # The client waits for the container's end, but may itself be ended. The last word of the shell
         # inside comes when nobody else is left there; without it we see to it ourselves.
-        said = self._last_word()[0] is not None
+        said = self._read_status()[0] is not None
         self._gone = (said and os.WIFEXITED(self._status)) or self._removals >= _REMOVALS
         if not self._gone:
             self._removals += 1
@@ -128,20 +128,20 @@ class ContainerAttempt(Attempt):
     def _outcome(self) -> "tuple[int | None, int | None, bool, str]":
         if self._status is None:
             return None, None, False, ""
-        code, oom = self._last_word()
+        code, oom = self._read_status()
         if code is None and os.path.exists(os.path.join(self._shared, STARTED)):
             # It had no room to write, or was killed as a whole; the client passes its status on.
             code = os.WEXITSTATUS(self._status) if os.WIFEXITED(self._status) else 128 + signal.SIGKILL
         if code is None:
             if signal.SIGKILL in self._signals_sent or signal.SIGTERM in self._signals_sent:
                 return None, int(signal.SIGKILL), False, ""
-            return None, None, False, self._complaint()
+            return None, None, False, self._client_error()
         if code > 128 and code - 128 < signal.NSIG:
             # A shell has one number for both. Programs that give such a code mean the signal.
             return None, code - 128, oom, ""
         return code, None, oom and code != 0, ""
 
-    def _last_word(self) -> "tuple[int | None, bool]":
+    def _read_status(self) -> "tuple[int | None, bool]":
         # Whoever is root inside can put anything there: a link to somewhere else, a pipe that nobody fills.
         try:
             fd = os.open(os.path.join(self._shared, STATUS), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -155,9 +155,9 @@ class ContainerAttempt(Attempt):
         finally:
             os.close(fd)
 
-    def _complaint(self) -> "str":
+    def _client_error(self) -> "str":
         try:
-            said = claim.contents(os.path.join(self._folder, CLIENT_ERRORS))
+            said = claim.read_file(os.path.join(self._folder, CLIENT_ERRORS))
         except OSError:
             said = b""
         text = said[-3000:].decode("utf-8", "replace").strip()

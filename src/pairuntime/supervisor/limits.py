@@ -22,7 +22,7 @@ class Limits:
     def __bool__(self) -> "bool":
         return bool(self._groups)
 
-    def make(self) -> "None":
+    def create(self) -> "None":
         for group in self._groups:
             path = str(group["path"])
             os.makedirs(path, exist_ok=True)
@@ -39,7 +39,7 @@ class Limits:
             if group["join"]:
                 _write(os.path.join(str(group["path"]), "cgroup.procs"), b"0")
 
-    def killed(self) -> "bool":
+    def oom_killed(self) -> "bool":
         """Whether the kernel killed anything in the groups because there was no memory left."""
         for group in self._groups:
             for name in ("memory.events", "memory.oom_control"):

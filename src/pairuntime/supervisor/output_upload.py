@@ -13,27 +13,29 @@ _UPLOAD_TIMEOUT_S = 3600.0
 _STOPPED_UPLOAD_TIMEOUT_S = 60.0
 
 
-def has_outputs(keep: "dict[str, object] | None") -> "bool":
+def has_outputs(upload: "dict[str, object] | None") -> "bool":
     """Whether there is anything to bring: files the job named, or something in the folder for results."""
-    if not keep:
+    if not upload:
         return False
-    if keep.get("named"):
+    if upload.get("named"):
         return True
     try:
-        return bool(os.listdir(str(keep["folder"])))
+        return bool(os.listdir(str(upload["folder"])))
     except OSError:
         return False
 
 
-def wait_for(pid: "int", out: "int", carry: "Callable[[bytes], None]", hurry: "Callable[[], bool]") -> "bool":
-    """Carry what it says until it ends. Whether it did what it should."""
+def wait_for(
+    pid: "int", out: "int", write: "Callable[[bytes], None]", stop_requested: "Callable[[], bool]"
+) -> "bool":
+    """Copy the uploader's output to ``write`` until it exits. True if it succeeded."""
     began = time.monotonic()
     poll = select.poll()
     poll.register(out, select.POLLIN | select.POLLHUP)
     while True:
-        limit = _STOPPED_UPLOAD_TIMEOUT_S if hurry() else _UPLOAD_TIMEOUT_S
+        limit = _STOPPED_UPLOAD_TIMEOUT_S if stop_requested() else _UPLOAD_TIMEOUT_S
         if time.monotonic() - began > limit:
-            carry(b"The results could not be brought to the storage in time.\n")
+            write(b"The results could not be brought to the storage in time.\n")
             os.kill(pid, 9)
             break
         if not poll.poll(1000):
@@ -41,6 +43,6 @@ def wait_for(pid: "int", out: "int", carry: "Callable[[bytes], None]", hurry: "C
         data = os.read(out, 65536)
         if not data:
             break
-        carry(data)
+        write(data)
     _, status = os.waitpid(pid, 0)
     return status == 0

@@ -81,9 +81,9 @@ def _find_prctl() -> "Callable[..., int] | None":
 _prctl = _find_prctl()
 
 
-def become_subreaper(so: "bool" = True) -> "bool":
+def become_subreaper(enabled: "bool" = True) -> "bool":
     """Orphans of the tree become our children instead of init's, so none can slip away."""
-    return _prctl is not None and _prctl(_PR_SET_CHILD_SUBREAPER, int(so), 0, 0, 0) == 0
+    return _prctl is not None and _prctl(_PR_SET_CHILD_SUBREAPER, int(enabled), 0, 0, 0) == 0
 
 
 def send(pid: "int", signum: "int") -> "None":
@@ -221,7 +221,7 @@ class Cgroup:
         self.path = path if mode != PROC else ""
         self._joined = False
 
-    def make(self) -> "None":
+    def create(self) -> "None":
         if self.path:
             try:
                 os.makedirs(self.path)
@@ -263,7 +263,7 @@ class Cgroup:
                 # it or between that and our first word to it.
                 if e.errno not in (errno.ENOENT, errno.ENODEV) or not left:
                     raise
-                self.make()
+                self.create()
 
     def members(self) -> "list[int]":
         if not self.path:

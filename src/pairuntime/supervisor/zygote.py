@@ -132,7 +132,7 @@ class _Member:
         folder, mode, path = (os.fsdecode(part) for part in member.split(b"\t"))
         self.folder = folder
         self.cgroup = process_tree.Cgroup(mode, path)
-        self.cgroup.make()
+        self.cgroup.create()
         self.attempt = None  # type: supervise.Attempt | None
         try:
             self.attempt = supervise.read(folder, self.cgroup, gang.common)
@@ -155,9 +155,9 @@ class _Member:
             except Exception:
                 if os.read(go, 1):
                     # Claimed, it is lost; unclaimed it would be launched again, and again.
-                    claim.take(self.folder, os.path.basename(self.folder))
+                    claim.acquire(self.folder, os.path.basename(self.folder))
                 raise
-            attempt.listen()
+            attempt.install_signal_handlers()
             if os.read(go, 1):
                 os.close(go)
                 self.cgroup.join()

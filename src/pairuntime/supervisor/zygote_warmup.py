@@ -54,7 +54,7 @@ def _run_one(folder: "str") -> "None":
     attempt = supervise.read(
         folder, process_tree.Cgroup(process_tree.PROC, ""), supervise.SharedEnvironment(), spec
     )
-    attempt.listen()
+    attempt.install_signal_handlers()
     attempt.supervise()
     for name in (claim.NAME, exit_record.NAME):
         os.unlink(os.path.join(folder, name))

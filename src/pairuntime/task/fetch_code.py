@@ -18,14 +18,14 @@ if TYPE_CHECKING:  # Python 3.6 runs this too
 
     from pairuntime.task.webhdfs import Storage
 
-LARGEST = 200000000
-FIRST_CHOICE = "/pai/code"
+MAX_CODE_BYTES = 200000000
+CONTAINER_CODE_FOLDER = "/pai/code"
 
 
 def main(argv: "list[str]") -> "int":
     try:
         folder = fetch(argv[0])
-    except (WebHdfsError, hdfs_cli.Mistake) as e:
+    except (WebHdfsError, hdfs_cli.HdfsCommandError) as e:
         sys.stderr.write("The code in %s could not be fetched: %s\n" % (argv[0], e))
         return 1
     except OSError as e:
@@ -38,13 +38,13 @@ def main(argv: "list[str]") -> "int":
 
 def fetch(address: "str") -> "str":
     """Bring the folder here; where the copy is."""
-    storage, where = hdfs_cli.place(address)
+    storage, where = hdfs_cli.resolve(address)
     status = storage.status(where)
     if status is None:
-        raise hdfs_cli.Mistake("there is no such folder on the storage.")
+        raise hdfs_cli.HdfsCommandError("there is no such folder on the storage.")
     size = _size(storage, where, status)
-    if size > LARGEST:
-        raise hdfs_cli.Mistake("it has %d bytes, and may have %d." % (size, LARGEST))
+    if size > MAX_CODE_BYTES:
+        raise hdfs_cli.HdfsCommandError("it has %d bytes, and may have %d." % (size, MAX_CODE_BYTES))
     folder = _place()
     if status["type"] == "DIRECTORY":
         for entry in storage.entries(where):
@@ -66,11 +66,11 @@ def _place() -> "str":
     """A container is the task's own; a host is not, and there the copy lies beside the work."""
     if os.environ.get("PAI_RUNTIME_DIR", "").startswith("/usr/local/pai"):
         try:
-            os.makedirs(FIRST_CHOICE, exist_ok=True)
+            os.makedirs(CONTAINER_CODE_FOLDER, exist_ok=True)
         except OSError:
             pass
         else:
-            return FIRST_CHOICE
+            return CONTAINER_CODE_FOLDER
     folder = os.path.join(os.environ.get("PAI_WORK_DIR") or os.getcwd(), ".pai", "code")
     os.makedirs(folder, exist_ok=True)
     return folder

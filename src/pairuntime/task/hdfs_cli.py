@@ -19,7 +19,7 @@ _RPC_PORTS = (None, 8020, 9000)
 _MAGIC = "*?["
 
 
-class Mistake(Exception):
+class HdfsCommandError(Exception):
     """The command cannot be carried out, in words for people."""
 
 
@@ -33,7 +33,7 @@ def main(argv: "list[str]") -> "int":
     paths = [word for word in argv[2:] if not word.startswith("-") or word == "-"]
     try:
         return _COMMANDS[name](flags, paths)
-    except (Mistake, WebHdfsError) as e:
+    except (HdfsCommandError, WebHdfsError) as e:
         sys.stderr.write("%s: %s\n" % (name, e))
     except OSError as e:
         sys.stderr.write("%s: %s%s\n" % (name, (e.filename or "") and "%s: " % e.filename, e.strerror or e))
@@ -45,7 +45,7 @@ def main(argv: "list[str]") -> "int":
 _known = {}  # type: dict[str, Storage]
 
 
-def place(path: "str") -> "tuple[Storage, str]":
+def resolve(path: "str") -> "tuple[Storage, str]":
     """The storage that an address names, and the path there. Without one: the cluster's own."""
     rest = os.environ.get("PAI_REST_SERVER_URI", "").rstrip("/")
     own = urlsplit(rest).netloc
@@ -57,7 +57,7 @@ def place(path: "str") -> "tuple[Storage, str]":
         address = "http://%s:%d/webhdfs/v1" % (parts.hostname, port or _WEB_PORT)
         return _known.setdefault(address, Storage(address, user=user)), parts.path or "/"
     if not rest:
-        raise Mistake("There is no cluster storage here: PAI_REST_SERVER_URI is not set.")
+        raise HdfsCommandError("There is no cluster storage here: PAI_REST_SERVER_URI is not set.")
     address = rest + "/webhdfs/v1"
     where = parts.path if parts.scheme else path
     if not where.startswith("/"):
@@ -68,11 +68,11 @@ def place(path: "str") -> "tuple[Storage, str]":
 
 def expand(path: "str") -> "list[tuple[Storage, str, dict[str, Any]]]":
     """Everything a path means: itself, or what its wildcards match. Nothing there is a mistake."""
-    storage, where = place(path)
+    storage, where = resolve(path)
     if not any(letter in where for letter in _MAGIC):
         status = storage.status(where)
         if status is None:
-            raise Mistake("`%s': No such file or directory" % path)
+            raise HdfsCommandError("`%s': No such file or directory" % path)
         return [(storage, where, status)]
     found = [("/", {"type": "DIRECTORY"})]  # type: list[tuple[str, dict[str, Any]]]
     for part in [part for part in where.split("/") if part]:
@@ -83,7 +83,7 @@ def expand(path: "str") -> "list[tuple[Storage, str, dict[str, Any]]]":
             for entry in _matching(storage, folder, part)
         ]
     if not found:
-        raise Mistake("`%s': No such file or directory" % path)
+        raise HdfsCommandError("`%s': No such file or directory" % path)
     return [(storage, name, status) for name, status in found]
 
 
@@ -142,12 +142,12 @@ def _show(where: "str", status: "dict[str, Any]") -> "None":
 
 def _mkdir(flags: "list[str]", paths: "list[str]") -> "int":
     for path in _some(paths):
-        storage, where = place(path)
+        storage, where = resolve(path)
         if "-p" not in flags:
             if storage.status(where) is not None:
-                raise Mistake("`%s': File exists" % path)
+                raise HdfsCommandError("`%s': File exists" % path)
             if storage.status(posixpath.dirname(where) or "/") is None:
-                raise Mistake("`%s': No such file or directory" % posixpath.dirname(where))
+                raise HdfsCommandError("`%s': No such file or directory" % posixpath.dirname(where))
         storage.make_folder(where)
     return 0
 
@@ -157,7 +157,7 @@ def _cat(flags: "list[str]", paths: "list[str]") -> "int":
     for path in _some(paths):
         for storage, where, status in expand(path):
             if status["type"] == "DIRECTORY":
-                raise Mistake("`%s': Is a directory" % where)
+                raise HdfsCommandError("`%s': Is a directory" % where)
             storage.get(where, sys.stdout.buffer)
     sys.stdout.buffer.flush()
     return 0
@@ -168,20 +168,20 @@ def _rm(flags: "list[str]", paths: "list[str]") -> "int":
     for path in _some(paths):
         try:
             found = expand(path)
-        except Mistake:
+        except HdfsCommandError:
             if "-f" in flags or "-rf" in flags or "-fr" in flags:
                 continue
             raise
         for storage, where, status in found:
             if status["type"] == "DIRECTORY" and not recursive:
-                raise Mistake("`%s': Is a directory" % where)
+                raise HdfsCommandError("`%s': Is a directory" % where)
             storage.delete(where, recursive)
             print("Deleted %s" % where)
     return 0
 
 
 def _test(flags: "list[str]", paths: "list[str]") -> "int":
-    storage, where = place(_some(paths)[0])
+    storage, where = resolve(_some(paths)[0])
     status = storage.status(where)
     if status is None:
         return 1
@@ -199,15 +199,15 @@ def _test(flags: "list[str]", paths: "list[str]") -> "int":
 
 def _put(flags: "list[str]", paths: "list[str]") -> "int":
     sources, target = _several(paths)
-    storage, where = place(target)
+    storage, where = resolve(target)
     into = storage.status(where)
     folder = into is not None and into["type"] == "DIRECTORY"
     if len(sources) > 1 and not folder:
-        raise Mistake("`%s': No such file or directory" % target)
+        raise HdfsCommandError("`%s': No such file or directory" % target)
     for source in sources:
         name = posixpath.join(where, os.path.basename(source.rstrip("/"))) if folder else where
         if "-f" not in flags and storage.status(name) is not None:
-            raise Mistake("`%s': File exists" % name)
+            raise HdfsCommandError("`%s': File exists" % name)
         _put_one(storage, source, name)
     return 0
 
@@ -225,11 +225,11 @@ def _get(flags: "list[str]", paths: "list[str]") -> "int":
     sources, target = _several(paths if len(paths) > 1 else paths + ["."])
     found = [one for source in sources for one in expand(source)]
     if len(found) > 1 and not os.path.isdir(target):
-        raise Mistake("`%s': No such file or directory" % target)
+        raise HdfsCommandError("`%s': No such file or directory" % target)
     for storage, where, status in found:
         name = os.path.join(target, posixpath.basename(where)) if os.path.isdir(target) else target
         if "-f" not in flags and os.path.exists(name):
-            raise Mistake("`%s': File exists" % name)
+            raise HdfsCommandError("`%s': File exists" % name)
         get_one(storage, where, status, name)
     return 0
 
@@ -257,23 +257,23 @@ def get_one(storage: "Storage", where: "str", status: "dict[str, Any]", name: "s
 
 def _mv(flags: "list[str]", paths: "list[str]") -> "int":
     sources, target = _several(paths)
-    storage, where = place(target)
+    storage, where = resolve(target)
     for source in sources:
         for _, name, _ in expand(source):
             if not storage.rename(name, where):
-                raise Mistake("`%s' cannot be moved to `%s'" % (name, where))
+                raise HdfsCommandError("`%s' cannot be moved to `%s'" % (name, where))
     return 0
 
 
 def _some(paths: "list[str]") -> "list[str]":
     if not paths:
-        raise Mistake("a path is missing")
+        raise HdfsCommandError("a path is missing")
     return paths
 
 
 def _several(paths: "list[str]") -> "tuple[list[str], str]":
     if len(paths) < 2:
-        raise Mistake("a source and a target are needed")
+        raise HdfsCommandError("a source and a target are needed")
     return paths[:-1], paths[-1]
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # Python 3.6 runs this too
     from typing import Any, BinaryIO
 
 # Beside the runtime's archive: the certificates by which the cluster's own server is known.
-AUTHORITY = "authority.pem"
+CA_FILE = "authority.pem"
 # A chain may end at any of them. The name came with Python 3.10.
 _PARTIAL_CHAIN = 0x80000
 # That of 3.6 is another one, for names that do not fit.
@@ -45,7 +45,7 @@ class Storage:
     def status(self, path: "str") -> "dict[str, Any] | None":
         """What is known of a file or folder; None when there is none."""
         try:
-            found = self._ask("GET", path, op="GETFILESTATUS")
+            found = self._call("GET", path, op="GETFILESTATUS")
         except WebHdfsError as refused:
             if refused.status == 404:
                 return None
@@ -53,31 +53,31 @@ class Storage:
         return dict(found["FileStatus"])
 
     def entries(self, path: "str") -> "list[dict[str, Any]]":
-        return list(self._ask("GET", path, op="LISTSTATUS")["FileStatuses"]["FileStatus"])
+        return list(self._call("GET", path, op="LISTSTATUS")["FileStatuses"]["FileStatus"])
 
     def make_folder(self, path: "str") -> "None":
-        self._ask("PUT", path, op="MKDIRS")
+        self._call("PUT", path, op="MKDIRS")
 
     def delete(self, path: "str", recursive: "bool" = False) -> "bool":
-        answer = self._ask("DELETE", path, op="DELETE", recursive="true" if recursive else "false")
+        answer = self._call("DELETE", path, op="DELETE", recursive="true" if recursive else "false")
         return bool(answer.get("boolean"))
 
     def rename(self, path: "str", target: "str") -> "bool":
-        return bool(self._ask("PUT", path, op="RENAME", destination=target).get("boolean"))
+        return bool(self._call("PUT", path, op="RENAME", destination=target).get("boolean"))
 
     def put(self, source: "str", path: "str", overwrite: "bool" = True) -> "int":
         """Bring a file there, whole. Gives its size; a file that changes meanwhile is an error."""
         size = os.stat(source).st_size
 
         def send() -> "int":
-            where = self._place("PUT", path, op="CREATE", overwrite="true" if overwrite else "false")
+            where = self._data_location("PUT", path, op="CREATE", overwrite="true" if overwrite else "false")
             with open(source, "rb") as f:
                 sent = self._send(where, f, size)
             if sent != size:
                 raise WebHdfsError("%s changed while it was read." % source)
             return sent
 
-        return int(self._patiently(send))
+        return int(self._with_retries(send))
 
     def get(self, path: "str", into: "BinaryIO") -> "int":
         """Write a file's content; gives its size. Nothing was written twice."""
@@ -107,16 +107,16 @@ class Storage:
             return {"Authorization": "Bearer " + self._token}
         return {}
 
-    def _ask(self, method: "str", path: "str", **query: "str") -> "dict[str, Any]":
+    def _call(self, method: "str", path: "str", **query: "str") -> "dict[str, Any]":
         def ask() -> "dict[str, Any]":
             response = self._request(method, self._url(path, **query))
             text = response.read()
             self._check(response, text)
             return dict(json.loads(text.decode() or "{}"))
 
-        return dict(self._patiently(ask))
+        return dict(self._with_retries(ask))
 
-    def _place(self, method: "str", path: "str", **query: "str") -> "str":
+    def _data_location(self, method: "str", path: "str", **query: "str") -> "str":
         """Where the bytes go: the first of the two steps."""
         response = self._request(method, self._url(path, noredirect="true", **query))
         text = response.read()
@@ -203,7 +203,7 @@ class Storage:
             pass
         raise WebHdfsError(message or "The storage answered %d." % response.status, response.status, kind)
 
-    def _patiently(self, work: "Any") -> "Any":
+    def _with_retries(self, work: "Any") -> "Any":
         """A storage that cannot be reached now may be there in a moment: the server is being restarted."""
         for pause in _PAUSES_S:
             try:
@@ -225,7 +225,7 @@ def _trust() -> "ssl.SSLContext":
     """What the system trusts, and the cluster's own server."""
     secure = ssl.create_default_context()
     if ".pyz" in __file__:
-        path = os.path.join(os.path.dirname(__file__[: __file__.index(".pyz")]), AUTHORITY)
+        path = os.path.join(os.path.dirname(__file__[: __file__.index(".pyz")]), CA_FILE)
         if os.path.exists(path):
             secure.load_verify_locations(path)
             secure.verify_flags |= _PARTIAL_CHAIN

@@ -34,21 +34,21 @@ class Shelf:
         self.name = name
         self.kept = kept
         self.own = (HERE,) if own is None else (HERE, own)
-        self.say: Notify = ignore_notice
+        self.notify: Notify = ignore_notice
 
-    async def start(self, hint: Hint, say: Notify = ignore_notice) -> None:
-        self.say = say
+    async def start(self, hint: Hint, notify: Notify = ignore_notice) -> None:
+        self.notify = notify
 
     async def close(self) -> None:
-        self.say = ignore_notice
+        self.notify = ignore_notice
 
     def nodes(self) -> Sequence[Node]:
         return self.own
 
-    def remarks(self) -> Sequence[Notice]:
+    def notices(self) -> Sequence[Notice]:
         return (Notice("Shelf", f"This is {self.name}."),)
 
-    def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
+    def ports_free(self, node: str, ports: Sequence[int], *, non_ephemeral: bool) -> bool:
         return self.name != "busy" or not ports
 
     def has(self, uid: str) -> bool:
@@ -184,8 +184,8 @@ def test_a_machine_that_two_engines_share_is_one_node() -> None:
 def test_a_port_is_free_when_every_engine_on_the_node_says_so() -> None:
     busy, free = Shelf("busy", {}), Shelf("free", {})
     engines = EngineRouter({"busy": lambda: busy, "free": lambda: free}, lambda job, vc: "free")
-    assert not engines.ports_free("here", [80], lasting=False)
-    assert engines.ports_free("here", [], lasting=False)
+    assert not engines.ports_free("here", [80], non_ephemeral=False)
+    assert engines.ports_free("here", [], non_ephemeral=False)
 
 
 def test_a_cluster_without_an_engine_is_refused() -> None:

@@ -55,7 +55,7 @@ def test_of_many_who_claim_at_once_exactly_one_wins(tmp_path: Path) -> None:
     for number in range(40):
         folder = tmp_path / str(number)
         folder.mkdir()
-        won = _race(folder, [lambda f=folder: claim.take(str(f), "uid") >= 0] * 4)  # type: ignore[misc]
+        won = _race(folder, [lambda f=folder: claim.acquire(str(f), "uid") >= 0] * 4)  # type: ignore[misc]
         assert won.count(True) == 1
         assert [path.name for path in folder.iterdir()] == [claim.NAME]
 
@@ -66,7 +66,7 @@ def test_a_tombstone_and_a_claim_exclude_each_other(tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         folder.mkdir()
         contenders: list[Callable[[], bool]] = [
-            lambda f=folder: claim.take(str(f), "uid") >= 0,  # type: ignore[misc]
+            lambda f=folder: claim.acquire(str(f), "uid") >= 0,  # type: ignore[misc]
             lambda f=folder: claim.bury(str(f), "uid"),  # type: ignore[misc]
         ]
         won = _race(folder, contenders)
@@ -82,14 +82,14 @@ def test_a_claim_is_held_while_its_owner_lives_and_free_after_a_kill(tmp_path: P
     ready_r, ready_w = os.pipe()
 
     def own() -> int:
-        claim.take(str(tmp_path), "uid")
+        claim.acquire(str(tmp_path), "uid")
         os.write(ready_w, b"1")
         signal.pause()
         return 0
 
     pid = _child(own)
     os.read(ready_r, 1)
-    assert claim.held(str(tmp_path))
+    assert claim.is_held(str(tmp_path))
     owner = claim.read(str(tmp_path))
     assert owner is not None
     assert owner["pid"] == pid
@@ -97,7 +97,7 @@ def test_a_claim_is_held_while_its_owner_lives_and_free_after_a_kill(tmp_path: P
     assert owner["boot_id"] == claim.boot_id()
     os.kill(pid, signal.SIGKILL)
     _status(pid)
-    assert not claim.held(str(tmp_path))
+    assert not claim.is_held(str(tmp_path))
     for fd in (ready_r, ready_w):
         os.close(fd)
 
@@ -106,14 +106,14 @@ def test_a_child_of_the_owner_does_not_keep_the_claim_held(tmp_path: Path) -> No
     told_r, told_w = os.pipe()
 
     def own() -> int:
-        claim.take(str(tmp_path), "uid")
+        claim.acquire(str(tmp_path), "uid")
         os.write(told_w, b"%d" % _child(_wait))
         return 0
 
     assert _status(_child(own)) == 0
     orphan = int(os.read(told_r, 16))
     try:
-        assert not claim.held(str(tmp_path))
+        assert not claim.is_held(str(tmp_path))
     finally:
         os.kill(orphan, signal.SIGKILL)
         os.close(told_r)
@@ -126,7 +126,7 @@ def test_asking_whether_a_claim_is_held_never_takes_it(tmp_path: Path) -> None:
     watcher = _child(lambda: _look_for_ever(folder))
     for _ in range(15):
         folder.mkdir()
-        assert _status(_child(lambda: 0 if claim.take(str(folder), "uid") >= 0 else 3)) == 0
+        assert _status(_child(lambda: 0 if claim.acquire(str(folder), "uid") >= 0 else 3)) == 0
         for path in folder.iterdir():
             path.unlink()
         folder.rmdir()
@@ -136,20 +136,20 @@ def test_asking_whether_a_claim_is_held_never_takes_it(tmp_path: Path) -> None:
 
 def _look_for_ever(folder: Path) -> int:
     while True:
-        claim.held(str(folder))
+        claim.is_held(str(folder))
 
 
 def test_an_unclaimed_attempt_has_no_owner(tmp_path: Path) -> None:
     assert claim.read(str(tmp_path)) is None
-    assert not claim.held(str(tmp_path))
+    assert not claim.is_held(str(tmp_path))
 
 
 @pytest.mark.parametrize("left", [b"", b"\0\0\0\0", b'{"attempt": "u'])
 def test_a_claim_whose_words_were_lost_with_the_power_is_still_a_claim(tmp_path: Path, left: bytes) -> None:
     (tmp_path / claim.NAME).write_bytes(left)
     assert claim.read(str(tmp_path)) == {}
-    assert not claim.held(str(tmp_path))
-    assert claim.take(str(tmp_path), "uid") == -1
+    assert not claim.is_held(str(tmp_path))
+    assert claim.acquire(str(tmp_path), "uid") == -1
 
 
 def test_the_start_time_of_a_process_whose_name_is_awkward_is_read(tmp_path: Path) -> None:

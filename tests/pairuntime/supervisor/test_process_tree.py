@@ -95,7 +95,7 @@ def test_a_child_that_has_not_yet_become_the_program_is_found_by_the_claim_it_ho
     supervisor = os.fork()
     if supervisor == 0:
         try:
-            claim.take(str(tmp_path), "uid")
+            claim.acquire(str(tmp_path), "uid")
             child = os.fork()
             if child == 0:
                 signal.pause()
@@ -106,7 +106,7 @@ def test_a_child_that_has_not_yet_become_the_program_is_found_by_the_claim_it_ho
     child = int(os.read(told_r, 16))
     os.close(told_r)
     os.close(told_w)
-    assert not claim.held(str(tmp_path))
+    assert not claim.is_held(str(tmp_path))
     path = str(tmp_path / claim.NAME)
     assert (
         process_tree.kill_orphaned(
@@ -138,7 +138,7 @@ def test_a_group_that_was_swept_away_is_joined_all_the_same() -> None:
         pytest.skip("this account may not make cgroups")
     group = held.cgroup("one")
     try:
-        group.make()
+        group.create()
         Path(group.path).rmdir()
         pid = os.fork()
         if pid == 0:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from paicluster.engines.common import folder_size, task_files
-from paicluster.engines.common.shared_environment import common, task_specific
+from paicluster.engines.common.shared_environment import encode_shared_variables, task_specific
 from paicluster.engines.common.unix_accounts import Account
 from paicluster.engines.interface import ABSENT, Observation, Phase, TaskLaunch
 from pairuntime.supervisor import attempt, claim, exit_record, process_tree, zygote
@@ -105,7 +105,7 @@ def prepare(
     else:
         environment, tails = task_specific(task)
         spec = {**spec, "tails": tails}
-        _link(shared_file, f"{home}/{attempt.COMMON}")
+        _link(shared_file, f"{home}/{attempt.SHARED_ENVIRONMENT_FILE}")
     environment[key] = value
     environment.update(task_files.runtime_variables({**task.shared_environment, **environment}, work, beside))
     _write(script, unpack + header + task.script + "\n")
@@ -141,9 +141,9 @@ def _give(path: str, account: Account, mode: int) -> None:
     os.chmod(path, mode)  # noqa: PTH101
 
 
-def write_common(path: Path, task: TaskLaunch) -> None:
+def write_shared_environment(path: Path, task: TaskLaunch) -> None:
     """What this task's gang has in common, once for all its folders."""
-    _write(path, common(task))
+    _write(path, encode_shared_variables(task))
 
 
 def _link(source: Path, target: str) -> None:
@@ -187,7 +187,7 @@ def _without_room(error: OSError, folder: Path, name: str) -> bool:
     return True
 
 
-def failure_of(folder: Path) -> str:
+def supervisor_failure(folder: Path) -> str:
     """What a supervisor that failed had to say about it."""
     try:
         return (folder / zygote.FAILURE).read_text(errors="replace")
@@ -209,16 +209,16 @@ def observe(folder: Path) -> Observation:
         return Observation(Phase.ENDED, ended_ms=claimed_ms or None, stopped=True, killed_by_us=True)
     # The lock is asked first: had it been free and the record absent at different moments, a task
     # that ended in between would look lost.
-    alive = claim.held(str(folder))
+    alive = claim.is_held(str(folder))
     ended = exit_record.read(str(folder))
     if ended is not None:
-        return from_record(ended)
+        return observation_from_record(ended)
     if alive:
         return Observation(Phase.RUNNING, started_ms=claimed_ms)
     return Observation(Phase.LOST, started_ms=claimed_ms)
 
 
-def from_record(ended: dict[str, object]) -> Observation:
+def observation_from_record(ended: dict[str, object]) -> Observation:
     code, signum = ended.get("exit_code"), ended.get("signal")
     sent = ended.get("signals_sent")
     return Observation(
@@ -229,10 +229,10 @@ def from_record(ended: dict[str, object]) -> Observation:
         signal=None if signum is None else _int(signum),
         start_error=str(ended.get("start_error") or ""),
         stopped=bool(ended.get("stopped")),
-        asked=bool(sent),
+        signaled=bool(sent),
         killed_by_us=isinstance(sent, list) and signum in sent,
         timed_out=bool(ended.get("timed_out")),
-        over_memory=bool(ended.get("oom")),
+        out_of_memory=bool(ended.get("oom")),
     )
 
 

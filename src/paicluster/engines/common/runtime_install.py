@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pairuntime
 from pairuntime import task_stubs
-from pairuntime.task.webhdfs import AUTHORITY
+from pairuntime.task.webhdfs import CA_FILE
 from pairuntime.zipapp_build import NAME, zipapp_bytes
 
 
@@ -47,7 +47,7 @@ def _write_files(folder: Path, data: bytes, authority: str) -> None:
         "start/sitecustomize.py": task_stubs.SITE,
     }
     if authority:
-        texts[AUTHORITY] = authority
+        texts[CA_FILE] = authority
     for name, text in texts.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

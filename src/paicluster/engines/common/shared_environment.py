@@ -11,7 +11,7 @@ _TASK = '"task":'
 _LONG = 4096
 
 
-def common(task: TaskLaunch) -> bytes:
+def encode_shared_variables(task: TaskLaunch) -> bytes:
     """The variables of this task's gang, but for those each has of its own, as a supervisor reads them."""
     shared = {name: value for name, value in task.shared_environment.items() if name not in task.environment}
     if has_long_peers(task.environment):

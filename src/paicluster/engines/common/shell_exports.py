@@ -14,12 +14,12 @@ def can_be_exported(name: str) -> bool:
     return name.isascii() and name.isidentifier()
 
 
-def exports(variables: Mapping[str, str], but: Collection[str] = ()) -> str:
+def exports(variables: Mapping[str, str], exclude: Collection[str] = ()) -> str:
     """Lines that a shell reads; without those of which some task has one of its own."""
     return "".join(
         f"export {name}={shlex.quote(value)}\n"
         for name, value in variables.items()
-        if can_be_exported(name) and name not in but
+        if can_be_exported(name) and name not in exclude
     )
 
 

@@ -71,7 +71,7 @@ class Accounts:
     def _look_up(self, user: str) -> Account | None:
         if os.geteuid() != 0:
             if self._users() > 1:
-                raise LaunchFailed(one_account_only(self._users()))
+                raise LaunchFailed(shared_account_error(self._users()))
             return None
         if user in self._mapped:
             return self._named(user, self._mapped[user])
@@ -112,7 +112,7 @@ class Accounts:
             ) from None
 
 
-def one_account_only(users: int) -> str:
+def shared_account_error(users: int) -> str:
     name = _own_name()
     return (
         f"This cluster has {users} users, and all their jobs would run as the account {name}, where they can "

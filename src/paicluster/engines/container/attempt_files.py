@@ -16,26 +16,26 @@ from pairuntime.supervisor import attempt
 
 # Written first: what is in this folder is a container's.
 CONTAINER_FILE = "box.json"
-REFUSED = "refused.json"
+REJECTION_FILE = "refused.json"
 # How folders with logins begin, for as long as a pull takes.
-PULLING = "pull-"
+PULL_PREFIX = "pull-"
 
 # Codes of the exit table.
-NOT_EXISTING = 254
-NOT_TAKEN = -200
+IMAGE_MISSING_CODE = 254
+REJECTED_CODE = -200
 
 
-class ImageRefused(LaunchFailed):
+class ImageRejected(LaunchFailed):
     """The image cannot be had, and trying again will not help. ``exit_code`` is that of the exit table."""
 
-    def __init__(self, message: str, *, exit_code: int = NOT_EXISTING):
+    def __init__(self, message: str, *, exit_code: int = IMAGE_MISSING_CODE):
         super().__init__(message, transient=False)
         self.exit_code = exit_code
 
 
 def remove_logins(scratch: Path) -> None:
     """What a server that was killed while it pulled has left."""
-    for left in scratch.glob(f"{PULLING}*"):
+    for left in scratch.glob(f"{PULL_PREFIX}*"):
         shutil.rmtree(left, ignore_errors=True)
 
 
@@ -43,13 +43,13 @@ def is_container(folder: Path) -> bool:
     return (folder / CONTAINER_FILE).exists()
 
 
-def inside_words(folder: Path, command: Sequence[str], *, terminal: bool) -> list[str]:
+def exec_command(folder: Path, command: Sequence[str], *, terminal: bool) -> list[str]:
     """What runs a command beside the task of this folder."""
     kept = json.loads((folder / CONTAINER_FILE).read_text())
     return [*kept["inside"]["terminal" if terminal else "plain"], *command]
 
 
-def removal(folder: Path) -> tuple[list[str], dict[str, str]] | None:
+def remove_command(folder: Path) -> tuple[list[str], dict[str, str]] | None:
     """The words that make sure nothing of the container is left, and the environment to run them in."""
     try:
         spec = json.loads((folder / attempt.SPEC).read_text())
@@ -58,15 +58,15 @@ def removal(folder: Path) -> tuple[list[str], dict[str, str]] | None:
         return None
 
 
-def refuse(folder: Path, message: str, code: int) -> None:
+def write_rejection(folder: Path, message: str, code: int) -> None:
     """Leave word of why the attempt will never run. It is then to be buried."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write(folder / REFUSED, json.dumps({"message": message, "code": code}))
+    write(folder / REJECTION_FILE, json.dumps({"message": message, "code": code}))
 
 
-def refusal_of(folder: Path) -> tuple[str, int] | None:
+def read_rejection(folder: Path) -> tuple[str, int] | None:
     try:
-        kept = json.loads((folder / REFUSED).read_text())
+        kept = json.loads((folder / REJECTION_FILE).read_text())
         return str(kept["message"]), int(kept["code"])
     except (OSError, ValueError, KeyError):
         return None

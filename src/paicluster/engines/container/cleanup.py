@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from paicluster.engines.container.client import CLUSTER_LABEL, Client
-from paicluster.engines.container.container_spec import name_of
+from paicluster.engines.container.container_spec import container_name
 from paicluster.engines.container.images import Images
 from paicluster.engines.interface import LaunchFailed
 
@@ -52,7 +52,7 @@ class Cleaner:
         for task in self._work:
             task.cancel()
 
-    def stopped(self, uid: str) -> None:
+    def add_stopped(self, uid: str) -> None:
         """Its container is over. On the loop."""
         if uid in self._stopped:
             return
@@ -75,11 +75,11 @@ class Cleaner:
 
     async def _remove_stopped(self) -> None:
         stopped, self._stopped = self._stopped, set()
-        await self._remove([name_of(uid) for uid in stopped])
+        await self._remove([container_name(uid) for uid in stopped])
 
     async def _remove(self, found: list[str]) -> None:
         if found:
-            answer = await self._client.call(*self._client.removal(*found))
+            answer = await self._client.call(*self._client.remove_arguments(*found))
             if answer.status != 0:
                 log.info("containers could not be removed: %s", answer.error_text)
                 self._left.update(found)
@@ -100,16 +100,16 @@ class Cleaner:
         )
         return answer.out.split() if answer.status == 0 else None
 
-    async def sweep(self, is_over: Callable[[str], bool]) -> None:
+    async def sweep(self, is_finished: Callable[[str], bool]) -> None:
         """Remove every container of this cluster whose attempt is over, whoever left it."""
-        prefix = name_of("")
+        prefix = container_name("")
         names = await self._names() or ()
         uids = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
-        await self._remove([name_of(uid) for uid in uids if is_over(uid)])
+        await self._remove([container_name(uid) for uid in uids if is_finished(uid)])
 
     async def clean_images(self) -> None:
         """Those we pulled and nobody wanted for longest go first. One in use stays: the program refuses."""
-        pulled, gone = self._images.pulled(), set[str]()
+        pulled, gone = self._images.pulled_images(), set[str]()
         sizes: dict[str, int] = {}
         for name in pulled:
             size = await self._size_of(name)
@@ -139,7 +139,7 @@ class Cleaner:
             if answer.status == 0 and answer.out.strip().isdigit():
                 return int(answer.out)
             try:
-                if not await self._images.is_here(name):
+                if not await self._images.is_present(name):
                     return None
             except LaunchFailed:
                 break  # the next cleaning asks again

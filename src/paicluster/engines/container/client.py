@@ -43,7 +43,7 @@ _COMMAND_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ClientResult:
     status: int
     out: str
     err: str
@@ -71,41 +71,41 @@ class Client:
     rootless: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def command(self, *words: str) -> list[str]:
+    def command(self, *arguments: str) -> list[str]:
         quiet = ("--log-level=error",) if self.kind == "podman" else ()
-        return [self.program, *quiet, *self.options, *words]
+        return [self.program, *quiet, *self.options, *arguments]
 
     def kill(self, name: str) -> list[str]:
         return self.command("kill", "--signal", "KILL", name)
 
-    def removal(self, *names: str) -> list[str]:
+    def remove_arguments(self, *names: str) -> list[str]:
         """To be said to it: whatever these do, they are gone after."""
         tolerant = ("--ignore", "--time", "0") if self.kind == "podman" else ()
         return ["rm", "--force", *tolerant, "--volumes", *names]
 
     async def call(
-        self, *words: str, patience_s: float = _COMMAND_TIMEOUT_S, pulling: bool = False
-    ) -> Answer:
+        self, *arguments: str, timeout_s: float = _COMMAND_TIMEOUT_S, use_proxies: bool = False
+    ) -> ClientResult:
         process = await asyncio.create_subprocess_exec(
-            *self.command(*words),
+            *self.command(*arguments),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**self.environment, **(proxies() if pulling else {})},
+            env={**self.environment, **(proxies() if use_proxies else {})},
             cwd="/",
             start_new_session=True,
         )
         try:
-            out, err = await asyncio.wait_for(process.communicate(), patience_s)
+            out, err = await asyncio.wait_for(process.communicate(), timeout_s)
         except TimeoutError:
-            return Answer(124, "", f"{self.kind} did not answer within {patience_s:.0f} s")
+            return ClientResult(124, "", f"{self.kind} did not answer within {timeout_s:.0f} s")
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         status = process.returncode
         assert status is not None
-        return Answer(status, out.decode(errors="replace"), err.decode(errors="replace"))
+        return ClientResult(status, out.decode(errors="replace"), err.decode(errors="replace"))
 
 
 def own_environment() -> dict[str, str]:
@@ -122,7 +122,7 @@ def proxies() -> dict[str, str]:
     return {name: os.environ[name] for name in _PROXIES if name in os.environ}
 
 
-def mount_words(mount: Mount) -> list[str]:
+def mount_options(mount: Mount) -> list[str]:
     parts = ["type=bind", f"source={mount.source}", f"target={mount.target}"]
     if mount.read_only:
         parts.append("readonly=true")

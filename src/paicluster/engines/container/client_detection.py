@@ -88,7 +88,7 @@ def _remember(file: Path, key: str, client: Client) -> None:
 
 
 async def _try_docker(client: Client) -> Client | NoClient:
-    answer = await client.call("info", "--format", "{{json .}}", patience_s=_PROBE_S)
+    answer = await client.call("info", "--format", "{{json .}}", timeout_s=_PROBE_S)
     try:
         said = json.loads(answer.out)
         errors = said.get("ServerErrors")
@@ -107,7 +107,7 @@ async def _try_docker(client: Client) -> Client | NoClient:
 async def _try_podman(client: Client, scratch: Path) -> Client | NoClient:
     if os.geteuid() != 0:
         prefer_overlay()
-    answer = await client.call("info", "--format", "json", patience_s=_PROBE_S)
+    answer = await client.call("info", "--format", "json", timeout_s=_PROBE_S)
     try:
         host = json.loads(answer.out)["host"]
     except (ValueError, KeyError, TypeError):
@@ -172,7 +172,7 @@ async def _probe(client: Client, root: Path) -> str:
     answer = await client.call(
         "run", "--rm", "--network=host", "--log-driver=none", *client.run_options, *limits,
         "--rootfs", str(root), "/bin/sh", "-c", f"exit {_PROBE_STATUS}",
-        patience_s=_PROBE_S,
+        timeout_s=_PROBE_S,
     )  # fmt: skip
     return "" if answer.status == _PROBE_STATUS else answer.error_text
 

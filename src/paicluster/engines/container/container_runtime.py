@@ -30,43 +30,43 @@ class RuntimeOptions:
     keep_days: float | None
 
 
-async def open_runtime(wishes: RuntimeOptions, programs: tuple[str, ...]) -> ContainerRuntime | NoClient:
-    found = await client_detection.detect(wishes.scratch, programs)
-    return found if isinstance(found, NoClient) else ContainerRuntime(found, wishes)
+async def open_runtime(options: RuntimeOptions, programs: tuple[str, ...]) -> ContainerRuntime | NoClient:
+    found = await client_detection.detect(options.scratch, programs)
+    return found if isinstance(found, NoClient) else ContainerRuntime(found, options)
 
 
 class ContainerRuntime:
-    def __init__(self, client: Client, wishes: RuntimeOptions):
+    def __init__(self, client: Client, options: RuntimeOptions):
         self.client = client
-        self.images = Images(client, wishes.scratch)
+        self.images = Images(client, options.scratch)
         self.cleaner = Cleaner(
-            client, self.images, wishes.cluster, ImageRetention(wishes.keep_mb, wishes.keep_days)
+            client, self.images, options.cluster, ImageRetention(options.keep_mb, options.keep_days)
         )
-        self._wishes = wishes
+        self._wishes = options
         self._ways = container_spec.ContainerOptions(
             client,
-            wishes.cluster,
-            wishes.runtime,
-            host_network=wishes.host_network,
-            enforce_limits=wishes.enforce_limits,
+            options.cluster,
+            options.runtime,
+            host_network=options.host_network,
+            enforce_limits=options.enforce_limits,
         )
 
     def close(self) -> None:
         self.cleaner.close()
 
-    async def ensure_images(self, wanted: Sequence[TaskLaunch], say: Notify) -> dict[str, str]:
+    async def ensure_images(self, tasks: Sequence[TaskLaunch], notify: Notify) -> dict[str, str]:
         """By task, the name to run its image by; those that are not here are pulled."""
-        self._say_what_is_missing(wanted, say)
+        self._say_what_is_missing(tasks, notify)
         found: dict[tuple[str, RegistryLogin | None], str] = {}
-        for task in wanted:
+        for task in tasks:
             assert task.image is not None
             key = (task.image, task.login)
             if key not in found:
-                waiting = [other.uid for other in wanted if (other.image, other.login) == key]
+                waiting = [other.uid for other in tasks if (other.image, other.login) == key]
                 # Said once of a gang, though all of it waits.
-                found[key] = await self.images.ensure_image(*key, waiting, partial(say, task.uid))
+                found[key] = await self.images.ensure_image(*key, waiting, partial(notify, task.uid))
         self.cleaner.postpone()
-        return {task.uid: found[str(task.image), task.login] for task in wanted}
+        return {task.uid: found[str(task.image), task.login] for task in tasks}
 
     def _say_what_is_missing(self, wanted: Sequence[TaskLaunch], say: Notify) -> None:
         able = (("cores", self.client.limits_cpu), ("memory", self.client.limits_memory))
@@ -81,18 +81,18 @@ class ContainerRuntime:
     def prepare(self, path: Path, task: TaskLaunch, image: str, spec: Mapping[str, object]) -> None:
         container_spec.prepare(path, task, image, spec, self._ways)
 
-    async def clean(self, is_over: Callable[[str], bool]) -> None:
-        await self.cleaner.sweep(is_over)
+    async def clean(self, is_finished: Callable[[str], bool]) -> None:
+        await self.cleaner.sweep(is_finished)
         await self.cleaner.clean_images()
 
 
-def explain(seen: Observation, path: Path, works: ContainerRuntime | None) -> Observation:
+def explain_exit(seen: Observation, path: Path, runtime: ContainerRuntime | None) -> Observation:
     """Why the container did not start, for people; or that it ended because nobody ran it any more."""
     if not seen.start_error:
         return start_errors.lost_with_daemon(seen, _said_by_client(path))
     image = attempt_files.requested_image(path)
-    if start_errors.is_missing_image(seen) and works is not None:
-        works.images.forget(image)
+    if start_errors.is_missing_image(seen) and runtime is not None:
+        runtime.images.forget(image)
     return start_errors.classify(seen, image)
 
 

@@ -19,13 +19,13 @@ from paicluster.engines.common import task_files
 from paicluster.engines.common.attempt_folder import environment_marker
 from paicluster.engines.common.shell_exports import can_be_exported, exports
 from paicluster.engines.container.attempt_files import CONTAINER_FILE, write
-from paicluster.engines.container.client import ATTEMPT_LABEL, CLUSTER_LABEL, Client, mount_words
+from paicluster.engines.container.client import ATTEMPT_LABEL, CLUSTER_LABEL, Client, mount_options
 from paicluster.engines.container.gpu_options import DRIVER_FOLDER, gpu_options
 from paicluster.engines.interface import LaunchFailed, Mount, TaskLaunch
 from pairuntime.supervisor import attempt, container_attempt
 
 HOME = "/usr/local/pai"
-TOLD = "told"
+CONFIG = "told"
 SHARED = "shared"
 WORK = "work"
 RUNTIME = f"{HOME}/runtime"
@@ -42,7 +42,7 @@ _OF_THE_MACHINE = (
     "CONDA_PREFIX",
     "CONDA_DEFAULT_ENV",
 )
-OF_THE_HOST = frozenset((*_OF_THE_ACCOUNT, *_OF_THE_MACHINE))
+HOST_VARIABLES = frozenset((*_OF_THE_ACCOUNT, *_OF_THE_MACHINE))
 
 # The first process inside. It runs the task, listens for the request to stop, and has the last word. It may
 # use nothing but what every shell has; `sleep` is the only program it needs, and only while it waits.
@@ -54,12 +54,12 @@ nap() {{ sleep 0.05 || sleep 1; }}
     until [ -e $d/{container_attempt.STARTED} ]; do nap; done
     kill -TERM -1
     kill -CONT -1
-  done <$d/{container_attempt.ASK}
+  done <$d/{container_attempt.STOP_PIPE}
   # Whoever holds us is gone.
   kill -KILL -1
 ) >/dev/null 2>&1 &
 listener=$!
-sh {HOME}/{TOLD}/main.sh </dev/null >$d/stdout 2>$d/stderr
+sh {HOME}/{CONFIG}/main.sh </dev/null >$d/stdout 2>$d/stderr
 code=$?
 exec 2>/dev/null
 kill -KILL $listener
@@ -85,15 +85,15 @@ _COUNTERS = "/sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_contr
 
 _MAIN = f"""
 : >{HOME}/{SHARED}/{container_attempt.STARTED}
-. {HOME}/{TOLD}/env.sh
+. {HOME}/{CONFIG}/env.sh
 @unpack@
 PAI_WORK_DIR=$(pwd)
 PATH=$PATH:{RUNTIME}/bin
 export PAI_WORK_DIR PATH
 if command -v bash >/dev/null 2>&1; then
-  exec @odd@ bash -o errexit -o nounset -o pipefail {HOME}/{TOLD}/task.sh
+  exec @odd@ bash -o errexit -o nounset -o pipefail {HOME}/{CONFIG}/task.sh
 fi
-exec @odd@ sh -e -u {HOME}/{TOLD}/task.sh
+exec @odd@ sh -e -u {HOME}/{CONFIG}/task.sh
 """
 _UNPACK = f"""
 command -v tar >/dev/null 2>&1 || {{ echo 'The image has no tar to unpack the sources with.' >&2; exit 127; }}
@@ -113,7 +113,7 @@ class ContainerOptions:
     enforce_limits: bool = True
 
 
-def name_of(uid: str) -> str:
+def container_name(uid: str) -> str:
     return f"pai-{uid}"
 
 
@@ -122,30 +122,30 @@ def prepare(
     task: TaskLaunch,
     image: str,
     spec: Mapping[str, object],
-    ways: ContainerOptions,
+    options: ContainerOptions,
 ) -> None:
     """Write everything the supervisor and the container need. `spec.json` comes last."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    client = ways.client
-    name = name_of(task.uid)
+    client = options.client
+    name = container_name(task.uid)
     kept = {
         "image": task.image,
         # So that a later server needs to find out nothing to get in.
         "inside": {kind: _inside(client, task.uid, kind == "terminal") for kind in ("plain", "terminal")},
     }
     write(folder / CONTAINER_FILE, json.dumps(kept))
-    told, shared, work = (folder / part for part in (TOLD, SHARED, WORK))
+    told, shared, work = (folder / part for part in (CONFIG, SHARED, WORK))
     for path in (told, shared, work):
         path.mkdir(exist_ok=True)
     opened = [(path, 0o1777) for path in (shared, work, *map(Path, task_files.create_output_folders(work)))]
     for path, mode in ((told, 0o755), *opened):
         path.chmod(mode)
-    for pipe in ("stdout", "stderr", container_attempt.ASK):
+    for pipe in ("stdout", "stderr", container_attempt.STOP_PIPE):
         if not (shared / pipe).exists():
             os.mkfifo(shared / pipe)
         (shared / pipe).chmod(0o666)
     for mount in task.mounts:
-        if mount.make:
+        if mount.create:
             mount.source.mkdir(parents=True, exist_ok=True)
         elif not mount.source.exists():
             raise LaunchFailed(f"What is to be mounted at {mount.target} is not there: {mount.source}.")
@@ -155,7 +155,7 @@ def prepare(
     told_variables = exports(environment)
     if by_hand:
         told_variables += f"export LD_LIBRARY_PATH={DRIVER_FOLDER}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\n"
-    limited = ways.enforce_limits and client.limits_memory and task.memory_mb > 0
+    limited = options.enforce_limits and client.limits_memory and task.memory_mb > 0
     # A shell drops names it cannot have itself; this hands them past it.
     past = "env " + " ".join(shlex.quote(f"{key}={value}") for key, value in odd.items()) if odd else ""
     texts = {
@@ -166,7 +166,7 @@ def prepare(
     }
     for file, text in texts.items():
         write(told / file, text, mode=0o644)
-    words = _run_arguments(task, image, name, devices, (told, shared, work), ways)
+    words = _run_arguments(task, image, name, devices, (told, shared, work), options)
     key, _, mark = environment_marker(task.uid).partition("=")
     whole = {
         **spec,
@@ -176,11 +176,11 @@ def prepare(
         "env": {**client.environment, key: mark},
         "mask": list(task.secrets),
         "time_limit_s": task.time_limit_s,
-        "keep": task_files.output_upload_spec(task, work, ways.runtime.parent, sys.executable),
+        "keep": task_files.output_upload_spec(task, work, options.runtime.parent, sys.executable),
         "container": {
             "shared": str(shared),
             "kill": client.kill(name),
-            "remove": client.command(*client.removal(name)),
+            "remove": client.command(*client.remove_arguments(name)),
         },
     }
     aside = folder / "spec.aside"
@@ -192,7 +192,7 @@ def _environment(task: TaskLaunch) -> dict[str, str]:
     found = {
         name: value
         for name, value in {**task.shared_environment, **task.environment}.items()
-        if name not in OF_THE_HOST
+        if name not in HOST_VARIABLES
     }
     # Where it works depends on its image; where its results go does not.
     found.update(task_files.runtime_variables(found, f"{HOME}/{WORK}", RUNTIME))
@@ -209,12 +209,12 @@ def _run_arguments(
     name: str,
     devices: Sequence[str],
     folders: tuple[Path, Path, Path],
-    ways: ContainerOptions,
+    options: ContainerOptions,
 ) -> list[str]:
-    client = ways.client
+    client = options.client
     told, shared, work = folders
     words = ["run", "--name", name, "--label", f"{ATTEMPT_LABEL}={task.uid}"]
-    words += ["--label", f"{CLUSTER_LABEL}={ways.cluster}", "--pull=never", "--log-driver=none"]
+    words += ["--label", f"{CLUSTER_LABEL}={options.cluster}", "--pull=never", "--log-driver=none"]
     words += ["--no-healthcheck", "--security-opt", "label=disable", "--entrypoint", "sh"]
     # Else root inside could leave a device of the host on a storage, for anybody who logs in there.
     words.append("--cap-drop=MKNOD")
@@ -222,22 +222,22 @@ def _run_arguments(
         words.append("--http-proxy=false")
     words += ["--env", environment_marker(task.uid), *client.run_options, *devices]
     words += ["--shm-size", f"{task.shm_mb if task.shm_mb is not None else DEFAULT_SHM_MB}m"]
-    if ways.enforce_limits:
+    if options.enforce_limits:
         if client.limits_cpu and task.cpu > 0:
             words += ["--cpus", str(task.cpu)]
         if client.limits_memory and task.memory_mb > 0:
             words += ["--memory", f"{task.memory_mb}m", "--memory-swap", f"{task.memory_mb}m"]
-    if ways.host_network:
+    if options.host_network:
         # On the host's network it must not be able to listen to what others say there.
         words += ["--network=host", "--cap-drop=NET_RAW"]
     else:
         for port in sorted({port for numbers in task.ports.values() for port in numbers}):
             words += ["--publish", f"{port}:{port}"]
     mounts = [
-        Mount(told, f"{HOME}/{TOLD}", read_only=True),
+        Mount(told, f"{HOME}/{CONFIG}", read_only=True),
         Mount(shared, f"{HOME}/{SHARED}"),
         Mount(work, f"{HOME}/{WORK}"),
-        Mount(ways.runtime.parent, RUNTIME, read_only=True),
+        Mount(options.runtime.parent, RUNTIME, read_only=True),
         *task.mounts,
     ]
     if task.sources is not None:
@@ -245,13 +245,13 @@ def _run_arguments(
         # Its own folder; without sources it begins where the image says.
         words += ["--workdir", f"{HOME}/{WORK}"]
     for mount in mounts:
-        words += mount_words(mount)
-    return client.command(*words, image, f"{HOME}/{TOLD}/init.sh")
+        words += mount_options(mount)
+    return client.command(*words, image, f"{HOME}/{CONFIG}/init.sh")
 
 
 def _inside(client: Client, uid: str, terminal: bool) -> list[str]:
     options = ["--interactive", *(["--tty"] if terminal else [])]
     # With what the task itself was told.
-    shell = ["sh", "-c", f'. {HOME}/{TOLD}/env.sh; exec "$@"', "sh"]
+    shell = ["sh", "-c", f'. {HOME}/{CONFIG}/env.sh; exec "$@"', "sh"]
     passed = [f"{name}={value}" for name, value in client.environment.items()]
-    return ["/usr/bin/env", "-i", *passed, *client.command("exec", *options, name_of(uid), *shell)]
+    return ["/usr/bin/env", "-i", *passed, *client.command("exec", *options, container_name(uid), *shell)]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from openpaisdk.errors import NotFound
 from paicluster.engines.common import attempt_folder, unix_accounts
 from paicluster.engines.container import attempt_files, client_probe
-from paicluster.engines.container.attempt_files import ImageRefused
+from paicluster.engines.container.attempt_files import ImageRejected
 from paicluster.engines.interface import (
     Hint,
     Node,
@@ -73,14 +73,14 @@ class ContainerEngine(ProcessEngine):
         self._enforce = enforce_limits
         self._scratch = home / "containers"
         self._cluster = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:12]
-        self._say: Notify = ignore_notice
+        self._notify: Notify = ignore_notice
         self._loop: asyncio.AbstractEventLoop
         self._looking = asyncio.Lock()
-        self._works: ContainerRuntime | None = None
+        self._containers: ContainerRuntime | None = None
         # Why there is none, and when that was found out.
-        self._lack: tuple[str, float] | None = None
+        self._unavailable: tuple[str, float] | None = None
         # What each task that is being launched runs in, by the name its program knows it by.
-        self._boxed: dict[str, str] = {}
+        self._launch_images: dict[str, str] = {}
         # Lost attempts whose containers are being removed, and those where nothing is left.
         self._clearing: set[str] = set()
         self._cleared: set[str] = set()
@@ -88,9 +88,9 @@ class ContainerEngine(ProcessEngine):
 
     # -- life ----------------------------------------------------------------------------------
 
-    async def start(self, hint: Hint, say: Notify = ignore_notice) -> None:
-        await super().start(hint, say)
-        self._say = say
+    async def start(self, hint: Hint, notify: Notify = ignore_notice) -> None:
+        await super().start(hint, notify)
+        self._notify = notify
         self._loop = asyncio.get_running_loop()
         if self._scratch.exists():
             # Containers were used here. What they left can wait until the server has started.
@@ -99,8 +99,8 @@ class ContainerEngine(ProcessEngine):
 
     async def close(self) -> None:
         self.cancel_launches()
-        if self._works is not None:
-            self._works.close()
+        if self._containers is not None:
+            self._containers.close()
         for task in list(self._work):
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
@@ -108,8 +108,8 @@ class ContainerEngine(ProcessEngine):
 
     def cancel_launches(self) -> None:
         """Whoever waits for a pull need not wait any longer: it begins anew with the next server."""
-        if self._works is not None:
-            self._works.images.cancel_pulls()
+        if self._containers is not None:
+            self._containers.images.cancel_pulls()
 
     def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -119,12 +119,12 @@ class ContainerEngine(ProcessEngine):
     async def _sweep_now_and_then(self) -> None:
         await asyncio.sleep(_SWEEP_AFTER_S)
         while True:
-            works = await self._find_works()
+            works = await self._find_containers()
             if works is not None:
-                await works.clean(self._is_over)
+                await works.clean(self._is_finished)
             await asyncio.sleep(_SWEEP_EVERY_S)
 
-    def _is_over(self, uid: str) -> bool:
+    def _is_finished(self, uid: str) -> bool:
         path = attempt_folder.path_of(self._tasks, uid)
         return not path.exists() or attempt_folder.observe(path).phase in (Phase.ENDED, Phase.LOST)
 
@@ -132,17 +132,17 @@ class ContainerEngine(ProcessEngine):
 
     @property
     def runs_images(self) -> bool:
-        return self._works is not None or (
-            self._lack is None and client_probe.may_be_available(self._programs)
+        return self._containers is not None or (
+            self._unavailable is None and client_probe.may_be_available(self._programs)
         )
 
-    async def _find_works(self) -> ContainerRuntime | None:
+    async def _find_containers(self) -> ContainerRuntime | None:
         """What runs images here. Looked for once, when first needed; again later when there was nothing."""
         async with self._looking:
             now = asyncio.get_running_loop().time()
-            lacking = self._lack is not None and now - self._lack[1] < _LOOK_AGAIN_S
-            if self._works is not None or lacking:
-                return self._works
+            lacking = self._unavailable is not None and now - self._unavailable[1] < _LOOK_AGAIN_S
+            if self._containers is not None or lacking:
+                return self._containers
             from paicluster.engines.container import container_runtime as works
 
             self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -157,10 +157,10 @@ class ContainerEngine(ProcessEngine):
             )
             found = await works.open_runtime(wishes, self._programs)
             if isinstance(found, works.ContainerRuntime):
-                self._works = found
+                self._containers = found
             else:
-                self._lack = found.reason, now
-            return self._works
+                self._unavailable = found.reason, now
+            return self._containers
 
     # -- launching -----------------------------------------------------------------------------
 
@@ -169,22 +169,22 @@ class ContainerEngine(ProcessEngine):
         boxed: dict[str, str] = {}
         if wanted:
             try:
-                boxed = await self._bring_images(wanted)
-            except ImageRefused as refused:
+                boxed = await self._ensure_images(wanted)
+            except ImageRejected as refused:
                 self._refuse(gang, refused)
                 raise
-        self._boxed.update(boxed)
+        self._launch_images.update(boxed)
         try:
             await super().launch(gang)
         finally:
             for uid in boxed:
-                self._boxed.pop(uid, None)
+                self._launch_images.pop(uid, None)
 
-    async def launch_when_committed(self, gang: Sequence[TaskLaunch], certain: Awaitable[bool]) -> None:
+    async def launch_when_committed(self, gang: Sequence[TaskLaunch], committed: Awaitable[bool]) -> None:
         # Nobody is told what becomes of an image before it is certain that somebody wants it.
         if not any(task.image for task in gang):
-            await super().launch_when_committed(gang, certain)
-        elif await certain:
+            await super().launch_when_committed(gang, committed)
+        elif await committed:
             await self.launch(gang)
 
     def _was_launched(self, uid: str) -> bool:
@@ -193,46 +193,50 @@ class ContainerEngine(ProcessEngine):
         except OSError:  # something else stands there: preparing it will tell
             return False
 
-    async def _bring_images(self, wanted: Sequence[TaskLaunch]) -> dict[str, str]:
+    async def _ensure_images(self, wanted: Sequence[TaskLaunch]) -> dict[str, str]:
         """By task, the image to run; those that are to run on the host are left out."""
-        works = await self._find_works()
+        works = await self._find_containers()
         if works is not None:
-            return await works.ensure_images(wanted, self._say)
-        why = self._lack[0] if self._lack is not None else ""
+            return await works.ensure_images(wanted, self._notify)
+        why = self._unavailable[0] if self._unavailable is not None else ""
         images = ", ".join(sorted({task.image for task in wanted if task.image}))
         if self._refuse_without:
-            raise ImageRefused(
+            raise ImageRejected(
                 f"This cluster cannot run {images}, and does not run jobs without their image: {why}.",
-                exit_code=attempt_files.NOT_TAKEN,
+                exit_code=attempt_files.REJECTED_CODE,
             )
         message = f"This cluster runs tasks without containers: {images} is not used ({why})."
-        self._say(wanted[0].uid, Notice("ImageNotUsed", message, "Warning"))
+        self._notify(wanted[0].uid, Notice("ImageNotUsed", message, "Warning"))
         return {}
 
-    def _refuse(self, gang: Sequence[TaskLaunch], refused: ImageRefused) -> None:
+    def _refuse(self, gang: Sequence[TaskLaunch], refused: ImageRejected) -> None:
         """Nothing of the gang will ever run, and whoever looks finds why."""
         for task in gang:
             if not self._was_launched(task.uid):
                 path = attempt_folder.path_of(self._tasks, task.uid)
-                attempt_files.refuse(path, refused.message, refused.exit_code)
+                attempt_files.write_rejection(path, refused.message, refused.exit_code)
                 attempt_folder.request_stop(path, task.uid, 0)
 
-    def _is_boxed(self, task: TaskLaunch) -> bool:
+    def _runs_in_container(self, task: TaskLaunch) -> bool:
         if task.image is None:
             return False
-        return task.uid in self._boxed or attempt_files.is_container(
+        return task.uid in self._launch_images or attempt_files.is_container(
             attempt_folder.path_of(self._tasks, task.uid)
         )
 
     def _account_of(self, gang: Sequence[TaskLaunch]) -> unix_accounts.Account | None:
         # A container has users of its own.
-        return super()._account_of([task for task in gang if not self._is_boxed(task)])
+        return super()._account_of([task for task in gang if not self._runs_in_container(task)])
 
     def _group_of(self, task: TaskLaunch) -> process_tree.Cgroup:
-        return process_tree.Cgroup(process_tree.PROC, "") if self._is_boxed(task) else super()._group_of(task)
+        return (
+            process_tree.Cgroup(process_tree.PROC, "")
+            if self._runs_in_container(task)
+            else super()._group_of(task)
+        )
 
     def _limits_of(self, task: TaskLaunch) -> list[dict[str, object]]:
-        return [] if self._is_boxed(task) else super()._limits_of(task)
+        return [] if self._runs_in_container(task) else super()._limits_of(task)
 
     def _prepare(
         self,
@@ -242,13 +246,13 @@ class ContainerEngine(ProcessEngine):
         shared_file: Path | None,
         account: unix_accounts.Account | None,
     ) -> None:
-        image = self._boxed.get(task.uid)
+        image = self._launch_images.get(task.uid)
         if image is None:
             super()._prepare(path, task, spec, shared_file, account)
             return
-        assert self._works is not None
+        assert self._containers is not None
         # What it is held by is the container.
-        self._works.prepare(path, task, image, {**spec, "tree": {"mode": process_tree.PROC, "path": ""}})
+        self._containers.prepare(path, task, image, {**spec, "tree": {"mode": process_tree.PROC, "path": ""}})
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -257,15 +261,15 @@ class ContainerEngine(ProcessEngine):
         if seen.phase in (Phase.ABSENT, Phase.RUNNING):
             return super()._settle(uid, seen)
         if not attempt_files.is_container(path):
-            refusal = attempt_files.refusal_of(path) if seen.started_ms is None else None
+            refusal = attempt_files.read_rejection(path) if seen.started_ms is None else None
             if refusal is None:
                 return super()._settle(uid, seen)
             why, code = refusal
-            return replace(seen, refused=why, platform_code=code, stopped=False, killed_by_us=False)
+            return replace(seen, rejection=why, platform_code=code, stopped=False, killed_by_us=False)
         if seen.start_error or seen.exit_code or seen.signal:
-            from paicluster.engines.container.container_runtime import explain
+            from paicluster.engines.container.container_runtime import explain_exit
 
-            seen = explain(seen, path, self._works)
+            seen = explain_exit(seen, path, self._containers)
         settled = super()._settle(uid, seen)
         if settled.phase is Phase.ENDED:
             self._loop.call_soon_threadsafe(self._note_stopped, uid)
@@ -276,8 +280,8 @@ class ContainerEngine(ProcessEngine):
         return settled
 
     def _note_stopped(self, uid: str) -> None:
-        if self._works is not None:
-            self._works.cleaner.stopped(uid)
+        if self._containers is not None:
+            self._containers.cleaner.add_stopped(uid)
 
     def _clear(self, uid: str) -> None:
         if uid not in self._clearing and uid not in self._cleared:
@@ -286,7 +290,7 @@ class ContainerEngine(ProcessEngine):
 
     async def _clear_away(self, uid: str) -> None:
         """Remove the container of an attempt whose supervisor died, as it was started."""
-        told = attempt_files.removal(attempt_folder.path_of(self._tasks, uid))
+        told = attempt_files.remove_command(attempt_folder.path_of(self._tasks, uid))
         try:
             if told is not None and not await self._removed(uid, *told):
                 await asyncio.sleep(1.0)
@@ -317,8 +321,8 @@ class ContainerEngine(ProcessEngine):
 
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
         await super().stop(uids, grace_s)
-        if self._works is not None:
-            self._works.images.leave(uids)
+        if self._containers is not None:
+            self._containers.images.release(uids)
 
     # -- beside a task, and after --------------------------------------------------------------
 
@@ -328,7 +332,7 @@ class ContainerEngine(ProcessEngine):
             return super().exec_command(uid, command, terminal=terminal)
         if attempt_folder.observe(path).phase is not Phase.RUNNING:
             raise NotFound("The task does not run, so that nothing can be run beside it.")
-        return attempt_files.inside_words(path, command, terminal=terminal)
+        return attempt_files.exec_command(path, command, terminal=terminal)
 
     async def remove(self, uids: Sequence[str]) -> None:
         for uid in uids:

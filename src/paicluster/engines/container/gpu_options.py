@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from paicluster.engines.container.client import Client, mount_words
+from paicluster.engines.container.client import Client, mount_options
 from paicluster.engines.interface import LaunchFailed, Mount
 
 _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
@@ -75,10 +75,10 @@ def _by_hand(gpus: Sequence[int]) -> list[str]:
         if path is not None:
             # Those without a number in the name are looked for by the whole version.
             called = path.name if name.endswith(".so") else name
-            words += mount_words(Mount(path, f"{DRIVER_FOLDER}/{called}", read_only=True))
+            words += mount_options(Mount(path, f"{DRIVER_FOLDER}/{called}", read_only=True))
     for tool in ("/usr/bin/nvidia-smi",):
         if Path(tool).exists():
-            words += mount_words(Mount(Path(tool), tool, read_only=True))
+            words += mount_options(Mount(Path(tool), tool, read_only=True))
     return words
 
 

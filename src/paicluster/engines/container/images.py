@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paicluster.engines.common import image_names
-from paicluster.engines.container.attempt_files import PULLING, ImageRefused
+from paicluster.engines.container.attempt_files import PULL_PREFIX, ImageRejected
 from paicluster.engines.container.client import Client, proxies
 from paicluster.engines.interface import LaunchFailed, Notice, RegistryLogin
 
@@ -52,7 +52,7 @@ _OURS_TO_PASS = re.compile(
 )
 
 
-Tell = Callable[[Notice], None]
+NoticeListener = Callable[[Notice], None]
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class _Pull:
     """One that is under way, those who hear of it, and the attempts that wait for it."""
 
     task: asyncio.Task[str]
-    listeners: list[Tell] = field(default_factory=list)
+    listeners: list[NoticeListener] = field(default_factory=list)
     waiting: set[str] = field(default_factory=set)
 
 
@@ -76,7 +76,7 @@ class Images:
         self._pulled = scratch / "pulled.json"
 
     async def ensure_image(
-        self, image: str, login: RegistryLogin | None, waiting: Iterable[str], tell: Tell
+        self, image: str, login: RegistryLogin | None, waiting: Iterable[str], notify: NoticeListener
     ) -> str:
         """The name to run it by, pulled if it is not there. Raises ImageRefused or LaunchFailed.
 
@@ -89,7 +89,7 @@ class Images:
             self._note_use(known)
             return known
         if image_names.registry_of(image) == "localhost":
-            raise ImageRefused(
+            raise ImageRejected(
                 f"There is no image {image} on this machine, and those of `localhost` come from nowhere else."
             )
         pull = self._pulls.get((image, login))
@@ -98,8 +98,8 @@ class Images:
             self._pulls[image, login] = pull
             pull.task.add_done_callback(lambda _: self._drop(pull))
         pull.waiting.update(waiting)
-        tell(Notice("Pulling", f"The image {image} is not on this machine and is being pulled."))
-        pull.listeners.append(tell)
+        notify(Notice("Pulling", f"The image {image} is not on this machine and is being pulled."))
+        pull.listeners.append(notify)
         # Another may wait for the same: that one of us is given up does not end the pull.
         name = await asyncio.shield(pull.task)
         self._note_use(name)
@@ -112,7 +112,7 @@ class Images:
     def forget_all(self) -> None:
         self._there.clear()
 
-    def leave(self, attempts: Iterable[str]) -> None:
+    def release(self, attempts: Iterable[str]) -> None:
         """These do not want their image any more; what nobody waits for is not pulled any further."""
         gone = set(attempts)
         for pull in list(self._pulls.values()):
@@ -133,12 +133,12 @@ class Images:
 
     async def _look(self, image: str) -> str | None:
         for name in dict.fromkeys((image, image_names.full_name(image))):
-            if await self.is_here(name):
+            if await self.is_present(name):
                 self._there[image] = name
                 return name
         return None
 
-    async def is_here(self, name: str) -> bool:
+    async def is_present(self, name: str) -> bool:
         """Raises ImageRefused where that is no name, and LaunchFailed where nobody could tell."""
         client = self._client
         if client.kind == "podman":
@@ -150,7 +150,7 @@ class Images:
             missing = bool(_NOT_HERE.search(answer.err))
         # docker calls what is no name missing, too.
         if answer.status != 0 and _BAD_NAME.search(answer.err):
-            raise ImageRefused(f"{name!r} is no name of an image: {_plain(answer.error_text)}.")
+            raise ImageRejected(f"{name!r} is no name of an image: {_plain(answer.error_text)}.")
         if answer.status == 0 or missing:
             return answer.status == 0
         raise LaunchFailed(
@@ -164,12 +164,12 @@ class Images:
         name = image_names.full_name(image)
         began = time.monotonic()
         self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=PULLING, dir=self._scratch) as folder:  # made 0700
+        with tempfile.TemporaryDirectory(prefix=PULL_PREFIX, dir=self._scratch) as folder:  # made 0700
             words = self._pull_words(name, login, Path(folder))
             lines: list[str] = []
             status = await self._follow(words, image, login, lines)
         if status != 0:
-            raise refusal(image, "" if login is None else login.username, "\n".join(lines))
+            raise pull_error(image, "" if login is None else login.username, "\n".join(lines))
         self._there[image] = name
         self._tell(image, login, Notice("Pulled", f"The image {image} was pulled in {_length(began)}."))
         self._note_pulled(name)
@@ -213,8 +213,8 @@ class Images:
                 except TimeoutError:
                     if not layers and time.monotonic() - began >= _SILENCE_S:
                         raise LaunchFailed(
-                            f"The image {image} could not be pulled: "
-                            f"the registry {image_names.registry_of(image)} has sent nothing for {_SILENCE_S:.0f} s."
+                            f"The image {image} could not be pulled: the registry "
+                            f"{image_names.registry_of(image)} has sent nothing for {_SILENCE_S:.0f} s."
                         ) from None
                     self._tell(image, login, _progress(image, layers, began))
                     pause = min(2 * pause, _CALM_S)
@@ -238,7 +238,7 @@ class Images:
 
     # -- what we brought here ------------------------------------------------------------------
 
-    def pulled(self) -> dict[str, float]:
+    def pulled_images(self) -> dict[str, float]:
         """The images that are here because of us, and when each was last wanted."""
         try:
             return {str(name): float(when) for name, when in json.loads(self._pulled.read_text()).items()}
@@ -254,15 +254,15 @@ class Images:
             log.warning("the list of pulled images could not be kept: %s", error)
 
     def forget_pulled(self, gone: Iterable[str]) -> None:
-        kept = self.pulled()
+        kept = self.pulled_images()
         if unwanted := kept.keys() & set(gone):
             self._keep_pulled({name: when for name, when in kept.items() if name not in unwanted})
 
     def _note_pulled(self, name: str) -> None:
-        self._keep_pulled({**self.pulled(), name: time.time()})
+        self._keep_pulled({**self.pulled_images(), name: time.time()})
 
     def _note_use(self, name: str) -> None:
-        kept = self.pulled()
+        kept = self.pulled_images()
         if name in kept and time.time() - kept[name] > 3600:  # by the hour is near enough
             self._keep_pulled({**kept, name: time.time()})
 
@@ -290,26 +290,28 @@ def _length(began: float) -> str:
     return f"{time.monotonic() - began:.1f} s"
 
 
-def refusal(image: str, username: str, said: str) -> LaunchFailed:
+def pull_error(image: str, username: str, output: str) -> LaunchFailed:
     """What a pull's complaint means. ``username``: who logged in, if anybody did."""
     registry = image_names.registry_of(image)
-    last = _plain(next((line for line in reversed(said.splitlines()) if line.strip()), "no reason was given"))
-    if _BAD_NAME.search(said):
-        return ImageRefused(f"{image!r} is no name of an image: {last}.")
+    last = _plain(
+        next((line for line in reversed(output.splitlines()) if line.strip()), "no reason was given")
+    )
+    if _BAD_NAME.search(output):
+        return ImageRejected(f"{image!r} is no name of an image: {last}.")
     # What an image is called says nothing of what became of it.
-    said = said.replace(image_names.repository(image_names.full_name(image)), "")
-    if _LOGIN.search(said):
+    output = output.replace(image_names.repository(image_names.full_name(image)), "")
+    if _LOGIN.search(output):
         if username:
-            return ImageRefused(
+            return ImageRejected(
                 f"The registry {registry} does not give the image {image} to the user {username!r}: "
                 "the login in the job's `auth` is wrong, or has no right to it, or there is no such image."
             )
-        return ImageRefused(
+        return ImageRejected(
             f"The registry {registry} gives the image {image} to nobody without a login, or has no such "
             "image. Check the name, or give the image an `auth` with a username and a password."
         )
-    if _MISSING.search(said) and not _OURS_TO_PASS.search(said):
-        return ImageRefused(f"There is no image {image}: the registry {registry} does not have it.")
+    if _MISSING.search(output) and not _OURS_TO_PASS.search(output):
+        return ImageRejected(f"There is no image {image}: the registry {registry} does not have it.")
     return LaunchFailed(f"The image {image} could not be pulled: {last}.")
 
 

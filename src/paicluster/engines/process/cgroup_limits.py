@@ -65,13 +65,13 @@ class CgroupLimits:
         Limits({"path": str(root / uid), "join": True} for root in self.roots).remove()
 
 
-def choose(name: str, hold: cgroups.ProcessTreeControl) -> CgroupLimits:
+def choose(name: str, tree_control: cgroups.ProcessTreeControl) -> CgroupLimits:
     """The best that works here. ``name`` tells clusters on one machine apart."""
-    if hold.mode == process_tree.V2 and hold.root is not None:
-        found = _of_v2(hold.root)
+    if tree_control.mode == process_tree.V2 and tree_control.root is not None:
+        found = _of_v2(tree_control.root)
         if found is not None:
             return found
-    held = hold.root if hold.mode == process_tree.V1 else None
+    held = tree_control.root if tree_control.mode == process_tree.V1 else None
     working: dict[str, Path] = {}
     for controller, parent in _v1_parents().items():
         root = held if held is not None and held.parent == parent else parent / name
@@ -85,7 +85,7 @@ def _of_v2(root: Path) -> CgroupLimits | None:
     probe = root / f"probe-limits-{os.getpid()}"
     try:
         root.mkdir(exist_ok=True)
-        if not (cgroups.lets_limit(root.parent) and cgroups.lets_limit(root)):
+        if not (cgroups.can_limit(root.parent) and cgroups.can_limit(root)):
             return None
         probe.mkdir()
         (probe / "cpu.max").write_text(f"{_PERIOD_US} {_PERIOD_US}")
@@ -129,4 +129,4 @@ def _limits(root: Path, file: str) -> bool:
     finally:
         if probe.exists():
             probe.rmdir()
-    return cgroups.works(cgroups.ProcessTreeControl(process_tree.V1, root))
+    return cgroups.is_usable(cgroups.ProcessTreeControl(process_tree.V1, root))

@@ -49,7 +49,7 @@ def choose(
     for mode, parent in candidates:
         if mode in allowed:
             hold = ProcessTreeControl(mode, parent / name)
-            if works(hold):
+            if is_usable(hold):
                 return hold
     return PROC_ONLY
 
@@ -73,14 +73,14 @@ def _limitable(candidates: list[tuple[str, Path]]) -> Iterator[tuple[str, Path]]
     """Of v2, where groups that we make can be limited: our own, or the nearest above it that lets us."""
     for mode, own in candidates:
         if mode == process_tree.V2:
-            found = own if lets_limit(own) or (_move_to_leaf(own) and lets_limit(own)) else None
+            found = own if can_limit(own) or (_move_to_leaf(own) and can_limit(own)) else None
             above = (parent for parent in own.parents if (parent / _CONTROL).exists())
-            parent = found or next(filter(lets_limit, above), None)
+            parent = found or next(filter(can_limit, above), None)
             if parent is not None:
                 yield mode, parent
 
 
-def lets_limit(group: Path) -> bool:
+def can_limit(group: Path) -> bool:
     """Whether groups of v2 below this one have both controllers, or can be given them."""
     file = group / _CONTROL
     try:
@@ -125,14 +125,14 @@ def own_cgroups() -> dict[str, str]:
     return own
 
 
-def works(hold: ProcessTreeControl) -> bool:
+def is_usable(control: ProcessTreeControl) -> bool:
     """Hold a real process for a moment: permissions, delegation and kernel are then known, not guessed."""
-    group = hold.cgroup(f"probe-{os.getpid()}")
-    assert hold.root is not None
+    group = control.cgroup(f"probe-{os.getpid()}")
+    assert control.root is not None
     try:
-        hold.root.mkdir(exist_ok=True)
-        group.make()
-        if hold.mode == process_tree.V2 and not os.access(f"{group.path}/cgroup.kill", os.W_OK):
+        control.root.mkdir(exist_ok=True)
+        group.create()
+        if control.mode == process_tree.V2 and not os.access(f"{group.path}/cgroup.kill", os.W_OK):
             return False
         ready_r, ready_w = os.pipe()
         held_r, held_w = os.pipe()

@@ -68,7 +68,7 @@ class ProcessEngine:
         home: Path,
         node: Node,
         *,
-        hold: cgroups.ProcessTreeControl | None = None,
+        tree_control: cgroups.ProcessTreeControl | None = None,
         enforce_limits: bool = False,
         accounts: accounts.Accounts | None = None,
         log_limit: int = 512 << 20,
@@ -87,7 +87,9 @@ class ProcessEngine:
         self._runtimes = home / "runtime"
         self._node = node
         name = "pai-" + hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:12]
-        self._hold = hold if hold is not None else cgroups.choose(name, limiting=enforce_limits)
+        self._hold = (
+            tree_control if tree_control is not None else cgroups.choose(name, limiting=enforce_limits)
+        )
         # None: tasks are not held to what they asked for.
         self._limits = cgroup_limits.choose(name, self._hold) if enforce_limits else None
         self._usual = {"log_limit": log_limit, "log_segment": log_segment, "grace_s": grace_s}
@@ -106,7 +108,7 @@ class ProcessEngine:
 
     # -- life ----------------------------------------------------------------------------------
 
-    async def start(self, hint: Hint, say: Notify = ignore_notice) -> None:
+    async def start(self, hint: Hint, notify: Notify = ignore_notice) -> None:
         self._hint = hint
         for path in (self._tasks, self._run, self._runtimes):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -184,7 +186,7 @@ class ProcessEngine:
     def nodes(self) -> Sequence[Node]:
         return (self._node,)
 
-    def remarks(self) -> Sequence[Notice]:
+    def notices(self) -> Sequence[Notice]:
         if self._limits is None or not self._limits.missing:
             return ()
         what = " and the ".join(self._limits.missing)
@@ -197,8 +199,8 @@ class ProcessEngine:
     def log_folder(self, uid: str) -> Path:
         return attempt_folder.path_of(self._tasks, uid)
 
-    def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
-        if lasting and any(is_ephemeral(port) for port in ports):
+    def ports_free(self, node: str, ports: Sequence[int], *, non_ephemeral: bool) -> bool:
+        if non_ephemeral and any(is_ephemeral(port) for port in ports):
             return False
         for port in ports:
             with socket.socket() as probe:
@@ -256,7 +258,7 @@ class ProcessEngine:
         group.remove()
         if self._limits is not None:
             self._limits.remove(uid)
-        why = attempt_folder.failure_of(path)
+        why = attempt_folder.supervisor_failure(path)
         if why:
             log.error("The supervisor of attempt %s failed:\n%s", uid, why)
         return seen
@@ -266,17 +268,17 @@ class ProcessEngine:
     async def launch(self, gang: Sequence[TaskLaunch]) -> None:
         await self._launch(gang)
 
-    async def launch_when_committed(self, gang: Sequence[TaskLaunch], certain: Awaitable[bool]) -> None:
+    async def launch_when_committed(self, gang: Sequence[TaskLaunch], committed: Awaitable[bool]) -> None:
         if not self._ahead.add([task.uid for task in gang]):
-            if await certain:
+            if await committed:
                 await self._launch(gang)
             return
         try:
-            await self._launch(gang, certain)
+            await self._launch(gang, committed)
         finally:
-            self._ahead.settled()
+            self._ahead.finish()
 
-    async def _launch(self, gang: Sequence[TaskLaunch], certain: Awaitable[bool] | None = None) -> None:
+    async def _launch(self, gang: Sequence[TaskLaunch], committed: Awaitable[bool] | None = None) -> None:
         if not gang:
             return
         account = self._account_of(gang)
@@ -285,7 +287,7 @@ class ProcessEngine:
         together = ForkGroup()
         made: list[Path] = []
         try:
-            if not await self._launch_parts(gang, account, together, made, certain):
+            if not await self._launch_parts(gang, account, together, made, committed):
                 await self._in_files(lambda: _remove_all(made), len(made))
         except OSError as e:
             _remove_all(made)
@@ -305,7 +307,7 @@ class ProcessEngine:
         account: accounts.Account | None,
         together: ForkGroup,
         made: list[Path],
-        certain: Awaitable[bool] | None,
+        committed: Awaitable[bool] | None,
     ) -> bool:
         """All folders and all supervisors, or none: nothing is claimed before the last one is there.
 
@@ -323,16 +325,16 @@ class ProcessEngine:
                         return [self._prepare_one(task, shared, account, made) for task in part]
 
                     folders = await self._in_files(prepare, len(part))
-                    if certain is not None or start + _AT_ONCE < len(gang):
+                    if committed is not None or start + _AT_ONCE < len(gang):
                         fork = self._fork(together, part, folders, last=False)
                         forking.append(asyncio.create_task(fork))
                         continue
                     await asyncio.gather(*forking)
                     await self._fork(together, part, folders, last=True)
-                if certain is None:
+                if committed is None:
                     return True
                 await asyncio.gather(*forking)
-                wanted = await certain
+                wanted = await committed
             except BaseException:
                 await asyncio.gather(*forking, return_exceptions=True)
                 await self._zygote.drop(together)
@@ -372,7 +374,7 @@ class ProcessEngine:
                 key = id(task.shared_environment)
                 if key not in shared:
                     shared[key] = self._run / f"env.{task.uid}"
-                    attempt_folder.write_common(shared[key], task)
+                    attempt_folder.write_shared_environment(shared[key], task)
             yield shared
         finally:
             for path in shared.values():

@@ -30,7 +30,7 @@ def detect_node(
         cpu=cpu if cpu is not None else len(os.sched_getaffinity(0)),
         memory_mb=memory_mb if memory_mb is not None else _memory_mb(),
         gpus=tuple(range(gpus)) if gpus is not None else gpu_indexes(),
-        lasting_ports=non_ephemeral_ports(*_ephemeral()[:2]),
+        non_ephemeral_ports=non_ephemeral_ports(*_ephemeral()[:2]),
     )
 
 

@@ -36,7 +36,7 @@ class PrelaunchJournal:
         self._unsettled += whole
         return whole
 
-    def settled(self) -> None:
+    def finish(self) -> None:
         self._unsettled -= 1
         if not self._unsettled:
             self.clear()

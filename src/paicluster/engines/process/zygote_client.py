@@ -27,7 +27,7 @@ class ForkGroup:
 
     def __init__(self) -> None:
         self.number = next(_numbers)
-        self.waits_in: socket.socket | None = None
+        self.zygote_socket: socket.socket | None = None
 
 
 class Zygote:
@@ -81,14 +81,14 @@ class Zygote:
 
     async def go(self, gang: ForkGroup) -> bool:
         """Those that wait go on: the gang is complete. False: their zygote has died, and they have left."""
-        if self._socket is not gang.waits_in:
+        if self._socket is not gang.zygote_socket:
             return False
         await self._ask(gang, zygote.GO, ())
         return True
 
     async def drop(self, gang: ForkGroup) -> None:
         """The others of the gang will not come: those that wait leave."""
-        if gang.waits_in is None:
+        if gang.zygote_socket is None:
             return
         with contextlib.suppress(LaunchFailed):  # it is dead, and they have left
             await self._ask(gang, zygote.DROP, ())
@@ -98,12 +98,12 @@ class Zygote:
         loop = asyncio.get_running_loop()
         answer: _Answer = loop.create_future()
         async with self._sending:
-            if self._socket is None and gang.waits_in is None:
+            if self._socket is None and gang.zygote_socket is None:
                 await self.start()
             sock, answers = self._socket, self._answers
-            if sock is None or gang.waits_in not in (None, sock):
+            if sock is None or gang.zygote_socket not in (None, sock):
                 raise LaunchFailed(_DIED)
-            gang.waits_in = sock
+            gang.zygote_socket = sock
             # Noted before it is sent: the answer may be there before the sending returns.
             answers.append(answer)
             try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from paicluster.engines.common import image_names
 from paicluster.engines.common.shell_exports import can_be_exported
-from paicluster.engines.container.container_spec import OF_THE_HOST
+from paicluster.engines.container.container_spec import HOST_VARIABLES
 from paicluster.engines.interface import TaskLaunch
 from paicluster.engines.slurm.options import SlurmOptions
 from pairuntime.slurm.placement import ALL_GPUS
@@ -116,7 +116,7 @@ def _podman(
     # Whose folders these are is the account, and that is root inside, whatever user the image names.
     words += ["--user=0:0", "--security-opt=label=disable", "--no-healthcheck", "--log-driver=none"]
     # Names alone: it takes the values from its own environment, of which the node's part stays outside.
-    words += [f"--env={name}" for name in variables if name not in OF_THE_HOST and "*" not in name]
+    words += [f"--env={name}" for name in variables if name not in HOST_VARIABLES and "*" not in name]
     words += ["--env=SLURM*", f"--env=PAI_WORK_DIR={work}"]
     words += [f"--volume={folder}:{folder}" for folder in folders]
     words += [

@@ -105,8 +105,8 @@ class SlurmEngine:
 
     # -- life ----------------------------------------------------------------------------------
 
-    async def start(self, hint: Hint, say: Notify = ignore_notice) -> None:
-        self._hint, self._say = hint, say
+    async def start(self, hint: Hint, notify: Notify = ignore_notice) -> None:
+        self._hint, self._say = hint, notify
         # Other accounts come here only where it is shared.
         root = os.geteuid() == 0 and self._options.shared
         self._home.root.parent.mkdir(parents=True, exist_ok=True)
@@ -149,10 +149,10 @@ class SlurmEngine:
     def nodes(self) -> Sequence[Node]:
         return self._nodes
 
-    def remarks(self) -> Sequence[Notice]:
+    def notices(self) -> Sequence[Notice]:
         return ()
 
-    def ports_free(self, node: str, ports: Sequence[int], *, lasting: bool) -> bool:
+    def ports_free(self, node: str, ports: Sequence[int], *, non_ephemeral: bool) -> bool:
         """Tasks find free ports themselves, where they come to run."""
         return True
 

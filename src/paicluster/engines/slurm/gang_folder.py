@@ -19,7 +19,7 @@ from paicluster.engines.common import folder_size, task_files
 from paicluster.engines.common.attempt_folder import environment_marker, path_of
 from paicluster.engines.common.shell_exports import exports, not_exportable
 from paicluster.engines.common.unix_accounts import Account
-from paicluster.engines.container.container_spec import OF_THE_HOST
+from paicluster.engines.container.container_spec import HOST_VARIABLES
 from paicluster.engines.interface import LaunchFailed, TaskLaunch
 from paicluster.engines.slurm import container_command, sbatch_command, untrusted_files
 from paicluster.engines.slurm.launch_bundle import RemoteLaunch
@@ -116,8 +116,8 @@ def prepare(
             # Each has its own of these, which leads to the runtime.
             own.update(task_files.runtime_variables(gang[0].shared_environment, "", ""))
             # In an image they mean nothing.
-            own.update(OF_THE_HOST)
-            _write(folder / inside.COMMON_BLANK, exports(gang[0].shared_environment, but=own))
+            own.update(HOST_VARIABLES)
+            _write(folder / inside.COMMON_BLANK, exports(gang[0].shared_environment, exclude=own))
         if account is not None:
             _hand_over(made, account, shared=carried is None)
         # The account reads it; the server believes it, so it is nobody's to change.
@@ -168,15 +168,19 @@ def _description(there: Sequence[SlurmFolders], gang: Sequence[TaskLaunch]) -> d
     tasks = []
     for number, task in enumerate(gang):
         blanks = None
-        if task.blanks is not None:
-            blanks = {"ip": task.blanks.ip, "gpus": task.blanks.gpus, "ports": dict(task.blanks.ports)}
+        if task.placeholders is not None:
+            blanks = {
+                "ip": task.placeholders.ip,
+                "gpus": task.placeholders.gpus,
+                "ports": dict(task.placeholders.ports),
+            }
         tasks.append(
             {
                 "uid": task.uid,
                 "folder": str(there[number].task(task.uid)),
                 "component": part_of[number],
                 "sources": "" if task.sources is None else task.sources.name,
-                "ports": {} if blanks is None else {k: len(v) for k, v in task.blanks.ports.items()},  # type: ignore[union-attr]
+                "ports": {} if blanks is None else {k: len(v) for k, v in task.placeholders.ports.items()},  # type: ignore[union-attr]
                 "blanks": blanks,
                 "image": task.image or "",
                 "login": "" if task.login is None else task.login.username,
@@ -228,7 +232,7 @@ def _prepare_task(
         usual = {**usual, "common": str(common)}
         text = f". {shlex.quote(str(common))}\n"
         shared = task.shared_environment
-        hosts = {name: shared[name] for name in OF_THE_HOST & shared.keys()}
+        hosts = {name: shared[name] for name in HOST_VARIABLES & shared.keys()}
         environment = {**hosts, **dict(not_exportable(shared)), **environment}
     folders = [path, there.gang(gang[0].uid), runtime.parent]
     if task.sources is not None:

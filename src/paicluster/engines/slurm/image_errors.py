@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from paicluster.engines.common import image_names
 from paicluster.engines.container import start_errors
-from paicluster.engines.container.attempt_files import NOT_EXISTING, ImageRefused
-from paicluster.engines.container.images import refusal
+from paicluster.engines.container.attempt_files import IMAGE_MISSING_CODE, ImageRejected
+from paicluster.engines.container.images import pull_error
 from paicluster.engines.interface import Observation
 
 # Of podman and Apptainer, about getting the image rather than about running it.
@@ -25,13 +25,13 @@ def explain(seen: Observation, image: str, username: str) -> Observation:
     ``username``: who was to log in where the image comes from.
     """
     if start_errors.is_missing_image(seen) and image_names.registry_of(image) == "localhost":
-        where = seen.place.node if seen.place is not None else "that ran the task"
+        where = seen.placement.node if seen.placement is not None else "that ran the task"
         why = (
             f"There is no image {image} on the node {where}, and those of `localhost` come from nowhere else."
         )
-        return replace(seen, start_error=why, platform_code=NOT_EXISTING)
+        return replace(seen, start_error=why, platform_code=IMAGE_MISSING_CODE)
     if not _GETTING.search(seen.start_error):
         return start_errors.classify(seen, image)
-    refused = refusal(image, username, seen.start_error)
-    code = refused.exit_code if isinstance(refused, ImageRefused) else start_errors.VANISHED
+    refused = pull_error(image, username, seen.start_error)
+    code = refused.exit_code if isinstance(refused, ImageRejected) else start_errors.VANISHED
     return replace(seen, start_error=refused.message, platform_code=code)

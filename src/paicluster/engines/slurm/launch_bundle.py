@@ -78,7 +78,7 @@ class SlurmLaunchBundle:
 
     def add_work(self, name: Path) -> None:
         """A task's working folder, as every engine makes it."""
-        for one in (name, name / task_files.HIDDEN, name / task_files.RESULTS):
+        for one in (name, name / task_files.PAI_FOLDER, name / task_files.OUTPUT_FOLDER):
             self.add_folder(one)
 
     def chunks(self) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paicluster.engines.common.attempt_folder import from_record
+from paicluster.engines.common.attempt_folder import observation_from_record
 from paicluster.engines.interface import ABSENT, Loss, Observation, Phase
 from paicluster.engines.slurm import gang_folder, untrusted_files
 from paicluster.engines.slurm.gang_registry import SubmittedGang
@@ -35,11 +35,11 @@ def observe_attempt(
     ended = untrusted_files.read_exit_record(path)
     place = untrusted_files.place_of(path)
     if ended is not None and _is_known(path, uid, ended, gang, lag_s):
-        seen = replace(_ended(ended, (path / attempt.STOP).exists(), gang, claimed_ms), place=place)
+        seen = replace(_ended(ended, (path / attempt.STOP).exists(), gang, claimed_ms), placement=place)
         return _explained(home, uid, seen) if seen.start_error else seen
     if ended is None and gang is not None and gang.gone(lag_s):
-        return replace(_lost(gang), started_ms=claimed_ms, place=place)
-    return Observation(Phase.RUNNING, started_ms=claimed_ms, place=place)
+        return replace(_lost(gang), started_ms=claimed_ms, placement=place)
+    return Observation(Phase.RUNNING, started_ms=claimed_ms, placement=place)
 
 
 def _explained(home: gang_folder.SlurmFolders, uid: str, seen: Observation) -> Observation:
@@ -78,7 +78,7 @@ def _unstarted(
         return ABSENT
     refused = gang_folder.read_flag(gang.folder, gang_folder.REFUSED)
     if refused is not None:
-        return Observation(Phase.ENDED, ended_ms=int(time.time() * 1000), refused=refused)
+        return Observation(Phase.ENDED, ended_ms=int(time.time() * 1000), rejection=refused)
     if not gang.gone(lag_s):
         return Observation(Phase.QUEUED)
     # Slurm is done with it, and it never began. So it stays.
@@ -99,7 +99,7 @@ def _buried(owner: dict[str, Any], claimed_ms: int | None) -> Observation:
 def _ended(
     ended: dict[str, Any], asked: bool, gang: SubmittedGang | None, claimed_ms: int | None
 ) -> Observation:
-    seen = from_record(ended)
+    seen = observation_from_record(ended)
     if not ended.get("ended_by_slurm"):
         return seen
     if asked:
@@ -122,7 +122,7 @@ def _lost(gang: SubmittedGang) -> Observation:
     if job is None:
         return Observation(Phase.LOST, loss=Loss.UNKNOWN)
     return Observation(
-        Phase.LOST, loss=_loss_reason(gang, job), timed_out=job.out_of_time, over_memory=job.over_memory
+        Phase.LOST, loss=_loss_reason(gang, job), timed_out=job.out_of_time, out_of_memory=job.over_memory
     )
 
 

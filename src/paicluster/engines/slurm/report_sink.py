@@ -46,25 +46,25 @@ class SlurmReportSink:
         kept = None if leader is None else gang_folder.read_flag(self._home.gang(leader), gang_folder.TICKET)
         return kept is not None and hmac.compare_digest(kept.encode(), gang_folder.hash_of(ticket).encode())
 
-    async def parcel(self, uid: str, job: str, component: int | None, rank: int) -> SlurmLaunchBundle:
+    async def launch_bundle(self, uid: str, job: str, component: int | None, rank: int) -> SlurmLaunchBundle:
         return await self._do(lambda: self._pack(uid, job, component, rank))
 
-    async def claim(self, uid: str, said: Mapping[str, Any]) -> None:
-        await self._do(lambda: self._claim(self._home.task(uid), said))
+    async def claim(self, uid: str, content: Mapping[str, Any]) -> None:
+        await self._do(lambda: self._claim(self._home.task(uid), content))
         self._hint(uid)
 
     async def append(self, uid: str, stream: str, at: int, after: int, data: bytes) -> AppendResult:
         return await self._do(lambda: self._append(self._running(uid), stream, at, after, data))
 
     async def end(
-        self, uid: str, said: Mapping[str, Any], sizes: Mapping[str, int]
+        self, uid: str, record: Mapping[str, Any], sizes: Mapping[str, int]
     ) -> Mapping[str, int] | None:
-        missing = await self._do(lambda: self._end(uid, said, sizes))
+        missing = await self._do(lambda: self._end(uid, record, sizes))
         self._hint(uid)
         return missing
 
-    async def words(self, uid: str, said: bytes) -> None:
-        text = said.decode(errors="replace")
+    async def record_diagnostics(self, uid: str, data: bytes) -> None:
+        text = data.decode(errors="replace")
         await self._do(lambda: gang_folder.write_flag(self._gang(uid), gang_folder.OUTPUT, text))
 
     async def _do(self, work: Callable[[], T]) -> T:
@@ -158,7 +158,9 @@ class SlurmReportSink:
             raise Conflict("There are no such offsets.", code=JOB_CONFLICT)
         stop = untrusted_files.json_of(path / attempt.STOP)
         if stream == report_uploader.FIGURES:
-            return AppendResult(_append_figures(path / gang_folder.WORK / task_files.FIGURES, at, data), stop)
+            return AppendResult(
+                _append_figures(path / gang_folder.WORK / task_files.METRICS_FILE, at, data), stop
+            )
         with _Received(path, stream, self._options) as log:
             if at > log.offset >= after:
                 log.skip_to(at)

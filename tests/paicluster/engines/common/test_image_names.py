@@ -8,7 +8,7 @@ import json
 import pytest
 
 from paicluster.engines.common import image_names
-from paicluster.engines.container.client import mount_words
+from paicluster.engines.container.client import mount_options
 from paicluster.engines.interface import Mount, RegistryLogin
 
 
@@ -68,5 +68,5 @@ def test_a_login_is_kept_under_the_name_its_registry_is_looked_up_by(
 
 
 def test_a_path_with_a_comma_can_be_mounted(tmp_path: object) -> None:
-    words = mount_words(Mount(f"{tmp_path}/a,b", "/in", read_only=True))  # type: ignore[arg-type]
+    words = mount_options(Mount(f"{tmp_path}/a,b", "/in", read_only=True))  # type: ignore[arg-type]
     assert words == ["--mount", f'type=bind,"source={tmp_path}/a,b",target=/in,readonly=true']

@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from paicluster.engines.common.attempt_folder import SCRIPT, path_of, prepare, write_common
+from paicluster.engines.common.attempt_folder import SCRIPT, path_of, prepare, write_shared_environment
 from paicluster.engines.common.shell_exports import exports, not_exportable
 from paicluster.engines.interface import TaskLaunch
 from pairuntime.supervisor import attempt
@@ -34,7 +34,7 @@ def test_the_list_of_peers_is_written_once_and_ends_as_each_task_needs_it(tmp_pa
         for index in range(2)
     ]
     shared = tmp_path / "shared"
-    write_common(shared, gang[0])
+    write_shared_environment(shared, gang[0])
     for index, task in enumerate(gang):
         folder = path_of(tmp_path, task.uid)
         prepare(folder, task, {}, shared, runtime=tmp_path / "pairuntime.pyz")
@@ -49,7 +49,7 @@ def test_the_list_of_peers_is_written_once_and_ends_as_each_task_needs_it(tmp_pa
 
 def test_what_is_shared_can_be_read_by_a_shell() -> None:
     variables = {"X": "it's\n$HOME", "OWN": "not this", "odd-name": "y", "PATH": "/bin"}
-    script = exports(variables, but={"OWN"}) + 'printf "%s" "$X|${OWN:-unset}"'
+    script = exports(variables, exclude={"OWN"}) + 'printf "%s" "$X|${OWN:-unset}"'
     done = subprocess.run(["bash", "-euc", script], env={}, capture_output=True, text=True, check=True)
     assert done.stdout == "it's\n$HOME|unset"
     assert dict(not_exportable(variables)) == {"odd-name": "y", "PATH": "/bin"}

@@ -57,7 +57,7 @@ def test_one_cluster_may_run_both_processes_and_containers(tmp_path: Path) -> No
     # No two keep their attempts in the same folder.
     assert plain.log_folder("aabb") != boxes.log_folder("aabb")
     # The machine is there once.
-    assert [node.name for node in engines.placed_nodes()] == ["here"]
+    assert [node.name for node in engines.scheduled_nodes()] == ["here"]
 
 
 def test_the_cluster_of_ones_own_machine_uses_images_where_it_can(tmp_path: Path) -> None:
@@ -78,11 +78,11 @@ PLUGIN = "com.microsoft.pai.runtimeplugin"
         ({}, ()),
         ({"storages": []}, (Mount(DATA.path, "/mnt/data", read_only=True),)),
         ({"storages": [{"name": "data", "mountPath": "/in/"}]}, (Mount(DATA.path, "/in", read_only=True),)),
-        ({"storages": [{"name": "own"}]}, (Mount(Path("/srv/own/ada"), "/mnt/own", make=True),)),
+        ({"storages": [{"name": "own"}]}, (Mount(Path("/srv/own/ada"), "/mnt/own", create=True),)),
         ({"storages": [{"name": "reached-by-address"}]}, ()),
         (
             {PLUGIN: [{"plugin": "teamwise_storage", "parameters": {"storageConfigNames": ["own"]}}]},
-            (Mount(Path("/srv/own/ada"), "/mnt/own", make=True),),
+            (Mount(Path("/srv/own/ada"), "/mnt/own", create=True),),
         ),
         ({PLUGIN: [{"plugin": "teamwise_storage"}]}, (Mount(DATA.path, "/mnt/data", read_only=True),)),
     ],

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paicluster.engines.container import gpu_options
-from paicluster.engines.container.attempt_files import ImageRefused
+from paicluster.engines.container.attempt_files import ImageRejected
 from paicluster.engines.container.client import Client, own_environment
 from paicluster.engines.container.images import Images
 from paicluster.engines.interface import LaunchFailed
@@ -65,4 +65,4 @@ async def test_a_program_that_cannot_say_what_is_here_is_not_believed_that_nothi
     images = Images(Client("docker", "docker", environment=nowhere), tmp_path)
     with pytest.raises(LaunchFailed, match=r"docker could not say: .*nobody\.sock") as told:
         await images.ensure_image("localhost/pai-test/any:1", None, ["any"], lambda remark: None)
-    assert not isinstance(told.value, ImageRefused)
+    assert not isinstance(told.value, ImageRejected)

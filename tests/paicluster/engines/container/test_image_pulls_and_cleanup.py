@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.engines.container.attempt_files import ImageRefused
+from paicluster.engines.container.attempt_files import ImageRejected
 from paicluster.engines.container.client import Client, own_environment
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.container.images import Images
@@ -122,17 +122,17 @@ async def test_an_image_that_nobody_has_ends_the_attempt_for_good(rig: Container
         assert not refused.value.transient
         for one in gang:
             seen = await driven.ended(one.uid)
-            assert seen.started_ms is None and "no/such" in seen.refused
+            assert seen.started_ms is None and "no/such" in seen.rejection
             assert (seen.platform_code, seen.stopped) == (254, False)
         await driven.engine.stop([one.uid for one in gang], 0)  # as the controller does after a failure
         assert (await driven.ended(gang[0].uid)).platform_code == 254
     async with Driven(rig) as again:
-        assert (await again.ended(gang[0].uid)).refused
+        assert (await again.ended(gang[0].uid)).rejection
 
 
 async def test_what_is_no_name_of_an_image_is_said_to_be_none(rig: ContainerRig) -> None:
     async with Driven(rig) as driven:
-        with pytest.raises(ImageRefused, match="no name of an image"):
+        with pytest.raises(ImageRejected, match="no name of an image"):
             await driven.launch(in_image(rig, "Not A Name", "true"))
 
 
@@ -152,10 +152,10 @@ async def test_a_login_is_asked_for_checked_and_used(rig: ContainerRig, locked_s
     image = put_on(locked_shelf, f"{USER}:{PASSWORD}")
     seen_lines: list[str] = []
     async with Driven(rig) as driven:
-        with pytest.raises(ImageRefused, match="without a login"):
+        with pytest.raises(ImageRejected, match="without a login"):
             await driven.launch(in_image(rig, image, "true"))
         wrong = RegistryLogin(USER, "not-" + PASSWORD)
-        with pytest.raises(ImageRefused, match=f"to the user '{USER}'") as refused:
+        with pytest.raises(ImageRejected, match=f"to the user '{USER}'") as refused:
             await driven.launch(in_image(rig, image, "true", login=wrong))
         assert PASSWORD not in refused.value.message
         right = in_image(
@@ -243,12 +243,12 @@ async def test_of_pulled_images_those_unused_for_longest_go(rig: ContainerRig, s
             await driven.run(one := in_image(rig, image, "true"))
             podman("rm", "-f", f"pai-{one.uid}")
         engine = driven.engine
-        assert isinstance(engine, ContainerEngine) and engine._works is not None
+        assert isinstance(engine, ContainerEngine) and engine._containers is not None
         kept = json.loads((rig.home / "containers/pulled.json").read_text())
         assert sorted(kept) == sorted(images)
         kept[images[1]] -= 2 * 86_400
         (rig.home / "containers/pulled.json").write_text(json.dumps(kept))
-        await engine._works.cleaner.clean_images()
+        await engine._containers.cleaner.clean_images()
         assert sorted(json.loads((rig.home / "containers/pulled.json").read_text())) == sorted(images[::2])
         assert [is_here("podman", image) for image in images] == [True, False, True]
         again = in_image(rig, images[1], "exit 4")  # and can be had again
@@ -258,8 +258,8 @@ async def test_of_pulled_images_those_unused_for_longest_go(rig: ContainerRig, s
     assert is_here("podman", PLAIN)  # not ours
     async with Driven(rig, keep_images_mb=0, keep_images_days=None) as driven:
         await driven.run(task(rig, "true"))
-        assert isinstance(driven.engine, ContainerEngine) and driven.engine._works is not None
-        await driven.engine._works.cleaner.clean_images()
+        assert isinstance(driven.engine, ContainerEngine) and driven.engine._containers is not None
+        await driven.engine._containers.cleaner.clean_images()
         assert not any(is_here("podman", image) for image in images)
 
 
@@ -275,8 +275,8 @@ async def test_an_image_that_is_here_is_seen_while_others_come_and_go(rig: Conta
     busy = [asyncio.create_task(asyncio.to_thread(come_and_go)) for _ in range(3)]
     try:
         for _ in range(25):
-            assert all(await asyncio.gather(*(images.is_here(PLAIN) for _ in range(3))))
+            assert all(await asyncio.gather(*(images.is_present(PLAIN) for _ in range(3))))
     finally:
         over.set()
         await asyncio.gather(*busy)
-    assert not await images.is_here("localhost/pai-test/nobody-has-this:1")
+    assert not await images.is_present("localhost/pai-test/nobody-has-this:1")

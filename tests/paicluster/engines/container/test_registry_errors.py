@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.engines.container.attempt_files import ImageRefused
+from paicluster.engines.container.attempt_files import ImageRejected
 from paicluster.engines.container.engine import ContainerEngine
-from paicluster.engines.container.images import refusal
+from paicluster.engines.container.images import pull_error
 from paicluster.engines.interface import LaunchFailed, Phase
 from support.container_rig import ContainerRig, in_image
 from support.engine_rig import Driven, appears
@@ -96,7 +96,7 @@ async def test_a_tag_that_looks_like_a_status_is_none(rig: ContainerRig) -> None
     with registry(404, "MANIFEST_UNKNOWN") as empty:
         one = in_image(rig, empty.image, "true")
         async with Driven(rig) as driven:
-            with pytest.raises(ImageRefused, match="There is no image"):
+            with pytest.raises(ImageRejected, match="There is no image"):
                 await driven.launch(one)
 
 
@@ -116,7 +116,7 @@ async def test_a_tag_that_looks_like_a_status_is_none(rig: ContainerRig) -> None
     ],
 )
 def test_only_what_lasts_is_refused(said: str, lasting: bool) -> None:
-    assert refusal("h.io/forbidden/timeout:1", "", said).transient is not lasting
+    assert pull_error("h.io/forbidden/timeout:1", "", said).transient is not lasting
 
 
 async def test_a_registry_that_never_answers_is_not_waited_for_without_end(
@@ -170,5 +170,5 @@ async def test_what_nobody_waits_for_any_more_is_not_pulled_any_further(rig: Con
 )
 async def test_what_is_wrong_with_a_name_is_told(rig: ContainerRig, name: str, why: str) -> None:
     async with Driven(rig) as driven:
-        with pytest.raises(ImageRefused, match=f"'{name}' is no name of an image: .*{why}"):
+        with pytest.raises(ImageRejected, match=f"'{name}' is no name of an image: .*{why}"):
             await driven.launch(in_image(rig, name, "true"))

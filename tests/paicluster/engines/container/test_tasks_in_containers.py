@@ -244,9 +244,9 @@ async def test_a_server_removes_what_an_earlier_one_left_and_nothing_else(rig: C
         async with Driven(rig) as driven:
             engine = driven.engine
             assert isinstance(engine, ContainerEngine)
-            works = await engine._find_works()
+            works = await engine._find_containers()
             assert works is not None
-            await works.clean(engine._is_over)
+            await works.clean(engine._is_finished)
             names = rig.containers()
             assert f"pai-{over.uid}" not in names
             assert {f"pai-{running.uid}", stranger} <= set(names)

@@ -57,13 +57,13 @@ def small(rig: ProcessRig, script: str, memory_mb: int = 64, cpu: int = 1) -> Ta
 
 async def test_a_task_that_takes_too_much_memory_is_told_apart_from_a_crash(rig: ProcessRig) -> None:
     async with Driven(rig, enforce_limits=True) as driven:
-        assert driven.engine.remarks() == ()
+        assert driven.engine.notices() == ()
         greedy, modest, crashed = await driven.run(
             small(rig, takes(300)), small(rig, takes(20)), small(rig, "kill -KILL $$")
         )
-        assert greedy.over_memory and greedy.exit_code == 137, greedy
-        assert modest.exit_code == 0 and not modest.over_memory, modest
-        assert crashed.signal == signal.SIGKILL and not crashed.over_memory, crashed
+        assert greedy.out_of_memory and greedy.exit_code == 137, greedy
+        assert modest.exit_code == 0 and not modest.out_of_memory, modest
+        assert crashed.signal == signal.SIGKILL and not crashed.out_of_memory, crashed
 
 
 async def test_a_program_that_copes_with_a_killed_child_is_not_blamed(rig: ProcessRig) -> None:
@@ -71,8 +71,8 @@ async def test_a_program_that_copes_with_a_killed_child_is_not_blamed(rig: Proce
         coped, gave_up = await driven.run(
             small(rig, f"{takes(300)} || echo coped"), small(rig, f"{takes(300)} || exit 5")
         )
-        assert coped.exit_code == 0 and not coped.over_memory, coped
-        assert gave_up.exit_code == 5 and gave_up.over_memory, gave_up
+        assert coped.exit_code == 0 and not coped.out_of_memory, coped
+        assert gave_up.exit_code == 5 and gave_up.out_of_memory, gave_up
 
 
 BUSY = """
@@ -155,7 +155,7 @@ async def test_without_limits_no_group_is_joined(rig: ProcessRig) -> None:
     async with Driven(rig) as driven:
         one = small(rig, f"cat /proc/self/cgroup; {takes(200)}")
         (seen,) = await driven.run(one)
-        assert seen.exit_code == 0 and driven.engine.remarks() == ()
+        assert seen.exit_code == 0 and driven.engine.notices() == ()
         own = [line for line in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in line]
         # Of v2 it is in the group that holds it, and that is not limited.
         assert set(own) <= set(driven.log(one.uid).decode().splitlines())
@@ -165,7 +165,7 @@ async def test_what_cannot_be_limited_is_said(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(cgroup_limits, "_v1_parents", lambda: {"cpu": tmp_path / "nowhere"})
     rig = ProcessRig(tmp_path / "home", process_tree.PROC)
     async with Driven(rig, enforce_limits=True) as driven:
-        (remark,) = driven.engine.remarks()
+        (remark,) = driven.engine.notices()
         assert remark.reason == "LimitsNotEnforced" and "cores and the memory" in remark.message
         (seen,) = await driven.run(small(rig, "exit 3"))
         assert seen.exit_code == 3
@@ -185,8 +185,8 @@ async def test_the_group_that_holds_the_tree_can_be_the_one_that_is_limited(tmp_
         greedy, modest, shared = await driven.run(
             small(rig, takes(300)), small(rig, takes(20)), small(rig, f"{fills} || exit 6")
         )
-        assert greedy.over_memory and greedy.exit_code == 137, greedy
+        assert greedy.out_of_memory and greedy.exit_code == 137, greedy
         assert modest.exit_code == 0, modest
-        assert shared.over_memory and shared.exit_code in (6, 137), shared
+        assert shared.out_of_memory and shared.exit_code in (6, 137), shared
     rig.close()
     file.unlink()

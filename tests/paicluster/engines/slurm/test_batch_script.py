@@ -44,7 +44,7 @@ def _run(home: Path, python: str, *, spoil: str = "", script: str = _SCRIPT) -> 
         node="",
         script=script,
         environment={"PORT": "%pai.0.0.0%"},
-        blanks=Placeholders("%pai.0.ip%", {"http": ("%pai.0.0.0%",)}, "%pai.0.gpus%"),
+        placeholders=Placeholders("%pai.0.ip%", {"http": ("%pai.0.0.0%",)}, "%pai.0.gpus%"),
     )
     usual: dict[str, object] = {"events": str(home / "notes")}
     gang_folder.prepare(gang_folder.SlurmFolders(home), [task], options, archive, usual, ["sbatch"], None)
@@ -137,7 +137,7 @@ def test_nothing_large_is_loaded_to_find_an_address_and_ports(tmp_path: Path) ->
         node="",
         script=f"echo $PORT $WHERE > {tmp_path}/told",
         environment={"PATH": "/usr/bin:/bin", "PORT": "%pai.0.0.0%", "WHERE": "%pai.0.ip%"},
-        blanks=Placeholders("%pai.0.ip%", {"http": ("%pai.0.0.0%",)}, "%pai.0.gpus%"),
+        placeholders=Placeholders("%pai.0.ip%", {"http": ("%pai.0.0.0%",)}, "%pai.0.gpus%"),
     )
     gang_folder.prepare(home, [task], options, archive, {"events": str(home.notes)}, [], None)
     done = subprocess.run(

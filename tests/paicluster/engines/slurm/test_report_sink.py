@@ -182,8 +182,8 @@ async def test_one_process_claims_a_task_however_often_it_says_so(node: Node) ->
     with pytest.raises(Conflict):
         await node.reports.claim(node.uid, {"word": "b", "pid": 8})
     seen = observe.observe_attempt(node.home, node.uid, None, 0)
-    assert seen.place is not None
-    assert (seen.phase, seen.place.node) == (Phase.RUNNING, "n1")
+    assert seen.placement is not None
+    assert (seen.phase, seen.placement.node) == (Phase.RUNNING, "n1")
     assert set(node.hints) == {node.uid}
 
 
@@ -193,14 +193,14 @@ async def test_a_task_that_was_buried_cannot_be_claimed_or_fetched(node: Node) -
         with pytest.raises(Conflict):
             await node.reports.claim(node.uid, said)
     with pytest.raises(Conflict):
-        await node.reports.parcel(node.uid, "1", None, 0)
+        await node.reports.launch_bundle(node.uid, "1", None, 0)
 
 
 async def test_a_second_job_of_slurm_gets_nothing(node: Node) -> None:
-    await node.reports.parcel(node.uid, "1", None, 0)
-    await node.reports.parcel(node.uid, "1", None, 0)
+    await node.reports.launch_bundle(node.uid, "1", None, 0)
+    await node.reports.launch_bundle(node.uid, "1", None, 0)
     with pytest.raises(Conflict):
-        await node.reports.parcel(node.uid, "2", None, 0)
+        await node.reports.launch_bundle(node.uid, "2", None, 0)
 
 
 async def test_a_request_to_stop_comes_with_the_answer(node: Node) -> None:
@@ -213,8 +213,8 @@ async def test_a_request_to_stop_comes_with_the_answer(node: Node) -> None:
 async def test_what_travels_is_for_one_process_alone(tmp_path: Path, thread: ThreadPoolExecutor) -> None:
     node = Node(tmp_path / "slurm", thread, tasks=2)
     pilot, second = (
-        await node.reports.parcel(node.uid, "1", None, 0),
-        await node.reports.parcel(node.uid, "0", 0, 1),
+        await node.reports.launch_bundle(node.uid, "1", None, 0),
+        await node.reports.launch_bundle(node.uid, "0", 0, 1),
     )
     for parcel, own in ((pilot, []), (second, [node.gang[1].uid])):
         with tarfile.open(fileobj=io.BytesIO(b"".join(parcel.chunks()))) as tar:
@@ -316,7 +316,7 @@ def test_a_server_whose_tasks_are_to_report_must_say_where_to(tmp_path: Path) ->
         build_engines(settings, here).all()
     assert "external-url" in refused.value.hint
     told = replace(settings, external_url="https://pai.example.com")
-    assert build_engines(told, here).reports_of("anything") is not None
+    assert build_engines(told, here).report_sink("anything") is not None
 
 
 def test_a_supervisor_knows_that_it_is_carried_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -451,7 +451,7 @@ def test_what_took_an_attempt_away_is_told_apart(
     seen = attempt(tmp_path, state, claimed=claimed)
     if loss is Loss.UNKNOWN and not claimed:
         loss = Loss.NOT_STARTED
-    assert (seen.phase, seen.loss, seen.timed_out, seen.over_memory) == (
+    assert (seen.phase, seen.loss, seen.timed_out, seen.out_of_memory) == (
         Phase.LOST,
         loss,
         timed_out,
@@ -529,4 +529,4 @@ def test_a_second_allocation_of_the_same_gang_leaves_at_once(tmp_path: Path) -> 
     assert ran.read_text() == "1\n"
     assert (home.notes / "uid.ended").exists()
     seen = observe.observe_attempt(home, "uid", None, 0)
-    assert seen.exit_code == 0 and seen.place is not None and seen.place.node == "localhost"
+    assert seen.exit_code == 0 and seen.placement is not None and seen.placement.node == "localhost"

@@ -81,7 +81,7 @@ async def test_a_limit_makes_a_job_wait_and_what_does_not_exist_is_refused(
     for lacking, words in ((Share(account="nobodys"), "Invalid account"), (Share(qos="none"), "Invalid qos")):
         async with Driven(rig, usual=lacking) as driven:
             (seen,) = await driven.run(task(rig, "true"))
-            assert f"Slurm does not take the job: Batch job submission failed: {words}" in seen.refused
+            assert f"Slurm does not take the job: Batch job submission failed: {words}" in seen.rejection
     first, second = task(rig, "echo up; exec sleep 600"), task(rig, "exit 3")
     async with Driven(rig) as driven:
         await driven.launch(first)

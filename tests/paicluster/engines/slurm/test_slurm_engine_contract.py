@@ -31,4 +31,4 @@ class TestSlurmEngine(EngineContract):
     async def test_ports_in_use_are_not_free(self, rig: SlurmRig) -> None:  # type: ignore[override]
         """Nobody can tell before it is known where a task runs: the tasks find free ones themselves."""
         async with Driven(rig) as driven:
-            assert driven.engine.ports_free(rig.node, [80], lasting=False)
+            assert driven.engine.ports_free(rig.node, [80], non_ephemeral=False)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paicluster.engines.common import folder_size
-from paicluster.engines.common.attempt_folder import from_record
+from paicluster.engines.common.attempt_folder import observation_from_record
 from paicluster.engines.common.unix_accounts import Account, Accounts
 from paicluster.engines.interface import LaunchFailed, Observation, Phase, TaskLaunch
 from paicluster.engines.slurm import gang_folder, observe, sbatch_command, untrusted_files
@@ -102,8 +102,8 @@ def _can_be_kept(seen: Observation) -> None:
     for number in (seen.exit_code, seen.signal, seen.started_ms, seen.ended_ms):
         assert number is None or 0 <= number < 1 << 62
     words = [seen.start_error]
-    if seen.place is not None:
-        words += [seen.place.node, seen.place.ip, *seen.place.ports]
+    if seen.placement is not None:
+        words += [seen.placement.node, seen.placement.ip, *seen.placement.ports]
     for word in words:
         assert b"\0" not in word.encode()
 
@@ -122,7 +122,7 @@ def test_whatever_a_record_says_can_be_kept(said: dict[str, Any]) -> None:
         (Path(name) / exit_record.NAME).write_text(json.dumps(said))
         found = untrusted_files.read_exit_record(Path(name))
         if found is not None:
-            _can_be_kept(from_record(found))
+            _can_be_kept(observation_from_record(found))
 
 
 def test_the_last_words_of_a_gang_are_short_and_come_from_a_file(tmp_path: Path) -> None:
