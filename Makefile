@@ -1,4 +1,4 @@
-# `make` alone lists what can be done here.
+# `make` alone lists the targets.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
@@ -9,10 +9,10 @@ PYTEST := $(BIN)/python -m pytest
 
 .PHONY: help quickstart compiled setup test test-fast lint docs bench dist clean
 
-help: ## list what can be done
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-# The environment is rebuilt when what it is made from changes.
+# The environment is updated when pyproject.toml or the version changes.
 $(VENV)/.run: pyproject.toml src/openpaisdk/_version.py
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found: apt-get install python3"; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
@@ -26,17 +26,17 @@ $(VENV)/.dev: $(VENV)/.run
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-# As an installed package is: where Python may not write bytecode, every process would compile all anew.
+# Like an installed package: where Python may not write bytecode, every process would compile all modules again.
 compiled: $(VENV)/.dev
 	@$(BIN)/python -m compileall -q src
 
-setup: $(VENV)/.dev ## make the virtual environment with everything a developer needs
+setup: $(VENV)/.dev ## create the virtual environment with everything a developer needs
 
 quickstart: $(VENV)/.run ## set up and run a first training job on the embedded cluster
 	@cd examples/quickstart && PATH="$(CURDIR)/$(BIN):$$PATH" pai sub -a local --follow -- python train.py
 	@echo "pai is $(BIN)/pai. Next, type: source $(BIN)/activate && pai sub --follow -- echo hello"
 
-lint: $(VENV)/.dev ## format check, lint, types (Linux, macOS, Windows), walls, Python 3.6 check of the runtime
+lint: $(VENV)/.dev ## format check, lint, types (Linux, macOS, Windows), import contracts, Python 3.6 check of the runtime
 	@$(BIN)/ruff format --check src tests bench
 	@$(BIN)/ruff check src tests bench
 	@$(BIN)/mypy
@@ -48,20 +48,20 @@ lint: $(VENV)/.dev ## format check, lint, types (Linux, macOS, Windows), walls, 
 test-fast: compiled ## the tests that need no outside service (under five minutes)
 	@$(PYTEST) -n 4 --dist loadgroup -m "not slow and not service"
 
-test: lint compiled ## everything: lint, types, walls, the whole suite
+test: lint compiled ## everything: lint, types, import contracts, the whole suite
 	@$(PYTEST) -n 4 --dist loadgroup -m "not slow"
 	@$(PYTEST) -m slow
 	@cd tests && ../$(BIN)/python -m unittest discover
 
-docs: $(VENV)/.dev ## write the pages that are made from the code
+docs: $(VENV)/.dev ## write the pages that are generated from the code
 	@$(BIN)/python -m openpaisdk.cli.reference > docs/command-line-references.md
 
-bench: compiled ## measure, and print one table of ours against the reference
+bench: compiled ## print one table of our figures against a reference
 	@$(BIN)/python -m bench
 
 dist: $(VENV)/.dev ## build the wheel and the source distribution into dist/
 	@rm -rf dist && $(BIN)/python -m build -q
 
-clean: ## remove what was built
+clean: ## remove build outputs
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find src tests bench -name __pycache__ -prune -exec rm -rf {} +
