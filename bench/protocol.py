@@ -100,7 +100,7 @@ def _start(statement: str) -> float:
 def _environments(tasks: int) -> float:
     job, places = _gang(tasks)
     begun = time.perf_counter()
-    environment = GangEnvironment(job, user="ada", places=places)
+    environment = GangEnvironment(job, user="ada", placements=places)
     for place in places:
         environment.for_task(place.role, place.index)
     return time.perf_counter() - begun

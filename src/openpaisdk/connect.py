@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openpaisdk.client import ClusterClient, Endpoint
-from openpaisdk.client.transport import FOLLOWING, GONE, REST_SERVER, TOKEN_REFUSED
+from openpaisdk.client.transport import CONNECTION_LOST, REST_SERVER, STREAM_LOST, TOKEN_REJECTED
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
 from openpaisdk.errors import ConfigError
 
@@ -68,7 +68,7 @@ def token_renewer(entry: ClusterEntry, endpoint: Endpoint, kind: type[ClusterCli
         return None
 
     def renew(why: str, failed: Endpoint) -> Endpoint | None:
-        if why != TOKEN_REFUSED:
+        if why != TOKEN_REJECTED:
             return None
         endpoint.token = ""
         endpoint.token = kind(entry.alias, endpoint).login(endpoint.user, password)
@@ -88,8 +88,8 @@ def open_embedded(alias: str, tell: Callable[[str], None] | None = None) -> Clus
 
     def renew(why: str, failed: Endpoint) -> Endpoint | None:
         # Where we asked, not where it was last: others may have found the new one before us.
-        gone = str(failed.address) if why == GONE else ""
-        found = rediscover() if why == FOLLOWING else ensure_running(tell=tell, failed=gone)
+        gone = str(failed.address) if why == CONNECTION_LOST else ""
+        found = rediscover() if why == STREAM_LOST else ensure_running(tell=tell, failed=gone)
         return endpoint_of(found) if found else None
 
     return ClusterClient(alias, endpoint_of(now), renew=renew, is_embedded=True)

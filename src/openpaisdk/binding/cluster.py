@@ -227,7 +227,7 @@ class Cluster:
             return state
         # A stream cannot be left at a given moment, so the job is asked for.
         deadline, pause = time.monotonic() + timeout, 0.05
-        while not (job := self.status(name, user)).is_over:
+        while not (job := self.status(name, user)).is_finished:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"The job {name} is {job.state} after {timeout:g} seconds.")
@@ -246,7 +246,7 @@ class Cluster:
         tail: int | None = None,
     ) -> str:
         """What a task of a job has printed until now."""
-        wanted = FollowRequest(name, user, role=role, index=index, stream=stream, tail=tail, keep=False)
+        wanted = FollowRequest(name, user, role=role, index=index, stream=stream, tail=tail, follow=False)
         data = b"".join(f.data for f in follow(self.client, wanted) if f.kind == "log")
         return data.decode("utf-8", "replace")
 

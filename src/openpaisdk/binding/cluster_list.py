@@ -146,7 +146,7 @@ class ClusterList:
         for q in questions:
             if q.error is not None:
                 warnings.warn(q.error.message, stacklevel=3)
-        return {q.alias: q.answer for q in questions if q.error is None}
+        return {q.alias: q.result for q in questions if q.error is None}
 
 
 def _place(raw: Mapping[str, Any]) -> str:

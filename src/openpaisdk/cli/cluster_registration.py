@@ -112,13 +112,13 @@ def update_clusters(argv: list[str]) -> int:
     from openpaisdk.connect import open_entry
 
     questions = [ClusterCall(e.alias, lambda e=e: refresh(open_entry(e))) for e in entries]  # type: ignore[misc]
-    call_all(questions, tell=print_notice)
+    call_all(questions, notify=print_notice)
     done: dict[str, str] = {}
     for entry, question in zip(entries, questions, strict=True):
-        if question.answer is not None:
+        if question.result is not None:
             fresh = ClusterRegistry.load().find(entry.alias) or entry  # a token may have been renewed
-            book.put(ClusterEntry({**fresh.raw, **question.answer}))
-            done[entry.alias] = _version({**fresh.raw, **question.answer})
+            book.put(ClusterEntry({**fresh.raw, **question.result}))
+            done[entry.alias] = _version({**fresh.raw, **question.result})
     show(done, args.output, lambda: "\n".join(f"{alias}: version {v}" for alias, v in done.items()))
     if not entries and args.output == "table":
         print_notice("There is no cluster to ask; pai add-cluster adds one.")
@@ -158,7 +158,7 @@ def _credentials(args: argparse.Namespace, user: str, alias: str) -> Credentials
         return password
 
     return Credentials(
-        user, password=args.password, token=args.token, ask=ask, keep_password=args.store_password
+        user, password=args.password, token=args.token, prompt=ask, keep_password=args.store_password
     )
 
 

@@ -32,8 +32,8 @@ def cluster_resources(argv: list[str]) -> int:
     if args.cluster_alias or not entries:
         entries = [book.resolve(args.cluster_alias)]
     questions = [ClusterCall(e.alias, lambda e=e: _free(e, book)) for e in entries]  # type: ignore[misc]
-    call_all(questions, tell=print_notice)
-    answers = [(q.alias, *q.answer) for q in questions if q.answer is not None]
+    call_all(questions, notify=print_notice)
+    answers = [(q.alias, *q.result) for q in questions if q.result is not None]
     rows = [_row(alias, vc, waits.get(vc.name)) for alias, found, waits in answers for vc in found]
     lines = [f"{alias} {vc}: {line}" for alias, _, waits in answers for vc, line in waits.items()]
     show(rows, args.output, lambda: "\n".join([_table(rows), *lines]))

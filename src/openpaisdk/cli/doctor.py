@@ -239,12 +239,12 @@ def _clusters() -> Iterator[Finding]:
     from openpaisdk.client.fanout import ClusterCall, call_all
 
     questions = [ClusterCall(e.alias, lambda e=e: _asked(e)) for e in entries]  # type: ignore[misc]
-    call_all(questions, tell=print_notice)
+    call_all(questions, notify=print_notice)
     for entry, question in zip(entries, questions, strict=True):
         if question.error is not None:
             yield Finding(WRONG, entry.alias, question.error.message, question.error.hint)
         else:
-            yield from question.answer
+            yield from question.result
 
 
 def _asked(entry: ClusterEntry) -> list[Finding]:

@@ -63,7 +63,7 @@ def print_log(
     # What is said next begins a line of its own, also where both streams end up in one place. It goes to
     # stderr: stdout gets the job's own bytes and no others.
     shares = out.isatty() and sys.stderr.isatty()
-    if last != b"\n" and (shares or (wanted.keep and final)):
+    if last != b"\n" and (shares or (wanted.follow and final)):
         print_notice("")
     if not printed and not final and sys.stderr.isatty():
         print_notice(f"{wanted.name} is {known_state or 'UNKNOWN'} and has printed nothing yet.")
@@ -106,7 +106,7 @@ def report_outcome(cluster: ClusterClient, wanted: FollowRequest, state: str) ->
     when = f"after {duration(job.launched_ms, job.completed_ms)}" if began else "before it started"
     line = f"{job.name} {how} {when}"
     print_notice(line + (f": {why}" if why else ""))
-    role, index = job.ended_by
+    role, index = job.trigger_task
     first = job.tasks[0].role if job.tasks else ""
     tasks = job.tasks
     if state == "FAILED" and role and (wanted.role or first, wanted.index or 0) != (role, index):
@@ -157,16 +157,19 @@ def reason(job: JobStatus) -> str:
 
 def causes(job: JobStatus) -> dict[str, str]:
     """What is known of why a job failed: the cause, what to do about it, and what its program said last."""
-    from openpaisdk.client.models import inner, names, text
+    from openpaisdk.client.models import mapping_at, name_list, text
 
     if job.state != "FAILED":
         return {}
-    status = inner(job.raw, "jobStatus")
-    spec, runtime = inner(status, "appExitSpec"), inner(inner(status, "appExitMessages"), "runtime")
-    lines = [line for line in text(inner(runtime, "errorLogs"), "user").splitlines() if line.strip()]
+    status = mapping_at(job.raw, "jobStatus")
+    spec, runtime = (
+        mapping_at(status, "appExitSpec"),
+        mapping_at(mapping_at(status, "appExitMessages"), "runtime"),
+    )
+    lines = [line for line in text(mapping_at(runtime, "errorLogs"), "user").splitlines() if line.strip()]
     found = {
         "cause": text(spec, "reason"),
-        "what to do": next(iter(names(spec, "solution")), ""),
+        "what to do": next(iter(name_list(spec, "solution")), ""),
         "last line": lines[-1].strip() if lines else "",
     }
     return {key: value for key, value in found.items() if value}

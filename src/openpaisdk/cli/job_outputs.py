@@ -53,7 +53,7 @@ def _get(results: JobOutputs, names: list[str], target: str, form: str) -> int:
     brought, differing = fetch_outputs(results, target, names)
     show({"folder": target, "files": brought}, form, lambda: "\n".join(f"{target}/{n}" for n in brought))
     if differing:
-        raise results.left(target, differing)
+        raise results.conflict_error(target, differing)
     if not brought and form == "table":
         print_notice(f"{results.job_name} has kept no files.")
     return 0

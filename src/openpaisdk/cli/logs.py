@@ -51,7 +51,7 @@ def logs(argv: list[str]) -> int:
         index=args.index,
         stream=args.stream,
         tail=args.tail,
-        keep=args.follow,
+        follow=args.follow,
     )
     if args.follow:
         announce_task(cluster, wanted)
@@ -121,7 +121,7 @@ class WaitTimeout(PaiError):
 
 
 def _look(cluster: ClusterClient, name: str, user: str) -> None:
-    if not cluster.job(name, user).is_over:
+    if not cluster.job(name, user).is_finished:
         raise WaitTimeout("Time is up.")
 
 

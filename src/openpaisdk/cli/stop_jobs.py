@@ -38,7 +38,7 @@ def stop_job(argv: list[str]) -> int:
 
     def stop(name: str) -> bool:
         job = cluster.job(name, args.user)
-        if job.is_over:
+        if job.is_finished:
             over[name] = job.state
             return False
         cluster.stop(name, args.user)

@@ -79,7 +79,9 @@ def sub(argv: list[str]) -> int:
 
     def build(called: str) -> dict[str, object]:
         if carrier is not None and around is not None:
-            around.carried = carrier.lines(called, sources=sources is not None, outputs=wishes.outputs)
+            around.transfer_commands = carrier.job_commands(
+                called, sources=sources is not None, outputs=wishes.outputs
+            )
         return one_liner(
             called,
             line,
@@ -230,10 +232,10 @@ def _around(args: argparse.Namespace, defaults: Defaults) -> PreCommands | None:
     held = args.debug_hold or args.capture_logging
     if not (args.env or args.secret or packages or branch or args.python or held):
         return None
-    from openpaisdk.jobs.pre_commands import PreCommands, from_environment, variables
+    from openpaisdk.jobs.pre_commands import PreCommands, parse_variables, value_from_environment
 
-    environment = variables(args.env, "--env", from_environment("--env"))
-    secrets = variables(args.secret, "--secret", from_environment("--secret"))
+    environment = parse_variables(args.env, "--env", value_from_environment("--env"))
+    secrets = parse_variables(args.secret, "--secret", value_from_environment("--secret"))
     if both := [name for name in environment if name in secrets]:
         raise UsageError(f"{both[0]} is given with --env and with --secret: which is it?")
     return PreCommands(
@@ -334,7 +336,7 @@ def _send(cluster: ClusterClient, sources: SourceArchive) -> None:
             if size > 4 << 20:
                 print_notice(f"Sending {megabytes(size)} of {sources.count} files.")
 
-        sources.watch = progress.advance
+        sources.on_progress = progress.advance
         send(cluster, sources, tell)
     if sources.ignored:
         few = ", ".join(sources.ignored[:3]) + (", ..." if len(sources.ignored) > 3 else "")

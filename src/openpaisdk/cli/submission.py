@@ -116,7 +116,7 @@ def _fetch(cluster: ClusterClient, name: str, target: str) -> tuple[list[str], P
 
     results = JobOutputs(cluster, name)
     brought, differing = fetch_outputs(results, target)
-    left = results.left(target, differing) if differing else None
+    left = results.conflict_error(target, differing) if differing else None
     where = "here" if target == "." else f"to {target}"
     print_notice(
         f"Brought {len(brought)} file{'' if len(brought) == 1 else 's'} {where}: {', '.join(brought[:5])}"

@@ -25,7 +25,7 @@ def submit(argv: list[str]) -> int:
     args = parser.parse(argv)
     from openpaisdk.jobs.job_file import read_job_file
 
-    job = read_job_file(args.config, args.update, virtual_cluster=args.virtual_cluster, tell=print_notice)
+    job = read_job_file(args.config, args.update, virtual_cluster=args.virtual_cluster, notify=print_notice)
     if args.preview:
         return preview(job, args.output)
     return submit_and_follow(open_cluster(args.cluster_alias, tell=print_notice), job, args, None)
@@ -56,9 +56,9 @@ def clone_job(argv: list[str]) -> int:
     parser.add_argument("job", help="the job to copy")
     args = parser.parse(argv)
     from openpaisdk.jobs.clone import clone_job
-    from openpaisdk.jobs.pre_commands import from_environment, variables
+    from openpaisdk.jobs.pre_commands import parse_variables, value_from_environment
 
-    secrets = variables(args.secret, "--secret", from_environment("--secret"))
+    secrets = parse_variables(args.secret, "--secret", value_from_environment("--secret"))
     cluster = open_cluster(args.cluster_alias, tell=print_notice)
     job = clone_job(
         cluster.job_config(args.job, args.user),
@@ -67,7 +67,7 @@ def clone_job(argv: list[str]) -> int:
         deployment=args.deployment,
         virtual_cluster=args.virtual_cluster,
         secrets=secrets,
-        tell=print_notice,
+        notify=print_notice,
     )
     if args.preview:
         return preview(job, args.output)

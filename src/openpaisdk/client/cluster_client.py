@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from openpaisdk.client.http1 import Body, Response
     from openpaisdk.client.transport import Renew
 
-PAGE = 1000
+PAGE_SIZE = 1000
 """How many jobs are asked for at a time when all are wanted."""
 
 
-SEARCHED = 200
+MAX_NAME_CANDIDATES = 200
 """Among how many of the newest jobs a name is looked for that somebody may have meant."""
 
 
@@ -121,7 +121,7 @@ class ClusterClient:
                 keyword=keyword,
                 virtual_cluster=virtual_cluster,
                 tags=tags,
-                limit=PAGE,
+                limit=PAGE_SIZE,
                 offset=offset,
                 reasons=reasons,
             )
@@ -129,7 +129,7 @@ class ClusterClient:
                 if job.whole_name not in seen:
                     seen.add(job.whole_name)
                     yield job
-            if len(page) < PAGE:
+            if len(page) < PAGE_SIZE:
                 return
             offset += len(page)
 
@@ -175,7 +175,7 @@ class ClusterClient:
 
     def delete(self, name: str, user: str = "") -> None:
         """Remove a job that is over, with its logs. Clusters of OpenPAI's last versions cannot."""
-        for path in (self.job_path(name, user), self.old_job_path(name, user)):
+        for path in (self.job_path(name, user), self.v1_job_path(name, user)):
             try:
                 # OpenPAI ends a job that runs; a cluster of ours that is asked so leaves it alone.
                 self._answer("DELETE", f"{path}?over=only", missing=name).read()
@@ -201,7 +201,7 @@ class ClusterClient:
         except NotFound as e:
             if e.code != NO_API:
                 raise
-            found = self._get(self.old_job_path(name, user) + "/ssh", missing=name)
+            found = self._get(self.v1_job_path(name, user) + "/ssh", missing=name)
         return mapping_of(found, self)
 
     def virtual_clusters(self) -> list[VirtualCluster]:
@@ -222,9 +222,9 @@ class ClusterClient:
             return []
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
-    def storage_records(self, kind: str, wanted: list[str]) -> list[dict[str, object]]:
+    def storage_records(self, kind: str, names: list[str]) -> list[dict[str, object]]:
         """``config`` or ``server`` records of storages, as clusters before 1.0 keep them."""
-        asked = "&".join(f"names={quote(name)}" for name in wanted)
+        asked = "&".join(f"names={quote(name)}" for name in names)
         found = self._get(f"/api/v2/storage/{kind}" + (f"?{asked}" if asked else ""))
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
@@ -268,7 +268,7 @@ class ClusterClient:
 
         bare = name.rpartition("~")[2]
         try:
-            known = {job.name for job in self.jobs(user=self.user, limit=SEARCHED)} - {bare}
+            known = {job.name for job in self.jobs(user=self.user, limit=MAX_NAME_CANDIDATES)} - {bare}
         except PaiError:
             known = set()
         near = get_close_matches(bare, known, 1, 0.75)
@@ -287,7 +287,7 @@ class ClusterClient:
     def job_path(self, name: str, user: str = "") -> str:
         return f"/api/v2/jobs/{quote(self.whole_name(name, user))}"
 
-    def old_job_path(self, name: str, user: str = "") -> str:
+    def v1_job_path(self, name: str, user: str = "") -> str:
         """The same in version 1 of the API."""
         owner, _, bare = self.whole_name(name, user).partition("~")
         return f"/api/v1/user/{quote(owner)}/jobs/{quote(bare)}"

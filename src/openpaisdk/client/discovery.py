@@ -6,7 +6,7 @@ import os
 
 from openpaisdk.client.cluster_client import ClusterClient
 from openpaisdk.client.http_errors import NO_API
-from openpaisdk.client.models import names
+from openpaisdk.client.models import name_list
 from openpaisdk.client.transport import REST_SERVER, Endpoint
 from openpaisdk.errors import NotFound, PaiError, Unauthorized, UsageError
 
@@ -21,7 +21,7 @@ PROBE = "/api/v2/jobs/protocolversion/config"
 class Credentials:
     """A password, or a token, or someone to ask for a password."""
 
-    __slots__ = ("ask", "keep_password", "password", "token", "user")
+    __slots__ = ("keep_password", "password", "prompt", "token", "user")
 
     def __init__(
         self,
@@ -29,25 +29,27 @@ class Credentials:
         *,
         password: str = "",
         token: str = "",
-        ask: Callable[[], str] | None = None,
+        prompt: Callable[[], str] | None = None,
         keep_password: bool = False,
     ):
         self.user = user
         self.password = password
         self.token = token
-        self.ask = ask
+        self.prompt = prompt
         self.keep_password = keep_password
 
 
 def register_cluster(
-    alias: str, uri: str, who: Credentials, *, verify: bool = True, authority_file: str = ""
+    alias: str, uri: str, credentials: Credentials, *, verify: bool = True, authority_file: str = ""
 ) -> dict[str, object]:
     """Ask the address who it is, log in, and give the entry for the clusters file.
 
     A password is exchanged for a token and left out, unless the credentials say to keep it.
     """
     try:
-        return _join(alias, uri, who, verify, os.path.abspath(authority_file) if authority_file else "")
+        return _join(
+            alias, uri, credentials, verify, os.path.abspath(authority_file) if authority_file else ""
+        )
     except PaiError as e:
         # It is in no list yet that could be looked at.
         hint = "Check the address." if "pai list-clusters" in e.hint else e.hint
@@ -137,7 +139,7 @@ def _token(cluster: ClusterClient, info: Mapping[str, object], who: Credentials)
             hint="Make an application token on your profile page there, and give it with --token.",
         )
     if not who.password:
-        who.password = who.ask() if who.ask else ""
+        who.password = who.prompt() if who.prompt else ""
     if not who.password:
         raise UsageError(f"The cluster {cluster.alias} needs a password or a token.")
     return cluster.login(who.user, who.password)
@@ -147,7 +149,7 @@ def fetch_cluster_info(cluster: ClusterClient) -> dict[str, object]:
     """Virtual clusters and storages; the question also proves that the token is good."""
     if cluster.generation == 1:
         # It lists virtual clusters to anybody; what it knows of a person it tells only with a token.
-        mine = names(cluster.user_info(), "virtualCluster")
+        mine = name_list(cluster.user_info(), "virtualCluster")
         found = mine or [vc.name for vc in cluster.virtual_clusters()]
     else:
         found = [vc.name for vc in cluster.virtual_clusters()]

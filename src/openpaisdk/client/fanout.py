@@ -17,41 +17,43 @@ NOTICE_AFTER_S = 1.5
 class ClusterCall:
     """What one cluster is asked. ``answer`` or ``error``, once it was."""
 
-    __slots__ = ("alias", "answer", "ask", "error")
+    __slots__ = ("alias", "call", "error", "result")
 
-    def __init__(self, alias: str, ask: Callable[[], Any]):
+    def __init__(self, alias: str, call: Callable[[], Any]):
         self.alias = alias
-        self.ask = ask
-        self.answer: Any = None
+        self.call = call
+        self.result: Any = None
         self.error: PaiError | None = None
 
     def run(self) -> None:
         try:
-            self.answer = self.ask()
+            self.result = self.call()
         except PaiError as e:
             self.error = e
 
 
 def call_all(
-    questions: list[ClusterCall], patience: float = CALL_TIMEOUT_S, tell: Callable[[str], None] | None = None
+    calls: list[ClusterCall], timeout_s: float = CALL_TIMEOUT_S, notify: Callable[[str], None] | None = None
 ) -> None:
     """Put every question, and wait for the answers; one that never comes is an error of its own."""
-    if len(questions) == 1:  # no thread for one: most people have one cluster
-        questions[0].run()
+    if len(calls) == 1:  # no thread for one: most people have one cluster
+        calls[0].run()
         return
     import threading
     import time
 
-    threads = [threading.Thread(target=q.run, daemon=True) for q in questions]
+    threads = [threading.Thread(target=q.run, daemon=True) for q in calls]
     for thread in threads:
         thread.start()
     began = time.monotonic()
-    for wait in (min(NOTICE_AFTER_S, patience), patience):
+    for wait in (min(NOTICE_AFTER_S, timeout_s), timeout_s):
         for thread in threads:
             thread.join(max(0.0, began + wait - time.monotonic()))
-        late = [q for thread, q in zip(threads, questions, strict=True) if thread.is_alive()]
-        if late and wait < patience and tell:
-            tell(f"Waiting for {', '.join(q.alias for q in late)} ...")
+        late = [q for thread, q in zip(threads, calls, strict=True) if thread.is_alive()]
+        if late and wait < timeout_s and notify:
+            notify(f"Waiting for {', '.join(q.alias for q in late)} ...")
     for q in late:
-        if q.error is None and q.answer is None:
-            q.error = ConnectionFailed(f"The cluster {q.alias} did not answer within {patience:.0f} seconds.")
+        if q.error is None and q.result is None:
+            q.error = ConnectionFailed(
+                f"The cluster {q.alias} did not answer within {timeout_s:.0f} seconds."
+            )

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from openpaisdk.client.follow_stream import Frame
 
 
-def follow(cluster: ClusterClient, wanted: FollowRequest) -> Iterator[Frame]:
+def follow(cluster: ClusterClient, request: FollowRequest) -> Iterator[Frame]:
     """States, events and log of a job, as they come."""
     try:
-        yield from follow_stream(cluster, wanted)
+        yield from follow_stream(cluster, request)
     except NotFound as e:
         if e.code == NO_API:
             from openpaisdk.client.follow_polling import follow_by_polling
 
-            yield from follow_by_polling(cluster, wanted)
+            yield from follow_by_polling(cluster, request)
             return
         if not is_missing_job(e):
             raise
-        raise cluster.no_job(wanted.name) from None
+        raise cluster.no_job(request.name) from None

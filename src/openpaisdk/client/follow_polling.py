@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from openpaisdk.client.cluster_client import ClusterClient
 
-PAUSES = (0.5, 1.0, 2.0, 5.0)
+POLL_INTERVALS_S = (0.5, 1.0, 2.0, 5.0)
 
 
 class _LogCursor:
@@ -32,7 +32,7 @@ class _LogCursor:
 
 
 def follow_by_polling(
-    cluster: ClusterClient, wanted: FollowRequest, *, patience: float = RECONNECT_TIMEOUT_S
+    cluster: ClusterClient, request: FollowRequest, *, reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
 ) -> Iterator[Frame]:
     """The frames of a job until it is over."""
     reader = _LogCursor()
@@ -41,27 +41,27 @@ def follow_by_polling(
     lost_at = 0.0
     while True:
         try:
-            job = cluster.job(wanted.name, wanted.user)
+            job = cluster.job(request.name, request.user)
             lost_at = 0.0
         except (ConnectionFailed, Unavailable):
             lost_at = lost_at or time.monotonic()
-            if not state or time.monotonic() - lost_at > patience:
+            if not state or time.monotonic() - lost_at > reconnect_timeout_s:
                 raise
-            time.sleep(PAUSES[-1])
+            time.sleep(POLL_INTERVALS_S[-1])
             continue
         if job.state != state:
             state, quiet = job.state, 0
             yield Frame("state", {"state": state, "attempt": job.attempt, "exitCode": job.exit_code})
-        task = _task(job, wanted) if wanted.stream != NO_LOG else None
-        for frame in _new_bytes(cluster, job, task, wanted, reader) if task else ():
+        task = _task(job, request) if request.stream != NO_LOG else None
+        for frame in _new_bytes(cluster, job, task, request, reader) if task else ():
             quiet = 0
             yield frame
-        if job.is_over:
+        if job.is_finished:
             yield Frame("end", {"state": state, "exitCode": job.exit_code})
             return
-        if not wanted.keep:
+        if not request.follow:
             return
-        time.sleep(PAUSES[min(quiet, len(PAUSES) - 1)])
+        time.sleep(POLL_INTERVALS_S[min(quiet, len(POLL_INTERVALS_S) - 1)])
         quiet += 1
 
 
@@ -69,7 +69,7 @@ def _task(job: JobStatus, wanted: FollowRequest) -> Task | None:
     for task in job.tasks:
         if wanted.role in ("", task.role) and (wanted.index or 0) == task.index:
             return task
-    if job.is_over and (wanted.role or wanted.index):
+    if job.is_finished and (wanted.role or wanted.index):
         raise NotFound(f"The job {job.name} has no task {wanted.role or 'of any role'}[{wanted.index or 0}].")
     return None
 

@@ -11,7 +11,7 @@ import time
 from openpaisdk.client.http1 import HttpProtocolError
 from openpaisdk.client.http_errors import connection_error
 from openpaisdk.client.models import number, text
-from openpaisdk.client.transport import FOLLOWING
+from openpaisdk.client.transport import STREAM_LOST
 from openpaisdk.errors import ConnectionFailed, Unavailable
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ RECONNECT_TIMEOUT_S = 600.0
 NOTICE_AFTER_S = 1.0
 """A gap shorter than this is nobody's business."""
 NO_LOG = "none"
-PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5)
+RECONNECT_DELAYS_S = (0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 class Frame:
@@ -45,7 +45,7 @@ class Frame:
 class FollowRequest:
     """What to follow: which job, which of its tasks, which stream (``NO_LOG``: states only), from where."""
 
-    __slots__ = ("index", "keep", "name", "role", "stream", "tail", "user")
+    __slots__ = ("follow", "index", "name", "role", "stream", "tail", "user")
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class FollowRequest:
         index: int | None = None,
         stream: str = "all",
         tail: int | None = None,
-        keep: bool = True,
+        follow: bool = True,
     ):
         self.name = name
         self.user = user
@@ -64,21 +64,21 @@ class FollowRequest:
         self.index = index
         self.stream = stream
         self.tail = tail
-        self.keep = keep
+        self.follow = follow
 
 
 def follow_stream(
-    cluster: ClusterClient, wanted: FollowRequest, *, patience: float = RECONNECT_TIMEOUT_S
+    cluster: ClusterClient, request: FollowRequest, *, reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
 ) -> Iterator[Frame]:
     """The frames of a job until it is over (or, without ``keep``, until what there is now has been sent)."""
-    place = LogPosition(begins=0 if wanted.tail is None else None)
+    place = LogPosition(begins=0 if request.tail is None else None)
     first = True
     lost_at = 0.0
     told = False
     tries = 0
     while True:
         try:
-            answer = _open(cluster, wanted, str(place), tries=3 if first else 1)
+            answer = _open(cluster, request, str(place), tries=3 if first else 1)
             first, tries = False, 0
             for frame in _frames(answer):
                 if told:
@@ -90,7 +90,7 @@ def follow_stream(
                     yield frame
                 if frame.kind == "end":
                     return
-            if not wanted.keep:
+            if not request.follow:
                 return  # everything there is was sent
         except (OSError, ConnectionFailed, Unavailable) as e:
             if first:
@@ -98,17 +98,17 @@ def follow_stream(
         cluster.transport.close()
         now = time.monotonic()
         lost_at = lost_at or now
-        if now - lost_at > patience:
+        if now - lost_at > reconnect_timeout_s:
             raise ConnectionFailed(f"{cluster.transport.where} went away and did not come back.")
         if not told and now - lost_at > NOTICE_AFTER_S:
             told = True
             yield Frame("lost", {})
-        time.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
+        time.sleep(RECONNECT_DELAYS_S[min(tries, len(RECONNECT_DELAYS_S) - 1)])
         tries += 1
         if cluster.transport.renew:
             try:
                 before = cluster.transport.endpoint
-                cluster.transport.endpoint = cluster.transport.renew(FOLLOWING, before) or before
+                cluster.transport.endpoint = cluster.transport.renew(STREAM_LOST, before) or before
             except (OSError, ConnectionFailed, Unavailable):
                 pass  # it is asked again in a moment
 
@@ -123,7 +123,7 @@ def _open(cluster: ClusterClient, wanted: FollowRequest, position: str, tries: i
             "stream": wanted.stream,
             "from": position,
             "tail": None if position else wanted.tail,
-            "follow": "true" if wanted.keep else "false",
+            "follow": "true" if wanted.follow else "false",
         },
         timeout=STREAM_TIMEOUT_S,
         tries=tries,

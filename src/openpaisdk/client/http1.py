@@ -36,10 +36,10 @@ if TYPE_CHECKING:
         def close(self) -> None: ...
 
 
-CHUNK = 1 << 16
+CHUNK_BYTES = 1 << 16
 SLOW_RESPONSE_S = 1.5
 """How long a person looks at nothing before being told what is waited for."""
-LINE_LIMIT = 1 << 16
+MAX_LINE_BYTES = 1 << 16
 
 
 class HttpProtocolError(OSError):
@@ -66,12 +66,21 @@ class Body:
 class SocketConnection:
     """A keep-alive connection without TLS."""
 
-    __slots__ = ("buffer", "connect_timeout", "host", "notice", "patience", "pending", "port", "sock")
+    __slots__ = (
+        "buffer",
+        "connect_timeout",
+        "host",
+        "on_slow_response",
+        "pending",
+        "port",
+        "remaining_timeout",
+        "sock",
+    )
 
     def __init__(self, host: str, port: int, connect_timeout: float):
-        self.notice: Callable[[], None] | None = None
+        self.on_slow_response: Callable[[], None] | None = None
         """Called once when an answer is slow to come, for whoever sits in front of it."""
-        self.patience = 0.0
+        self.remaining_timeout = 0.0
         self.host = host
         self.port = port
         self.connect_timeout = connect_timeout
@@ -90,7 +99,7 @@ class SocketConnection:
             self.close()  # somebody stopped reading half way: what is left is not the next answer
         sock = self.sock
         if sock is None:
-            sock = self.sock = _connected(self.host, self.port, self.connect_timeout, self.notice)
+            sock = self.sock = _connected(self.host, self.port, self.connect_timeout, self.on_slow_response)
             self.buffer = b""
         sock.settimeout(timeout)
         lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
@@ -106,12 +115,12 @@ class SocketConnection:
                 whole = _send(sock, body)
             else:
                 sock.sendall(head + (body or b""))
-            if self.notice is not None and timeout > SLOW_RESPONSE_S:
-                self.patience = timeout - SLOW_RESPONSE_S
+            if self.on_slow_response is not None and timeout > SLOW_RESPONSE_S:
+                self.remaining_timeout = timeout - SLOW_RESPONSE_S
                 sock.settimeout(SLOW_RESPONSE_S)
             answer = self._read_head(method)
-            if self.patience:
-                self.patience = 0.0
+            if self.remaining_timeout:
+                self.remaining_timeout = 0.0
                 sock.settimeout(timeout)
             if not whole:
                 answer.give_up_connection()
@@ -130,47 +139,47 @@ class SocketConnection:
 
     def _read_head(self, method: str) -> SocketResponse:
         while True:
-            status_line = self.line()
+            status_line = self.read_line()
             version, _, rest = status_line.partition(b" ")
             if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
                 raise HttpProtocolError("something else than a cluster answers at this address")
             status = int(rest[:3])
             headers: dict[str, str] = {}
-            while line := self.line():
+            while line := self.read_line():
                 name, _, value = line.partition(b":")
                 headers[name.strip().lower().decode("latin-1")] = value.strip().decode("latin-1")
             if status >= 200:
                 return SocketResponse(self, method, version, status, headers)
 
-    def line(self) -> bytes:
+    def read_line(self) -> bytes:
         """One line of the head, without its end."""
         while (end := self.buffer.find(b"\n")) < 0:
-            if len(self.buffer) > LINE_LIMIT:
+            if len(self.buffer) > MAX_LINE_BYTES:
                 raise HttpProtocolError("the answer has a line without end")
-            self.buffer += self.more()
+            self.buffer += self.receive()
         line, self.buffer = self.buffer[:end], self.buffer[end + 1 :]
         return line.rstrip(b"\r")
 
-    def more(self) -> bytes:
+    def receive(self) -> bytes:
         if self.sock is None:
             raise HttpProtocolError("the connection is closed")
         try:
-            data = self.sock.recv(CHUNK)
+            data = self.sock.recv(CHUNK_BYTES)
         except TimeoutError:
-            if not self.patience or self.notice is None:
+            if not self.remaining_timeout or self.on_slow_response is None:
                 raise
-            self.sock.settimeout(self.patience)
-            self.patience = 0.0
-            self.notice()
-            data = self.sock.recv(CHUNK)
+            self.sock.settimeout(self.remaining_timeout)
+            self.remaining_timeout = 0.0
+            self.on_slow_response()
+            data = self.sock.recv(CHUNK_BYTES)
         if not data:
             raise HttpProtocolError("the connection was closed in the middle of an answer")
         return data
 
-    def up_to(self, size: int) -> bytes:
+    def read_up_to(self, size: int) -> bytes:
         """At least one byte, at most ``size``."""
         if not self.buffer:
-            self.buffer = self.more()
+            self.buffer = self.receive()
         data, self.buffer = self.buffer[:size], self.buffer[size:]
         return data
 
@@ -231,7 +240,16 @@ def _send(sock: socket.socket, body: Body) -> bool:
 class SocketResponse:
     """A body by length, by chunks, or until the connection ends."""
 
-    __slots__ = ("chunked", "connection", "done", "headers", "keep", "left", "status", "until_close")
+    __slots__ = (
+        "chunked",
+        "connection",
+        "done",
+        "headers",
+        "keep_alive",
+        "remaining",
+        "status",
+        "until_close",
+    )
 
     def __init__(
         self, connection: SocketConnection, method: str, version: bytes, status: int, headers: dict[str, str]
@@ -240,50 +258,50 @@ class SocketResponse:
         self.status = status
         self.headers = headers
         self.chunked = "chunked" in headers.get("transfer-encoding", "").lower()
-        self.left = 0
+        self.remaining = 0
         self.until_close = False
         said = headers.get("connection", "").lower()
-        self.keep = "close" not in said and (version == b"HTTP/1.1" or "keep-alive" in said)
+        self.keep_alive = "close" not in said and (version == b"HTTP/1.1" or "keep-alive" in said)
         self.done = method == "HEAD" or status in (204, 304)
         if self.done:
             self._end()
         elif not self.chunked:
             length = headers.get("content-length")
             if length is None:
-                self.until_close, self.keep = True, False
+                self.until_close, self.keep_alive = True, False
             elif not length.isdecimal():
                 raise HttpProtocolError("the answer has no valid length")
             else:
-                self.left = int(length)
-                if self.left == 0:
+                self.remaining = int(length)
+                if self.remaining == 0:
                     self._end()
 
-    def read_some(self, most: int = CHUNK) -> bytes:
+    def read_some(self, max_bytes: int = CHUNK_BYTES) -> bytes:
         """The next bytes as they arrive; empty at the end."""
         if self.done:
             return b""
         if self.until_close:
             try:
-                return self.connection.up_to(most)
+                return self.connection.read_up_to(max_bytes)
             except HttpProtocolError:
                 self._end()
                 return b""
-        if self.chunked and self.left == 0:
-            size = self.connection.line().split(b";")[0].strip()
+        if self.chunked and self.remaining == 0:
+            size = self.connection.read_line().split(b";")[0].strip()
             try:
-                self.left = int(size, 16)
+                self.remaining = int(size, 16)
             except ValueError:
                 raise HttpProtocolError("the answer is cut in chunks we cannot read") from None
-            if self.left == 0:
-                while self.connection.line():
+            if self.remaining == 0:
+                while self.connection.read_line():
                     pass
                 self._end()
                 return b""
-        data = self.connection.up_to(min(self.left, most))
-        self.left -= len(data)
-        if self.left == 0:
+        data = self.connection.read_up_to(min(self.remaining, max_bytes))
+        self.remaining -= len(data)
+        if self.remaining == 0:
             if self.chunked:
-                self.connection.line()
+                self.connection.read_line()
             else:
                 self._end()
         return data
@@ -293,12 +311,12 @@ class SocketResponse:
         filled, size = 0, len(buffer)
         while filled < size:
             sock = self.connection.sock
-            if self.left and not self.connection.buffer and not self.chunked and sock is not None:
-                got = sock.recv_into(buffer[filled : filled + self.left])
+            if self.remaining and not self.connection.buffer and not self.chunked and sock is not None:
+                got = sock.recv_into(buffer[filled : filled + self.remaining])
                 if not got:
                     raise HttpProtocolError("the connection was closed in the middle of an answer")
-                self.left -= got
-                if not self.left:
+                self.remaining -= got
+                if not self.remaining:
                     self._end()
             else:
                 data = self.read_some(size - filled)
@@ -317,11 +335,11 @@ class SocketResponse:
 
     def give_up_connection(self) -> None:
         """The request was not sent whole: after this answer nothing else can be asked here."""
-        self.keep = False
+        self.keep_alive = False
         if self.done:
             self.connection.close()
 
     def _end(self) -> None:
         self.done = True
-        if not self.keep:
+        if not self.keep_alive:
             self.connection.close()

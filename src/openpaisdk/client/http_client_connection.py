@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from openpaisdk.client.address import Address, parse_uri
-from openpaisdk.client.http1 import CHUNK, Body, HttpProtocolError
+from openpaisdk.client.http1 import CHUNK_BYTES, Body, HttpProtocolError
 from openpaisdk.errors import PaiError
 
 
@@ -26,7 +26,7 @@ class HttpClientResponse:
 
     def read_some(self) -> bytes:
         with _cut_short():
-            return self.answer.read1(CHUNK)
+            return self.answer.read1(CHUNK_BYTES)
 
     def read_into(self, buffer: memoryview) -> int:
         filled = 0

@@ -15,9 +15,9 @@ FINAL_STATES = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 STATES = ("WAITING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED", "UNKNOWN")
 
 
-def check_states(words: str) -> None:
+def check_states(states: str) -> None:
     """Refuse what is no state; several have commas between."""
-    for word in words.split(","):
+    for word in states.split(","):
         if word.strip().upper() in STATES:
             continue
         from difflib import get_close_matches
@@ -39,12 +39,12 @@ def number(raw: Mapping[str, object], key: str) -> int | None:
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def inner(raw: Mapping[str, object], key: str) -> dict[str, object]:
+def mapping_at(raw: Mapping[str, object], key: str) -> dict[str, object]:
     value = raw.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def names(raw: Mapping[str, object], key: str) -> list[str]:
+def name_list(raw: Mapping[str, object], key: str) -> list[str]:
     """A list of names; older clusters write them with commas between."""
     value = raw.get(key)
     if isinstance(value, str):
@@ -84,7 +84,7 @@ class JobSummary:
         self.raw = raw
         self.name = text(raw, "name")
         self.user = text(raw, "username")
-        self.tags = names(raw, "tags")
+        self.tags = name_list(raw, "tags")
         self.state = text(raw, "state") or "UNKNOWN"
         self.submitted_ms = number(raw, "submissionTime") or number(raw, "createdTime")
         self.launched_ms = _launched(raw, "appExitCode")
@@ -101,7 +101,7 @@ class JobSummary:
         return f"{self.user}~{self.name}"
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         return self.state in FINAL_STATES
 
     def __getitem__(self, key: str) -> object:
@@ -138,7 +138,7 @@ class Task:
         self.exit_code = number(raw, "containerExitCode")
         self.origin_exit_code = number(raw, "originUserExitCode")
         self.ip = text(raw, "containerIp")
-        self.ports = {str(k): str(v) for k, v in inner(raw, "containerPorts").items()}
+        self.ports = {str(k): str(v) for k, v in mapping_at(raw, "containerPorts").items()}
         self.launched_ms = _launched(raw, "containerExitCode")
         self.completed_ms = number(raw, "completedTime")
         self.attempt = number(raw, "attemptId") or 0
@@ -161,7 +161,6 @@ class JobStatus:
         "attempt",
         "completed_ms",
         "diagnostics",
-        "ended_by",
         "exit_code",
         "launched_ms",
         "name",
@@ -173,15 +172,16 @@ class JobStatus:
         "tags",
         "tasks",
         "trigger",
+        "trigger_task",
         "user",
         "virtual_cluster",
     )
 
     def __init__(self, raw: dict[str, object]):
-        status = inner(raw, "jobStatus")
+        status = mapping_at(raw, "jobStatus")
         self.raw = raw
         self.name = text(raw, "name") or text(status, "name")
-        self.tags = names(raw, "tags")
+        self.tags = name_list(raw, "tags")
         self.user = text(status, "username")
         self.state = text(status, "state") or "UNKNOWN"
         self.attempt = number(status, "attemptId") or 0
@@ -191,27 +191,27 @@ class JobStatus:
         self.completed_ms = number(status, "completedTime")
         self.exit_code = number(status, "appExitCode")
         self.origin_exit_code = number(
-            inner(inner(status, "appExitMessages"), "runtime"), "originUserExitCode"
+            mapping_at(mapping_at(status, "appExitMessages"), "runtime"), "originUserExitCode"
         )
         self.diagnostics = text(status, "appExitDiagnostics")
         self.trigger = text(status, "appExitTriggerMessage")
-        self.ended_by = (
+        self.trigger_task = (
             text(status, "appExitTriggerTaskRoleName"),
             number(status, "appExitTriggerTaskIndex") or 0,
         )
         self.virtual_cluster = text(status, "virtualCluster")
         self.tasks: list[Task] = []
-        for role, group in inner(raw, "taskRoles").items():
+        for role, group in mapping_at(raw, "taskRoles").items():
             statuses = group.get("taskStatuses") if isinstance(group, dict) else None
             for task in statuses if isinstance(statuses, list) else []:
                 if isinstance(task, dict):
                     self.tasks.append(Task(role, task))
         for one in self.tasks:  # of the task that ended the job, the job itself may know it
-            if one.origin_exit_code is None and (one.role, one.index) == self.ended_by:
+            if one.origin_exit_code is None and (one.role, one.index) == self.trigger_task:
                 one.origin_exit_code = self.origin_exit_code
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         return self.state in FINAL_STATES
 
     def __getitem__(self, key: str) -> object:
@@ -250,11 +250,11 @@ class VirtualCluster:
         return f"<virtual cluster {self.name}: {free}>"
 
     def total(self, *names: str) -> int | None:
-        return _first(inner(self.raw, "resourcesTotal"), names)
+        return _first(mapping_at(self.raw, "resourcesTotal"), names)
 
     def available(self, *names: str) -> int | None:
         """Total less used, of one resource; the generations of clusters name it differently."""
-        total, used = self.total(*names), _first(inner(self.raw, "resourcesUsed"), names)
+        total, used = self.total(*names), _first(mapping_at(self.raw, "resourcesUsed"), names)
         return None if total is None else total - (used or 0)
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 10.0
 REQUEST_TIMEOUT_S = 60.0
 MAX_ATTEMPTS = 3
-PAUSES = (0.1, 0.4, 1.0)
-GONE, FOLLOWING, TOKEN_REFUSED = "gone", "following", "token refused"
+RETRY_DELAYS_S = (0.1, 0.4, 1.0)
+CONNECTION_LOST, STREAM_LOST, TOKEN_REJECTED = "gone", "following", "token refused"
 """Why a cluster is looked for again."""
 DEBUG_FILE = os.path.join(".openpai", "debug_enable")
 """Where it lies in the folder a person stands in, every request is told on stderr; so with PAI_DEBUG."""
@@ -67,7 +67,7 @@ class Transport:
         self.on_slow_response: Callable[[str], None] | None = None
         """Told at a terminal, once, that a cluster is slow to answer."""
         self.connect_timeout, self.timeout, self.tries = CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, MAX_ATTEMPTS
-        self.tells = bool(os.environ.get("PAI_DEBUG")) or os.path.exists(DEBUG_FILE)
+        self.logs_requests = bool(os.environ.get("PAI_DEBUG")) or os.path.exists(DEBUG_FILE)
 
     def shorten_timeouts(self, seconds: float) -> None:
         """For questions nobody waits long for: one try, and an answer within that time."""
@@ -110,24 +110,26 @@ class Transport:
                     continue  # the kept connection had gone stale; a fresh one decides
                 if self.renew and not renewed and tries > 1:
                     renewed = True
-                    self.endpoint = self.renew(GONE, self.endpoint) or self.endpoint
+                    self.endpoint = self.renew(CONNECTION_LOST, self.endpoint) or self.endpoint
                     continue
                 tried += 1
                 if tried >= tries or isinstance(e, TimeoutError) or not _may_pass(e):
                     raise connection_error(e, self.where, timeout) from None
-                time.sleep(PAUSES[min(tried, len(PAUSES)) - 1])
+                time.sleep(RETRY_DELAYS_S[min(tried, len(RETRY_DELAYS_S)) - 1])
                 continue
             if answer.status < 400 or answer.status in accept:
                 return answer
             if answer.status in (429, 502, 503, 504) and tried + 1 < tries:
                 tried += 1
                 answer.read()
-                time.sleep(_asked_pause(answer.headers) or PAUSES[min(tried, len(PAUSES)) - 1])
+                time.sleep(
+                    _asked_pause(answer.headers) or RETRY_DELAYS_S[min(tried, len(RETRY_DELAYS_S)) - 1]
+                )
                 continue
             error = error_from_response(answer.status, answer.read(), self.where)
             if isinstance(error, Unauthorized) and self.renew and not renewed:
                 renewed = True
-                self.endpoint = self.renew(TOKEN_REFUSED, self.endpoint) or self.endpoint
+                self.endpoint = self.renew(TOKEN_REJECTED, self.endpoint) or self.endpoint
                 self.close()
                 continue
             if isinstance(error, Unauthorized):
@@ -162,14 +164,14 @@ class Transport:
                 and isinstance(self.connection, SocketConnection)
                 and sys.stderr.isatty()
             ):
-                self.connection.notice = self._tell_slow
+                self.connection.on_slow_response = self._tell_slow
         sent = {"Host": there.address.authority, "User-Agent": "pai", "Accept": "*/*"}
         if there.token:
             sent["Authorization"] = f"Bearer {there.token}"
         sent.update(headers or {})
         front = "" if at_root else there.address.prefix + there.rest_path
         target = front + path + (query(values) if values else "")
-        if not self.tells:
+        if not self.logs_requests:
             return self.connection.request(method, target, sent, body, timeout)
         began = time.perf_counter()
         answer = self.connection.request(method, target, sent, body, timeout)

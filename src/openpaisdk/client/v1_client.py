@@ -103,14 +103,14 @@ class V1ClusterClient(ClusterClient):
         return len(self.jobs(state=state, user=user, virtual_cluster=virtual_cluster))
 
     def job(self, name: str, user: str = "") -> JobStatus:
-        return JobStatus(mapping_of(self._get(self.old_job_path(name, user), missing=name), self))
+        return JobStatus(mapping_of(self._get(self.v1_job_path(name, user), missing=name), self))
 
     def job_config(self, name: str, user: str = "") -> str:
-        path = self.old_job_path(name, user) + "/config"
+        path = self.v1_job_path(name, user) + "/config"
         return self._answer("GET", path, missing=name).read().decode("utf-8", "replace")
 
     def job_ssh(self, name: str, user: str = "") -> dict[str, object]:
-        return mapping_of(self._get(self.old_job_path(name, user) + "/ssh", missing=name), self)
+        return mapping_of(self._get(self.v1_job_path(name, user) + "/ssh", missing=name), self)
 
     def events(self, name: str, user: str = "") -> list[Event]:
         raise self._unable("keeps no events of jobs")
@@ -124,7 +124,7 @@ class V1ClusterClient(ClusterClient):
             raise self._unable("takes only jobs of version 1 (JSON); pai submit hands those in") from None
 
     def _execution_path(self, name: str, user: str) -> str:
-        return self.old_job_path(name, user) + "/executionType"
+        return self.v1_job_path(name, user) + "/executionType"
 
     def tag(self, name: str, value: str, user: str = "") -> None:
         raise self._unable("knows no tags")

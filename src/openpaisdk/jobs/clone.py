@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from openpaisdk.errors import UsageError
-from openpaisdk.jobs.job_file import changed_job
+from openpaisdk.jobs.job_file import update_job
 from openpaisdk.jobs.job_names import expand_name, random_letters
 from openpaisdk.jobs.storage_upload import retarget_output
 from openpaisdk.jobs.submission import MASK
@@ -26,7 +26,7 @@ def clone_job(
     deployment: str = "",
     virtual_cluster: str = "",
     secrets: Mapping[str, str] | None = None,
-    tell: Callable[[str], None] | None = None,
+    notify: Callable[[str], None] | None = None,
 ) -> dict[str, object]:
     """The job of a configuration as a cluster shows it, ready to be handed in again under another name.
 
@@ -44,7 +44,7 @@ def clone_job(
     _put_secrets(data, dict(secrets or {}), config)
     if deployment:
         _choose(data, deployment)
-    return changed_job(data, updates or [], virtual_cluster=virtual_cluster, tell=tell)
+    return update_job(data, updates or [], virtual_cluster=virtual_cluster, notify=notify)
 
 
 def _move_folder(data: dict[str, object], old: str, new: str) -> None:

@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def shell_line(words: Sequence[str]) -> str:
+def shell_line(arguments: Sequence[str]) -> str:
     """One word is a shell line as typed (``'make && ./run'``); several are quoted, each arrives exact."""
-    if not words or not any(word.strip() for word in words):
+    if not arguments or not any(word.strip() for word in arguments):
         raise UsageError("There is no command to run.", hint="Write it last: pai sub -- python train.py")
-    if any("\0" in word for word in words):
+    if any("\0" in word for word in arguments):
         raise UsageError("A command cannot hold a NUL character.")
-    if len(words) == 1:
-        return as_text(words[0])
+    if len(arguments) == 1:
+        return as_text(arguments[0])
     import shlex
 
-    return shlex.join(as_text(word) for word in words)
+    return shlex.join(as_text(word) for word in arguments)
 
 
 def as_text(word: str) -> str:

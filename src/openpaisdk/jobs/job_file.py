@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from openpaisdk.errors import ProtocolError, UsageError
-from openpaisdk.jobs.job_names import _substitute
+from openpaisdk.jobs.job_names import fill_placeholders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from openpaisdk.protocol import JobSpec, JobV1
 
-LIMIT = 4 << 20
+MAX_BYTES = 4 << 20
 NAMES = ("name=", "jobName=")
 
 
@@ -22,7 +22,7 @@ def read_job_file(
     updates: list[str],
     *,
     virtual_cluster: str = "",
-    tell: Callable[[str], None] | None = None,
+    notify: Callable[[str], None] | None = None,
 ) -> dict[str, object]:
     """The job in a file (``-``: the standard input) as plain data, updates applied, in the version it is in.
 
@@ -31,7 +31,7 @@ def read_job_file(
     """
     from openpaisdk.protocol import read_any_job
 
-    name, source = contents(path)
+    name, source = read_contents(path)
     job: JobSpec | JobV1 | None = None
     before: ProtocolError | None = None
     try:
@@ -43,19 +43,19 @@ def read_job_file(
         if not isinstance(data, dict) or not (updates or _open_name(data)):
             raise
         before = error
-    return _changed(data, job, before, updates, virtual_cluster, tell, name)
+    return _changed(data, job, before, updates, virtual_cluster, notify, name)
 
 
-def changed_job(
+def update_job(
     data: dict[str, object],
     updates: list[str],
     *,
     virtual_cluster: str = "",
-    tell: Callable[[str], None] | None = None,
+    notify: Callable[[str], None] | None = None,
     name: str = "the job",
 ) -> dict[str, object]:
     """A job that is plain data already, updates applied, checked."""
-    return _changed(data, None, None, updates, virtual_cluster, tell, name)
+    return _changed(data, None, None, updates, virtual_cluster, notify, name)
 
 
 def _changed(
@@ -69,14 +69,14 @@ def _changed(
 ) -> dict[str, object]:
     from openpaisdk.protocol import JobV1, apply_overrides, job_version, read_any_job
 
-    changes = [_substitute(u) if u.startswith(NAMES) else u for u in updates]
+    changes = [fill_placeholders(u) if u.startswith(NAMES) else u for u in updates]
     if virtual_cluster:
         key = "virtualCluster" if job_version(data) == 1 else "defaults:virtualCluster"
         changes.append(f"{key}={virtual_cluster}")
     if changes or job is None:
         data = apply_overrides(data, changes)
         if key := _open_name(data):
-            data[key] = _substitute(str(data[key]))
+            data[key] = fill_placeholders(str(data[key]))
         try:
             job = read_any_job(data, file=name)
         except ProtocolError as error:
@@ -115,19 +115,19 @@ def _open_name(data: dict[str, object]) -> str:
     return next((name[:-1] for name in NAMES if "$" in str(data.get(name[:-1]))), "")
 
 
-def contents(path: str) -> tuple[str, bytes]:
+def read_contents(path: str) -> tuple[str, bytes]:
     """What to call a file, and what is in it; ``-`` is the standard input."""
     name = "the standard input" if path == "-" else path
     try:
         if path == "-":
-            data = sys.stdin.buffer.read(LIMIT + 1)
+            data = sys.stdin.buffer.read(MAX_BYTES + 1)
         else:
             with open(path, "rb") as f:
-                data = f.read(LIMIT + 1)
+                data = f.read(MAX_BYTES + 1)
     except IsADirectoryError:
         raise UsageError(f"{path} is a folder, not a job file.") from None
     except (OSError, ValueError) as e:
         raise UsageError(f"{name} cannot be read: {getattr(e, 'strerror', '') or e}.") from None
-    if len(data) > LIMIT:
-        raise UsageError(f"{name} is larger than {LIMIT >> 20} MB: that is no job file.")
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"{name} is larger than {MAX_BYTES >> 20} MB: that is no job file.")
     return name, data

@@ -8,7 +8,7 @@ from openpaisdk.errors import UsageError
 
 LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # none that look alike, 32 of them
 ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-LIMIT = 255
+MAX_LENGTH = 255
 WRAPPERS = frozenset(
     (
         "python",
@@ -37,7 +37,7 @@ def generate_name(command: str) -> str:
     return f"{_word(command)}_{random_letters(6)}"
 
 
-def _substitute(name: str) -> str:
+def fill_placeholders(name: str) -> str:
     """Each ``$`` in a name becomes letters that make it unique."""
     while "$" in name:
         name = name.replace("$", random_letters(8), 1)
@@ -46,9 +46,11 @@ def _substitute(name: str) -> str:
 
 def expand_name(name: str) -> str:
     """A name with each ``$`` filled in; what comes out must be a name."""
-    name = _substitute(name)
-    if not name or len(name) > LIMIT or not ALLOWED.issuperset(name):
-        raise UsageError(f"{name!r} cannot be a job's name: use letters, digits, _ and - (at most {LIMIT}).")
+    name = fill_placeholders(name)
+    if not name or len(name) > MAX_LENGTH or not ALLOWED.issuperset(name):
+        raise UsageError(
+            f"{name!r} cannot be a job's name: use letters, digits, _ and - (at most {MAX_LENGTH})."
+        )
     return name
 
 

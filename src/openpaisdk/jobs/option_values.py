@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from openpaisdk.errors import UsageError
 
-MOST_PORTS = 99
+MAX_PORTS = 99
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -66,7 +66,7 @@ def port_counts(items: list[str]) -> dict[str, int]:
         label, _, count = item.partition("=")
         if not label.isidentifier() or not label.isascii() or not count.isdecimal() or int(count) < 1:
             raise UsageError(f"{item!r} names no ports: write a label and how many, like --ports http=1.")
-        if int(count) > MOST_PORTS:
+        if int(count) > MAX_PORTS:
             raise UsageError(
                 f"--ports {item}: the number says how many ports, and {count} is too many.",
                 hint=f"Ports are assigned; the job reads its own in $PAI_CONTAINER_HOST_{label}_PORT_LIST, "

@@ -86,7 +86,7 @@ class JobOutputs:
         finally:
             file.close()
 
-    def left(self, target: str, differing: list[str]) -> PaiError:
+    def conflict_error(self, target: str, differing: list[str]) -> PaiError:
         """The error for files that were not overwritten."""
         few = ", ".join(differing[:5]) + (", ..." if len(differing) > 5 else "")
         to = "here" if target == "." else f"in {target}"

@@ -8,9 +8,9 @@ import time
 
 from openpaisdk.config.paths import make_private, user_folder
 
-SETTLED_NS = 2_000_000_000
+MIN_FILE_AGE_NS = 2_000_000_000
 """A file younger than this may change again without its stamp changing: it is not believed yet."""
-FORM = 1
+FORMAT_VERSION = 1
 
 
 class PackManifest:
@@ -24,7 +24,7 @@ class PackManifest:
         self.members = members
         """By name: stamp, offset, length. Without a stamp where the file was too young to be believed."""
 
-    def place(self, name: str, stamp: str) -> tuple[int, int] | None:
+    def member_range(self, name: str, stamp: str) -> tuple[int, int] | None:
         """Where an unchanged member lies in that tar."""
         found = self.members.get(name)
         if found is None or not stamp or found[0] != stamp:
@@ -38,7 +38,7 @@ def load(key: str) -> PackManifest | None:
     try:
         with open(_path(key), "rb") as f:
             kept = json.loads(f.read())
-        if kept["form"] != FORM or kept["key"] != key:
+        if kept["form"] != FORMAT_VERSION or kept["key"] != key:
             return None
         return PackManifest(str(kept["sha256"]), int(kept["size"]), dict(kept["members"]))
     except (OSError, ValueError, KeyError, TypeError):
@@ -48,7 +48,13 @@ def load(key: str) -> PackManifest | None:
 def save(key: str, last: PackManifest) -> None:
     """Keep it for the next time. What cannot be kept only costs time."""
     text = json.dumps(
-        {"form": FORM, "key": key, "sha256": last.sha256, "size": last.size, "members": last.members}
+        {
+            "form": FORMAT_VERSION,
+            "key": key,
+            "sha256": last.sha256,
+            "size": last.size,
+            "members": last.members,
+        }
     )
     path = _path(key)
     aside = f"{path}.{os.getpid()}.new"
@@ -64,7 +70,7 @@ def save(key: str, last: PackManifest) -> None:
 
 def stamp_of(found: os.stat_result) -> str:
     """What changes when a file does; empty for one that is too young to tell."""
-    if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) < SETTLED_NS:
+    if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) < MIN_FILE_AGE_NS:
         return ""
     return f"{found.st_mtime_ns}.{found.st_ctime_ns}.{found.st_size}.{found.st_ino}.{found.st_dev}"
 

@@ -25,7 +25,7 @@ CAPTURE = (
 END_OF_SECRET = "PAI_END_OF_SECRET"
 
 
-def variables(items: Sequence[str], option: str, missing: Callable[[str], str]) -> dict[str, str]:
+def parse_variables(items: Sequence[str], option: str, default: Callable[[str], str]) -> dict[str, str]:
     """``NAME=value`` of each ``--env`` or ``--secret``; of a NAME alone ``missing`` knows the value."""
     out: dict[str, str] = {}
     for item in items:
@@ -35,14 +35,14 @@ def variables(items: Sequence[str], option: str, missing: Callable[[str], str]) 
                 f"{option} {'...' if option == '--secret' else item}: write NAME=value; a name is made of "
                 "letters, digits and _."
             )
-        text = as_text(value if equals else missing(name))
+        text = as_text(value if equals else default(name))
         if "\0" in text:
             raise UsageError(f"{option} {name}: a variable cannot hold a NUL character.")
         out[name] = text
     return out
 
 
-def from_environment(option: str) -> Callable[[str], str]:
+def value_from_environment(option: str) -> Callable[[str], str]:
     """For a NAME alone: the value it has here."""
 
     def find(name: str) -> str:
@@ -61,7 +61,6 @@ class PreCommands:
 
     __slots__ = (
         "capture_logging",
-        "carried",
         "debug_hold",
         "environment",
         "pip_installs",
@@ -69,6 +68,7 @@ class PreCommands:
         "python",
         "sdk_branch",
         "secrets",
+        "transfer_commands",
     )
 
     def __init__(
@@ -92,7 +92,7 @@ class PreCommands:
         self.debug_hold = debug_hold
         self.capture_logging = capture_logging
         # What brings the job's files there, on a cluster that does not do it itself.
-        self.carried: list[str] = []
+        self.transfer_commands: list[str] = []
 
     def pre_commands(self) -> list[str]:
         """In the order in which they run."""
@@ -102,7 +102,7 @@ class PreCommands:
         if self.debug_hold:
             lines.append(_debug_hold(self.debug_hold))
         # Last: of two traps for the end the later holds, and results must not be lost.
-        lines += self.carried
+        lines += self.transfer_commands
         lines += [f"export {name}={quote(value)}" for name, value in self.environment.items()]
         lines += [_secret(name) for name in self.secrets]
         folder = os.path.dirname(self.python)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from openpaisdk.client.http1 import CHUNK, Body
+from openpaisdk.client.http1 import CHUNK_BYTES, Body
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.jobs import tar_writer
 from openpaisdk.jobs.pack_cache import PackManifest, load, save, stamp_of
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from openpaisdk.client import ClusterClient
 
-SIZE_CAP = 100 << 20
-COUNT_CAP = 20_000
-IN_MEMORY = 8 << 20
-NAMED = 10
+MAX_TOTAL_BYTES = 100 << 20
+MAX_FILES = 20_000
+MAX_IN_MEMORY_BYTES = 8 << 20
+MAX_LISTED_FILES = 10
 """How many of the largest files are named when a folder is too large."""
 
 
@@ -50,7 +50,7 @@ class Member:
         self.target = target
 
     @property
-    def mark(self) -> str:
+    def fingerprint(self) -> str:
         """What is the same as long as its bytes in the tar are; empty where nobody can tell."""
         return f"{self.stamp}.{self.mode}.{self.target}" if self.stamp else ""
 
@@ -70,20 +70,30 @@ class SourceArchive(Body):
     ``key`` names the folder they come from: what was packed from it last time is neither read nor sent again.
     """
 
-    __slots__ = ("count", "ignored", "key", "last", "lengths", "members", "sha256", "watch", "whole")
+    __slots__ = (
+        "content",
+        "count",
+        "ignored",
+        "key",
+        "lengths",
+        "members",
+        "on_progress",
+        "previous",
+        "sha256",
+    )
 
-    def __init__(self, members: list[Member], left_out: list[str], key: str = ""):
+    def __init__(self, members: list[Member], ignored: list[str], key: str = ""):
         self.members = members
-        self.ignored = left_out
-        self.watch: Callable[[int], None] | None = None
+        self.ignored = ignored
+        self.on_progress: Callable[[int], None] | None = None
         self.count = sum(m.kind != tar_writer.FOLDER for m in members)
-        self.whole: bytes | None = None
+        self.content: bytes | None = None
         self.lengths: list[int] = []
         self.key = key
-        self.last = load(key) if key else None
-        if self.last is not None and self._is_unchanged(self.last):
-            super().__init__(self.last.size)
-            self.sha256 = self.last.sha256
+        self.previous = load(key) if key else None
+        if self.previous is not None and self._is_unchanged(self.previous):
+            super().__init__(self.previous.size)
+            self.sha256 = self.previous.sha256
             return
         self._pack()
 
@@ -95,7 +105,7 @@ class SourceArchive(Body):
     def _is_unchanged(self, last: PackManifest) -> bool:
         if len(last.members) != len(self.members):
             return False
-        return all(last.place(m.name, m.mark) is not None for m in self.members)
+        return all(last.member_range(m.name, m.fingerprint) is not None for m in self.members)
 
     def _pack(self) -> None:
         import hashlib
@@ -110,31 +120,31 @@ class SourceArchive(Body):
                 size += len(chunk)
                 if kept is not None:
                     kept.append(chunk)
-                    if size > IN_MEMORY:
+                    if size > MAX_IN_MEMORY_BYTES:
                         kept = None
             self.lengths.append(size - before)
         super().__init__(size)
         self.sha256 = digest.hexdigest()
-        self.whole = b"".join(kept) if kept is not None else None
+        self.content = b"".join(kept) if kept is not None else None
 
     def _places(self) -> dict[str, list[object]]:
         places: dict[str, list[object]] = {}
         offset = 0
         for m, length in zip(self.members, self.lengths, strict=False):
-            places[m.name] = [m.mark, offset, length]
+            places[m.name] = [m.fingerprint, offset, length]
             offset += length
         return places
 
     def patch(self) -> Patch | None:
         """How to make this tar of the last one, where that is worth it."""
-        if self.last is None or not self.lengths:
+        if self.previous is None or not self.lengths:
             return None
-        found = Patch(self, self.last)
+        found = Patch(self, self.previous)
         return found if found.size < self.size // 2 else None
 
     def chunks(self) -> Iterator[bytes]:
-        pieces = iter((self.whole,)) if self.whole is not None else self._packed()
-        return pieces if self.watch is None else self._watched(pieces, self.watch)
+        pieces = iter((self.content,)) if self.content is not None else self._packed()
+        return pieces if self.on_progress is None else self._watched(pieces, self.on_progress)
 
     @staticmethod
     def _watched(pieces: Iterator[bytes], watch: Callable[[int], None]) -> Iterator[bytes]:
@@ -153,16 +163,16 @@ class Patch(Body):
     the latter followed by so many bytes.
     """
 
-    __slots__ = ("base", "steps", "watch")
+    __slots__ = ("base", "on_progress", "steps")
 
     def __init__(self, sources: SourceArchive, last: PackManifest):
         self.base = last.sha256
-        self.watch = sources.watch
+        self.on_progress = sources.on_progress
         self.steps: list[tuple[bytes, Member | None]] = []
         size = 0
         begins = ends = 0  # a part of the last tar that several unchanged members lie in
         for m, length in zip((*sources.members, None), sources.lengths, strict=True):
-            place = last.place(m.name, m.mark) if m else None
+            place = last.member_range(m.name, m.fingerprint) if m else None
             if place is not None and place[1] == length and place[0] == ends and begins < ends:
                 ends += length
                 continue
@@ -185,13 +195,13 @@ class Patch(Body):
             if line.startswith(b"data"):
                 for piece in member.packed() if member else (tar_writer.END,):
                     yield piece
-                    if self.watch:
-                        self.watch(len(piece))
+                    if self.on_progress:
+                        self.on_progress(len(piece))
 
 
-def collect(root: str, only: Sequence[str] = (), *, cap: int = SIZE_CAP) -> SourceArchive | None:
+def collect(root: str, only: Sequence[str] = (), *, max_bytes: int = MAX_TOTAL_BYTES) -> SourceArchive | None:
     """What lies under ``root``, or only the named paths in it, less what ignore files keep back."""
-    walk = _Walk(os.path.realpath(root), cap)
+    walk = _Walk(os.path.realpath(root), max_bytes)
     if only:
         for path in only:
             walk.named(path)
@@ -201,14 +211,16 @@ def collect(root: str, only: Sequence[str] = (), *, cap: int = SIZE_CAP) -> Sour
     return SourceArchive(members, walk.ignored, "\n".join((walk.root, *only))) if members else None
 
 
-def send(cluster: ClusterClient, sources: SourceArchive, tell: Callable[[int], None] | None = None) -> bool:
+def send(
+    cluster: ClusterClient, sources: SourceArchive, on_upload: Callable[[int], None] | None = None
+) -> bool:
     """Give the cluster the tar unless it has it; says whether anything had to travel.
 
     Of a folder that travelled before only what changed does. ``tell`` gets how many bytes that is.
     """
     there = cluster.has_sources(sources.sha256)
     if not there:
-        _put(cluster, sources, tell)
+        _put(cluster, sources, on_upload)
     sources.save_manifest()
     return not there
 
@@ -319,16 +331,16 @@ class _Walk:
         return leads
 
     def _check(self) -> None:
-        if self.size <= self.cap and len(self.found) <= COUNT_CAP:
+        if self.size <= self.cap and len(self.found) <= MAX_FILES:
             return
         how = (
             "Leave some out with a .paiignore file, name what is needed with --sources, or use --no-sources."
         )
-        if len(self.found) > COUNT_CAP:
+        if len(self.found) > MAX_FILES:
             raise PaiError(
-                f"This folder holds more than {COUNT_CAP} files, too many to travel with a job.", hint=how
+                f"This folder holds more than {MAX_FILES} files, too many to travel with a job.", hint=how
             )
-        largest = sorted(self.found.values(), key=lambda m: m.size, reverse=True)[:NAMED]
+        largest = sorted(self.found.values(), key=lambda m: m.size, reverse=True)[:MAX_LISTED_FILES]
         named = ", ".join(f"{m.name} ({megabytes(m.size)})" for m in largest if m.size * 200 > self.cap)
         raise PaiError(
             f"This folder holds more than {megabytes(self.cap)}, too much to travel with a job: {named}.",
@@ -346,13 +358,13 @@ def _content(m: Member) -> Iterator[bytes]:
     left = m.size
     try:
         with open(m.full, "rb") as f:
-            while left and (data := f.read(min(left, CHUNK * 4))):
+            while left and (data := f.read(min(left, CHUNK_BYTES * 4))):
                 left -= len(data)
                 yield data
     except OSError as e:
         raise _unreadable(m.full, e) from None
     while left:
-        piece = min(left, CHUNK)
+        piece = min(left, CHUNK_BYTES)
         left -= piece
         yield b"\0" * piece
 

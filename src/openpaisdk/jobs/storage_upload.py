@@ -52,7 +52,7 @@ class StorageUploader:
     def folder(self, name: str) -> str:
         return f"{self._workspace}/jobs/{name}"
 
-    def lines(self, name: str, *, sources: bool, outputs: Sequence[str] = ()) -> list[str]:
+    def job_commands(self, name: str, *, sources: bool, outputs: Sequence[str] = ()) -> list[str]:
         """The first commands of the job."""
         from shlex import quote
 
@@ -96,7 +96,7 @@ class StorageUploader:
         storage.makedirs(folder)
         storage.backend.write_small(f"{folder}/{NAME}", zipapp_bytes(), 0, 0o644)
         if sources is not None:
-            content = sources.whole if sources.whole is not None else b"".join(sources.chunks())
+            content = sources.content if sources.content is not None else b"".join(sources.chunks())
             storage.backend.write_small(f"{folder}/{name}.tar", content, 0, 0o644)
 
     def _url(self, path: str) -> str:

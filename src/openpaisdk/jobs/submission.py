@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from openpaisdk.client import ClusterClient
 
-TRIES = 5
+MAX_ATTEMPTS = 5
 MASK = "******"
 
 
@@ -23,7 +23,7 @@ def submit_job(
     cluster: ClusterClient,
     job: dict[str, object],
     rename: Callable[[], str] | None = None,
-    tell: Callable[[str], None] | None = None,
+    notify: Callable[[str], None] | None = None,
 ) -> str:
     """Submit a job, in the version it is in, and give its name there.
 
@@ -32,12 +32,12 @@ def submit_job(
     """
     if "protocolVersion" not in job:
         try:
-            return _hand_in_v1(cluster, job, tell)
+            return _hand_in_v1(cluster, job, notify)
         except NotFound as e:
             if e.code != NO_API:
                 raise
-        job = _converted(cluster, job, tell)
-    for left in range(TRIES, 0, -1):
+        job = _converted(cluster, job, notify)
+    for left in range(MAX_ATTEMPTS, 0, -1):
         try:
             cluster.submit(json.dumps(job), os.urandom(16).hex())
         except Conflict as e:

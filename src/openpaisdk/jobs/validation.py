@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from openpaisdk.errors import PaiError, ProtocolError
-from openpaisdk.jobs.job_file import contents, plain_data
-from openpaisdk.jobs.job_names import _substitute
+from openpaisdk.jobs.job_file import plain_data, read_contents
+from openpaisdk.jobs.job_names import fill_placeholders
 from openpaisdk.protocol import JobV1, Problem, convert_v1, job_version, read_any_job
 
 TYPE_CHECKING = False
@@ -45,7 +45,7 @@ def level_of(problem: Problem) -> str:
 def check_file(path: str) -> FileReport:
     """Check one file; ``-`` is the standard input. A file that cannot be read is one problem more."""
     try:
-        name, source = contents(path)
+        name, source = read_contents(path)
     except PaiError as error:
         return FileReport(path, None, (Problem((), error.message),), False)
     try:
@@ -72,7 +72,7 @@ def _read(source: bytes, name: str) -> JobSpec | JobV1:
         key = "jobName" if job_version(data) == 1 else "name"
         if "$" not in str(data.get(key)):
             raise
-        return read_any_job({**data, key: _substitute(str(data[key]))}, file=name, strict=True)
+        return read_any_job({**data, key: fill_placeholders(str(data[key]))}, file=name, strict=True)
 
 
 def _version(source: bytes, name: str) -> int | None:

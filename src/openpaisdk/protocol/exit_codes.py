@@ -14,9 +14,9 @@ UNKNOWN_FAILURE = 255
 """What a user's failure is reported as when nothing in its log is known."""
 _UNKNOWN_POSITIVE = 256
 _UNKNOWN_NEGATIVE = -8000
-MAX_LOG = 10 * 1024 * 1024
+MAX_LOG_BYTES = 10 * 1024 * 1024
 """Only so many last bytes of a log are searched."""
-MAX_MATCH = 2048
+MAX_MATCH_CHARS = 2048
 _MAX_LINE = 8192
 
 
@@ -116,13 +116,13 @@ class _Log:
 
     def __init__(self, text: str | bytes):
         raw = text.encode("utf-8", "replace") if isinstance(text, str) else text
-        self.raw = raw[-MAX_LOG:]
+        self.raw = raw[-MAX_LOG_BYTES:]
         self.lowered: bytes | None = None
 
     def find(self, regex: _Regex) -> str | None:
         for line in self._lines_with(regex.needle):
             if found := regex.pattern.match(line):
-                return found.group(1)[:MAX_MATCH]
+                return found.group(1)[:MAX_MATCH_CHARS]
         return None
 
     def _lines_with(self, needle: bytes) -> Iterator[str]:

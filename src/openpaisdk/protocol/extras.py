@@ -152,11 +152,11 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class After:
+class Dependency:
     """A job that must be over first. ``success``: it must have succeeded."""
 
     job: str
-    success: bool
+    requires_success: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Additions:
 
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     sources: Sources | None = None
-    after: tuple[After, ...] = ()
+    dependencies: tuple[Dependency, ...] = ()
     array_limit: int = 0
     time_limit_s: int | None = None
     slurm: tuple[str, ...] = ()
@@ -184,8 +184,8 @@ def additions(extras: Mapping[str, Any]) -> Additions:
     return Additions(
         environment=MappingProxyType(dict(ours.get("environment", {}))),
         sources=Sources(sources["sha256"], int(sources["size"])) if sources else None,
-        after=tuple(
-            After(item["job"], item.get("on", "success") == "success") for item in ours.get("after", ())
+        dependencies=tuple(
+            Dependency(item["job"], item.get("on", "success") == "success") for item in ours.get("after", ())
         ),
         array_limit=int(ours.get("arrayLimit", 0)),
         time_limit_s=ours.get("timeLimit"),

@@ -26,7 +26,7 @@ from openpaisdk.protocol.versions import job_version
 _ANYTHING = Anything()
 
 
-def apply_overrides(data: Mapping[str, Any], updates: Iterable[str]) -> dict[str, Any]:
+def apply_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """A copy of a job's plain data (version 1 or 2) with every ``key:path=value`` put in, in order.
 
     A path names keys and list indexes (``taskRoles:worker:commands:0=ls``; the index after the last appends);
@@ -36,7 +36,7 @@ def apply_overrides(data: Mapping[str, Any], updates: Iterable[str]) -> dict[str
     """
     changed: dict[str, Any] = to_plain_data(data)
     problems: list[Problem] = []
-    for update in updates:
+    for update in overrides:
         key, equals, text = update.partition("=")
         path = tuple(part for part in key.strip().split(":") if part)
         if not equals or not path:

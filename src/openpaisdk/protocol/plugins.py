@@ -45,7 +45,7 @@ def plugins_of(role: TaskRole, job: JobSpec) -> Iterator[Plugin]:
             yield _plugin(entry["plugin"], entry.get("parameters") or {}, entry.get("failurePolicy"))
 
 
-def around(role: TaskRole, job: JobSpec) -> tuple[list[str], list[str]]:
+def plugin_scripts(role: TaskRole, job: JobSpec) -> tuple[list[str], list[str]]:
     """The scripts that run before and after the role's commands."""
     before: list[str] = []
     after: list[str] = []

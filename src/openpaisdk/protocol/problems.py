@@ -93,7 +93,7 @@ def protocol_error(problems: Iterable[Problem], *, what: str = "job", total: int
     return ProtocolError("\n".join(lines), problems=shown)
 
 
-def judge(
+def raise_on_errors(
     problems: Sequence[Problem], strict: bool, locate: Callable[[Problem], Problem]
 ) -> tuple[Problem, ...]:
     """The problems that only warn, each with its place; raises when there is one that refuses."""
@@ -117,7 +117,7 @@ def is_secret(path: Path) -> bool:
     return bool(path) and (path[0] == "secrets" or "auth" in path)
 
 
-def found(value: Any, path: Path = ()) -> str:
+def describe_value(value: Any, path: Path = ()) -> str:
     """A value in words; only its kind where it may be secret."""
     if value is None:
         return "nothing"

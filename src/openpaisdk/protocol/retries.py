@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 MAX_PLATFORM_STREAK = 20
 """So many uncounted retries in a row, and the next one is refused: retries must end."""
-FIRST_DELAY_S = 1.0
-LAST_DELAY_S = 300.0
-UNLIMITED_DELAY_S = 30.0
+BACKOFF_MIN_S = 1.0
+BACKOFF_MAX_S = 300.0
+UNLIMITED_BACKOFF_MAX_S = 30.0
 """Longest wait between counted retries that nothing else limits (max -1 and -2)."""
-CONFLICT_DELAY_S = (60.0, 900.0)
+CONFLICT_DELAY_RANGE_S = (60.0, 900.0)
 
 ALWAYS = -2
 """Retry also after a success."""
@@ -121,7 +121,7 @@ def _no(counts: RetryCounts, reason: str) -> RetryDecision:
 
 
 def _counted(counts: RetryCounts, reason: str, *, unlimited: bool) -> RetryDecision:
-    delay = min(UNLIMITED_DELAY_S, _doubling(counts.accountable)) if unlimited else 0.0
+    delay = min(UNLIMITED_BACKOFF_MAX_S, _doubling(counts.accountable)) if unlimited else 0.0
     after = RetryCounts(counts.total + 1, counts.accountable + 1, 0)
     return RetryDecision(True, True, delay, reason, after)
 
@@ -133,7 +133,7 @@ def _uncounted(counts: RetryCounts, exit_code: int, *, conflict: bool, jitter: f
             f"the platform ended it {counts.platform_streak + 1} times in a row (now exit code {exit_code})",
         )
     if conflict:
-        low, high = CONFLICT_DELAY_S
+        low, high = CONFLICT_DELAY_RANGE_S
         delay = low + (high - low) * min(max(jitter, 0.0), 1.0)
         reason = "it competed with other jobs for the same resources"
     else:
@@ -145,4 +145,4 @@ def _uncounted(counts: RetryCounts, exit_code: int, *, conflict: bool, jitter: f
 
 def _doubling(step: int) -> float:
     # The exponent is capped first: 2.0 ** 5000 overflows.
-    return min(LAST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(step, 16))
+    return min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2.0 ** min(step, 16))

@@ -27,19 +27,19 @@ _RESERVED = (
 )
 
 
-def name_of(word: str) -> str:
+def option_name(argument: str) -> str:
     """What an option is called; empty for what is no single option by its long name.
 
     Of short ones several can stand in one word, so that it is hard to say what it asks for.
     """
-    long = re.match(r"--([a-z-]*[a-z])(?:=|$)", word)
-    return long[1] if long is not None and word.isprintable() else ""
+    long = re.match(r"--([a-z-]*[a-z])(?:=|$)", argument)
+    return long[1] if long is not None and argument.isprintable() else ""
 
 
-def is_one_of(name: str, some: tuple[str, ...]) -> bool:
+def matches_any(name: str, options: tuple[str, ...]) -> bool:
     """sbatch takes any beginning of a name that is the only one of its kind."""
-    return any(one.startswith(name) for one in some)
+    return any(one.startswith(name) for one in options)
 
 
 def is_reserved(name: str) -> bool:
-    return is_one_of(name, _RESERVED)
+    return matches_any(name, _RESERVED)

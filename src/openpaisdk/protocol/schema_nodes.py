@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from openpaisdk.protocol.problems import MAX_PROBLEMS, Path, Problem, did_you_mean, found, shorten
+from openpaisdk.protocol.problems import MAX_PROBLEMS, Path, Problem, describe_value, did_you_mean, shorten
 
 MAX_INT = 2**31 - 1
 
@@ -31,11 +31,15 @@ class Node:
         if not self.accepts(value):
             problems.append(
                 Problem(
-                    path, "", expected=self.expected, found=found(value, path), suggestion=self.advice(value)
+                    path,
+                    "",
+                    expected=self.expected,
+                    found=describe_value(value, path),
+                    suggestion=self.suggest(value),
                 )
             )
 
-    def advice(self, value: Any) -> str:
+    def suggest(self, value: Any) -> str:
         """What to write instead, where that can be guessed from a refused value."""
         return ""
 
@@ -66,7 +70,7 @@ class Text(Node):
             return False
         return self._match is None or self._match(value) is not None
 
-    def advice(self, value: Any) -> str:
+    def suggest(self, value: Any) -> str:
         if isinstance(value, bool | int | float):
             return "put it in quotes"
         # The trap of YAML: a command with a colon in it.
@@ -113,7 +117,7 @@ class Int(Node):
             return self.minimum <= value <= self.maximum
         return type(value) is float and value.is_integer() and self.minimum <= value <= self.maximum
 
-    def advice(self, value: Any) -> str:
+    def suggest(self, value: Any) -> str:
         if isinstance(value, str) and re.fullmatch(r"[-+]?[0-9]{1,9}", value.strip()):
             return (
                 f"write {int(value)} without quotes"
@@ -143,7 +147,7 @@ class Bool(Node):
     def accepts(self, value: Any) -> bool:
         return type(value) is bool
 
-    def advice(self, value: Any) -> str:
+    def suggest(self, value: Any) -> str:
         word = value.lower() if isinstance(value, str) else value
         if word in ("yes", "on", "true", "y", 1):
             return "write true"
@@ -168,7 +172,7 @@ class Choice(Node):
         kind = type(value)
         return (kind is str or kind is int) and (kind, value) in self._pairs
 
-    def advice(self, value: Any) -> str:
+    def suggest(self, value: Any) -> str:
         words = [choice for choice in self.choices if isinstance(choice, str)]
         hint = did_you_mean(value, words) if isinstance(value, str) else ""
         return hint if hint.startswith("did you") else ""
@@ -202,14 +206,14 @@ class Nullable(Node):
 class ListOf(Node):
     """A list of one shape."""
 
-    def __init__(self, item: Node, doc: str = "", *, at_least: int = 0):
+    def __init__(self, item: Node, doc: str = "", *, min_items: int = 0):
         super().__init__(doc)
         self.item = item
-        self.at_least = at_least
-        self.expected = "a list" if not at_least else "a list that is not empty"
+        self.min_items = min_items
+        self.expected = "a list" if not min_items else "a list that is not empty"
 
     def accepts(self, value: Any) -> bool:
-        if type(value) is not list or len(value) < self.at_least:
+        if type(value) is not list or len(value) < self.min_items:
             return False
         accepts = self.item.accepts
         for item in value:  # noqa: SIM110 - a plain loop is twice as fast as all() over a generator
@@ -218,34 +222,34 @@ class ListOf(Node):
         return True
 
     def explain(self, value: Any, path: Path, problems: list[Problem]) -> None:
-        if type(value) is not list or len(value) < self.at_least:
+        if type(value) is not list or len(value) < self.min_items:
             return super().explain(value, path, problems)
         for index, item in enumerate(value):
             self.item.explain(item, (*path, index), problems)
         return None
 
-    def advice(self, value: Any) -> str:
+    def suggest(self, value: Any) -> str:
         if isinstance(value, str | int | float) and not isinstance(value, bool) and self.item.accepts(value):
             return 'write it as a list, with "- " before it'
         return ""
 
     def json_schema(self) -> dict[str, Any]:
         schema = {**super().json_schema(), "type": "array", "items": self.item.json_schema()}
-        return {**schema, "minItems": self.at_least} if self.at_least else schema
+        return {**schema, "minItems": self.min_items} if self.min_items else schema
 
 
 class MappingOf(Node):
     """A mapping with names of the user's own as keys (``key`` says which) and one shape of value."""
 
-    def __init__(self, item: Node, doc: str = "", *, key: Text | None = None, at_least: int = 0):
+    def __init__(self, item: Node, doc: str = "", *, key: Text | None = None, min_items: int = 0):
         super().__init__(doc)
         self.item = item
         self.key = key
-        self.at_least = at_least
-        self.expected = "a mapping" if not at_least else "a mapping that is not empty"
+        self.min_items = min_items
+        self.expected = "a mapping" if not min_items else "a mapping that is not empty"
 
     def accepts(self, value: Any) -> bool:
-        if type(value) is not dict or len(value) < self.at_least:
+        if type(value) is not dict or len(value) < self.min_items:
             return False
         if type(self.item) is Anything and self.key is None:
             return True
@@ -255,7 +259,7 @@ class MappingOf(Node):
         return True
 
     def explain(self, value: Any, path: Path, problems: list[Problem]) -> None:
-        if type(value) is not dict or len(value) < self.at_least:
+        if type(value) is not dict or len(value) < self.min_items:
             return super().explain(value, path, problems)
         for key, item in value.items():
             here = (*path, key)
@@ -270,7 +274,7 @@ class MappingOf(Node):
         if self.key is not None:
             schema["propertyNames"] = {"pattern": f"^{self.key.pattern}$"}
         schema["additionalProperties"] = self.item.json_schema() or True
-        return {**schema, "minProperties": self.at_least} if self.at_least else schema
+        return {**schema, "minProperties": self.min_items} if self.min_items else schema
 
 
 class Fields(Node):

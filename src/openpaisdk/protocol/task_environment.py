@@ -16,12 +16,12 @@ from types import MappingProxyType
 from openpaisdk.protocol.model import JobSpec, TaskRole
 from openpaisdk.protocol.states import debug_id, framework_name
 
-MAX_VALUE = 120_000
+MAX_VALUE_BYTES = 120_000
 """Linux refuses to start a program with one variable of more than 128 KiB, so longer ones are left out."""
-MAX_PEERS = 1000
+MAX_PEER_VARIABLES = 1000
 """A shell takes time by the square of its variables for every program it starts: 10 ms with so many, a second
 with ten times as many. Where peers would take more, the lists (``…_HOST_LIST``, ``TF_CONFIG``) name them."""
-MAX_COMMON = 1_400_000
+MAX_COMMON_BYTES = 1_400_000
 """With the usual stack limit all variables together may have 2 MB; what does not fit here is left out."""
 
 
@@ -54,7 +54,7 @@ class GangEnvironment:
         job: JobSpec,
         *,
         user: str,
-        places: Sequence[TaskPlacement],
+        placements: Sequence[TaskPlacement],
         attempt: int = 0,
         uid: str = "",
         default_fs_uri: str = "",
@@ -62,7 +62,7 @@ class GangEnvironment:
     ):
         self.job = job
         self.user = user
-        self.places = tuple(places)
+        self.placements = tuple(placements)
         self.attempt = attempt
         self.framework = framework_name(user, job.name)
         self.uid = uid or _uid(self.framework)
@@ -70,7 +70,7 @@ class GangEnvironment:
         self._roles = {role.name: (number, role) for number, role in enumerate(job.task_roles)}
         instances = (role.instances for role in job.task_roles)
         self._first_rank = dict(zip(self._roles, accumulate(instances, initial=0), strict=False))
-        self._ranked = sorted(self.places, key=lambda place: self._rank(place.role, place.index))
+        self._ranked = sorted(self.placements, key=lambda place: self._rank(place.role, place.index))
         self._place = {(place.role, place.index): place for place in self._ranked}
         self._hosts = self._host_lists()
         self._cluster = json.dumps(
@@ -103,7 +103,7 @@ class GangEnvironment:
         own.update(_devices(place, task_role))
         own["RANK"] = own["NODE_RANK"] = str(self._rank(role, index))
         own["LOCAL_RANK"] = "0"
-        if len(self._cluster) < MAX_VALUE - 256:
+        if len(self._cluster) < MAX_VALUE_BYTES - 256:
             own["TF_CONFIG"] = (
                 f'{{"cluster":{self._cluster},"task":{{"type":{json.dumps(role)},"index":{index}}}}}'
             )
@@ -185,8 +185,8 @@ class GangEnvironment:
         names: dict[str, list[str]] = {role: [role] for role in self._roles}
         for role, alias in self._aliases():
             names[role].append(alias)
-        left = MAX_COMMON - _size(variables)
-        room = MAX_PEERS
+        left = MAX_COMMON_BYTES - _size(variables)
+        room = MAX_PEER_VARIABLES
         for what, of_place in (
             ("PAI_HOST_IP_<role>_<index>", _host_variables),
             ("PAI_PORT_LIST_<role>_<index>_<label>", _port_variables),
@@ -263,7 +263,7 @@ class GangEnvironment:
                 yield role, alias
 
     def _fits(self, name: str, value: str) -> bool:
-        if len(value) <= MAX_VALUE:
+        if len(value) <= MAX_VALUE_BYTES:
             return True
         self.omitted.append(name)
         return False
@@ -273,7 +273,7 @@ def build_task_environment(
     job: JobSpec,
     *,
     user: str,
-    places: Sequence[TaskPlacement],
+    placements: Sequence[TaskPlacement],
     role: str,
     index: int,
     attempt: int = 0,
@@ -281,7 +281,7 @@ def build_task_environment(
     extra: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The whole environment of one task. For more than one task of a job use :class:`GangEnvironment`."""
-    gang = GangEnvironment(job, user=user, places=places, attempt=attempt, uid=uid, extra=extra)
+    gang = GangEnvironment(job, user=user, placements=placements, attempt=attempt, uid=uid, extra=extra)
     return gang.full(role, index)
 
 

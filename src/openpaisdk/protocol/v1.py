@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openpaisdk.protocol.document import Document, decode_text, read
-from openpaisdk.protocol.problems import Problem, judge, shorten
+from openpaisdk.protocol.problems import Problem, raise_on_errors, shorten
 from openpaisdk.protocol.schema_nodes import Anything, Fields, Int, ListOf, MappingOf, Nullable, Text
 
 PATH_FIELDS = ("authFile", "dataDir", "outputDir", "codeDir")
@@ -74,7 +74,7 @@ JOB_V1 = Fields(
             minimum=-2,
             default=0,
         ),
-        "taskRoles": ListOf(TASK_ROLE_V1, "The roles.", at_least=1),
+        "taskRoles": ListOf(TASK_ROLE_V1, "The roles.", min_items=1),
         "killAllOnCompletedTaskNumber": Nullable(Int("Obsolete and without effect.")),
         "jobEnvs": MappingOf(Anything(), "Variables for all tasks."),
         "extras": MappingOf(Anything(), "Anything else."),
@@ -159,7 +159,7 @@ def job_v1(document: Document, notes: list[Problem], *, strict: bool = False) ->
     if not JOB_V1.accepts(data):
         JOB_V1.explain(data, (), problems)
     problems += _rules(data)
-    return _build(data, judge(problems, strict, lambda p: p if p.line else document.locate(p)))
+    return _build(data, raise_on_errors(problems, strict, lambda p: p if p.line else document.locate(p)))
 
 
 def read_relaxed(source: str | bytes | Mapping[str, Any], file: str | None) -> tuple[Document, list[Problem]]:

@@ -11,11 +11,11 @@ from openpaisdk.protocol.cross_references import check
 from openpaisdk.protocol.document import Document, read, to_plain_data
 from openpaisdk.protocol.extras import RUNTIME_PLUGIN, additions
 from openpaisdk.protocol.model import MASK, Deployment, JobSpec, Prerequisite, Resources, Secrets, TaskRole
-from openpaisdk.protocol.problems import Problem, judge
+from openpaisdk.protocol.problems import Problem, raise_on_errors
 from openpaisdk.protocol.template import render
 from openpaisdk.protocol.v2_schema import JOB_V2
 
-DEFAULT_CLUSTER = "default"
+DEFAULT_VIRTUAL_CLUSTER = "default"
 DEFAULT_PORTS = {"ssh": 1, "http": 1}
 
 
@@ -46,7 +46,7 @@ def parse_job_v2(document: Document, *, strict: bool = False, stored: bool = Fal
             problems = [hint]
         else:
             JOB_V2.explain(checked, (), problems)
-    return to_model(data, judge(problems, strict, document.locate) if problems else ())
+    return to_model(data, raise_on_errors(problems, strict, document.locate) if problems else ())
 
 
 def _as_submitted(data: Any) -> Any:
@@ -80,7 +80,7 @@ def to_model(data: dict[str, Any], warnings: Iterable[Problem] = ()) -> JobSpec:
     secrets = data.get("secrets")
     return JobSpec(
         name=data["name"],
-        virtual_cluster=defaults.get("virtualCluster") or DEFAULT_CLUSTER,
+        virtual_cluster=defaults.get("virtualCluster") or DEFAULT_VIRTUAL_CLUSTER,
         job_retry_count=int(data.get("jobRetryCount", 0)),
         task_roles=tuple([_role(name, role, images, around) for name, role in data["taskRoles"].items()]),
         gang=extras.get("gangAllocation", True),
@@ -162,9 +162,9 @@ def task_script(role: TaskRole | str, job: JobSpec) -> str:
     task_role = job.role(role) if isinstance(role, str) else role
     commands = (*task_role.pre_commands, *task_role.commands, *task_role.post_commands)
     if task_role.prerequisites or RUNTIME_PLUGIN in job.extras:
-        from openpaisdk.protocol.plugins import around
+        from openpaisdk.protocol.plugins import plugin_scripts
 
-        before, after = around(task_role, job)
+        before, after = plugin_scripts(task_role, job)
         commands = (*before, *commands, *after)
     text = "\n".join(commands)
     if "<%" in text:

@@ -87,7 +87,7 @@ PREREQUISITE = Variant(
             {
                 **_COMMON,
                 "type": _kind("data"),
-                "uri": ListOf(Text(), "Where it is: a list.", at_least=1),
+                "uri": ListOf(Text(), "Where it is: a list.", min_items=1),
                 **_PLUGIN,
             },
             "A data set.",
@@ -98,7 +98,7 @@ PREREQUISITE = Variant(
     "Something that task roles use: an image, data, a script or a place for output.",
 )
 
-_COMMANDS = ListOf(Text(), "Shell commands, run one after the other.", at_least=1)
+_COMMANDS = ListOf(Text(), "Shell commands, run one after the other.", min_items=1)
 
 TASK_ROLE = Fields(
     {
@@ -138,7 +138,7 @@ TASK_ROLE = Fields(
                     Int("How many ports.", minimum=1, maximum=25_000),
                     "Ports by label; ssh and http have one each if nothing else is said.",
                     key=ROLE_NAME,
-                    at_least=1,
+                    min_items=1,
                 ),
             },
             "What each task gets.",
@@ -156,8 +156,8 @@ DEPLOYMENT = Fields(
         "taskRoles": MappingOf(
             Fields(
                 {
-                    "preCommands": ListOf(Text(), "Commands before the role's own.", at_least=1),
-                    "postCommands": ListOf(Text(), "Commands after the role's own.", at_least=1),
+                    "preCommands": ListOf(Text(), "Commands before the role's own.", min_items=1),
+                    "postCommands": ListOf(Text(), "Commands after the role's own.", min_items=1),
                 },
                 "What this deployment adds to a role.",
             ),
@@ -176,14 +176,14 @@ JOB_V2 = Fields(
         "version": TextOrNumber("The version of the job; the latest by default."),
         "contributor": Text("Who wrote it."),
         "description": Text("What it is for."),
-        "prerequisites": ListOf(PREREQUISITE, "What the task roles use.", at_least=1),
+        "prerequisites": ListOf(PREREQUISITE, "What the task roles use.", min_items=1),
         "parameters": MappingOf(Anything(), "Values for <% $parameters.name %> in commands."),
         "secrets": MappingOf(
             Anything(), "Values for <% $secrets.name %>, kept apart from the job and never shown."
         ),
         "jobRetryCount": Int("How often a failed job is tried again.", minimum=0, default=0),
-        "taskRoles": MappingOf(TASK_ROLE, "The roles by name.", key=ROLE_NAME, at_least=1),
-        "deployments": ListOf(DEPLOYMENT, "Ways of deploying the job.", at_least=1),
+        "taskRoles": MappingOf(TASK_ROLE, "The roles by name.", key=ROLE_NAME, min_items=1),
+        "deployments": ListOf(DEPLOYMENT, "Ways of deploying the job.", min_items=1),
         "defaults": Fields(
             {
                 "virtualCluster": Text("The virtual cluster the job goes to."),

@@ -74,7 +74,7 @@ class Url(Node):
         )
         return whole and not parts.username and (not self._origin or not parts.path)
 
-    def advice(self, value: Any) -> str:
+    def suggest(self, value: Any) -> str:
         if isinstance(value, str) and "://" not in value:
             return f"write {self._schemes[-1]}:// before it"
         return "leave out what follows the port" if self._origin and isinstance(value, str) else ""
@@ -97,11 +97,11 @@ class SbatchOption(Node):
     expected = f"an option of sbatch by its long name, in one word such as {sbatch_options.EXAMPLE}"
 
     def accepts(self, value: Any) -> bool:
-        name = sbatch_options.name_of(value) if isinstance(value, str) else ""
+        name = sbatch_options.option_name(value) if isinstance(value, str) else ""
         return bool(name) and not sbatch_options.is_reserved(name)
 
-    def advice(self, value: Any) -> str:
-        if isinstance(value, str) and sbatch_options.is_reserved(sbatch_options.name_of(value) or "-"):
+    def suggest(self, value: Any) -> str:
+        if isinstance(value, str) and sbatch_options.is_reserved(sbatch_options.option_name(value) or "-"):
             return "leave it out: the cluster itself says that to sbatch"
         return ""
 
@@ -219,7 +219,7 @@ _SECTIONS: dict[str, Node] = {
     ),
     "database": _FOLDER,
     "engine": EngineOrName(),
-    "engines": ListOf(engine_node(), at_least=1),
+    "engines": ListOf(engine_node(), min_items=1),
     "virtual-clusters": MappingOf(Nullable(Fields({**_AMOUNTS, "engine": NAME})), key=NAME),
     "storages": ListOf(
         Variant(

@@ -83,7 +83,7 @@ def build_launch(record: JobRecord, settings: LaunchSettings, uids: Sequence[str
     gang = GangEnvironment(
         job,
         user=record.row.username,
-        places=places,
+        placements=places,
         attempt=record.row.attempt,
         default_fs_uri=settings.default_fs_uri,
         extra=extra,

@@ -101,8 +101,8 @@ def request_of(job: JobSpec, username: str) -> SchedulingRequest:
         0 if job.gang else job.additions.array_limit,
     )
     after = tuple(
-        Dependency(item.job if "~" in item.job else framework_name(username, item.job), item.success)
-        for item in job.additions.after
+        Dependency(item.job if "~" in item.job else framework_name(username, item.job), item.requires_success)
+        for item in job.additions.dependencies
     )
     return SchedulingRequest(need, after)
 

@@ -79,9 +79,9 @@ def test_a_file_that_changed_meanwhile_is_not_overwritten(keeper) -> None:
 def test_a_cluster_that_never_answers_holds_up_nobody(capsys) -> None:
     never = threading.Event()
     quick, slow = ClusterCall("quick", lambda: 1), ClusterCall("slow", never.wait)
-    call_all([quick, slow], patience=1.0)  # on a busy machine quick is slower than it looks
+    call_all([quick, slow], timeout_s=1.0)  # on a busy machine quick is slower than it looks
     never.set()
-    assert quick.answer == 1 and slow.error and "slow did not answer" in slow.error.message
+    assert quick.result == 1 and slow.error and "slow did not answer" in slow.error.message
 
 
 # So many that no command would be given the time to wait for one after the other.

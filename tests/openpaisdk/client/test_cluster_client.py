@@ -23,7 +23,7 @@ from support.http_peer import reply
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(transport_module, "PAUSES", (0.001,))
+    monkeypatch.setattr(transport_module, "RETRY_DELAYS_S", (0.001,))
 
 
 def cluster(uri: str, **more) -> ClusterClient:

@@ -63,7 +63,7 @@ class Classic:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(follow_polling, "PAUSES", (0.001,))
+    monkeypatch.setattr(follow_polling, "POLL_INTERVALS_S", (0.001,))
 
 
 @pytest.mark.parametrize("ranges", [True, False])

@@ -15,8 +15,8 @@ from support.http_peer import reply
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(transport_module, "PAUSES", (0.001,))
-    monkeypatch.setattr(follow_stream_module, "PAUSES", (0.001,))
+    monkeypatch.setattr(transport_module, "RETRY_DELAYS_S", (0.001,))
+    monkeypatch.setattr(follow_stream_module, "RECONNECT_DELAYS_S", (0.001,))
 
 
 def frame(kind: str, data: bytes = b"", **head: object) -> bytes:
@@ -127,7 +127,7 @@ def test_without_keep_it_ends_with_what_there_is(peer) -> None:
     p = peer(
         lambda r: iter([streamed(frame("log", b"now", attempt=0, taskAttempt=0, offset=0)) + b"0\r\n\r\n"])
     )
-    frames = list(follow_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j", keep=False)))
+    frames = list(follow_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j", follow=False)))
     assert [f.data for f in frames] == [b"now"]
     assert p.requests[0].query["follow"] == "false"
 
@@ -151,7 +151,9 @@ def test_a_cluster_that_does_not_come_back_is_given_up(peer) -> None:
 
     p = peer(answer)
     with pytest.raises(ConnectionFailed, match="did not come back"):
-        list(follow_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j"), patience=0.2))
+        list(
+            follow_stream(ClusterClient("test", Endpoint(p.uri)), FollowRequest("j"), reconnect_timeout_s=0.2)
+        )
 
 
 def test_a_gap_worth_a_word_is_told_and_so_is_its_end(peer, monkeypatch) -> None:

@@ -165,7 +165,7 @@ def test_a_slow_answer_is_told_once_and_still_waited_for(peer, monkeypatch) -> N
     p = peer(slow)
     told = []
     c = connection(p)
-    c.notice = lambda: (told.append(1), asked.set())
+    c.on_slow_response = lambda: (told.append(1), asked.set())
     headers = {"Host": "x"}
     assert c.request("GET", "/quick", headers, None, 5).read() == b"done" and told == []
     assert c.request("GET", "/slow", headers, None, 5).read() == b"done" and told == [1]
@@ -184,7 +184,7 @@ def test_a_connection_that_is_slow_to_come_is_told(monkeypatch) -> None:
             one.connect_ex(("127.0.0.1", port))
         told = []
         c = SocketConnection("127.0.0.1", port, 0.3)
-        c.notice = lambda: told.append(1)
+        c.on_slow_response = lambda: told.append(1)
         with pytest.raises(TimeoutError):
             c.request("GET", "/", {"Host": "x"}, None, 0.3)
         assert told == [1]

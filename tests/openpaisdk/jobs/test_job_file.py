@@ -124,5 +124,5 @@ def test_what_updates_did_not_mend_still_has_its_line(job_file) -> None:
 
 def test_what_is_odd_is_told(job_file) -> None:
     said: list[str] = []
-    read_job_file(job_file(GOOD.replace("echo hi", "echo <% $parameters.x %>")), [], tell=said.append)
+    read_job_file(job_file(GOOD.replace("echo hi", "echo <% $parameters.x %>")), [], notify=said.append)
     assert len(said) == 1 and "$parameters.x" in said[0]

@@ -19,7 +19,7 @@ LARGEST = 1 << 30
 
 @pytest.fixture(autouse=True)
 def everything_is_old(monkeypatch):
-    monkeypatch.setattr(pack_cache, "SETTLED_NS", 0)
+    monkeypatch.setattr(pack_cache, "MIN_FILE_AGE_NS", 0)
 
 
 def collect(*words) -> SourceArchive:
@@ -94,7 +94,7 @@ def test_only_the_changed_file_is_in_the_patch(tmp_path) -> None:
 
 
 def test_a_young_file_is_not_believed(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(pack_cache, "SETTLED_NS", 10**12)
+    monkeypatch.setattr(pack_cache, "MIN_FILE_AGE_NS", 10**12)
     root = filled(tmp_path / "w")
     collect(str(root))
     assert collect(str(root)).patch() is None, "all of it is read again"

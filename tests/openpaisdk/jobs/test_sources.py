@@ -192,7 +192,7 @@ def test_too_much_is_refused_with_the_largest_files_named(tmp_path) -> None:
     for i in range(20):
         (tmp_path / f"f{i:02}").write_bytes(b"x" * (i + 1) * 1000)
     with pytest.raises(PaiError, match=r"f\d\d \(") as caught:
-        collect(str(tmp_path), cap=50_000)
+        collect(str(tmp_path), max_bytes=50_000)
     assert caught.value.hint and ".paiignore" in caught.value.hint
     assert str(caught.value).count("kB)") <= 10
 
@@ -212,7 +212,7 @@ def test_long_and_strange_names_survive(tmp_path) -> None:
 def test_a_large_folder_is_packed_twice_the_same(tmp_path) -> None:
     (tmp_path / "big").write_bytes(os.urandom(9 << 20))
     sources = collect(str(tmp_path))
-    assert sources.whole is None
+    assert sources.content is None
     import hashlib
 
     assert hashlib.sha256(b"".join(sources.chunks())).hexdigest() == sources.sha256

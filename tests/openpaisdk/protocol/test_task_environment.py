@@ -61,7 +61,7 @@ def env():
     return build_task_environment(
         gang_job,
         user="ada",
-        places=places(gang_job),
+        placements=places(gang_job),
         role="worker",
         index=1,
         attempt=3,
@@ -187,21 +187,21 @@ def test_tf_config_names_the_cluster_and_the_task(env):
 
 def test_a_task_without_gpus_sees_none():
     gang_job = job()
-    env = GangEnvironment(gang_job, user="a", places=places(gang_job)).for_task("ps_server", 0)
+    env = GangEnvironment(gang_job, user="a", placements=places(gang_job)).for_task("ps_server", 0)
     assert (env["NVIDIA_VISIBLE_DEVICES"], env["CUDA_VISIBLE_DEVICES"]) == ("none", "none")
 
 
 def test_the_hostfile_has_a_slot_for_every_gpu_on_a_host():
     gang_job = job()
-    gang = GangEnvironment(gang_job, user="a", places=places(gang_job))
+    gang = GangEnvironment(gang_job, user="a", placements=places(gang_job))
     assert gang.hostfile == "10.0.0.0 slots=3\n10.0.0.1 slots=2\n"
-    one = GangEnvironment(gang_job, user="a", places=places(gang_job, ip="127.0.0.1"))
+    one = GangEnvironment(gang_job, user="a", placements=places(gang_job, ip="127.0.0.1"))
     assert one.hostfile == "127.0.0.1 slots=5\n"
 
 
 def test_hosts_that_are_not_known_yet_are_left_out():
     gang_job = job()
-    gang = GangEnvironment(gang_job, user="a", places=places(gang_job, ip=""))
+    gang = GangEnvironment(gang_job, user="a", placements=places(gang_job, ip=""))
     env = gang.full("worker", 0)
     assert "PAI_HOST_IP_worker_0" not in env
     assert "MASTER_ADDR" not in env
@@ -210,7 +210,7 @@ def test_hosts_that_are_not_known_yet_are_left_out():
 
 def test_an_alias_never_covers_a_real_role():
     twins = JobBuilder("x").image("i").role("worker_1", "a", cpu=1).role("worker1", "b", cpu=2).build()
-    env = GangEnvironment(twins, user="a", places=places(twins)).common
+    env = GangEnvironment(twins, user="a", placements=places(twins)).common
     assert env["PAI_RESOURCE_worker1"] == "0,2,1024,0"
     assert env["PAI_RESOURCE_worker_1"] == "0,1,1024,0"
 
@@ -218,7 +218,7 @@ def test_an_alias_never_covers_a_real_role():
 def test_a_task_that_has_no_place_is_an_error():
     gang_job = job()
     with pytest.raises(KeyError):
-        GangEnvironment(gang_job, user="a", places=places(gang_job)).for_task("worker", 9)
+        GangEnvironment(gang_job, user="a", placements=places(gang_job)).for_task("worker", 9)
 
 
 def test_four_times_the_tasks_need_four_times_the_work_for_their_environments():
@@ -227,7 +227,7 @@ def test_four_times_the_tasks_need_four_times_the_work_for_their_environments():
         where = places(gang_job, ip="10.0.0.1")
 
         def make():
-            gang = GangEnvironment(gang_job, user="a", places=where)
+            gang = GangEnvironment(gang_job, user="a", placements=where)
             for place in where:
                 gang.for_task(place.role, place.index)
 
@@ -239,7 +239,7 @@ def test_four_times_the_tasks_need_four_times_the_work_for_their_environments():
 def test_a_program_can_be_started_even_in_a_gang_of_ten_thousand():
     gang_job = job(10_000)
     where = places(gang_job, ip="10.100.100.100")
-    gang = GangEnvironment(gang_job, user="a", places=where)
+    gang = GangEnvironment(gang_job, user="a", placements=where)
     assert gang.omitted
     env = gang.full("worker", 9999)
     done = subprocess.run(

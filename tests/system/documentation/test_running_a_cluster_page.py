@@ -122,7 +122,7 @@ def test_the_sections_of_the_page_are_those_there_are() -> None:
 def test_the_extras_of_the_page_are_understood(text: str) -> None:
     additions = read_job(yaml.safe_dump(job("a", "true")) + text).additions
     assert (additions.array_limit, additions.time_limit_s) == (4, 3600)
-    assert [(one.job, one.success) for one in additions.after] == [("prepare", True)]
+    assert [(one.job, one.requires_success) for one in additions.dependencies] == [("prepare", True)]
 
 
 def test_the_service_of_the_page_starts_a_server() -> None:

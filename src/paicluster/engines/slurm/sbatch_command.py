@@ -109,14 +109,14 @@ def check_extras(said: object, *, for_others: bool = False) -> list[str]:
     for word in words:
         if not word.startswith("-") or word in ("-", "--"):
             raise _refused(f"{word!r} is no option of sbatch in one word, such as --constraint=a100.")
-        name = option.name_of(word)
+        name = option.option_name(word)
         if not name:
             raise _refused(
                 f"The option {word} of sbatch must be given by its long name, such as {option.EXAMPLE}."
             )
-        if option.is_reserved(name) or (for_others and option.is_one_of(name, _PRIVILEGED)):
+        if option.is_reserved(name) or (for_others and option.matches_any(name, _PRIVILEGED)):
             raise _refused(f"The option {word} of sbatch is the cluster's own.")
-        if for_others and "/" in word and option.is_one_of(name, _LISTS):
+        if for_others and "/" in word and option.matches_any(name, _LISTS):
             raise _refused(f"The option {word} of sbatch names a file; name the nodes.")
     return words
 
