@@ -1,34 +1,47 @@
-"""The tokens of a cluster with a home: those of its people and jobs, and the word of whoever has its keys."""
+"""Short-lived administrator tokens issued by a process that can read the key file.
+
+The administrator's commands authenticate to a running server with them. Such a token has no database row and
+is valid for two minutes. Imports no database code: a command that talks to a running server loads none.
+"""
 
 from __future__ import annotations
 
+import secrets
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from pathlib import Path
 
-from sqlalchemy import Connection
+from paicluster.auth import jwt
+from paicluster.auth.key_files import read_key
 
-from openpaisdk.errors import Unauthorized
-from paicluster.auth.keyholder import LIFETIME_S, MARK
-from paicluster.auth.tokens import INVALID, Identity, Tokens
-from paicluster.store import groups
+LIFETIME_S = 120
+# The token claim, and the prefix of the token's id.
+CLAIM = "localAdmin"
 
 
-class TokensWithLocalAdmin(Tokens):
-    """Tokens of a cluster that also takes the word of whoever holds its keys."""
+def issue_local_admin_token(keys: Path, username: str) -> str:
+    """A token that acts for ``username`` with administrator rights, signed with the key in ``keys``."""
+    now = int(time.time())
+    payload = {
+        "username": username,
+        "application": False,
+        "jobSpecific": False,
+        CLAIM: True,
+        "jti": f"{CLAIM}-{secrets.token_urlsafe(12)}",
+        "iat": now,
+        "exp": now + LIFETIME_S,
+    }
+    return jwt.encode(payload, read_key(keys, "tokens"))
 
-    async def _look_up(self, token: str) -> tuple[Identity, float]:
-        said = self.payload(token)
-        if said is None or said.get(MARK) is not True:
-            return await super()._look_up(token)
-        expires = said.get("exp")
-        now = time.time()
-        # Not further ahead than they are made for, so that none can be put by for later.
-        if not isinstance(expires, int) or not now < expires <= now + LIFETIME_S + 1:
-            raise Unauthorized(INVALID)
-        username = str(said.get("username"))
 
-        def access(conn: Connection) -> Identity:
-            found = replace(groups.access_of(conn, username), admin=True)
-            return Identity(username, True, False, None, str(said.get("jti")), found)
+def is_local_admin(payload: Mapping[str, object]) -> bool:
+    return payload.get(CLAIM) is True
 
-        return await self._store.read(access), float(expires)
+
+def valid_until(payload: Mapping[str, object]) -> int | None:
+    """The expiry of a local administrator's token; None if it is not valid now.
+
+    An expiry further ahead than the lifetime is rejected, so that no token can be made in advance.
+    """
+    expires, now = payload.get("exp"), time.time()
+    return expires if isinstance(expires, int) and now < expires <= now + LIFETIME_S + 1 else None

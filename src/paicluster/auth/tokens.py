@@ -1,28 +1,24 @@
-"""Tokens: signed statements (JWT, HS256) that can be taken back.
+"""Tokens: JSON Web Tokens (HS256) that can be revoked.
 
 A token is computed from its row and the key, so the database holds no token. It is valid while its signature
-is ours, its row is there and its time is not over. A job's own token needs no row: the job is the row, and
-the token holds while that attempt of the job lasts.
+is correct, its row exists and it has not expired. A job's own token needs no row: it is valid while that
+attempt of the job lasts.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
-import json
 import re
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from sqlalchemy import Connection
 
 from openpaisdk.errors import Unauthorized
+from paicluster.auth import jwt, local_admin
 from paicluster.auth.key_files import load_key
 from paicluster.store import Store, groups, jobs, users
 from paicluster.store.rows import JobRow, TokenRow, UserGrants
@@ -30,58 +26,57 @@ from paicluster.store.writer import job_token_id
 
 Kind = Literal["session", "application"]
 
-SESSION_SECONDS = 7 * 24 * 3600
+SESSION_S = 7 * 24 * 3600
 
 GUEST = "Guest is not allowed to do this operation."
 INVALID = "Your token is invalid."
 
-# A cache beyond this is emptied: whoever has that many live tokens can afford to look one up again.
-_LARGEST_CACHE = 20_000
+# A cache larger than this is emptied: with that many live tokens another lookup each is affordable.
+_MAX_CACHE_ENTRIES = 20_000
 
-
-# The name of tokens that stand in for a login towards the storage.
+# Name of the delegation tokens of WebHDFS, which stand in for a login.
 DELEGATION = "delegation"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who speaks. ``job_id`` is set for the token of a job, which acts for its user while the job lives."""
+    """Authenticated caller. ``job_id``: set for a job's token, which acts for the job's user."""
 
     username: str
     admin: bool
     application: bool
     job_id: int | None
     token_id: str
-    # What its user may use. For a job, too: but what an administrator may do, no job may.
+    # What its user may use. A job has the same, without administrator rights.
     access: UserGrants
 
 
 class Tokens:
-    """Issues, checks and revokes tokens. Checking one again costs a dictionary lookup."""
+    """Issues, verifies and revokes tokens. Verifying one again costs a dictionary lookup."""
 
-    def __init__(self, store: Store, key: bytes, session_s: int = SESSION_SECONDS) -> None:
+    def __init__(self, store: Store, key: bytes, session_s: int = SESSION_S) -> None:
         self._store = store
         self._key = key
         self._session_s = session_s
         self._known: dict[str, tuple[Identity, float]] = {}
         self._token_of: dict[str, str] = {}
-        # Counts what was revoked, so that a look-up under way does not remember what is gone.
+        # Counts revocations, so that a concurrent lookup does not cache a revoked token.
         self._revocations = 0
         store.changes.subscribe_tokens(self._forget)
 
     @classmethod
-    def open(cls, store: Store, keys: Path, session_s: int = SESSION_SECONDS) -> Tokens:
-        """With the key in the ``keys`` folder, made at the first use."""
+    def open(cls, store: Store, keys: Path, session_s: int = SESSION_S) -> Tokens:
+        """With the key in the ``keys`` folder, created on first use."""
         return cls(store, load_key(keys, "tokens"), session_s)
 
     async def issue(self, username: str, kind: Kind, *, name: str = "") -> str:
-        """A new token. Sessions last a week, or as the settings say; applications until revoked."""
+        """A new token. Sessions last a week, or as configured; applications until revoked."""
         row = new_token_row(username, kind, name=name, session_s=self._session_s)
         await self._store.write(lambda conn: users.add_token(conn, row))
         return self.render(row)
 
     async def verify(self, token: str) -> Identity:
-        """Who this token speaks for; Unauthorized when it is not (or no longer) good."""
+        """The caller this token identifies; Unauthorized when it is not (or no longer) valid."""
         known = self._known.get(token)
         if known is None:
             known = await self._look_up(token)
@@ -91,19 +86,19 @@ class Tokens:
         return identity
 
     async def rows(self, username: str, *, offset: int = 0, limit: int = 1 << 60) -> Sequence[TokenRow]:
-        """What is known of a user's valid tokens, oldest first."""
+        """Rows of a user's valid tokens, oldest first."""
         now_ms = int(time.time() * 1000)
         return await self._store.read(
             lambda conn: users.list_tokens(conn, username, now_ms, offset=offset, limit=limit)
         )
 
     async def find(self, token: str) -> TokenRow | None:
-        """The row of a token, which may be given by its id alone."""
+        """The row of a token, given by the token or by its id."""
         token_id = self.token_id(token) or token
         return await self._store.read(lambda conn: users.get_token(conn, token_id))
 
     async def revoke(self, token: str) -> bool:
-        """Take a token back, at once; False when it was not good any more. Its id will do."""
+        """Revoke a token, given by the token or by its id; False when it was not valid any more."""
         token_id = self.token_id(token) or token
         return await self._store.write(lambda conn: users.delete_token(conn, token_id))
 
@@ -118,34 +113,22 @@ class Tokens:
         }
         if row.expires_ms is not None:
             payload["exp"] = row.expires_ms // 1000
-        return self._render(payload)
+        return jwt.encode(payload, self._key)
 
     def of_job(self, job: JobRow) -> str:
-        """The token that the tasks of a job's current attempt carry."""
-        return self._render(
-            {
-                "username": job.username,
-                "application": False,
-                "jobSpecific": True,
-                "jti": job_token_id(job.id, job.attempt),
-                "iat": job.created_ms // 1000,
-            }
-        )
-
-    def _render(self, payload: dict[str, object]) -> str:
-        signed = _HEADER + b"." + _encode(json.dumps(payload, separators=(",", ":")).encode())
-        return (signed + b"." + self._sign(signed)).decode()
+        """The token of the tasks of a job's current attempt."""
+        payload = {
+            "username": job.username,
+            "application": False,
+            "jobSpecific": True,
+            "jti": job_token_id(job.id, job.attempt),
+            "iat": job.created_ms // 1000,
+        }
+        return jwt.encode(payload, self._key)
 
     def payload(self, token: str) -> dict[str, object] | None:
-        """What a token says, when the signature is ours; whether it still holds is another question."""
-        try:
-            signed, _, signature = token.encode("ascii").rpartition(b".")
-            if not hmac.compare_digest(self._sign(signed), signature):
-                return None
-            payload = json.loads(_decode(signed.partition(b".")[2]))
-        except ValueError:
-            return None
-        return payload if isinstance(payload, dict) else None
+        """The payload, if the signature is valid; expiry and revocation are not checked."""
+        return jwt.decode(token, self._key)
 
     def token_id(self, token: str) -> str | None:
         payload = self.payload(token)
@@ -160,7 +143,7 @@ class Tokens:
         if found is None:
             raise Unauthorized(INVALID, hint="It has expired or was revoked: log in again.")
         if before == self._revocations:
-            if len(self._known) >= _LARGEST_CACHE:
+            if len(self._known) >= _MAX_CACHE_ENTRIES:
                 self._known.clear()
                 self._token_of.clear()
             self._known[token] = found
@@ -173,15 +156,31 @@ class Tokens:
         if token is not None:
             self._known.pop(token, None)
 
-    def _sign(self, signed: bytes) -> bytes:
-        return _encode(hmac.digest(self._key, signed, hashlib.sha256))
+
+class TokensWithLocalAdmin(Tokens):
+    """Tokens of a cluster that also accepts those of `local_admin`."""
+
+    async def _look_up(self, token: str) -> tuple[Identity, float]:
+        payload = self.payload(token)
+        if payload is None or not local_admin.is_local_admin(payload):
+            return await super()._look_up(token)
+        expires = local_admin.valid_until(payload)
+        if expires is None:
+            raise Unauthorized(INVALID)
+        username = str(payload.get("username"))
+
+        def identity(conn: Connection) -> Identity:
+            access = replace(groups.access_of(conn, username), admin=True)
+            return Identity(username, True, False, None, str(payload.get("jti")), access)
+
+        return await self._store.read(identity), float(expires)
 
 
-def new_token_row(username: str, kind: Kind, *, name: str = "", session_s: int = SESSION_SECONDS) -> TokenRow:
-    """A fresh row, for those who write it in a transaction of their own."""
+def new_token_row(username: str, kind: Kind, *, name: str = "", session_s: int = SESSION_S) -> TokenRow:
+    """A new row, for callers that insert it in a transaction of their own."""
     created_ms = int(time.time() * 1000)
     expires_ms = created_ms + session_s * 1000 if kind == "session" else None
-    # No sign in it that a command line could take for an option.
+    # Hexadecimal: no leading "-" that a command line could take for an option.
     return TokenRow(secrets.token_hex(16), username, kind, name, created_ms, expires_ms)
 
 
@@ -205,17 +204,3 @@ def _identity(conn: Connection, token_id: str) -> tuple[Identity, float] | None:
     expires = float("inf") if row.expires_ms is None else row.expires_ms / 1000
     access = groups.access_of(conn, row.username)
     return Identity(row.username, access.admin, row.kind == "application", None, row.id, access), expires
-
-
-def _encode(data: bytes) -> bytes:
-    return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-
-def _decode(data: bytes) -> bytes:
-    try:
-        return base64.urlsafe_b64decode(data + b"=" * (-len(data) % 4))
-    except binascii.Error as error:
-        raise ValueError("not base64") from error
-
-
-_HEADER = _encode(b'{"alg":"HS256","typ":"JWT"}')

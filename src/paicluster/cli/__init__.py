@@ -1,4 +1,4 @@
-"""`paicluster`: the server and the administrator's commands. Each command is loaded when used."""
+"""`paicluster`: the server and the administrator's commands. Each command is imported when used."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from openpaisdk.errors import PaiError
 from openpaisdk.stdio import reopen_closed_stdio, silence_broken_pipe
 from paicluster.cli.parser import Parser
 
-# By command: the module that has it, its functions for options and for running, and what it does.
+# By command: its module, its functions for options and for running, and its summary.
 _COMMANDS = {
     "init": ("init", "init_options", "init", "write the file that describes a new cluster"),
-    "check-config": ("init", "check_options", "check", "say what is wrong with a cluster's file"),
+    "check-config": ("init", "check_options", "check", "report the errors in a cluster's file"),
     "serve": ("serve_options", "options", "", "run the cluster in the foreground"),
-    "user": ("users", "family", "", "make, list, change and remove users"),
-    "group": ("groups", "family", "", "groups of users and what they permit"),
-    "vc": ("virtual_clusters", "family", "", "virtual clusters, the shares of the whole"),
-    "token": ("tokens", "family", "", "who is logged in, and taking that back"),
-    "backup": ("backup", "backup_options", "backup", "save a cluster to a file, also while it runs"),
-    "restore": ("backup", "restore_options", "restore", "put a saved cluster into a new home"),
+    "user": ("users", "group", "", "create, list, change and remove users"),
+    "group": ("groups", "group", "", "groups of users and their rights"),
+    "vc": ("virtual_clusters", "group", "", "virtual clusters, the quotas of a cluster"),
+    "token": ("tokens", "group", "", "list and revoke tokens"),
+    "backup": ("backup", "backup_options", "backup", "save a cluster to a file, even while it runs"),
+    "restore": ("backup", "restore_options", "restore", "restore a saved cluster into a new home"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     reopen_closed_stdio()
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["serve"]:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["serve"]:
         from paicluster.server import shutdown_signals
 
         shutdown_signals.install()
     try:
-        status = _parse_and_run(words)
+        status = _parse_and_run(arguments)
         sys.stdout.flush()
     except PaiError as error:
-        return _tell(error.message, error.hint, error.exit_status)
+        return _report(error.message, error.hint, error.exit_status)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         return silence_broken_pipe()
     except OSError as error:
         silence_broken_pipe()
-        return _tell(
+        return _report(
             f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}.", "", 1
         )
     return status
 
 
-def _tell(message: str, hint: str, status: int) -> int:
+def _report(message: str, hint: str, status: int) -> int:
     print(f"paicluster: {message.removeprefix('paicluster: ')}", file=sys.stderr)
     if hint:
         print(hint, file=sys.stderr)
     return status
 
 
-def _parse_and_run(words: list[str]) -> int:
+def _parse_and_run(argv: list[str]) -> int:
     parser = Parser(
         prog="paicluster",
         description="Run and manage a cluster that speaks OpenPAI's REST API.",
@@ -67,11 +67,13 @@ def _parse_and_run(words: list[str]) -> int:
     parser.add_argument("--version", action="version", version=f"paicluster {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, (module, options, _, summary) in _COMMANDS.items():
-        one = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
-        if words[:1] == [name]:
+        command = commands.add_parser(
+            name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if argv[:1] == [name]:
             found = getattr(importlib.import_module(f"paicluster.cli.{module}"), options)
-            (found.options if options == "family" else found)(one)
-    arguments = parser.parse_args(words)
+            (found.options if options == "group" else found)(command)
+    arguments = parser.parse_args(argv)
     if arguments.command is None:
         parser.print_help()
         return 0
@@ -83,12 +85,12 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.command == "serve":
         from paicluster.cli import serve_options
 
-        # Known to make sense before the server is loaded, which takes a while.
+        # Checked before the server is imported, which takes a while.
         settings = serve_options.settings(arguments)
         from paicluster.server import serve
 
         return serve.run(settings)
     found = importlib.import_module(f"paicluster.cli.{module}")
-    run = found.family.run if options == "family" else getattr(found, function)
+    run = found.group.run if options == "group" else getattr(found, function)
     status: int = run(arguments)
     return status

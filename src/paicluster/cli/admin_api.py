@@ -1,8 +1,8 @@
-"""How the administrator's commands reach a cluster: through its API, whether a server runs or not.
+"""API access of the administrator's commands, whether a server runs or not.
 
-A running server is asked over the network, with a token made from the keys in the home. Otherwise the home is
-locked, as a server would lock it, and the same API is called right here. Whoever can do either can read the
-home, and is its administrator.
+A running server is called over HTTP, with a token issued from the keys in the home. Otherwise the home is
+locked, as a server would lock it, and the same API is called in this process. Both need read access to the
+home, which makes the caller its administrator.
 """
 
 from __future__ import annotations
@@ -16,32 +16,35 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
 from openpaisdk.errors import ConfigError, ConnectionFailed, PaiError
-from paicluster.auth.keyholder import issue_local_admin_token
-from paicluster.config import cluster_file as cluster_file
+from paicluster.auth.local_admin import issue_local_admin_token
+from paicluster.config import cluster_file
 from paicluster.config.settings import Settings
 from paicluster.server.home_lock import HomeInUse, lock_home
 
+if TYPE_CHECKING:
+    from paicluster.server.assembly import Cluster
+
 ADMIN = "admin"
 _REQUEST_TIMEOUT_S = 60
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_LOOPBACK_OF_WILDCARD = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class AdminApi(Protocol):
-    """Where requests go. A refusal comes back as the PaiError that the API gave.
+    """The API of one cluster. An error response is raised as the PaiError it describes.
 
-    ``of``: on behalf of this user, for what everybody may ask only of himself.
+    ``as_user``: act as this user, for routes that show only the caller's own objects.
     """
 
-    # Whose machine this is, where the cluster is one person's.
+    # The only user of an embedded cluster; empty on other clusters.
     owner: str
-    # As the cluster's file and the options of this command have them.
+    # From the cluster's file and the options of this command.
     settings: Settings
 
-    def request(self, method: str, path: str, body: Any = None, *, of: str = ADMIN) -> Any: ...
+    def request(self, method: str, path: str, body: Any = None, *, as_user: str = ADMIN) -> Any: ...
 
 
 def home_option(parser: argparse.ArgumentParser, default: Any = None) -> None:
@@ -52,85 +55,87 @@ def home_option(parser: argparse.ArgumentParser, default: Any = None) -> None:
 
 
 def path(*parts: str) -> str:
-    """A path of the API, with names that may hold anything."""
+    """A path of the API; the parts are quoted."""
     return "/api/v2/" + "/".join(quote(part, safe="") for part in parts)
 
 
 @contextmanager
-def office(arguments: argparse.Namespace) -> Iterator[AdminApi]:
-    """The office of the cluster that the options name."""
+def connect(arguments: argparse.Namespace) -> Iterator[AdminApi]:
+    """The API of the cluster that the options name."""
     fields = cluster_file.of_options(arguments.home, arguments.config)
     settings = cluster_file.settings_of(fields).check()
     home = settings.home
     if not home.is_dir():
-        raise ConfigError(f"There is no cluster in {home}.", hint="`paicluster init` begins one.")
+        raise ConfigError(f"There is no cluster in {home}.", hint="`paicluster init` creates one.")
     try:
         lock = lock_home(home)
     except HomeInUse:
         yield HttpAdminApi(_handshake(home), settings)
         return
     with lock:
-        here = InProcessAdminApi(settings)
+        api = InProcessAdminApi(settings)
         try:
-            yield here
+            yield api
         finally:
-            here.close()
+            api.close()
 
 
 def _handshake(home: Path) -> dict[str, Any]:
-    """What the server that runs on this home says of itself."""
+    """The handshake file of the server that runs on this home."""
     try:
-        said: dict[str, Any] = json.loads((home / "server.json").read_text())
+        handshake: dict[str, Any] = json.loads((home / "server.json").read_text())
     except FileNotFoundError:
         raise ConfigError(
             f"The server of {home} is starting or stopping.", hint="Try again in a moment."
         ) from None
     except OSError as error:
         raise ConfigError(f"The cluster in {home} cannot be used: {error.strerror}.") from error
-    return said
+    return handshake
 
 
 def _result(status: int, data: bytes) -> Any:
-    """What an answer holds, or the refusal it is."""
+    """The content of a response; an error response is raised."""
     try:
-        said = json.loads(data) if data else None
+        content = json.loads(data) if data else None
     except ValueError:
-        said = {"message": data.decode(errors="replace").strip()}
+        content = {"message": data.decode(errors="replace").strip()}
     if 200 <= status < 300:
-        return said
-    if not isinstance(said, dict) or "message" not in said:
-        raise ConnectionFailed(f"The cluster answered with status {status} and no reason.")
-    raise PaiError(said["message"], code=said.get("code"), status=status, hint=said.get("hint", ""))
+        return content
+    if not isinstance(content, dict) or "message" not in content:
+        raise ConnectionFailed(f"The cluster answered with status {status} and no message.")
+    raise PaiError(content["message"], code=content.get("code"), status=status, hint=content.get("hint", ""))
 
 
 class HttpAdminApi:
-    def __init__(self, said: dict[str, Any], settings: Settings):
+    """The API of a running server."""
+
+    def __init__(self, handshake: dict[str, Any], settings: Settings):
         self.settings = settings
-        self.owner = str(said.get("user") or "")
-        self._url = urlsplit(said["url"])
-        self._certificate = said.get("certificate")
+        self.owner = str(handshake.get("user") or "")
+        self._url = urlsplit(handshake["url"])
+        self._certificate = handshake.get("certificate")
         self._keys = settings.home / "keys"
 
-    def request(self, method: str, path: str, body: Any = None, *, of: str = ADMIN) -> Any:
-        token = issue_local_admin_token(self._keys, of)
+    def request(self, method: str, path: str, body: Any = None, *, as_user: str = ADMIN) -> Any:
+        token = issue_local_admin_token(self._keys, as_user)
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         connection = self._connect()
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
-            answer = connection.getresponse()
-            return _result(answer.status, answer.read())
+            response = connection.getresponse()
+            return _result(response.status, response.read())
         except (OSError, http.client.HTTPException) as error:
             raise ConnectionFailed(
-                f"The server at {self._url.geturl()} did not answer: {error}.", hint="Its log may say why."
+                f"The server at {self._url.geturl()} did not answer: {error}.", hint="See the server's log."
             ) from error
         finally:
             connection.close()
 
     def _connect(self) -> http.client.HTTPConnection:
-        host = _EVERYWHERE.get(self._url.hostname or "", self._url.hostname or "")
+        host = _LOOPBACK_OF_WILDCARD.get(self._url.hostname or "", self._url.hostname or "")
         if self._url.scheme != "https":
             return http.client.HTTPConnection(host, self._url.port, timeout=_REQUEST_TIMEOUT_S)
-        # The home says which certificate is the right one; which name it was made for does not matter here.
+        # The handshake names the certificate to trust; the host name in it does not matter here.
         trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         trust.check_hostname = False
         trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -139,53 +144,39 @@ class HttpAdminApi:
 
 
 class InProcessAdminApi:
-    """The API in this process, opened when it is first asked."""
+    """The API in this process; the cluster is built on the first request."""
 
     owner = ""
 
     def __init__(self, settings: Settings):
         self.settings = settings
         self._runner = asyncio.Runner()
-        self._door: asyncio.Future[Any] | None = None
-        self._done = asyncio.Event()
-        self._open: asyncio.Task[None] | None = None
+        self._cluster: Cluster | None = None
+        self._app: Callable[..., Any] | None = None
 
-    def request(self, method: str, path: str, body: Any = None, *, of: str = ADMIN) -> Any:
-        return _result(*self._runner.run(self._ask(of, method, path, body)))
+    def request(self, method: str, path: str, body: Any = None, *, as_user: str = ADMIN) -> Any:
+        return _result(*self._runner.run(self._request(as_user, method, path, body)))
 
     def close(self) -> None:
-        if self._open is not None:
-            self._runner.run(self._close(self._open))
+        if self._cluster is not None:
+            self._runner.run(self._cluster.close())
         self._runner.close()
 
-    async def _ask(self, of: str, method: str, path: str, body: Any) -> tuple[int, bytes]:
-        if self._door is None:
-            from paicluster.server import serve
+    async def _request(self, as_user: str, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        if self._app is None:
+            from paicluster.api.app import build as build_app
+            from paicluster.server.assembly import build
 
             logging.getLogger("alembic").setLevel(logging.WARNING)
-            self._door = door = asyncio.get_running_loop().create_future()
-
-            async def keep_open(opened: Any) -> None:
-                door.set_result(opened)
-                await self._done.wait()
-
-            self._open = asyncio.create_task(serve.open_admin_api(self.settings, keep_open))
-            await asyncio.wait((self._open, door), return_when=asyncio.FIRST_COMPLETED)
-            if not door.done():
-                opening, self._open = self._open, None
-                await opening
-        opened = await self._door
-        # Only now: the first opening of a home makes its keys.
-        token = issue_local_admin_token(self.settings.home / "keys", of)
-        return await _call(opened, token, method, path, body)
-
-    async def _close(self, opened: asyncio.Task[None]) -> None:
-        self._done.set()
-        await opened
+            self._cluster = build(self.settings)
+            self._app = build_app(self._cluster.context)
+        # After the cluster is built, which creates the keys of a new home.
+        token = issue_local_admin_token(self.settings.home / "keys", as_user)
+        return await _call(self._app, token, method, path, body)
 
 
-async def _call(door: Callable[..., Any], token: str, method: str, path: str, body: Any) -> tuple[int, bytes]:
-    """One request, as a server would hand it over."""
+async def _call(app: Callable[..., Any], token: str, method: str, path: str, body: Any) -> tuple[int, bytes]:
+    """One ASGI request."""
     data = b"" if body is None else json.dumps(body).encode()
     where, _, query = path.partition("?")
     scope = {
@@ -219,5 +210,5 @@ async def _call(door: Callable[..., Any], token: str, method: str, path: str, bo
         else:
             parts.append(message.get("body", b""))
 
-    await door(scope, receive, send)
+    await app(scope, receive, send)
     return status, b"".join(parts)

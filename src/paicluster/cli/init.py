@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 from openpaisdk.errors import ConfigError, UsageError
-from paicluster.config import cluster_file as cluster_file
-from paicluster.config import template
+from paicluster.config import cluster_file, template
 from paicluster.config.sections import EngineSettings
 
 DEFAULT_HOME = "paicluster"
@@ -23,8 +22,10 @@ def init_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--home", default=DEFAULT_HOME, metavar="DIR", help=f"the new cluster's home (./{DEFAULT_HOME})"
     )
-    parser.add_argument("--slurm", action="store_true", help="for the Slurm cluster this machine belongs to")
-    parser.add_argument("--force", action="store_true", help="replace the file if there is one")
+    parser.add_argument(
+        "--slurm", action="store_true", help="configure it for the Slurm cluster of this machine"
+    )
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
 
 
 def init(arguments: argparse.Namespace) -> int:
@@ -38,12 +39,12 @@ def init(arguments: argparse.Namespace) -> int:
         with os.fdopen(os.open(file, flags, 0o600), "w") as out:
             out.write(text)
     except FileExistsError:
-        raise ConfigError(f"There is a file {file} already.", hint="Replace it with --force.") from None
+        raise ConfigError(f"The file {file} already exists.", hint="Replace it with --force.") from None
     except OSError as error:
         raise ConfigError(f"The file {file} cannot be written: {error.strerror}.") from error
     if template.CONTAINER in sections:
-        print("podman or docker is here: jobs will run in the image they name.")
-    print(f"Wrote {file}.\nNext: look it through, then: paicluster serve --home {arguments.home}")
+        print("Found podman or docker: jobs will run in the image they name.")
+    print(f"Wrote {file}.\nNext: review it, then run: paicluster serve --home {arguments.home}")
     return 0
 
 
@@ -54,23 +55,25 @@ def _engine_section() -> str:
 
 
 def slurm_sections() -> tuple[str, str]:
-    """The parts on the engine and on virtual clusters, for the Slurm cluster this machine belongs to."""
+    """The sections for engine and virtual clusters, detected from the Slurm cluster of this machine."""
     from paicluster.engines.slurm.detect_config import detect
 
     return detect()
 
 
 def check_options(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Say everything that is wrong with a cluster's file, by line and column."
+    parser.description = "Report all errors in a cluster's file, by line and column."
     parser.epilog = "example:\n  paicluster check-config ./cluster/cluster.yaml"
     parser.add_argument("file", metavar="FILE", nargs="?", help="the file, or the home it is in")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how to print it")
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="output format (default: text)"
+    )
 
 
 def check(arguments: argparse.Namespace) -> int:
     if arguments.file is None:
         raise UsageError(
-            "Say which file to check, or the home it is in.",
+            "The file to check, or its home, is missing.",
             hint="example: paicluster check-config ./cluster/cluster.yaml",
         )
     file = Path(arguments.file).expanduser()
@@ -84,9 +87,9 @@ def check(arguments: argparse.Namespace) -> int:
             raise
         print(json.dumps([problem.as_dict() for problem in error.problems], indent=2))
         return error.exit_status
-    print("[]" if as_json else f"{file} is good.")
+    print("[]" if as_json else f"{file} is valid.")
     sys.stdout.flush()
-    # The file may be for another machine, so that this is no reason to refuse it.
+    # A note, not an error: the file may be for another machine.
     for user, account in settings.accounts.items():
         if not account[0].isdigit() and not _has_account(account):
             print(f"Note: there is no account {account} on this machine, for user {user}.", file=sys.stderr)
@@ -100,11 +103,11 @@ def _check_with_slurm(engine: EngineSettings, home: Path) -> None:
     from paicluster.engines.slurm.detect_config import validate_options
     from paicluster.engines.slurm.options import options_of
 
-    told = options_of(engine.options, home, engine.name)
-    for share in dict.fromkeys((told.usual, *told.shares.values())):
-        if share.options and (words := validate_options(share.options)):
-            said = " ".join(share.options)
-            print(f"Note: the sbatch of this machine does not take {said}: {words}.", file=sys.stderr)
+    options = options_of(engine.options, home, engine.name)
+    for share in dict.fromkeys((options.usual, *options.shares.values())):
+        if share.options and (error := validate_options(share.options)):
+            arguments = " ".join(share.options)
+            print(f"Note: sbatch on this machine rejects {arguments}: {error}.", file=sys.stderr)
 
 
 def _has_account(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""argparse with our manners: a mistake is a sentence, with a suggestion where a word is nearly right."""
+"""Argument parser that raises usage errors as sentences and suggests near misses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from openpaisdk.errors import UsageError
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}.", hint=f"`{self.prog} --help` shows how it is used.")
+        raise UsageError(f"{self.prog}: {message}.", hint=f"`{self.prog} --help` shows the usage.")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.metavar not in ("COMMAND", "VERB") or action.choices is None or value in action.choices:
@@ -22,5 +22,5 @@ class Parser(argparse.ArgumentParser):
         near = get_close_matches(str(value), known, 1)
         raise UsageError(
             f"There is no command `{self.prog} {value}`." + (f" Did you mean {near[0]}?" if near else ""),
-            hint=f"There is {', '.join(known)}.",
+            hint=f"Commands: {', '.join(known)}.",
         )

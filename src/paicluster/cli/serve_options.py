@@ -1,34 +1,40 @@
-"""The options of `paicluster serve`, and the settings they make together with the cluster's file."""
+"""Options of `paicluster serve`, merged with the cluster's file into its settings."""
 
 from __future__ import annotations
 
 import argparse
 
-from paicluster.config import cluster_file as cluster_file
+from paicluster.config import cluster_file
 from paicluster.config.settings import Settings, virtual_clusters
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Run the cluster in the foreground. Tasks go on when it stops, and are taken up\nagain."
+        "Run the cluster in the foreground. Tasks keep running when it stops; the next start\nadopts them."
     )
     parser.epilog = (
-        "A home with a cluster.yaml in it (see `paicluster init`) is run as that file\n"
-        "says; options win.\n"
-        "The first start of a home makes the user 'admin'; its password comes from\n"
+        "Settings come from cluster.yaml in the home (see `paicluster init`); options\n"
+        "override them.\n"
+        "The first start of a home creates the user 'admin'; its password comes from\n"
         "PAICLUSTER_ADMIN_PASSWORD, or is generated and shown once.\n\n"
         "examples:\n"
         "  paicluster serve --home ./cluster --host 127.0.0.1 --port 9186\n"
         "  paicluster serve --config /etc/paicluster.yaml"
     )
     add = parser.add_argument
-    add("--home", metavar="DIR", help="where the cluster keeps everything")
-    add("--config", metavar="FILE", help="the cluster's file (default: cluster.yaml of the home, if there)")
-    add("--host", metavar="H", help="address to listen on (default: 127.0.0.1)")
-    add("--port", type=int, metavar="P", help="port; 0 takes a free one (default: 9186)")
-    add("--external-url", metavar="URL", help="what people and tasks type, if something stands in front")
+    add("--home", metavar="DIR", help="the cluster's home: database, keys, logs and files")
     add(
-        "--external-ca", metavar="FILE", help="certificates it is known by, if tasks do not trust them anyway"
+        "--config",
+        metavar="FILE",
+        help="the cluster's file (default: cluster.yaml in the home, if it exists)",
+    )
+    add("--host", metavar="H", help="address to listen on (default: 127.0.0.1)")
+    add("--port", type=int, metavar="P", help="port; 0 selects a free one (default: 9186)")
+    add("--external-url", metavar="URL", help="address for users and tasks, e.g. of a reverse proxy")
+    add(
+        "--external-ca",
+        metavar="FILE",
+        help="CA certificates of that address, if tasks do not trust them already",
     )
     add("--tls-cert", metavar="FILE", help="certificate chain, PEM")
     add("--tls-key", metavar="FILE", help="private key, PEM")
@@ -42,40 +48,45 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--allow-shared-account",
         action="store_true",
         default=None,
-        help="run everybody's jobs as the account of the server: they can read each other's files",
+        help="run all users' jobs as the server's account: they can read each other's files",
     )
-    add("--cpus", type=int, metavar="N", help="cores to hand out (default: what the machine has)")
-    add("--memory-mb", type=int, metavar="N", help="memory to hand out (default: what the machine has)")
-    add("--gpus", type=int, metavar="N", help="GPUs to hand out (default: what the machine has)")
-    add("--grace", type=float, metavar="S", help="seconds between asking a task to stop and killing it (10)")
+    add("--cpus", type=int, metavar="N", help="cores to schedule (default: all of the machine)")
+    add("--memory-mb", type=int, metavar="N", help="memory to schedule (default: all of the machine)")
+    add("--gpus", type=int, metavar="N", help="GPUs to schedule (default: all of the machine)")
+    add(
+        "--grace",
+        type=float,
+        metavar="S",
+        help="seconds between SIGTERM and SIGKILL when a task is stopped (10)",
+    )
     add(
         "--virtual-cluster",
         action="append",
         default=[],
         metavar="NAME=GPUS,CORES,MEMORY_MB",
-        help="a share of the cluster; may be given several times, 'default' has the rest",
+        help="quota of a virtual cluster; may be repeated, 'default' has the rest",
     )
     add(
         "--keep-days",
         type=float,
         metavar="D",
-        help="how long to keep finished jobs (30; on an embedded cluster for ever)",
+        help="how long to keep finished jobs (30; on an embedded cluster forever)",
     )
-    add("--keep-jobs", type=int, metavar="N", help="keep at most so many of them (100000)")
-    add("--keep-mb", type=int, metavar="MB", help="keep at most so much of their files (no limit)")
+    add("--keep-jobs", type=int, metavar="N", help="number of finished jobs to keep (100000)")
+    add("--keep-mb", type=int, metavar="MB", help="size of the files of finished jobs to keep (no limit)")
     add(
         "--limits",
         choices=("off", "enforce"),
-        help="hold tasks to the cores and memory they asked for (default: enforce)",
+        help="limit tasks to the cores and memory they requested (default: enforce)",
     )
     add("--clean-after", type=float, metavar="S", help=argparse.SUPPRESS)
     add("--embedded", action="store_true", help=argparse.SUPPRESS)
     add("--idle-exit", type=float, metavar="S", help=argparse.SUPPRESS)
 
 
-# Options by the field that they set, where they are not called the same.
-_FIELDS = {"grace": "grace_s", "clean_after": "clean_after_s", "idle_exit": "idle_exit_s"}
-_SAME = (
+# Options by the field they set, where the names differ.
+_RENAMED_OPTIONS = {"grace": "grace_s", "clean_after": "clean_after_s", "idle_exit": "idle_exit_s"}
+_FIELD_OPTIONS = (
     "host",
     "port",
     "external_ca",
@@ -93,9 +104,9 @@ _SAME = (
 
 
 def settings(arguments: argparse.Namespace) -> Settings:
-    """What is usual, under what the file says, under what the command line says; checked."""
+    """Defaults, overridden by the file, overridden by the command line; checked."""
     fields = cluster_file.of_options(arguments.home, arguments.config)
-    for name, field in (*((name, name) for name in _SAME), *_FIELDS.items()):
+    for name, field in (*((name, name) for name in _FIELD_OPTIONS), *_RENAMED_OPTIONS.items()):
         value = getattr(arguments, name)
         if value is not None:
             fields[field] = value

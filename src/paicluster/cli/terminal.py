@@ -1,20 +1,27 @@
-"""How the administrator's commands print: tables for people, JSON for programs."""
+"""Terminal input and output of the administrator's commands: tables, JSON, passwords."""
 
 from __future__ import annotations
 
 import argparse
+import getpass
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from openpaisdk.errors import UsageError
+
+MIN_PASSWORD_LENGTH = 6
+
 
 def output_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="how to print it")
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="output format (default: table)"
+    )
 
 
-def show(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], output: str) -> None:
-    """``columns``: what stands above each, and the key it shows. As JSON the rows are printed whole."""
+def print_rows(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], output: str) -> None:
+    """Print rows as a table or as JSON. ``columns``: heading and key of each column; JSON has all keys."""
     if output == "json":
         json.dump(list(rows), sys.stdout, indent=2)
         print()
@@ -35,3 +42,19 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)
+
+
+def read_new_password(username: str) -> str:
+    """A new password: typed twice at a terminal, else the first line of standard input; never an option."""
+    if sys.stdin.isatty():
+        password = getpass.getpass(f"New password of {username}: ")
+        if getpass.getpass("Repeat the password: ") != password:
+            raise UsageError("The two passwords differ; nothing was changed.")
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if len(password) < MIN_PASSWORD_LENGTH:
+        raise UsageError(
+            f"A password has at least {MIN_PASSWORD_LENGTH} characters; nothing was changed.",
+            hint="" if sys.stdin.isatty() else "It is read from the first line of standard input.",
+        )
+    return password

@@ -1,4 +1,4 @@
-"""`paicluster token`: who is logged in, and with what programs; taking it back."""
+"""`paicluster token`: sessions and application tokens; revoking them."""
 
 from __future__ import annotations
 
@@ -9,67 +9,74 @@ from typing import Any
 from openpaisdk.errors import NotFound
 from paicluster.cli.admin_api import AdminApi, path
 from paicluster.cli.command_group import CommandGroup
-from paicluster.cli.terminal import output_option, show
+from paicluster.cli.terminal import output_option, print_rows
 
-_COLUMNS = {"ID": "id", "USER": "username", "KIND": "kind", "NAME": "name", "MADE": "made", "UNTIL": "until"}
+_COLUMNS = {
+    "ID": "id",
+    "USER": "username",
+    "KIND": "kind",
+    "NAME": "name",
+    "CREATED": "created",
+    "EXPIRES": "expires",
+}
 
-family = CommandGroup(
+group = CommandGroup(
     "token",
-    "Tokens by which people and programs are known; never the tokens themselves.",
+    "Tokens of users and programs. The tokens themselves are never shown.",
     "  paicluster token list --home ./cluster\n"
     "  paicluster token list alice --home ./cluster -o json\n"
     "  paicluster token revoke ID --home ./cluster",
 )
 
 
-@family.command("list", "show the tokens that hold")
+@group.command("list", "list valid tokens")
 def _list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("user", metavar="USER", nargs="?", help="of this user (default: everybody's)")
+    parser.add_argument("user", metavar="USER", nargs="?", help="tokens of this user (default: of all users)")
     output_option(parser)
 
 
-@family.handler("list")
-def list_tokens(office: AdminApi, arguments: argparse.Namespace) -> None:
-    rows = _tokens(office, arguments.user)
+@group.handler("list")
+def list_tokens(api: AdminApi, arguments: argparse.Namespace) -> None:
+    rows = _tokens(api, arguments.user)
     if arguments.output != "json":
         for row in rows:
             row["kind"] = "application" if row["application"] else "session"
-            row["made"], row["until"] = _day(row["createdTime"]), _day(row["expirationTime"])
-    show(rows, _COLUMNS, arguments.output)
+            row["created"], row["expires"] = _time(row["createdTime"]), _time(row["expirationTime"])
+    print_rows(rows, _COLUMNS, arguments.output)
 
 
-def _tokens(office: AdminApi, user: str | None) -> list[dict[str, Any]]:
+def _tokens(api: AdminApi, user: str | None) -> list[dict[str, Any]]:
     if user is not None:
-        office.request("GET", path("users", user))
+        api.request("GET", path("users", user))
         names = [user]
     else:
-        names = [one["username"] for one in office.request("GET", path("users"))]
+        names = [row["username"] for row in api.request("GET", path("users"))]
     found = []
     for name in names:
-        # Everybody may ask only for his own.
-        for token in office.request("GET", path("tokens") + "?details", of=name)["details"]:
+        # The API lists only the caller's own tokens.
+        for token in api.request("GET", path("tokens") + "?details", as_user=name)["details"]:
             found.append({"username": name, **token})
     return found
 
 
-def _day(ms: int | None) -> str:
-    return "it is revoked" if ms is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(ms / 1000))
+def _time(ms: int | None) -> str:
+    return "never" if ms is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(ms / 1000))
 
 
-@family.command("revoke", "take tokens back, at once")
+@group.command("revoke", "revoke tokens")
 def _revoke(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ids", metavar="ID", nargs="+", help="as `paicluster token list` shows them")
+    parser.add_argument("ids", metavar="ID", nargs="+", help="ids from `paicluster token list`")
 
 
-@family.handler("revoke")
-def revoke(office: AdminApi, arguments: argparse.Namespace) -> None:
-    there = {token["id"] for token in _tokens(office, None)}
-    missing = [one for one in arguments.ids if one not in there]
+@group.handler("revoke")
+def revoke(api: AdminApi, arguments: argparse.Namespace) -> None:
+    known = {token["id"] for token in _tokens(api, None)}
+    missing = [token_id for token_id in arguments.ids if token_id not in known]
     if missing:
         raise NotFound(
             f"There is no token {', '.join(missing)}; nothing was changed.",
-            hint="`paicluster token list` shows those that hold.",
+            hint="`paicluster token list` shows the valid ones.",
         )
-    for one in arguments.ids:
-        office.request("DELETE", path("tokens", one))
-        print(f"Revoked token {one}.")
+    for token_id in arguments.ids:
+        api.request("DELETE", path("tokens", token_id))
+        print(f"Revoked token {token_id}.")

@@ -1,4 +1,4 @@
-"""`paicluster vc`: virtual clusters, the shares of the whole."""
+"""`paicluster vc`: virtual clusters, the quotas of a cluster."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from typing import Any
 from openpaisdk.errors import Conflict, NotFound, UsageError
 from paicluster.cli.admin_api import AdminApi, path
 from paicluster.cli.command_group import CommandGroup
-from paicluster.cli.terminal import output_option, show
+from paicluster.cli.terminal import output_option, print_rows
 
 _COLUMNS = {
     "VC": "name",
     "PERCENT": "capacity",
-    "AT MOST": "maxCapacity",
+    "MAX PERCENT": "maxCapacity",
     "GPUS": "gpus",
     "CORES": "cpus",
     "MEMORY MB": "memory",
     "IN USE %": "usedCapacity",
 }
 
-family = CommandGroup(
+group = CommandGroup(
     "vc",
-    "Virtual clusters: shares of the cluster, of which `default` has the rest. Those\n"
-    "that the file of the cluster describes are removed there. It does not matter\n"
-    "whether the server runs.",
+    "Virtual clusters: quotas of the cluster; `default` has the rest. Those defined\n"
+    "in the cluster's file are removed there. Works whether or not the server runs.",
     "  paicluster vc add lab --capacity 25 --home ./cluster\n"
     "  paicluster vc set lab --capacity 50 --home ./cluster\n"
     "  paicluster vc set lab --stop --home ./cluster\n"
@@ -35,68 +34,71 @@ family = CommandGroup(
 
 def _capacity(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument(
-        "--capacity", type=float, required=required, metavar="PERCENT", help="its part of the cluster"
+        "--capacity", type=float, required=required, metavar="PERCENT", help="guaranteed share of the cluster"
     )
     parser.add_argument(
-        "--most", type=float, metavar="PERCENT", help="what it may have while others leave theirs idle"
+        "--max-capacity",
+        type=float,
+        metavar="PERCENT",
+        help="limit up to which it may borrow idle resources of others",
     )
     parser.set_defaults(check=_check_capacity)
 
 
 def _check_capacity(arguments: argparse.Namespace) -> None:
-    capacity, most = arguments.capacity, arguments.most
+    capacity, max_capacity = arguments.capacity, arguments.max_capacity
     if capacity is not None and not 0 <= capacity <= 100:
-        raise UsageError(f"--capacity is a part of the cluster in percent, from 0 to 100, not {capacity:g}.")
-    if most is not None and not (capacity or 0) <= most <= 100:
-        raise UsageError(f"--most is a percentage from that of --capacity to 100, not {most:g}.")
+        raise UsageError(f"--capacity is a share of the cluster in percent, from 0 to 100, not {capacity:g}.")
+    if max_capacity is not None and not (capacity or 0) <= max_capacity <= 100:
+        raise UsageError(f"--max-capacity is a percentage from --capacity to 100, not {max_capacity:g}.")
 
 
-@family.command("add", "make a virtual cluster")
+@group.command("add", "create a virtual cluster")
 def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="VC", help="letters, digits and '_'")
     _capacity(parser, required=True)
 
 
-@family.handler("add")
-def add(office: AdminApi, arguments: argparse.Namespace) -> None:
-    if arguments.name in office.request("GET", path("virtual-clusters")):
+@group.handler("add")
+def add(api: AdminApi, arguments: argparse.Namespace) -> None:
+    if arguments.name in api.request("GET", path("virtual-clusters")):
         raise Conflict(
-            f"There is a virtual cluster {arguments.name} already.", hint="`paicluster vc set` changes it."
+            f"The virtual cluster {arguments.name} already exists.", hint="`paicluster vc set` changes it."
         )
-    _put(office, arguments)
-    print(f"Made virtual cluster {arguments.name}.")
-    _warn_of_nothing(office, arguments.name)
+    _put(api, arguments)
+    print(f"Created virtual cluster {arguments.name}.")
+    _warn_if_too_small(api, arguments.name)
 
 
-def _put(office: AdminApi, arguments: argparse.Namespace) -> None:
+def _put(api: AdminApi, arguments: argparse.Namespace) -> None:
     body = {"vcCapacity": arguments.capacity}
-    if arguments.most is not None:
-        body["vcMaxCapacity"] = arguments.most
-    office.request("PUT", path("virtual-clusters", arguments.name), body)
+    if arguments.max_capacity is not None:
+        body["vcMaxCapacity"] = arguments.max_capacity
+    api.request("PUT", path("virtual-clusters", arguments.name), body)
 
 
-def _warn_of_nothing(office: AdminApi, name: str) -> None:
-    """A small part of a small cluster may be no whole core, and then nothing ever runs there."""
-    found: dict[str, dict[str, Any]] = office.request("GET", path("virtual-clusters"))
-    for what, word in (("cpu", "core"), ("gpu", "GPU")):
-        whole = round(sum(cluster["resourcesTotal"][what] for cluster in found.values()))
-        if whole and not found[name]["resourcesTotal"][what]:
-            so = f"no job can run in {name}" if what == "cpu" else f"no job with a GPU can run in {name}"
+def _warn_if_too_small(api: AdminApi, name: str) -> None:
+    """Warn when the share is less than one core or GPU, so that no job can ever run there."""
+    found: dict[str, dict[str, Any]] = api.request("GET", path("virtual-clusters"))
+    for resource, unit in (("cpu", "core"), ("gpu", "GPU")):
+        total = round(sum(cluster["resourcesTotal"][resource] for cluster in found.values()))
+        if total and not found[name]["resourcesTotal"][resource]:
+            jobs = "no job" if resource == "cpu" else "no job with a GPU"
             print(
-                f"Warning: this is less than one {word}, so that {so}. Of the cluster's {whole} {word}s "
-                f"one is {100 / whole:.3g} %.",
+                f"Warning: this is less than one {unit}, so {jobs} can run in {name}. "
+                f"One of the cluster's {total} {unit}s is {100 / total:.3g} %.",
                 file=sys.stderr,
             )
 
 
-@family.command("list", "show the virtual clusters")
+@group.command("list", "list virtual clusters")
 def _list(parser: argparse.ArgumentParser) -> None:
     output_option(parser)
 
 
-@family.handler("list")
-def list_clusters(office: AdminApi, arguments: argparse.Namespace) -> None:
-    found: dict[str, dict[str, Any]] = office.request("GET", path("virtual-clusters"))
+@group.handler("list")
+def list_clusters(api: AdminApi, arguments: argparse.Namespace) -> None:
+    found: dict[str, dict[str, Any]] = api.request("GET", path("virtual-clusters"))
     rows = []
     for name, cluster in found.items():
         total = cluster["resourcesTotal"]
@@ -104,48 +106,52 @@ def list_clusters(office: AdminApi, arguments: argparse.Namespace) -> None:
         rows.append(
             {"name": name, **cluster} if arguments.output == "json" else {"name": name, **cluster, **amounts}
         )
-    show(rows, _COLUMNS, arguments.output)
+    print_rows(rows, _COLUMNS, arguments.output)
 
 
-@family.command("set", "change a virtual cluster")
+@group.command("set", "change a virtual cluster")
 def _set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="VC")
     _capacity(parser, required=False)
     status = parser.add_mutually_exclusive_group()
-    status.add_argument("--stop", action="store_const", const="stopped", dest="status", help="no new jobs")
-    status.add_argument("--start", action="store_const", const="running", dest="status", help="jobs again")
+    status.add_argument(
+        "--stop", action="store_const", const="stopped", dest="status", help="accept no new jobs"
+    )
+    status.add_argument(
+        "--start", action="store_const", const="running", dest="status", help="accept jobs again"
+    )
 
 
-@family.handler("set")
-def change(office: AdminApi, arguments: argparse.Namespace) -> None:
-    if arguments.capacity is None and arguments.most is None and arguments.status is None:
-        raise UsageError("Say what to change: --capacity, --most, --stop or --start.")
-    found = office.request("GET", path("virtual-clusters"))
+@group.handler("set")
+def change(api: AdminApi, arguments: argparse.Namespace) -> None:
+    if arguments.capacity is None and arguments.max_capacity is None and arguments.status is None:
+        raise UsageError("There is nothing to change: use --capacity, --max-capacity, --stop or --start.")
+    found = api.request("GET", path("virtual-clusters"))
     if arguments.name not in found:
         raise NotFound(
             f"There is no virtual cluster {arguments.name}.", hint="`paicluster vc list` shows them."
         )
-    if arguments.capacity is not None or arguments.most is not None:
+    if arguments.capacity is not None or arguments.max_capacity is not None:
         old = found[arguments.name]
         if arguments.capacity is None:
             arguments.capacity = old["capacity"]
-        if arguments.most is None and old["maxCapacity"] > old["capacity"]:
-            arguments.most = max(old["maxCapacity"], arguments.capacity)
+        if arguments.max_capacity is None and old["maxCapacity"] > old["capacity"]:
+            arguments.max_capacity = max(old["maxCapacity"], arguments.capacity)
         _check_capacity(arguments)
-        _put(office, arguments)
-        _warn_of_nothing(office, arguments.name)
+        _put(api, arguments)
+        _warn_if_too_small(api, arguments.name)
     if arguments.status is not None:
         body = {"vcStatus": arguments.status}
-        office.request("PUT", path("virtual-clusters", arguments.name, "status"), body)
+        api.request("PUT", path("virtual-clusters", arguments.name, "status"), body)
     print(f"Changed virtual cluster {arguments.name}.")
 
 
-@family.command("remove", "remove a virtual cluster; its share goes back to default")
+@group.command("remove", "remove a virtual cluster; its share returns to default")
 def _remove(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="VC")
 
 
-@family.handler("remove")
-def remove(office: AdminApi, arguments: argparse.Namespace) -> None:
-    office.request("DELETE", path("virtual-clusters", arguments.name))
+@group.handler("remove")
+def remove(api: AdminApi, arguments: argparse.Namespace) -> None:
+    api.request("DELETE", path("virtual-clusters", arguments.name))
     print(f"Removed virtual cluster {arguments.name}.")

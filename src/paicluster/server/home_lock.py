@@ -1,4 +1,4 @@
-"""One at a time on a home: a server, or a command of the administrator that works while none runs."""
+"""Lock on a cluster's home: one server, or one administrator command while no server runs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from openpaisdk.errors import ConfigError
 
 
 class HomeInUse(ConfigError):
-    """Somebody else has the home."""
+    """Another process holds the lock on the home."""
 
 
 def lock_home(home: Path) -> TextIO:
-    """Closing it lets go of the home; the kernel does so too, whatever happens to us."""
+    """Lock the home. Closing the file releases the lock; so does the kernel when the process dies."""
     file = home / "server.lock"
     owner = _other_owner(home)
-    # Root leaves nothing behind in somebody's home; a server that runs there is found by the lock.
+    # Root creates no file in another user's home; a server that runs there is detected by its lock.
     if owner and not file.exists():
-        raise _of_another(home, owner)
+        raise _owned_by_other(home, owner)
     try:
         lock = file.open("a")
         file.chmod(0o600)
@@ -36,12 +36,15 @@ def lock_home(home: Path) -> TextIO:
         ) from None
     if owner:
         lock.close()
-        raise _of_another(home, owner)
+        raise _owned_by_other(home, owner)
     return lock
 
 
 def _other_owner(home: Path) -> str:
-    """Whose home it is, where we are root and it is somebody else's; nobody's that has no account here."""
+    """The home's owner when the process is root and the owner is another account; else empty.
+
+    Also empty when the owner's uid has no account on this machine.
+    """
     try:
         owner = home.stat().st_uid
         return pwd.getpwuid(owner).pw_name if os.geteuid() == 0 != owner else ""
@@ -49,8 +52,8 @@ def _other_owner(home: Path) -> str:
         return ""
 
 
-def _of_another(home: Path, owner: str) -> ConfigError:
+def _owned_by_other(home: Path, owner: str) -> ConfigError:
     return ConfigError(
-        f"The home {home} belongs to {owner}, who could not use it any more with files of root in it.",
+        f"The home {home} belongs to {owner}, who could no longer use it with root's files in it.",
         hint=f"Run it as its owner: sudo -u {owner} paicluster ...; or make it root's: chown -R root {home}",
     )

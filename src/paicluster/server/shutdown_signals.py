@@ -1,4 +1,4 @@
-"""Being asked to leave, by SIGTERM, Ctrl-C or a terminal that closes, from the server's first moment on."""
+"""Shutdown on SIGTERM, SIGINT and SIGHUP, handled from the first moment of the process."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
-_begun = False
-_asked = False
-_follow: Callable[[], None] | None = None
+_deferred = False
+_requested = False
+_on_shutdown: Callable[[], None] | None = None
 
 
 def install() -> None:
-    """Before the heavy imports: whoever is asked to leave then has done nothing yet, and simply leaves."""
+    """Install the handlers, before the heavy imports. Until `defer` a signal ends the process at once."""
     for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, _ask)
-    # Under nohup it goes on when the terminal closes.
+        signal.signal(signum, _handle)
+    # Under nohup the server keeps running when the terminal closes.
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, _ask)
+        signal.signal(signal.SIGHUP, _handle)
 
 
 def defer() -> None:
-    """From now on there is something to be closed: the wish to leave is kept until it can be followed."""
-    global _begun
-    _begun = True
+    """From now on a signal is remembered instead of exiting at once: there are resources to close."""
+    global _deferred
+    _deferred = True
 
 
 def requested() -> bool:
-    return _asked
+    return _requested
 
 
 def on_shutdown(stop: Callable[[], None] | None) -> None:
-    """From now on the wish can be followed, by this; None: it is being followed already."""
-    global _follow
-    _follow = stop
+    """Call ``stop`` on a signal from now on; None: shutdown is already under way."""
+    global _on_shutdown
+    _on_shutdown = stop
 
 
-def _ask(signum: int, frame: FrameType | None) -> None:
-    global _asked
-    if not _begun:
+def _handle(signum: int, frame: FrameType | None) -> None:
+    global _requested
+    if not _deferred:
         os._exit(0)
-    _asked = True
-    if _follow is not None:
-        _follow()
+    _requested = True
+    if _on_shutdown is not None:
+        _on_shutdown()

@@ -1,4 +1,4 @@
-"""Which Unix accounts the tasks of this cluster run as, and when that cannot be."""
+"""Unix accounts that tasks run as, and checks that they exist."""
 
 from __future__ import annotations
 
@@ -15,35 +15,38 @@ log = logging.getLogger("paicluster")
 
 
 def of_settings(settings: Settings, users: Callable[[], int]) -> Accounts | None:
-    """None: all tasks run as the server does, because it is one person's or was told so."""
+    """The accounts of the settings; None: all tasks run as the server's account.
+
+    That is so on the embedded cluster, which has one user, and with allow-shared-account.
+    """
     if settings.embedded or settings.allow_shared_account:
         return None
     return Accounts(settings.accounts, users)
 
 
 def account_problem(settings: Settings, user: str, users: int) -> str:
-    """That the jobs of this user cannot be launched, and what is to be done; empty when they can be."""
-    found = of_settings(settings, lambda: users)
+    """Why jobs of this user cannot be launched, and what to do; empty when they can."""
+    accounts = of_settings(settings, lambda: users)
     try:
-        if found is not None:
-            found.of(user)
+        if accounts is not None:
+            accounts.of(user)
     except LaunchFailed as failed:
         # A container has users of its own.
-        boxed = all(engine.kind == "container" for engine in settings.engines)
-        which = f"Jobs of {user} without an image" if boxed else f"The jobs of {user}"
-        return f"{which} will wait. {failed.message}"
+        containers_only = all(engine.kind == "container" for engine in settings.engines)
+        affected = f"Jobs of {user} without an image" if containers_only else f"The jobs of {user}"
+        return f"{affected} will wait. {failed.message}"
     return ""
 
 
 def warn_missing_accounts(settings: Settings, names: Sequence[str]) -> None:
-    """Tell the log of users whose jobs will wait. Of `admin`, who need not run any, nothing is said."""
+    """Log a warning for each user whose jobs cannot be launched, except `admin`, who may not run any."""
     for name in names:
-        if name != "admin" and (hindrance := account_problem(settings, name, len(names))):
-            log.warning("%s", hindrance)
+        if name != "admin" and (problem := account_problem(settings, name, len(names))):
+            log.warning("%s", problem)
 
 
 def check(settings: Settings, users: int) -> None:
-    """Refuse to start where people would be able to read each other's secrets, or jobs could not run."""
+    """Refuse to start when users could read each other's secrets, or when jobs could not run."""
     if settings.embedded or users <= 1:
         return
     if settings.allow_shared_account:
@@ -54,8 +57,9 @@ def check(settings: Settings, users: int) -> None:
         return
     if os.geteuid() != 0:
         raise ConfigError(shared_account_error(users))
-    if closed := first_blocked_folder(settings.home):
+    if blocked := first_blocked_folder(settings.home):
         raise ConfigError(
-            f"Jobs run as their users' accounts, to which the way to {settings.home} is closed, at {closed}.",
-            hint=f"Choose another home, such as /var/lib/paicluster, or open the way: chmod o+x {closed}",
+            f"Jobs run as their users' accounts, which cannot reach {settings.home}: "
+            f"{blocked} is closed to them.",
+            hint=f"Choose another home, such as /var/lib/paicluster, or allow traversal: chmod o+x {blocked}",
         )

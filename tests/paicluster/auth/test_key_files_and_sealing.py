@@ -1,4 +1,4 @@
-"""Keys are private and made once; sealed secrets open for their own job alone."""
+"""Key files and sealing of job secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paicluster.auth.key_files import load_key
 from paicluster.auth.sealing import Sealer
 
 
-def test_a_key_is_made_once_and_readable_by_its_owner_alone(tmp_path: Path) -> None:
+def test_key_is_created_once_and_private(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         key = load_key(tmp_path / "keys", "tokens")
@@ -31,32 +31,32 @@ def test_a_key_is_made_once_and_readable_by_its_owner_alone(tmp_path: Path) -> N
     }
 
 
-def test_those_who_make_a_key_at_once_get_the_same_one(tmp_path: Path) -> None:
+def test_concurrent_creation_yields_one_key(tmp_path: Path) -> None:
     with ThreadPoolExecutor(16) as pool:
         keys = set(pool.map(lambda _: load_key(tmp_path / "keys", "tokens"), range(64)))
     assert len(keys) == 1
 
 
-def test_a_key_that_others_could_read_is_closed(tmp_path: Path) -> None:
+def test_readable_key_file_is_made_private(tmp_path: Path) -> None:
     load_key(tmp_path, "tokens")
     (tmp_path / "tokens").chmod(0o644)
     load_key(tmp_path, "tokens")
     assert (tmp_path / "tokens").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_damaged_key_is_named(tmp_path: Path) -> None:
+def test_damaged_key_is_reported(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_bytes(b"short")
     with pytest.raises(ConfigError, match="is damaged: it has 5 bytes"):
         load_key(tmp_path, "tokens")
 
 
-def test_a_key_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_key_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("a file where the folder should be")
     with pytest.raises(ConfigError, match="tokens"):
         load_key(tmp_path / "keys", "tokens")
 
 
-def test_sealed_secrets_open_for_their_job_alone(tmp_path: Path) -> None:
+def test_sealed_secret_opens_only_for_its_job(tmp_path: Path) -> None:
     sealer = Sealer.from_key_files(tmp_path)
     sealed = sealer.seal(b"the password", "alice~job")
     assert b"password" not in sealed
@@ -75,7 +75,7 @@ def test_sealed_secrets_open_for_their_job_alone(tmp_path: Path) -> None:
         Sealer(bytes(32)).unseal(sealed, "alice~job")
 
 
-def test_the_library_is_loaded_only_for_secrets(tmp_path: Path) -> None:
+def test_cryptography_is_imported_only_for_secrets(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "import paicluster.auth.users, paicluster.auth.sealing, paicluster.auth.tokens\n"

@@ -1,4 +1,4 @@
-"""Passwords are hashed, salted, and recognised."""
+"""Password hashing."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from paicluster.auth.passwords import hash_password, verify_password
 
 @settings(max_examples=5, deadline=None)
 @given(st.text(), st.text())
-def test_only_the_password_itself_is_recognised(password: str, other: str) -> None:
+def test_only_the_same_password_verifies(password: str, other: str) -> None:
     stored = hash_password(password)
     assert verify_password(password, stored)
     assert verify_password(other, stored) == (other == password)
 
 
-def test_the_same_password_looks_different_each_time_and_never_shows() -> None:
+def test_hash_is_salted_and_hides_the_password() -> None:
     first, second = hash_password("correct horse"), hash_password("correct horse")
     assert first != second
     assert "horse" not in first
 
 
-def test_the_parameters_travel_in_the_string() -> None:
+def test_hash_string_carries_its_parameters() -> None:
     assert hash_password("x").startswith("scrypt$16384,8,1$")
-    # Made with other parameters, as an earlier or later version would.
+    # Hashed with other parameters, as an earlier or later version would.
     weaker = "scrypt$1024,8,1$AAAAAAAAAAAAAAAAAAAAAA==$MAQg4JGLPMRqJFBEKf8fQ+4nhhombI56iCi1UYs3wDs="
     assert verify_password("secret", weaker) is True
     assert verify_password("Secret", weaker) is False
@@ -34,5 +34,5 @@ def test_the_parameters_travel_in_the_string() -> None:
 @pytest.mark.parametrize(
     "broken", ["", "scrypt", "md5$1,2,3$AA==$AA==", "scrypt$3,8,1$AA==$AA==", "scrypt$a,b,c$!$!"]
 )
-def test_what_is_no_hash_matches_nothing(broken: str) -> None:
+def test_malformed_hash_matches_nothing(broken: str) -> None:
     assert verify_password("secret", broken) is False

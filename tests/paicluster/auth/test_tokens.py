@@ -1,4 +1,4 @@
-"""Tokens: what they say, how long they hold, how they are taken back."""
+"""Tokens: payload, lifetime, revocation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import Connection
 
 from openpaisdk.errors import Unauthorized
-from paicluster.auth.tokens import SESSION_SECONDS, Tokens, new_token_row
+from paicluster.auth.tokens import SESSION_S, Tokens, new_token_row
 from paicluster.store import Store, users
 from paicluster.store.jobs import NewJob, get_job_by_id, insert_jobs, update_job
 
@@ -62,7 +62,7 @@ async def token_of_job(tokens: Tokens, store: Store, job_id: int) -> str:
     return tokens.of_job(job)
 
 
-async def refused(tokens: Tokens, token: str) -> Unauthorized:
+async def assert_rejected(tokens: Tokens, token: str) -> Unauthorized:
     with pytest.raises(Unauthorized) as raised:
         await tokens.verify(token)
     error = raised.value
@@ -70,12 +70,12 @@ async def refused(tokens: Tokens, token: str) -> Unauthorized:
     return error
 
 
-def test_a_token_says_who_and_how_long_as_openpai_has_it(tokens: Tokens, store: Store) -> None:
+def test_token_payload_is_openpais(tokens: Tokens, store: Store) -> None:
     async def main() -> None:
         session = payload_of(await tokens.issue("alice", "session"))
         assert session["username"] == "alice"
         assert (session["application"], session["jobSpecific"]) == (False, False)
-        assert session["exp"] == session["iat"] + SESSION_SECONDS  # type: ignore[operator]
+        assert session["exp"] == session["iat"] + SESSION_S  # type: ignore[operator]
         assert abs(float(session["iat"]) - time.time()) < 60  # type: ignore[arg-type]
         application = payload_of(await tokens.issue("alice", "application"))
         assert application["application"] is True
@@ -87,7 +87,7 @@ def test_a_token_says_who_and_how_long_as_openpai_has_it(tokens: Tokens, store: 
     asyncio.run(main())
 
 
-def test_a_token_is_good_for_its_user(tokens: Tokens) -> None:
+def test_token_identifies_its_user(tokens: Tokens) -> None:
     async def main() -> None:
         identity = await tokens.verify(await tokens.issue("alice", "session"))
         assert (identity.username, identity.admin, identity.application, identity.job_id) == (
@@ -102,7 +102,7 @@ def test_a_token_is_good_for_its_user(tokens: Tokens) -> None:
     asyncio.run(main())
 
 
-def test_a_job_speaks_for_its_user_but_never_as_administrator(tokens: Tokens, store: Store) -> None:
+def test_job_token_acts_for_its_user_without_admin_rights(tokens: Tokens, store: Store) -> None:
     async def main() -> None:
         identity = await tokens.verify(await token_of_job(tokens, store, 2))
         assert (identity.username, identity.admin, identity.job_id) == ("root", False, 2)
@@ -110,7 +110,7 @@ def test_a_job_speaks_for_its_user_but_never_as_administrator(tokens: Tokens, st
     asyncio.run(main())
 
 
-def test_a_token_can_be_computed_again_from_its_row(tokens: Tokens, store: Store) -> None:
+def test_token_is_recomputed_from_its_row(tokens: Tokens, store: Store) -> None:
     async def main() -> None:
         issued = [
             await tokens.issue("alice", "session"),
@@ -122,7 +122,7 @@ def test_a_token_can_be_computed_again_from_its_row(tokens: Tokens, store: Store
     asyncio.run(main())
 
 
-def test_what_we_did_not_sign_is_refused(tokens: Tokens) -> None:
+def test_forged_tokens_are_rejected(tokens: Tokens) -> None:
     async def main() -> None:
         good = await tokens.issue("alice", "session")
         header, payload, signature = good.split(".")
@@ -140,27 +140,27 @@ def test_what_we_did_not_sign_is_refused(tokens: Tokens) -> None:
             f"{header}.{forged.rstrip('=')}.{signature}",
             signed(b"another key", payload_of(good)),
         ):
-            await refused(tokens, token)
+            await assert_rejected(tokens, token)
         assert (await tokens.verify(good)).username == "alice"
 
     asyncio.run(main())
 
 
-def test_a_signature_alone_is_not_enough_without_a_row(tokens: Tokens) -> None:
+def test_signed_token_without_a_row_is_rejected(tokens: Tokens) -> None:
     async def main() -> None:
         row = new_token_row("alice", "application")
-        await refused(tokens, tokens.render(row))
+        await assert_rejected(tokens, tokens.render(row))
 
     asyncio.run(main())
 
 
-def test_a_revoked_token_is_refused_at_once(tokens: Tokens) -> None:
+def test_revoked_token_is_rejected_at_once(tokens: Tokens) -> None:
     async def main() -> None:
         token, other = await tokens.issue("alice", "session"), await tokens.issue("alice", "session")
         await tokens.verify(token)
         await tokens.verify(other)
         assert await tokens.revoke(token) is True
-        await refused(tokens, token)
+        await assert_rejected(tokens, token)
         assert await tokens.revoke(token) is False
         assert await tokens.revoke("nonsense") is False
         assert (await tokens.verify(other)).username == "alice"
@@ -168,14 +168,11 @@ def test_a_revoked_token_is_refused_at_once(tokens: Tokens) -> None:
     asyncio.run(main())
 
 
-def test_a_look_up_under_way_does_not_remember_what_is_revoked_meanwhile(
-    tokens: Tokens, store: Store
-) -> None:
+def test_concurrent_lookup_does_not_cache_a_revoked_token(tokens: Tokens, store: Store) -> None:
     async def main() -> None:
         token = await tokens.issue("alice", "session")
-        go_on = threading.Event()
-        # All readers are busy, so the look-up waits in their queue while the token is revoked... and one that
-        # has already seen the row must not put it into the cache afterwards.
+        resume = threading.Event()
+        # A lookup that has already read the row must not cache it after the token was revoked.
         loop = asyncio.get_running_loop()
         seen = asyncio.Event()
         original = users.get_token
@@ -183,7 +180,7 @@ def test_a_look_up_under_way_does_not_remember_what_is_revoked_meanwhile(
         def slow(conn: Connection, token_id: str) -> users.TokenRow | None:
             row = original(conn, token_id)
             loop.call_soon_threadsafe(seen.set)
-            go_on.wait(10)
+            resume.wait(10)
             return row
 
         users.get_token = slow  # type: ignore[assignment]
@@ -191,50 +188,50 @@ def test_a_look_up_under_way_does_not_remember_what_is_revoked_meanwhile(
             verifying = asyncio.ensure_future(tokens.verify(token))
             await seen.wait()
             await tokens.revoke(token)
-            go_on.set()
-            await verifying  # it was good when it was looked up
+            resume.set()
+            await verifying  # it was valid when it was looked up
         finally:
             users.get_token = original
-        await refused(tokens, token)
+        await assert_rejected(tokens, token)
 
     asyncio.run(main())
 
 
-def test_a_job_that_is_over_takes_its_token_along(tokens: Tokens, store: Store) -> None:
+def test_token_of_a_finished_job_is_rejected(tokens: Tokens, store: Store) -> None:
     async def main() -> None:
         token = await token_of_job(tokens, store, 1)
         await tokens.verify(token)
         await store.write(lambda conn: update_job(conn, 1, sub_state="AttemptRunning"))
         assert (await tokens.verify(token)).job_id == 1
         await store.write(lambda conn: update_job(conn, 1, sub_state="Completed", exit_code=0))
-        await refused(tokens, token)
-        await refused(tokens, await token_of_job(tokens, store, 1))
+        await assert_rejected(tokens, token)
+        await assert_rejected(tokens, await token_of_job(tokens, store, 1))
 
     asyncio.run(main())
 
 
-def test_each_attempt_of_a_job_has_a_token_of_its_own(tokens: Tokens, store: Store) -> None:
+def test_each_job_attempt_has_its_own_token(tokens: Tokens, store: Store) -> None:
     async def main() -> None:
         first = await token_of_job(tokens, store, 1)
         await tokens.verify(first)
         await store.write(lambda conn: update_job(conn, 1, attempt=1))
-        await refused(tokens, first)
+        await assert_rejected(tokens, first)
         assert (await tokens.verify(await token_of_job(tokens, store, 1))).job_id == 1
 
     asyncio.run(main())
 
 
-def test_the_jobs_of_a_user_who_is_gone_speak_for_nobody(tokens: Tokens, store: Store) -> None:
+def test_job_token_of_a_deleted_user_is_rejected(tokens: Tokens, store: Store) -> None:
     async def main() -> None:
         token = await token_of_job(tokens, store, 2)
         await tokens.verify(token)
         await store.write(lambda conn: users.delete_user(conn, "root"))
-        await refused(tokens, token)
+        await assert_rejected(tokens, token)
 
     asyncio.run(main())
 
 
-def test_a_user_who_is_gone_or_changed_is_seen_so_at_once(tokens: Tokens, store: Store) -> None:
+def test_changed_and_deleted_users_take_effect_at_once(tokens: Tokens, store: Store) -> None:
     async def main() -> None:
         await store.write(lambda conn: users.add_user(conn, "other", "hash", created_ms=0, admin=True))
         token = await tokens.issue("root", "application")
@@ -242,22 +239,22 @@ def test_a_user_who_is_gone_or_changed_is_seen_so_at_once(tokens: Tokens, store:
         await store.write(lambda conn: users.update_user(conn, "root", admin=False))
         assert (await tokens.verify(token)).admin is False
         await store.write(lambda conn: users.delete_user(conn, "root"))
-        await refused(tokens, token)
+        await assert_rejected(tokens, token)
 
     asyncio.run(main())
 
 
-def test_how_long_a_session_lasts_is_the_clusters_to_say(store: Store, tmp_path: Path) -> None:
+def test_session_lifetime_is_configurable(store: Store, tmp_path: Path) -> None:
     async def main() -> None:
         tokens = Tokens.open(store, tmp_path / "keys", session_s=3600)
-        said = payload_of(await tokens.issue("alice", "session"))
-        assert int(str(said["exp"])) - int(str(said["iat"])) == 3600
+        payload = payload_of(await tokens.issue("alice", "session"))
+        assert int(str(payload["exp"])) - int(str(payload["iat"])) == 3600
         assert "exp" not in payload_of(await tokens.issue("alice", "application"))
 
     asyncio.run(main())
 
 
-def test_an_expired_token_is_refused_and_says_so(tokens: Tokens, store: Store) -> None:
+def test_expired_token_is_rejected_with_a_hint(tokens: Tokens, store: Store) -> None:
     async def main() -> None:
         now_ms = int(time.time() * 1000)
         fresh = new_token_row("alice", "session")
@@ -265,7 +262,7 @@ def test_an_expired_token_is_refused_and_says_so(tokens: Tokens, store: Store) -
         soon = replace(fresh, id="soon", expires_ms=now_ms + 300)
         for row in (long_ago, soon):
             await store.write(lambda conn, row=row: users.add_token(conn, row))  # type: ignore[misc]
-        assert "log in again" in (await refused(tokens, tokens.render(long_ago))).hint
+        assert "log in again" in (await assert_rejected(tokens, tokens.render(long_ago))).hint
         assert await tokens.rows("alice") in ([soon], [])
         deadline = time.monotonic() + 10
         while True:  # also from the cache
@@ -281,16 +278,16 @@ def test_an_expired_token_is_refused_and_says_so(tokens: Tokens, store: Store) -
     asyncio.run(main())
 
 
-def test_tokens_hold_over_a_restart(store: Store, tmp_path: Path) -> None:
+def test_tokens_survive_a_restart(store: Store, tmp_path: Path) -> None:
     async def main() -> None:
         token = await Tokens.open(store, tmp_path / "keys").issue("alice", "session")
         assert (await Tokens.open(store, tmp_path / "keys").verify(token)).username == "alice"
-        await refused(Tokens.open(store, tmp_path / "other-keys"), token)
+        await assert_rejected(Tokens.open(store, tmp_path / "other-keys"), token)
 
     asyncio.run(main())
 
 
-def test_the_database_holds_no_token(tokens: Tokens, store: Store, tmp_path: Path) -> None:
+def test_database_contains_no_token(tokens: Tokens, store: Store, tmp_path: Path) -> None:
     token = asyncio.run(tokens.issue("alice", "application"))
     signature = token.rpartition(".")[2].encode()
     for file in tmp_path.glob("cluster.db*"):

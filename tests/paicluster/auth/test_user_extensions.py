@@ -1,4 +1,4 @@
-"""What users keep with their account: secrets in it are sealed, and opened for them alone."""
+"""User extensions: their secrets are sealed for their user."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paicluster.auth.sealing import Sealer
 from paicluster.auth.ssh_keys import generate_key_pair
 
 
-def test_secrets_are_sealed_for_one_user_and_the_rest_stays_readable() -> None:
+def test_only_secrets_of_an_extension_are_sealed() -> None:
     sealer = Sealer(b"k" * 32)
     own = {"githubPAT": "ghp_1", "boundedClusters": {"x": {"token": "t0ken"}}, "team": "blue"}
     stored = user_extensions.seal(own, sealer, "alice")
@@ -24,7 +24,7 @@ def test_secrets_are_sealed_for_one_user_and_the_rest_stays_readable() -> None:
     ) == {"a": {"sealed": 3}}
 
 
-def test_a_key_pair_has_the_forms_that_ssh_reads() -> None:
+def test_key_pair_is_in_ssh_format() -> None:
     pair = generate_key_pair()
     assert pair["key"].startswith("-----BEGIN RSA PRIVATE KEY-----")
     assert pair["pubKey"].startswith("ssh-rsa ") and pair["pubKey"].endswith(" pai-job-ssh")

@@ -1,4 +1,4 @@
-"""Logging in, and the first administrator."""
+"""Login and the first administrator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def failure(store: Store, username: str, password: str) -> tuple[int, str, str]:
     return raised.value.status, raised.value.code, str(raised.value)
 
 
-def test_the_first_start_makes_an_administrator_with_a_generated_password(store: Store) -> None:
+def test_first_start_creates_admin_with_generated_password(store: Store) -> None:
     password = ensure_admin(store, None)
     assert password is not None
     assert len(password) >= 12
@@ -38,30 +38,30 @@ def test_the_first_start_makes_an_administrator_with_a_generated_password(store:
     assert asyncio.run(login(store, "admin", password)) == user
 
 
-def test_the_environment_may_give_the_password_and_it_is_not_repeated(store: Store) -> None:
+def test_admin_password_from_the_environment_is_not_printed(store: Store) -> None:
     assert ensure_admin(store, "from the environment") is None
     assert asyncio.run(login(store, "admin", "from the environment")).username == "admin"
 
 
-def test_a_password_that_is_too_short_is_refused_before_anything_is_made(store: Store) -> None:
+def test_short_password_is_rejected_before_any_write(store: Store) -> None:
     with pytest.raises(ConfigError, match="at least 6"):
         ensure_admin(store, "12345")
     assert store.read_sync(users.list_users) == []
 
 
-def test_a_password_that_is_no_text_is_refused_before_anything_is_made(store: Store) -> None:
+def test_password_that_is_not_utf8_is_rejected_before_any_write(store: Store) -> None:
     with pytest.raises(ConfigError, match="UTF-8"):
         ensure_admin(store, b"from \xff elsewhere".decode(errors="surrogateescape"))
     assert store.read_sync(users.list_users) == []
 
 
-def test_a_wrong_login_is_answered_as_openpai_does(store: Store) -> None:
+def test_failed_login_has_openpais_errors(store: Store) -> None:
     ensure_admin(store, "secret")
     assert failure(store, "nobody", "secret") == (400, "NoUserError", "User nobody is not found.")
     assert failure(store, "admin", "Secret") == (400, "IncorrectPasswordError", "Password is incorrect.")
 
 
-def test_a_new_password_ends_the_sessions_and_keeps_the_applications(store: Store, tmp_path: Path) -> None:
+def test_new_password_ends_sessions_but_not_application_tokens(store: Store, tmp_path: Path) -> None:
     ensure_admin(store, "secret")
 
     async def main() -> None:
@@ -82,7 +82,7 @@ def test_a_new_password_ends_the_sessions_and_keeps_the_applications(store: Stor
     assert asyncio.run(login(store, "admin", "changed")).username == "admin"
 
 
-def test_no_user_is_called_like_a_group_and_no_group_like_a_user(store: Store) -> None:
+def test_user_and_group_names_do_not_overlap(store: Store) -> None:
     store.write_sync(lambda conn: groups.add_group(conn, "vision"))
     asyncio.run(create(store, "bob", "secret"))
     for attempt, code in (
@@ -95,7 +95,7 @@ def test_no_user_is_called_like_a_group_and_no_group_like_a_user(store: Store) -
         assert raised.value.code == code
 
 
-def test_users_are_kept_one_of_each_name(store: Store) -> None:
+def test_user_names_are_unique(store: Store) -> None:
     store.write_sync(
         lambda conn: users.add_user(conn, "bob", "hash", created_ms=1, email="b@x", extension='{"a":1}')
     )

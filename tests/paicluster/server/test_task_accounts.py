@@ -1,4 +1,4 @@
-"""With more than one user each job runs as its user's own account, and learns nothing of the others."""
+"""With several users each job runs under its user's Unix account, isolated from the others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def accounts() -> Iterator[dict[str, pwd.struct_passwd]]:
 def cluster(accounts: dict[str, pwd.struct_passwd]) -> Iterator[CrewCluster]:
     with open_folder() as folder:
         add_people(folder / "home", ALICE, BOB, CAROL)
-        # As an older version would have left it, which relied on the home being closed.
+        # As an older version left it, which relied on the home being private.
         (folder / "home" / "sources").mkdir(mode=0o755)
         (folder / "home" / "cluster.yaml").write_text("# CANARY-of-the-settings\n")
         for path in (folder / "home").iterdir():
@@ -49,22 +49,24 @@ def cluster(accounts: dict[str, pwd.struct_passwd]) -> Iterator[CrewCluster]:
             made.close()
 
 
-def said(cluster: CrewCluster, name: str, *script: str, **more: object) -> str:
+def output_of(cluster: CrewCluster, name: str, *script: str, **more: object) -> str:
     status = cluster.run(job(name, *script, **more))  # type: ignore[arg-type]
     log = cluster.log_of(name).decode()
     assert status["state"] == "SUCCEEDED", (status, log, cluster.events(name))
     return log
 
 
-# What the shell has open. Not asked from a pipeline, whose ends the shell would have open too.
+# Open files of the shell. Not listed in a pipeline, whose ends the shell would have open too.
 _OPEN_FILES = "for fd in /proc/$$/fd/*; do readlink $fd || true; done"
 
 
-def test_a_job_is_its_users_own(cluster: CrewCluster, accounts: dict[str, pwd.struct_passwd]) -> None:
+def test_task_runs_under_its_users_account(
+    cluster: CrewCluster, accounts: dict[str, pwd.struct_passwd]
+) -> None:
     cluster.as_user(ALICE)
-    log = said(
+    log = output_of(
         cluster,
-        "who",
+        "account",
         'echo "$(id -un) $(id -gn) $(id -Gn)"',
         'echo "$USER $LOGNAME $HOME $SHELL"',
         "echo file > here && stat -c '%U %a' here . && pwd && echo $PAI_WORK_DIR",
@@ -77,15 +79,17 @@ def test_a_job_is_its_users_own(cluster: CrewCluster, accounts: dict[str, pwd.st
     assert lines[0] == f"{ALICE} {ALICE} {ALICE}"
     assert lines[1] == f"{ALICE} {ALICE} {accounts[ALICE].pw_dir} /bin/bash"
     assert lines[2:4] == [f"{ALICE} 644", f"{ALICE} 700"]
-    assert lines[4] == lines[5] == str(cluster.folder_of("who") / "work")
+    assert lines[4] == lines[5] == str(cluster.folder_of("account") / "work")
     assert lines[6:9] == ["0022", "to stdout", "and the runtime"]
     opened = lines[9:]
     assert opened[0] == "/dev/null" and [one[:5] for one in opened[1:3]] == ["pipe:", "pipe:"]
-    # Bash's own: the script.
-    assert opened[3:] == [str(cluster.folder_of("who") / "task.sh")]
+    # Opened by bash itself: the script.
+    assert opened[3:] == [str(cluster.folder_of("account") / "task.sh")]
 
 
-def test_all_of_a_gang_are(cluster: CrewCluster, accounts: dict[str, pwd.struct_passwd]) -> None:
+def test_all_tasks_of_a_gang_run_under_the_users_account(
+    cluster: CrewCluster, accounts: dict[str, pwd.struct_passwd]
+) -> None:
     cluster.as_user(ALICE)
     name = cluster.accept(job("gang", 'echo "$USER $HOME $(id -un)"; touch mine', instances=3))
     assert cluster.wait_over(name)["state"] == "SUCCEEDED", cluster.events(name)
@@ -94,7 +98,7 @@ def test_all_of_a_gang_are(cluster: CrewCluster, accounts: dict[str, pwd.struct_
         assert cluster.log_of(name, role="main", index=index).decode() == f"{ALICE} {home} {ALICE}\n"
 
 
-def test_sources_reach_their_job_and_nobody_else(cluster: CrewCluster) -> None:
+def test_sources_are_readable_only_by_their_job(cluster: CrewCluster) -> None:
     cluster.as_user(ALICE)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
@@ -106,7 +110,7 @@ def test_sources_reach_their_job_and_nobody_else(cluster: CrewCluster) -> None:
     put = cluster.ask("PUT", f"/api/v2/sources/{digest}", packed.getvalue())
     assert put.status in (200, 201), put.text
     extras = {"openpaisdk": {"sources": {"sha256": digest, "size": len(packed.getvalue())}}}
-    log = said(
+    log = output_of(
         cluster,
         "sources",
         "./train.sh",
@@ -170,7 +174,7 @@ def _processes_of(uid: int) -> list[int]:
     return found
 
 
-def test_a_job_that_looks_for_others_secrets_finds_nothing(
+def test_job_cannot_read_other_users_secrets(
     cluster: CrewCluster, accounts: dict[str, pwd.struct_passwd]
 ) -> None:
     cluster.as_user(ALICE)
@@ -198,12 +202,12 @@ def test_a_job_that_looks_for_others_secrets_finds_nothing(
         .replace("HOME", shlex.quote(str(cluster.home)))
     )
     cluster.as_user(BOB)
-    log = said(cluster, "spy", "set +o errexit", script)
+    log = output_of(cluster, "spy", "set +o errexit", script)
     assert log == "looked\n"
     cluster.as_user(ALICE)
     assert cluster.wait_state("holds", "RUNNING")["retries"] == 0
-    # The same from alice's other job finds what is hers, so it can see; and nothing that is the cluster's.
-    log = said(cluster, "same", "set +o errexit", script)
+    # The same script in another job of alice finds alice's files, so it works; and none of the cluster's.
+    log = output_of(cluster, "same", "set +o errexit", script)
     for what in (f"read {folder}/task.sh", f"read {folder}/work/private", f"kill {task}"):
         assert f"SEEN {what}\n" in log
     found = "\n".join(line for line in log.splitlines() if line.startswith("SEEN"))
@@ -213,34 +217,36 @@ def test_a_job_that_looks_for_others_secrets_finds_nothing(
     assert cluster.wait_over("holds")["state"] == "FAILED"
 
 
-def _said_at_launch(cluster: CrewCluster, name: str) -> str:
+def _launch_error(cluster: CrewCluster, name: str) -> str:
     return next((e["message"] for e in cluster.events(name) if e["reason"] == "FailedLaunch"), "")
 
 
-def test_a_user_without_an_account_is_told_what_is_to_be_done_and_runs_when_it_is(
+def test_job_waits_until_its_users_account_exists(
     cluster: CrewCluster,
 ) -> None:
     cluster.as_user(CAROL)
-    cluster.accept(job("nobody", "true"))
-    message = eventually(lambda: _said_at_launch(cluster, "nobody"), "the word of the missing account")
+    cluster.accept(job("no-account", "true"))
+    message = eventually(lambda: _launch_error(cluster, "no-account"), "the event about the missing account")
     assert f"useradd {CAROL}" in message and "accounts" in message
-    # What cannot be launched waits. It has no attempts behind it, and takes nothing from others.
-    cluster.accept(job("nobodys-array", "true", instances=3, extras={"gangAllocation": False}))
-    assert eventually(lambda: _said_at_launch(cluster, "nobodys-array"), "the same word of an array")
-    for name in ("nobody", "nobodys-array"):
+    # A job that cannot be launched waits, with no attempt counted and no resources allocated.
+    cluster.accept(job("no-account-array", "true", instances=3, extras={"gangAllocation": False}))
+    assert eventually(lambda: _launch_error(cluster, "no-account-array"), "the same event for an array")
+    for name in ("no-account", "no-account-array"):
         status = cluster.wait_state(name, "WAITING", "RUNNING", "FAILED")
         assert (status["state"], status["retries"], status["appExitCode"]) == ("WAITING", 0, None)
-    cluster.accept(job("nobodys-stopped", "true"))
-    assert eventually(lambda: _said_at_launch(cluster, "nobodys-stopped"), "and of one that is stopped")
-    cluster.stop("nobodys-stopped")
-    assert f"useradd {CAROL}" in cluster.wait_over("nobodys-stopped")["appExitDiagnostics"]
+    cluster.accept(job("no-account-stopped", "true"))
+    assert eventually(
+        lambda: _launch_error(cluster, "no-account-stopped"), "the same event for the job to stop"
+    )
+    cluster.stop("no-account-stopped")
+    assert f"useradd {CAROL}" in cluster.wait_over("no-account-stopped")["appExitDiagnostics"]
     with unix_accounts(CAROL):
-        for name in ("nobody", "nobodys-array"):
+        for name in ("no-account", "no-account-array"):
             assert cluster.wait_over(name)["state"] == "SUCCEEDED"
-        assert cluster.wait_over("nobody")["retries"] == 0
+        assert cluster.wait_over("no-account")["retries"] == 0
 
 
-def test_the_file_names_other_accounts(accounts: dict[str, pwd.struct_passwd]) -> None:
+def test_cluster_yaml_maps_users_to_accounts(accounts: dict[str, pwd.struct_passwd]) -> None:
     with open_folder() as folder:
         home = folder / "home"
         add_people(home, "erin", "frank", "daemon")
@@ -251,23 +257,26 @@ def test_the_file_names_other_accounts(accounts: dict[str, pwd.struct_passwd]) -
         made = CrewCluster(home, ())
         try:
             made.start().as_user("erin")
-            assert said(made, "mapped", "id -un", "echo $USER") == f"{ALICE}\n{ALICE}\n"
+            assert output_of(made, "mapped", "id -un", "echo $USER") == f"{ALICE}\n{ALICE}\n"
             made.as_user("frank")
-            told = said(made, "numbers", "id -u; id -g; id -G", "echo $USER; [ $HOME = $PAI_WORK_DIR ]")
-            assert told == "54321\n54322\n54322\nfrank\n"
-            # Of that name there is an account, but it is the system's.
+            output = output_of(
+                made, "numbers", "id -u; id -g; id -G", "echo $USER; [ $HOME = $PAI_WORK_DIR ]"
+            )
+            assert output == "54321\n54322\n54322\nfrank\n"
+            # There is an account of that name, but it is a system account.
             made.as_user("daemon")
             made.accept(job("as-daemon", "true"))
-            words = eventually(lambda: _said_at_launch(made, "as-daemon"), "the refusal")
-            assert "belongs to the system" in words
+            message = eventually(lambda: _launch_error(made, "as-daemon"), "the launch error")
+            assert "belongs to the system" in message
         finally:
             made.close()
 
 
-_AS_SOMEBODY = """
+_UNPRIVILEGED_SERVER = """
 import os, sys
 from paicluster.cli import main
-# Everything is loaded while we may still read it.
+# Imported while the files are still readable.
+import paicluster.server.serve
 main(["user", "list", "--home", sys.argv[1]])
 os.setgroups([])
 os.setgid(54321)
@@ -276,30 +285,30 @@ sys.exit(main(["serve", "--home", sys.argv[2], "--port", "0"]))
 """
 
 
-def test_without_root_a_cluster_of_several_people_refuses_to_start(tmp_path: Path) -> None:
+def test_unprivileged_server_with_several_users_does_not_start(tmp_path: Path) -> None:
     if os.geteuid() != 0:
-        missing("root, who can become somebody else,")
+        missing("root, to switch to another account,")
     with open_folder() as folder:
         home = folder / "home"
         add_people(home, "alice", "bob")
         for path in (home, *home.rglob("*")):
             os.chown(path, 54321, 54321)
-        command = [sys.executable, "-c", _AS_SOMEBODY, str(tmp_path), str(home)]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 1
-    assert "3 users" in ended.stderr and "root" in ended.stderr and "allow-shared-account" in ended.stderr
-    assert "Traceback" not in ended.stderr
+        command = [sys.executable, "-c", _UNPRIVILEGED_SERVER, str(tmp_path), str(home)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert "3 users" in result.stderr and "root" in result.stderr and "allow-shared-account" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
-_SECOND_PERSON = """
+_SECOND_USER = """
 import os
 from paicluster.engines.interface import LaunchFailed
 from paicluster.engines.common.unix_accounts import Accounts
 os.setuid(54321)
-people = 1
-accounts = Accounts({}, lambda: people)
+users = 1
+accounts = Accounts({}, lambda: users)
 print(accounts.of("alice"))
-people = 2
+users = 2
 try:
     accounts.of("alice")
 except LaunchFailed as error:
@@ -307,33 +316,33 @@ except LaunchFailed as error:
 """
 
 
-def test_without_root_a_second_user_stops_jobs_from_starting() -> None:
+def test_unprivileged_server_launches_no_job_with_a_second_user() -> None:
     if os.geteuid() != 0:
-        missing("root, who can become somebody else,")
-    told = subprocess.run(
-        [sys.executable, "-c", _SECOND_PERSON], capture_output=True, text=True, check=True, cwd="/"
+        missing("root, to switch to another account,")
+    output = subprocess.run(
+        [sys.executable, "-c", _SECOND_USER], capture_output=True, text=True, check=True, cwd="/"
     )
-    first, second = told.stdout.splitlines()
+    first, second = output.stdout.splitlines()
     assert first == "None"
     assert "2 users" in second and "54321" in second
 
 
-def test_a_home_that_the_accounts_cannot_reach_is_refused(tmp_path: Path) -> None:
+def test_home_unreachable_for_the_accounts_is_rejected(tmp_path: Path) -> None:
     add_people(tmp_path / "home", "alice", "bob")
     tmp_path.chmod(0o700)
     command = [sys.executable, "-m", "paicluster", "serve", "--home", str(tmp_path / "home"), "--port", "0"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 1
-    assert "closed" in ended.stderr and "chmod o+x" in ended.stderr
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert "closed" in result.stderr and "chmod o+x" in result.stderr
 
 
-def test_a_cluster_of_one_runs_his_jobs_as_itself(accounts: dict[str, pwd.struct_passwd]) -> None:
+def test_single_user_cluster_runs_jobs_as_the_server(accounts: dict[str, pwd.struct_passwd]) -> None:
     with open_folder() as folder:
         add_people(folder / "home")
         made = CrewCluster(folder / "home", OPTIONS)
         try:
             made.start().as_user("admin")
-            assert said(made, "mine", "id -u") == "0\n"
+            assert output_of(made, "mine", "id -u") == "0\n"
             assert made.home.stat().st_mode & 0o777 == 0o700
         finally:
             made.close()

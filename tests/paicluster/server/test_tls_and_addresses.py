@@ -1,4 +1,4 @@
-"""TLS from end to end, and the address by which people and tasks reach a cluster."""
+"""TLS end to end, and the address that users and tasks are given."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXTERNAL = "https://pai.example.com:8443/cluster"
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with cert.pem, which vouches for itself and is made for localhost, and its key.pem."""
+    """A folder with a self-signed cert.pem for localhost and its key.pem."""
     return certificates.certificate(tmp_path_factory.mktemp("certificate"), "localhost")
 
 
@@ -35,7 +35,7 @@ class SecureTeam(SecureCluster):
         return self
 
 
-def described(home: Path, text: str) -> Path:
+def write_cluster_file(home: Path, text: str) -> Path:
     home.mkdir()
     (home / "cluster.yaml").write_text(text)
     return home
@@ -50,11 +50,11 @@ listen:
   external-url: {EXTERNAL}/
 engine: {{type: process, cpus: 4, memory-mb: 4096, gpus: 0}}
 """
-    home = described(tmp_path / "home", text)
+    home = write_cluster_file(tmp_path / "home", text)
     return SecureTeam(home, (), {"PAICLUSTER_ADMIN_PASSWORD": PASSWORD}, authority=certificate / "cert.pem")
 
 
-def test_a_cluster_described_by_its_home_serves_with_tls(secure: SecureTeam, tmp_path: Path) -> None:
+def test_cluster_from_cluster_yaml_serves_with_tls(secure: SecureTeam, tmp_path: Path) -> None:
     try:
         secure.start()
         secure.log_in()
@@ -62,7 +62,7 @@ def test_a_cluster_described_by_its_home_serves_with_tls(secure: SecureTeam, tmp
         assert secure.get("/healthz").status == 200
         assert "max-age" in secure.get("/api/v2/info").headers.get("strict-transport-security", "")
 
-        # Nothing else is spoken there.
+        # Plain HTTP is not accepted there.
         with pytest.raises((OSError, http.client.HTTPException)):
             plain = http.client.HTTPConnection("127.0.0.1", secure.address[1], timeout=10)
             plain.request("GET", "/healthz")
@@ -70,22 +70,22 @@ def test_a_cluster_described_by_its_home_serves_with_tls(secure: SecureTeam, tmp
         with pytest.raises(ssl.SSLError), socket.create_connection(secure.address) as raw:
             ssl.create_default_context().wrap_socket(raw, server_hostname="localhost")
 
-        # Tasks and people are told the address that the file names.
-        secure.run(job("told", "echo $PAI_REST_SERVER_URI"))
-        assert secure.log_of("told").decode() == EXTERNAL + "\n"
-        logs = secure.path("told", "/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs")
+        # Tasks and users are given the address in the file.
+        secure.run(job("address", "echo $PAI_REST_SERVER_URI"))
+        assert secure.log_of("address").decode() == EXTERNAL + "\n"
+        logs = secure.path("address", "/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs")
         [first, *_] = secure.get(logs).json()["locations"]
         assert unquote(first["uri"]).startswith("/log-manager/pai.example.com:8443/")
         assert secure.get(first["uri"], token=None).status == 200
-        old = secure.get("/api/v1/user/admin/jobs/told").json()
+        old = secure.get("/api/v1/user/admin/jobs/address").json()
         assert json.dumps(old).count(f"{EXTERNAL}/") >= 1
 
-        # The administrator's own commands find their way.
+        # The administrator's commands connect.
         users = [sys.executable, "-m", "paicluster", "user", "list", "-o", "json", "--home", str(secure.home)]
-        told = subprocess.run(users, capture_output=True, text=True, check=True)
-        assert [user["username"] for user in json.loads(told.stdout)] == ["admin"]
+        result = subprocess.run(users, capture_output=True, text=True, check=True)
+        assert [user["username"] for user in json.loads(result.stdout)] == ["admin"]
 
-        # And the client, that trusts this certificate.
+        # So does a client that trusts this certificate.
         pai = [str(Path(sys.executable).with_name("pai"))]
         variables = {**os.environ, "HOME": str(tmp_path), "PAI_HOME": str(tmp_path)}
         where = f"https://localhost:{secure.address[1]}"
@@ -101,10 +101,10 @@ def test_a_cluster_described_by_its_home_serves_with_tls(secure: SecureTeam, tmp
         secure.close()
 
 
-def test_tasks_know_a_server_whose_certificate_their_system_does_not(tmp_path: Path) -> None:
-    """Not even its authority is known to them: what vouches for the server travels with the runtime."""
+def test_tasks_trust_a_private_ca_shipped_with_the_runtime(tmp_path: Path) -> None:
+    """The system does not know its CA either: the CA certificate is shipped with the runtime."""
     own = certificates.certificate(tmp_path, "localhost", by_an_authority=True)
-    # Many keep both in one file. The key is nobody's business.
+    # Many keep both in one file. The key must not be shipped.
     (own / "both.pem").write_bytes((own / "key.pem").read_bytes() + (own / "cert.pem").read_bytes())
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -115,7 +115,7 @@ listen:
   external-url: https://localhost:{port}
 engine: {{type: process, cpus: 4, memory-mb: 4096, gpus: 0}}
 """
-    home = described(tmp_path / "home", text)
+    home = write_cluster_file(tmp_path / "home", text)
     password = {"PAICLUSTER_ADMIN_PASSWORD": PASSWORD}
     cluster = SecureTeam(home, ("--port", str(port)), password, authority=own / "cert.pem")
     try:
@@ -129,32 +129,30 @@ engine: {{type: process, cpus: 4, memory-mb: 4096, gpus: 0}}
             f"{sys.executable} -c '{asks}'",
         )
         assert cluster.run(what)["state"] == "SUCCEEDED", cluster.log_of("here")
-        said = cluster.log_of("here").decode()
-        assert "/user/admin" in said and "['here']" in said
+        output = cluster.log_of("here").decode()
+        assert "/user/admin" in output and "['here']" in output
         assert [path.read_text() for path in home.glob("storage/**/result")] == ["kept\n"]
-        [beside] = home.glob("runtime/*/authority.pem")
-        assert beside.read_text().strip() == (own / "cert.pem").read_text().strip()
-        assert "does not hold" not in cluster.log.read_text()
+        [shipped] = home.glob("runtime/*/authority.pem")
+        assert shipped.read_text().strip() == (own / "cert.pem").read_text().strip()
+        assert "certificate is not valid" not in cluster.log.read_text()
     finally:
         cluster.close()
 
 
-def test_a_certificate_for_another_name_is_told_at_the_start_and_keeps_no_task_waiting(
-    tmp_path: Path, certificate: Path
-) -> None:
+def test_certificate_for_another_name_is_warned_about_at_startup(tmp_path: Path, certificate: Path) -> None:
     text = f"""
 listen:
   tls: {{certificate: {certificate}/cert.pem, key: {certificate}/key.pem}}
 engine: {{type: process, cpus: 4, memory-mb: 4096, gpus: 0}}
 """
-    home = described(tmp_path / "home", text)
+    home = write_cluster_file(tmp_path / "home", text)
     password = {"PAICLUSTER_ADMIN_PASSWORD": PASSWORD}
     cluster = SecureTeam(home, (), password, authority=certificate / "cert.pem")
     try:
         cluster.start()
         cluster.log_in()
-        # It is made for localhost, and tasks are told 127.0.0.1.
-        eventually(lambda: "does not hold" in cluster.log.read_text(), "a warning")
+        # It is issued for localhost, and tasks are given 127.0.0.1.
+        eventually(lambda: "certificate is not valid" in cluster.log.read_text(), "a warning")
         assert "external-url" in cluster.log.read_text()
         assert cluster.run(job("left", "echo kept > $PAI_OUTPUT_DIR/result"))["state"] == "FAILED"
         assert "is not trusted here" in cluster.log_of("left").decode()
@@ -162,7 +160,7 @@ engine: {{type: process, cpus: 4, memory-mb: 4096, gpus: 0}}
         cluster.close()
 
 
-def test_options_win_over_the_file(new_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+def test_options_override_the_file(new_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
     text = f"""
 home: {tmp_path}/elsewhere
 listen: {{port: 1, external-url: "http://other.example.com"}}
@@ -178,12 +176,12 @@ virtual-clusters: {{lab: {{gpus: 1, cpus: 1, memory-mb: 1024}}}}
     assert total["lab"]["gpu"] == 1
     assert total["default"]["cpu"] + total["lab"]["cpu"] == 5
     assert total["default"]["gpu"] == 1
-    cluster.run(job("told", "echo $PAI_REST_SERVER_URI"))
-    assert cluster.log_of("told") == b"http://pai.example.com\n"
+    cluster.run(job("address", "echo $PAI_REST_SERVER_URI"))
+    assert cluster.log_of("address") == b"http://pai.example.com\n"
     assert not (tmp_path / "elsewhere").exists(), "--home wins too"
 
 
-def test_a_file_alone_is_enough(tmp_path: Path) -> None:
+def test_config_file_alone_is_enough(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text("home: state\nlisten: {port: 0}\ndatabase: elsewhere.db\n")
 

@@ -14,7 +14,7 @@ from paicluster.api.request_fields import Fields, fields_of
 from paicluster.api.responses import form_or_json, json_response, page_params
 from paicluster.api.v2.task_logs import ANY_LOG
 from paicluster.auth import users
-from paicluster.auth.tokens import DELEGATION, SESSION_SECONDS
+from paicluster.auth.tokens import DELEGATION, SESSION_S
 from paicluster.store.rows import TokenRow, UserRow
 
 _LONGEST_NAME = 255
@@ -66,7 +66,7 @@ async def _logged_in(request: Request) -> UserRow:
     password = given.text("password", min_length=users.SHORTEST_PASSWORD)
     if "expiration" in given:
         # Checked, and without effect, as in the original: how long a login holds is the cluster's to say.
-        given.number("expiration", minimum=60, maximum=SESSION_SECONDS)
+        given.number("expiration", minimum=60, maximum=SESSION_S)
     return await users.login(context(request).store, username, password)
 
 

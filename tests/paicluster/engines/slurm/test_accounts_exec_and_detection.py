@@ -328,6 +328,5 @@ def test_options_that_sbatch_does_not_take_are_told_before_a_job_is(slurm: RealS
         told.append(done.stderr)
     assert told[:2] == ["", ""]
     assert told[2] == (
-        "Note: the sbatch of this machine does not take --constrainnt=a100: "
-        "unrecognized option '--constrainnt=a100'.\n"
+        "Note: sbatch on this machine rejects --constrainnt=a100: unrecognized option '--constrainnt=a100'.\n"
     )

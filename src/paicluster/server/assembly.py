@@ -1,0 +1,321 @@
+"""Composition root: builds every part of a cluster from its settings."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import pwd
+import re
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+from urllib.parse import urlsplit
+
+from openpaisdk._version import __version__
+from openpaisdk.errors import ConfigError, StoreError
+from paicluster.api.context import Context
+from paicluster.api.middleware.policies import HttpPolicies
+from paicluster.auth import users as accounts
+from paicluster.auth.sealing import Sealer
+from paicluster.auth.tickets import Tickets
+from paicluster.auth.tokens import Tokens, TokensWithLocalAdmin, new_token_row
+from paicluster.config.cluster_file import is_loopback
+from paicluster.config.settings import Settings, shares
+from paicluster.controller.launch_spec import LaunchSettings
+from paicluster.controller.reconciler import Controller, total_resources
+from paicluster.controller.retention import RetentionPolicy, RetentionSweeper
+from paicluster.controller.stop_journal import StopJournal
+from paicluster.controller.storage_mounts import MountableStorage
+from paicluster.engines.interface import Node
+from paicluster.engines.process.local_node import detect_node
+from paicluster.engines.router import EngineRouter
+from paicluster.files.ownership import HOMES
+from paicluster.logs.log_watcher import LogWatcher
+from paicluster.server.engine_factory import build_engines, external_shares, scheduled_shares
+from paicluster.services import storages
+from paicluster.services.file_service import open_files
+from paicluster.services.virtual_clusters import VirtualClusters
+from paicluster.store import Store, users
+
+log = logging.getLogger("paicluster")
+
+_ALLOWED_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_EMBEDDED_TOKEN = "embedded"
+
+# File of a home in which a running server announces its address.
+HANDSHAKE = "server.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUrls:
+    """``listen``: the address the server listens on. ``external``: the one users and tasks are given."""
+
+    listen: str
+    external: str
+
+    @classmethod
+    def of(cls, settings: Settings, port: int) -> ServerUrls:
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        listen = f"{'https' if settings.tls_cert else 'http'}://{host}:{port}"
+        external = settings.external_url or listen
+        if settings.external_url is None and settings.host in ("0.0.0.0", "::"):
+            external = listen.replace(host, _own_address(), 1)
+        return cls(listen, external)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedLogin:
+    """User and token of the embedded cluster, for the handshake file; empty on other clusters."""
+
+    user: str = ""
+    token: str = ""
+
+
+class Cluster:
+    """All parts of one cluster. The API works without `start`; the controller runs only after it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        urls: ServerUrls,
+        engines: EngineRouter,
+        controller: Controller,
+        retention: RetentionSweeper,
+        context: Context,
+        login: EmbeddedLogin,
+        is_new: bool,
+    ) -> None:
+        self.settings = settings
+        self.urls = urls
+        self.engines = engines
+        self.controller = controller
+        self.context = context
+        self.store = context.store
+        self.login = login
+        self.is_new = is_new
+        self._retention = retention
+        self._started = False
+
+    async def start(self) -> None:
+        """Resume source checkouts, adopt running jobs, schedule new ones."""
+        await self.context.source_checkouts.resume()
+        await self.controller.start()
+        self.context.virtual_clusters.set_external(external_shares(self.settings, self.engines))
+        self._retention.start()
+        self._started = True
+
+    async def close(self) -> None:
+        """Close all parts. Tasks keep running; the next server adopts them."""
+        if self._started:
+            await self._retention.close()
+            await self.context.source_checkouts.close()
+            await self.controller.close()
+        self.context.policies.close()
+        self.context.files.close()
+        self.context.log_watcher.close()
+        self.store.close()
+
+
+def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -> Cluster:
+    """Build a cluster's parts, inside a running event loop; the caller holds the home's lock.
+
+    ``port``: where the server listens. The generated password of a new administrator goes to ``notices``, or
+    else stderr, as soon as it is stored, so that no later failure can lose it.
+    """
+    home, keys = settings.home, settings.home / "keys"
+    # What a server that crashed left behind.
+    (home / HANDSHAKE).unlink(missing_ok=True)
+    urls = ServerUrls.of(settings, port)
+    # Before any thread exists: detecting how process trees are controlled on this machine forks once.
+    node = detect_node(
+        ip="127.0.0.1" if is_loopback(settings.host) else _own_address(),
+        cpu=settings.cpus,
+        memory_mb=settings.memory_mb,
+        gpus=settings.gpus,
+    )
+    engines = build_engines(settings, node, lambda: store.read_inline(users.count_users))
+    configured = scheduled_shares(settings, engines)
+    shares(total_resources(engines.scheduled_nodes()), configured)
+    _check_database_not_empty(settings.database_file, keys)
+    store = Store.open(settings.database_file)
+    if store.read_sync(users.any_given):
+        _check_keys(keys)
+    tokens = TokensWithLocalAdmin.open(store, keys, settings.authentication.session_s)
+    sealer = Sealer.from_key_files(keys)
+    is_new = not store.read_sync(users.count_users)
+    login = _embedded_login(store, tokens) if settings.embedded else EmbeddedLogin()
+    if not settings.embedded:
+        _ensure_admin(store, notices or sys.stderr)
+    virtual_clusters = VirtualClusters(store, lambda: total_resources(engines.scheduled_nodes()), configured)
+    controller = Controller(
+        store,
+        engines,
+        _launch_settings(settings, urls, sealer, tokens),
+        shares=virtual_clusters.shares,
+        limits=virtual_clusters.limits,
+        grace_s=settings.grace_s,
+        unwritten=StopJournal(home / "stops"),
+    )
+    virtual_clusters.on_change(controller.requeue_unschedulable)
+
+    async def nodes() -> Sequence[Node]:
+        await engines.refresh_nodes()
+        virtual_clusters.resize(external_shares(settings, engines))
+        return engines.nodes()
+
+    storage_configs = storages.of_settings(settings.storages, urls.external)
+    context = Context(
+        store=store,
+        tokens=tokens,
+        tickets=Tickets.open(keys),
+        sealer=sealer,
+        logs=engines,
+        log_watcher=LogWatcher(),
+        nodes=nodes,
+        runs_images=engines.runs_images,
+        reports_of=engines.report_sink,
+        virtual_clusters=virtual_clusters,
+        files=open_files(settings, urls.external),
+        storages=lambda: storage_configs,
+        anonymous_v1_reads=settings.authentication.anonymous_v1_reads,
+        remove_job=lambda job_id: retention.remove_job(job_id),
+        controller_age=controller.pass_age,
+        degraded_reason=controller.degraded_reason,
+        quarantined_jobs=controller.quarantined,
+        unwritten_stops=controller.unwritten_stops,
+        stop_now=controller.stop_without_store,
+        sources=home / "sources",
+        version=f"v{__version__}",
+        authority=lambda: urlsplit(urls.external).netloc,
+        external_url=settings.external_url,
+        policies=HttpPolicies.open(settings),
+    )
+    retention = RetentionSweeper(
+        store,
+        engines,
+        RetentionPolicy(settings.keep_days, settings.keep_jobs, settings.keep_mb),
+        home / "sources",
+        first_after_s=settings.clean_after_s,
+        on_remove=context.source_checkouts.forget,
+    )
+    return Cluster(settings, urls, engines, controller, retention, context, login, is_new)
+
+
+def _launch_settings(settings: Settings, urls: ServerUrls, sealer: Sealer, tokens: Tokens) -> LaunchSettings:
+    return LaunchSettings(
+        base_environment=_base_environment(),
+        rest_server_uri=urls.external,
+        sources=settings.home / "sources",
+        keep_submitted_environment=settings.embedded,
+        unseal=sealer.unseal,
+        job_token=tokens.of_job,
+        default_fs_uri=f"hdfs://{urlsplit(urls.external).netloc}",
+        folders=_mountable_storages(settings),
+    )
+
+
+def _ensure_admin(store: Store, notices: TextIO) -> None:
+    password = accounts.ensure_admin(store, os.environ.get("PAICLUSTER_ADMIN_PASSWORD"))
+    if password is not None:
+        message = f"Created user 'admin' with password {password} (shown only once)."
+        print(message, file=notices, flush=True)
+
+
+def _embedded_login(store: Store, tokens: Tokens) -> EmbeddedLogin:
+    """The only user of an embedded cluster, created on first start, with a token for the handshake file."""
+    user = re.sub(r"[^\w.-]", "_", _account_name()) or "user"
+    if store.read_sync(lambda conn: users.get_user(conn, user)) is None:
+        # No password: the token is the only credential, and only this account can read it.
+        store.write_sync(lambda conn: users.add_user(conn, user, "!", created_ms=0, admin=True))
+    rows = store.read_sync(lambda conn: users.list_tokens(conn, user, 0))
+    row = next((token for token in rows if token.name == _EMBEDDED_TOKEN), None)
+    if row is None:
+        row = new_token_row(user, "application", name=_EMBEDDED_TOKEN)
+        store.write_sync(lambda conn: users.add_token(conn, row))
+    return EmbeddedLogin(user, tokens.render(row))
+
+
+def _check_database_not_empty(file: Path, keys: Path) -> None:
+    """A machine crash may leave an empty file; replacing it by a new database would lose every job."""
+    if keys.is_dir() and file.exists() and not file.stat().st_size:
+        raise StoreError(
+            f"The cluster's database {file} is empty, though the cluster was used before.",
+            hint="Restore it from a backup; or remove it to start with a new one.",
+        )
+
+
+def _check_keys(keys: Path) -> None:
+    """New keys in place of lost ones would invalidate tokens and secrets without an explanation."""
+    if not keys.exists():
+        raise ConfigError(
+            f"The folder {keys} is missing, though the cluster was used before: its keys are lost.",
+            hint="Restore it from a backup; or create an empty one to continue with new keys: then every "
+            "token is invalid, and the secrets of jobs cannot be decrypted.",
+        )
+    effects = {"tokens": "every token is invalid", "sealing": "the secrets of jobs cannot be decrypted"}
+    for name, effect in effects.items():
+        if not (keys / name).exists():
+            log.warning("The key %s is missing; creating a new one: %s.", keys / name, effect)
+
+
+def _mountable_storages(settings: Settings) -> tuple[MountableStorage, ...]:
+    """The storages that can be mounted. The first is the default of a job, unless it is limited to groups."""
+    # Of the cluster's own storage a task sees what its user may see: all of it on the embedded cluster,
+    # elsewhere the user's home folder.
+    homes = "" if settings.embedded else HOMES
+    own = settings.home / "storage"
+    if not settings.storages:
+        return (MountableStorage(storages.OWN, own, usual=True, own=True, homes=homes),)
+    return tuple(
+        MountableStorage(
+            storage.name,
+            own if storage.path is None else storage.path,
+            storage.share,
+            storage.read_only,
+            usual=number == 0 and not storage.groups,
+            own=storage.kind == "own",
+            homes=homes if storage.kind == "own" else "",
+        )
+        for number, storage in enumerate(settings.storages)
+        if storage.kind == "own" or (storage.kind == "mount" and storage.path is not None)
+    )
+
+
+def _base_environment() -> dict[str, str]:
+    """Variables a task gets from its account: an allow-list, so that none of the server's leak into it."""
+    environment = {name: os.environ[name] for name in _ALLOWED_VARIABLES if name in os.environ}
+    home, shell = "/", "/bin/sh"
+    try:
+        account = pwd.getpwuid(os.getuid())
+        home, shell = account.pw_dir, account.pw_shell or shell
+    except KeyError:
+        pass  # in a container a uid may have no account
+    environment.setdefault("HOME", home)
+    environment.setdefault("USER", _account_name())
+    environment.setdefault("LOGNAME", environment["USER"])
+    environment.setdefault("SHELL", shell)
+    environment.setdefault("LANG", "C.UTF-8")
+    environment["PATH"] = _DEFAULT_PATH
+    return environment
+
+
+def _account_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the uid has no account
+        return f"user{os.getuid()}"
+
+
+def _own_address() -> str:
+    """The address other machines reach this one by. Connecting a datagram socket sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
