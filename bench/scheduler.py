@@ -11,7 +11,7 @@ from typing import Any
 from bench.server import Server, job
 from bench.table import Row, alternate, limit_row, ms, ratio_row
 from paicluster.scheduler.node_capacity import NodeCapacity
-from paicluster.scheduler.pending_jobs import LEVELS, PendingJobs, QueuedJob
+from paicluster.scheduler.pending_jobs import PRIORITY_CLASSES, PendingJobs, QueuedJob
 from paicluster.scheduler.plan import Snapshot, plan
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources, RoleRequest
 
@@ -108,8 +108,8 @@ def pass_cost(few: int = 1_000, many: int = 100_000, shapes: int = 20) -> Row:
 def _line(count: int, needs: list[ResourceRequest]) -> PendingJobs:
     waiting = PendingJobs()
     for n in range(count):
-        user, level = f"user{n % 10}", LEVELS[n // 10 % len(LEVELS)]
-        waiting.add(QueuedJob(n, f"vc{n % CLUSTERS}", user, level, needs[n % len(needs)]))
+        user, priority = f"user{n % 10}", PRIORITY_CLASSES[n // 10 % len(PRIORITY_CLASSES)]
+        waiting.add(QueuedJob(n, f"vc{n % CLUSTERS}", user, priority, needs[n % len(needs)]))
     return waiting
 
 

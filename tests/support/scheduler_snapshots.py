@@ -1,4 +1,4 @@
-"""Snapshots of a cluster for the scheduler, and what it decided."""
+"""Scheduler snapshots for tests, and views of the decisions."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from paicluster.scheduler.resource_requests import ResourceRequest, Resources, R
 NODE = Resources(8, 8000, 4)
 
 
-def need(
+def request(
     cpu: int = 1, memory_mb: int = 100, gpu: int = 0, *, tasks: int = 1, gang: bool = True
 ) -> ResourceRequest:
     return ResourceRequest((RoleRequest("main", tasks, Resources(cpu, memory_mb, gpu)),), gang)
 
 
-def room(
+def node(
     free: Resources = NODE, gpus: tuple[int, ...] | None = None, total: Resources = NODE
 ) -> NodeCapacity:
     return NodeCapacity("n", total, free, tuple(range(free.gpu)) if gpus is None else gpus)
 
 
-def waiting(*jobs: QueuedJob) -> PendingJobs:
-    found = PendingJobs()
+def pending(*jobs: QueuedJob) -> PendingJobs:
+    queue = PendingJobs()
     for job in jobs:
-        found.add(job)
-    return found
+        queue.add(job)
+    return queue
 
 
 def job(
-    job_id: int, shape: ResourceRequest, *, vc: str = "default", user: str = "ann", level: str = "test"
+    job_id: int, shape: ResourceRequest, *, vc: str = "default", user: str = "ann", priority: str = "test"
 ) -> QueuedJob:
-    return QueuedJob(job_id, vc, user, level, shape)
+    return QueuedJob(job_id, vc, user, priority, shape)
 
 
 def snapshot(free: Resources = NODE, **more: object) -> Snapshot:
-    settings_: dict[str, object] = {"nodes": [room(free)], "shares": {"default": NODE}, "used": {}} | more
-    return Snapshot(**settings_)  # type: ignore[arg-type]
+    fields: dict[str, object] = {"nodes": [node(free)], "quotas": {"default": NODE}, "used": {}} | more
+    return Snapshot(**fields)  # type: ignore[arg-type]
 
 
 def started(decisions: list[Decision]) -> list[int]:
     return [d.job_id for d in decisions if isinstance(d, Start)]
 
 
-def waits(decisions: list[Decision]) -> dict[int, Pending]:
+def pending_reasons(decisions: list[Decision]) -> dict[int, Pending]:
     return {d.job_id: d for d in decisions if isinstance(d, Pending)}

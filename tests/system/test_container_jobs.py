@@ -204,18 +204,18 @@ def test_the_clusters_own_storage_is_mounted_too(new_cluster: Callable[..., Clus
     host = cluster.accept(job("own-on-the-host", "true", extras={"storages": []}))
     assert cluster.wait_state(host, "SUCCEEDED", "FAILED")["state"] == "SUCCEEDED"
     (event,) = cluster.events(host)
-    assert event["message"] == f"Nothing is mounted at /mnt/home here: it is {cluster.home / 'storage'}."
+    assert event["message"] == f"No storage is mounted at /mnt/home here: it is {cluster.home / 'storage'}."
 
 
 def test_of_the_storage_of_several_people_each_finds_his_home(tmp_path: Path) -> None:
     wanted = read_job(json.dumps(in_image("mine", "true", extras={"storages": [{"name": "home"}]})))
-    own = MountableStorage("home", tmp_path, own=True, homes="user", usual=True)
+    own = MountableStorage("home", tmp_path, own=True, homes="user", default=True)
     (mount,) = mounts_of(wanted, "alice", [own])
     assert (mount.source, mount.target) == (tmp_path / "user/alice", "/mnt/home/user/alice")
-    assert mounts_of(wanted, "alice", [own], elsewhere=True) == ()
-    told = unmountable(wanted, "alice", [own], on_the_host=False, elsewhere=True)
+    assert mounts_of(wanted, "alice", [own], delegated=True) == ()
+    told = unmountable(wanted, "alice", [own], on_host=False, delegated=True)
     assert "hdfs dfs -get" in told["/mnt/home/user/alice"]
-    assert unmountable(wanted, "alice", [own], on_the_host=False, elsewhere=False) == {}
+    assert unmountable(wanted, "alice", [own], on_host=False, delegated=False) == {}
 
 
 def test_without_a_container_program_images_can_be_refused(

@@ -1,4 +1,4 @@
-"""The one loop that moves jobs: compares what should be with what is, writes down what it will do, does it.
+"""Controller: the reconcile loop. Compares desired with observed state, writes its intent, then acts.
 
-It can be stopped and started anywhere: everything it knows is in the database or in the attempt folders.
+It can be stopped and restarted at any point: all of its state is in the database or in the attempt folders.
 """

@@ -1,4 +1,7 @@
-"""The jobs in hand: taken up from the database, all at a start and after a failed pass, others one by one."""
+"""Working set of the controller: active jobs, loaded from the database.
+
+All of them are loaded at a start and after a failed reconcile, others one by one.
+"""
 
 from __future__ import annotations
 
@@ -25,183 +28,204 @@ from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow, TaskRow
 
 log = logging.getLogger("paicluster.controller")
 
-FEW = 4
+# Up to this many jobs are read on the event loop itself: a thread costs more than the query.
+INLINE_READ_LIMIT = 4
 
 Loaded = tuple[JobRow, tuple[TaskRow, ...], JobSpecRow, AttemptRow | None]
 
 
 class ActiveJobs:
-    """The jobs that have started or are about to, whose the tasks are, and what these hold.
+    """Jobs that have started or are about to, the job of each task, and the allocations of the tasks.
 
-    ``look_at`` is called with a job when a task of it has rested and may be started again.
+    ``on_backoff_over(job_id)`` is called when a task of the job may be started again.
     """
 
-    def __init__(self, store: Store, engines: EngineRouter, look_at: Callable[[int], None]):
+    def __init__(self, store: Store, engines: EngineRouter, on_backoff_over: Callable[[int], None]):
         self._store = store
         self._engines = engines
-        self._look_at = look_at
+        self._on_backoff_over = on_backoff_over
         self.records: dict[int, JobRecord] = {}
         self.job_of: dict[str, int] = {}
-        self.ledger = Allocations()
-        self.rests: dict[str, asyncio.TimerHandle] = {}
+        self.allocations = Allocations()
+        # Tasks this controller has asked the engine to stop; a new controller asks again.
+        self.stop_sent: set[str] = set()
+        self.backoffs: dict[str, asyncio.TimerHandle] = {}
 
     async def clear(self) -> None:
-        """Forget everything, once no launch is under way any more."""
-        for timer in self.rests.values():
-            timer.cancel()
+        """Forget everything, once no launch is in progress."""
+        self.cancel_backoffs()
         launches = [r.launching for r in self.records.values() if r.launching is not None]
         await asyncio.gather(*launches, return_exceptions=True)
-        for kept in (self.records, self.job_of, self.rests, self.ledger):
-            kept.clear()
+        for state in (self.records, self.job_of, self.backoffs, self.allocations, self.stop_sent):
+            state.clear()
+
+    def cancel_backoffs(self) -> None:
+        for timer in self.backoffs.values():
+            timer.cancel()
 
     async def load_all(self) -> list[JobRow]:
-        """Every job that is not over; those that merely wait are given back instead."""
-        waiting, loaded = await self._store.read(read_active)
+        """Load every unfinished job; those that are only pending are returned instead."""
+        pending, loaded = await self._store.read(read_active)
         for row, tasks, spec, attempt in loaded:
-            self._adopt(row, tasks, spec, attempt)
-        return waiting
+            self._load(row, tasks, spec, attempt)
+        return pending
 
     async def refresh(self, job_ids: Iterable[int]) -> list[JobRecord]:
-        """Those of these jobs that are not over: unknown ones are taken up, known ones may be to stop now."""
-        wanted = list(job_ids)
-        unknown = [job_id for job_id in wanted if job_id not in self.records]
-        known = [job_id for job_id in wanted if job_id in self.records]
-        if len(wanted) <= FEW:
-            rows, stops = self._store.read_inline(lambda conn: read_some(conn, unknown, known))
+        """The unfinished ones of these jobs: unknown ones are loaded, known ones get their execution type."""
+        ids = list(job_ids)
+        unknown = [job_id for job_id in ids if job_id not in self.records]
+        known = [job_id for job_id in ids if job_id in self.records]
+        if len(ids) <= INLINE_READ_LIMIT:
+            rows, execution_types = self._store.read_inline(lambda conn: read_some(conn, unknown, known))
         else:
-            rows, stops = await self._store.read(lambda conn: read_some(conn, unknown, known))
+            rows, execution_types = await self._store.read(lambda conn: read_some(conn, unknown, known))
         for row, spec in rows:
-            self._adopt(row, [], spec, None)
-        for job_id, execution_type in stops.items():
+            self._load(row, [], spec, None)
+        for job_id, execution_type in execution_types.items():
             record = self.records[job_id]
             record.row = replace(record.row, execution_type=execution_type)
-        return [self.records[job_id] for job_id in wanted if job_id in self.records]
+        return [self.records[job_id] for job_id in ids if job_id in self.records]
 
-    async def waited_since(self, waiting: Iterable[JobRow]) -> dict[tuple[str, str], float]:
-        """For :meth:`Patience.resume`, by the monotonic clock."""
+    async def pending_since(self, pending: Iterable[JobRow]) -> dict[tuple[str, str], float]:
+        """For :meth:`StarvationGuard.resume`, by the monotonic clock."""
         started = [record.row for record in self.records.values()]
         now_ms, now = int(time.time() * 1000), time.monotonic()
         since = await self._store.read(
-            lambda conn: waiting_since(conn, waiting, started, now_ms - int(STARVATION_S * 1000))
+            lambda conn: pending_since(conn, pending, started, now_ms - int(STARVATION_S * 1000))
         )
-        return {place: now - max(0, now_ms - began) / 1000 for place, began in since.items()}
+        return {vc_user: now - max(0, now_ms - since_ms) / 1000 for vc_user, since_ms in since.items()}
 
-    def is_handed_over(self, record: JobRecord) -> bool:
-        """Whether its engine finds the places by itself."""
+    def is_delegated(self, record: JobRecord) -> bool:
+        """Whether an external scheduler places its tasks."""
         return record.row.vc in self._engines.self_scheduling
 
-    def preemptible_jobs(self, is_left_out: Callable[[int], bool]) -> list[PreemptibleJob]:
-        """Those that can be made to give way, latest started first, with what they hold."""
-        able = [
+    def preemptible_jobs(self, is_excluded: Callable[[int], bool]) -> list[PreemptibleJob]:
+        """Jobs that can be preempted with their allocations, latest started first."""
+        preemptible = [
             record
             for record in self.records.values()
             if record.preemptible
             and record.live
-            and not self.is_handed_over(record)
-            and not is_left_out(record.row.id)
+            and not self.is_delegated(record)
+            and not is_excluded(record.row.id)
         ]
-        able.sort(key=lambda record: record.row.launched_ms or int(time.time() * 1000), reverse=True)
-        held: dict[int, list[tuple[str, Resources, tuple[int, ...]]]] = {}
-        if able:
-            for entry in self.ledger.held():
-                held.setdefault(entry.job_id, []).append((entry.node, entry.amount, entry.gpus))
-        return [PreemptibleJob(r.row.id, tuple(held.get(r.row.id, ())), r.preempting) for r in able]
+        preemptible.sort(key=lambda record: record.row.launched_ms or int(time.time() * 1000), reverse=True)
+        by_job: dict[int, list[tuple[str, Resources, tuple[int, ...]]]] = {}
+        if preemptible:
+            for entry in self.allocations.all():
+                by_job.setdefault(entry.job_id, []).append((entry.node, entry.resources, entry.gpus))
+        return [
+            PreemptibleJob(record.row.id, tuple(by_job.get(record.row.id, ())), record.preempting)
+            for record in preemptible
+        ]
 
-    def partly_started(self, waiting: PendingJobs) -> dict[int, tuple[tuple[tuple[int, ...], ...], int]]:
-        """Those without a gang of which tasks wait: which of each role, and how many may start now."""
-        found = {}
+    def partly_started(self, pending: PendingJobs) -> dict[int, tuple[tuple[tuple[int, ...], ...], int]]:
+        """Jobs without a gang that have pending tasks: their indexes by role, and how many may start now."""
+        jobs_ = {}
         for job_id, record in self.records.items():
-            if not record.job.gang and job_id in waiting:
-                limit = record.request().need.limit
-                room = limit - len(record.live) if limit else 1 << 30
-                found[job_id] = (record.unstarted(), room)
-        return found
+            if not record.job.gang and job_id in pending:
+                limit = record.request().resources.limit
+                startable = limit - len(record.live) if limit else 1 << 30
+                jobs_[job_id] = (record.unstarted(), startable)
+        return jobs_
 
-    def back_off(self, record: JobRecord, task: TaskRow, rested_s: float) -> None:
-        """What is left of the rest before a task is started again, if it is."""
-        pause_s = record.pause_before_retry(task)
+    def back_off(self, record: JobRecord, task: TaskRow, elapsed_s: float) -> None:
+        """Wait for the rest of the delay before a task is started again, if it is to be."""
+        delay_s = record.retry_delay_s(task)
         # The clock may have been set back since it ended.
-        left_s = min(pause_s, pause_s - rested_s)
+        left_s = min(delay_s, delay_s - elapsed_s)
         if left_s > 0:
             record.backing_off.add(task.uid)
             loop = asyncio.get_running_loop()
-            self.rests[task.uid] = loop.call_later(left_s, self.backoff_over, record, task.uid)
+            self.backoffs[task.uid] = loop.call_later(left_s, self.backoff_over, record, task.uid)
 
     def backoff_over(self, record: JobRecord, uid: str) -> None:
-        self.rests.pop(uid, None)
+        self.backoffs.pop(uid, None)
         record.backing_off.discard(uid)
         if self.records.get(record.row.id) is record:
-            self._look_at(record.row.id)
+            self._on_backoff_over(record.row.id)
 
-    def _adopt(
+    def forget_tasks(self, record: JobRecord) -> None:
+        """Release everything its tasks hold in memory."""
+        for uid in record.tasks:
+            self.job_of.pop(uid, None)
+            self.stop_sent.discard(uid)
+            self.allocations.free(uid)
+
+    def remove(self, record: JobRecord) -> None:
+        self.forget_tasks(record)
+        del self.records[record.row.id]
+
+    def _load(
         self, row: JobRow, tasks: Iterable[TaskRow], spec: JobSpecRow, attempt: AttemptRow | None
     ) -> None:
         try:
             job = read_job(spec.job, stored=True)
         except PaiError as error:
-            # One job that cannot be read must not keep all others from running.
-            log.error("The job %s cannot be read and is left as it is: %s", row.framework, error)  # noqa: TRY400
+            # One unreadable job must not keep all others from running.
+            log.error("Cannot read the stored job %s; leaving it unchanged: %s", row.framework, error)  # noqa: TRY400
             return
         except Exception:
-            log.exception("The job %s cannot be read and is left as it is.", row.framework)
+            log.exception("Cannot read the stored job %s; leaving it unchanged.", row.framework)
             return
         record = JobRecord(row, job, spec.sealed, attempt)
-        # Of each task the latest attempt; they come oldest first.
+        # The latest attempt of each task; they come oldest first.
         latest = {(task.role, task.task_index): task for task in tasks}
         record.tasks = AttemptTasks(job.task_roles, latest.values())
         self.records[row.id] = record
         for task in record.tasks.values():
             self.job_of[task.uid] = row.id
-            if task.over:
+            if task.ended:
                 self.back_off(record, task, time.time() - (task.completed_ms or 0) / 1000)
-            elif not self.is_handed_over(record):
-                self.ledger.take(task, record.holder())
+            elif not self.is_delegated(record):
+                self.allocations.take(task, record.owner())
 
 
 def read_active(conn: Connection) -> tuple[list[JobRow], list[Loaded]]:
-    """The jobs that merely wait; and all others that are not over, whole."""
-    waiting: list[JobRow] = []
+    """Unfinished jobs: rows of those that are only pending, and everything of the others."""
+    pending: list[JobRow] = []
     loaded: list[Loaded] = []
     for active in jobs.active_jobs(conn):
         job = active.job
         if job.sub_state == PENDING and job.execution_type == "START":
-            waiting.append(job)
+            pending.append(job)
             continue
         spec = jobs.job_spec(conn, job.id)
         if spec is not None:
             attempt = next((a for a in jobs.attempts_of(conn, job.id) if a.attempt == job.attempt), None)
             loaded.append((job, active.tasks, spec, attempt))
-    return waiting, loaded
+    return pending, loaded
 
 
-def waiting_since(
-    conn: Connection, waiting: Iterable[JobRow], started: Iterable[JobRow], not_before_ms: int
+def pending_since(
+    conn: Connection, pending: Iterable[JobRow], started: Iterable[JobRow], not_before_ms: int
 ) -> dict[tuple[str, str], int]:
-    """Since when whoever waits has got nothing, by virtual cluster and user."""
+    """Since when no job of a waiting user has started, by (virtual cluster, user)."""
     since: dict[tuple[str, str], int] = {}
     latest = jobs.latest_starts(conn, not_before_ms)
-    for job in waiting:
-        place = job.vc, job.username
-        since[place] = min(since.get(place, job.submission_ms), job.submission_ms)
+    for job in pending:
+        vc_user = job.vc, job.username
+        since[vc_user] = min(since.get(vc_user, job.submission_ms), job.submission_ms)
         if job.attempt:
             launched = [attempt.launched_ms or 0 for attempt in jobs.attempts_of(conn, job.id)]
-            latest[place] = max([latest.get(place, 0), *launched])
+            latest[vc_user] = max([latest.get(vc_user, 0), *launched])
     for job in started:
-        place = job.vc, job.username
-        latest[place] = max(latest.get(place, 0), job.launched_ms or 0)
-    return {place: max(began, latest.get(place, 0)) for place, began in since.items()}
+        vc_user = job.vc, job.username
+        latest[vc_user] = max(latest.get(vc_user, 0), job.launched_ms or 0)
+    return {vc_user: max(since_ms, latest.get(vc_user, 0)) for vc_user, since_ms in since.items()}
 
 
 def read_some(
     conn: Connection, unknown: list[int], known: list[int]
 ) -> tuple[list[tuple[JobRow, JobSpecRow]], dict[int, str]]:
-    fresh = []
+    """Rows of unfinished jobs among ``unknown``, and execution types of ``known``."""
+    rows = []
     for job_id in unknown:
         row = jobs.get_job_by_id(conn, job_id)
         spec = jobs.job_spec(conn, job_id)
         if row is not None and spec is not None and row.sub_state != COMPLETED:
-            fresh.append((row, spec))
-    return fresh, {
+            rows.append((row, spec))
+    return rows, {
         job_id: row.execution_type
         for job_id in known
         if (row := jobs.get_job_by_id(conn, job_id)) is not None

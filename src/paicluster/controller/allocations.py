@@ -1,4 +1,4 @@
-"""What is taken on each node by tasks that are not known to be gone, and for whom."""
+"""Allocations: resources on each node held by tasks that are not known to have exited, and their owners."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paicluster.store.rows import TaskRow
 
 @dataclass(frozen=True, slots=True)
 class AllocationOwner:
-    """On whose account a task runs. ``guest``: opportunistic, outside of any share."""
+    """Whose usage a task counts as. ``preemptible``: opportunistic, outside of any quota."""
 
     vc: str
     user: str
@@ -23,70 +23,76 @@ class AllocationOwner:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
+    """What one task holds."""
+
     job_id: int
     node: str
-    amount: Resources
+    resources: Resources
     gpus: tuple[int, ...]
     ports: tuple[int, ...]
-    holder: AllocationOwner
+    owner: AllocationOwner
 
 
 class Allocations:
-    """Every entry changes every sum, so that the sums need never be counted anew."""
+    """Allocations by task, with sums per node, virtual cluster and user.
+
+    Every entry updates every sum, so that sums are never recomputed.
+    """
 
     def __init__(self) -> None:
-        self._held: dict[str, Allocation] = {}
+        self._by_task: dict[str, Allocation] = {}
         self._ports: set[int] = set()
         self.by_node: dict[str, Resources] = {}
         self.by_vc: dict[str, Resources] = {}
         self.by_user: dict[str, Resources] = {}
 
     def clear(self) -> None:
-        for kept in (self._held, self.by_node, self.by_vc, self.by_user):
-            kept.clear()
+        for entries in (self._by_task, self.by_node, self.by_vc, self.by_user):
+            entries.clear()
         self._ports.clear()
 
-    def take(self, task: TaskRow, holder: AllocationOwner) -> None:
-        if task.uid in self._held:
+    def take(self, task: TaskRow, owner: AllocationOwner) -> None:
+        if task.uid in self._by_task:
             return
         ports = tuple(port for numbers in json.loads(task.ports or "{}").values() for port in numbers)
         gpus = tuple(json.loads(task.gpus or "[]"))
-        amount = Resources(int(task.cpu), task.memory_mb, len(gpus))
-        held = Allocation(task.job_id, task.node or "", amount, gpus, ports, holder)
-        self._held[task.uid] = held
+        resources = Resources(int(task.cpu), task.memory_mb, len(gpus))
+        allocation = Allocation(task.job_id, task.node or "", resources, gpus, ports, owner)
+        self._by_task[task.uid] = allocation
         self._ports.update(ports)
-        self._add(held, 1)
+        self._add(allocation, 1)
 
     def free(self, uid: str) -> None:
-        held = self._held.pop(uid, None)
-        if held is not None:
-            self._ports.difference_update(held.ports)
-            self._add(held, -1)
+        allocation = self._by_task.pop(uid, None)
+        if allocation is not None:
+            self._ports.difference_update(allocation.ports)
+            self._add(allocation, -1)
 
-    def _add(self, held: Allocation, times: int) -> None:
-        sums = [(self.by_node, held.node), (self.by_user, held.holder.user)]
-        if not held.holder.preemptible:
-            sums.append((self.by_vc, held.holder.vc))
-        for kept, key in sums:
-            kept[key] = kept.get(key, Resources()).plus(held.amount, times)
+    def _add(self, allocation: Allocation, times: int) -> None:
+        owner = allocation.owner
+        sums = [(self.by_node, allocation.node), (self.by_user, owner.user)]
+        if not owner.preemptible:
+            sums.append((self.by_vc, owner.vc))
+        for totals, key in sums:
+            totals[key] = totals.get(key, Resources()).plus(allocation.resources, times)
 
     def ports_taken(self, ports: Iterable[int]) -> bool:
         return not self._ports.isdisjoint(ports)
 
-    def held(self) -> Iterable[Allocation]:
-        return self._held.values()
+    def all(self) -> Iterable[Allocation]:
+        return self._by_task.values()
 
     def node_capacity(self, nodes: Sequence[Node]) -> list[NodeCapacity]:
+        """What is free on each node."""
         taken: dict[str, set[int]] = {}
-        for held in self._held.values():
-            if held.gpus:
-                taken.setdefault(held.node, set()).update(held.gpus)
-        rooms = []
+        for allocation in self._by_task.values():
+            if allocation.gpus:
+                taken.setdefault(allocation.node, set()).update(allocation.gpus)
+        capacities = []
         for node in nodes:
             total = Resources(node.cpu, node.memory_mb, len(node.gpus))
             free = total.minus(self.by_node.get(node.name, Resources()))
-            gone = taken.get(node.name, set())
-            rooms.append(
-                NodeCapacity(node.name, total, free, tuple(gpu for gpu in node.gpus if gpu not in gone))
-            )
-        return rooms
+            taken_gpus = taken.get(node.name, set())
+            gpus = tuple(gpu for gpu in node.gpus if gpu not in taken_gpus)
+            capacities.append(NodeCapacity(node.name, total, free, gpus))
+        return capacities

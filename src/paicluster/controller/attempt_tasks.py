@@ -1,4 +1,4 @@
-"""The tasks of an attempt. Of a long array most have ended, so the others are kept apart."""
+"""Tasks of one attempt. Most tasks of a long array have ended, so the live ones are indexed separately."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ COMPLETED = "Completed"
 
 
 class AttemptTasks(dict[str, TaskRow]):
-    """By uid, of each task the latest try. None is taken out but by the next try of the same task."""
+    """The latest attempt of each task, by uid. An entry is replaced only by the next attempt of its task."""
 
-    __slots__ = ("by_place", "failed", "live", "succeeded", "to_repeat", "unstarted")
+    __slots__ = ("by_index", "failed", "live", "succeeded", "to_repeat", "unstarted")
 
     def __init__(self, roles: Iterable[TaskRole], tasks: Iterable[TaskRow] = ()) -> None:
         super().__init__()
         self.live: dict[str, TaskRow] = {}
-        # Those that ended, and are to be started again.
+        # Ended, to be started again.
         self.to_repeat: dict[str, TaskRow] = {}
-        # How many of each role ended for good, and how.
+        # Number of finally ended tasks of each role, by outcome.
         self.failed: Counter[str] = Counter()
         self.succeeded: Counter[str] = Counter()
-        self.by_place: dict[tuple[str, int], TaskRow] = {}
-        # Of each role the indexes of those that no try was begun of, in their order.
+        self.by_index: dict[tuple[str, int], TaskRow] = {}
+        # Per role, the indexes of tasks without any attempt, in order.
         self.unstarted = {role.name: dict.fromkeys(range(role.instances)) for role in roles}
         for task in tasks:
             self[task.uid] = task
 
     def __setitem__(self, uid: str, task: TaskRow) -> None:
-        place = (task.role, task.task_index)
-        before = self.by_place.get(place)
+        key = (task.role, task.task_index)
+        before = self.by_index.get(key)
         if before is None:
             self.unstarted.get(task.role, {}).pop(task.task_index, None)
         elif before.uid != uid:
@@ -44,15 +44,15 @@ class AttemptTasks(dict[str, TaskRow]):
             self._count(before, -1)
         self._count(task, 1)
         super().__setitem__(uid, task)
-        self.by_place[place] = task
-        for kept, belongs in (
-            (self.live, not task.over),
+        self.by_index[key] = task
+        for index, belongs in (
+            (self.live, not task.ended),
             (self.to_repeat, task.sub_state == ATTEMPT_COMPLETED),
         ):
             if belongs:
-                kept[uid] = task
+                index[uid] = task
             else:
-                kept.pop(uid, None)
+                index.pop(uid, None)
 
     def _count(self, task: TaskRow, number: int) -> None:
         if task.sub_state == COMPLETED:

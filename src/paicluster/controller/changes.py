@@ -1,4 +1,4 @@
-"""What one pass wants written, and what it will do once that is on disk."""
+"""Changes of one reconcile: what to write, and what to do once that is committed."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Changes:
     new_tasks: list[TaskRow] = field(default_factory=list)
     task_columns: dict[str, dict[str, Any]] = field(default_factory=dict)
     attempts: dict[tuple[int, int], AttemptRow] = field(default_factory=dict)
-    # Jobs and the attempt of each whose tasks are not to be remembered, the earlier tries among them.
+    # Attempts by job whose task rows are deleted, earlier task attempts included.
     forgotten: dict[int, int] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
-    # How jobs end that end with this, by full name.
+    # Final states of jobs that finish with this, by full name.
     ended: dict[str, str] = field(default_factory=dict)
-    # Attempts that are over, by job and number: their tokens hold no longer.
+    # Finished attempts, by job and number: their tokens are no longer valid.
     ended_attempts: list[tuple[int, int]] = field(default_factory=list)
-    # Done after the commit: jobs to launch, and tasks to stop.
+    # Done after the commit: jobs to launch and tasks to stop.
     launch: list[int] = field(default_factory=list)
     stop: list[str] = field(default_factory=list)
 
@@ -44,7 +44,7 @@ class Changes:
         return bool(self.job_columns or self.new_tasks or self.task_columns or self.attempts or self.events)
 
     def write(self, conn: Connection, now_ms: int) -> list[str]:
-        """Write all of it; which tasks are forgotten."""
+        """Write everything; the uids of the deleted task rows."""
         forgotten: list[str] = []
         if self.new_tasks:
             jobs.insert_tasks(conn, self.new_tasks)
@@ -71,7 +71,7 @@ class Changes:
         return forgotten
 
     def split_by_job(self, job_of: Mapping[str, int]) -> dict[int, Changes]:
-        """The same, of each job by itself."""
+        """The same changes, one set per job."""
         parts: defaultdict[int, Changes] = defaultdict(Changes)
         for job_id, columns in self.job_columns.items():
             parts[job_id].job_columns[job_id] = columns

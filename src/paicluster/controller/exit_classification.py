@@ -1,4 +1,4 @@
-"""From how a program ended to the exit code a task is reported with."""
+"""Exit classification: maps how a task ended to the exit code it is reported with."""
 
 from __future__ import annotations
 
@@ -25,134 +25,144 @@ PREEMPTED = -1003
 OUT_OF_TIME = -1004
 NEVER_STARTED = -1100
 
-# How the supervisor ends a task that did its work and whose results stayed behind, and what it then says.
-_LEFT_BEHIND = 74
-_NOT_KEPT_WORDS = re.compile(rb"^The results could not be brought to .*", re.M)
-_NOT_KEPT = "The task did its work, and its results could not be kept: the end of its log says why."
+# Exit status of the supervisor when the task succeeded but its outputs could not be uploaded, and the line it
+# then writes to the log.
+_UPLOAD_FAILED_STATUS = 74
+_UPLOAD_FAILED_LINE = re.compile(rb"^The results could not be brought to .*", re.M)
+_UPLOAD_FAILED = "The task succeeded, but its outputs could not be uploaded: the end of its log says why."
 
-# By what took it away: the code, and what people are told.
+# Exit code and message by kind of loss.
 _LOSSES = {
     Loss.UNKNOWN: (LOST, "The task's supervisor died."),
     Loss.NODE: (NODE_LOST, "The machine that ran the task failed."),
-    Loss.PREEMPTED: (PREEMPTED, "The task had to give way to a job with a right to what it used."),
-    Loss.CANCELLED: (LOST, "Somebody ended the task, past this cluster."),
-    Loss.WITHDRAWN: (STOPPED_BY_USER, "Somebody cancelled the task where it was to run, past this cluster."),
-    Loss.NOT_STARTED: (NOT_LAUNCHED, "It never began where it was to run."),
-    Loss.DAEMON: (LOST, "The docker daemon ended, and the task with it."),
+    Loss.PREEMPTED: (
+        PREEMPTED,
+        "The task was preempted by a job whose quota includes the resources it used.",
+    ),
+    Loss.CANCELLED: (LOST, "The task was cancelled from outside this cluster."),
+    Loss.WITHDRAWN: (STOPPED_BY_USER, "The task was cancelled in its queue, from outside this cluster."),
+    Loss.NOT_STARTED: (NOT_LAUNCHED, "The task never started on its node."),
+    Loss.DAEMON: (LOST, "The docker daemon exited, and the task with it."),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class TaskExit:
     code: int
-    # What OpenPAI calls the runtime's exit information: the program's own code, what its log gave away.
+    # OpenPAI's runtime exit information: the program's own code, and what was found in its log.
     info: dict[str, object]
 
     def info_json(self) -> str:
         return json.dumps(self.info, ensure_ascii=False)
 
 
-def origin_code(seen: Observation) -> int:
+def origin_code(observation: Observation) -> int:
     """The program's own exit status, as a shell would show it."""
-    if seen.signal is not None:
-        return 128 + seen.signal
-    return seen.exit_code or 0
+    if observation.signal is not None:
+        return 128 + observation.signal
+    return observation.exit_code or 0
 
 
-def needs_log(seen: Observation, *, stop_code: int | None) -> bool:
-    """Whether the log must be looked at to say why it ended."""
+def needs_log(observation: Observation, *, stop_code: int | None) -> bool:
+    """Whether the log is needed to classify the exit."""
     return (
-        seen.phase is Phase.ENDED
-        and not seen.start_error
-        and not (stop_code is not None and seen.stopped)
-        and not seen.timed_out
-        and not seen.out_of_memory
-        and not seen.rejection
-        and seen.platform_code is None
-        and seen.loss is None
-        and origin_code(seen) != 0
+        observation.phase is Phase.ENDED
+        and not observation.start_error
+        and not (stop_code is not None and observation.stopped)
+        and not observation.timed_out
+        and not observation.out_of_memory
+        and not observation.rejection
+        and observation.platform_code is None
+        and observation.loss is None
+        and origin_code(observation) != 0
     )
 
 
 def task_exit(
-    seen: Observation, *, stop_code: int | None, log_tail: bytes = b"", time_limit_s: int | None = None
+    observation: Observation, *, stop_code: int | None, log_tail: bytes = b"", time_limit_s: int | None = None
 ) -> TaskExit:
-    """``stop_code`` is why we asked the task to stop, if we did."""
-    if seen.rejection:
-        code = seen.platform_code if seen.platform_code is not None else REFUSED
-        return TaskExit(code, {"exitCode": code, "caughtException": seen.rejection})
-    if seen.phase is Phase.LOST:
-        return _lost(seen)
-    if seen.started_ms is None:
-        # It never started: stopped before that, or the machine could not start it.
+    """``stop_code``: exit code of a task that the controller asked to stop, else None."""
+    if observation.rejection:
+        code = observation.platform_code if observation.platform_code is not None else REFUSED
+        return TaskExit(code, {"exitCode": code, "caughtException": observation.rejection})
+    if observation.phase is Phase.LOST:
+        return _lost(observation)
+    if observation.started_ms is None:
+        # It never started: stopped before, or the node could not start it.
         code = stop_code if stop_code is not None else NOT_LAUNCHED
-        return TaskExit(code, {"exitCode": code, "caughtException": _why_stopped(stop_code)})
-    if seen.platform_code is not None:
-        why = seen.start_error or "The platform ended the task."
-        return TaskExit(seen.platform_code, {"exitCode": seen.platform_code, "caughtException": why})
-    if seen.start_error:
-        code = seen.platform_code if seen.platform_code is not None else NOT_STARTABLE
-        return TaskExit(code, {"exitCode": code, "caughtException": seen.start_error})
-    origin = origin_code(seen)
-    if seen.timed_out and (origin != 0 or seen.killed_by_us):
+        return TaskExit(code, {"exitCode": code, "caughtException": _stop_message(stop_code)})
+    if observation.platform_code is not None:
+        reason = observation.start_error or "The platform ended the task."
+        return TaskExit(
+            observation.platform_code, {"exitCode": observation.platform_code, "caughtException": reason}
+        )
+    if observation.start_error:
+        code = observation.platform_code if observation.platform_code is not None else NOT_STARTABLE
+        return TaskExit(code, {"exitCode": code, "caughtException": observation.start_error})
+    origin = origin_code(observation)
+    if observation.timed_out and (origin != 0 or observation.killed_by_us):
         return _with_reason(OUT_OF_TIME, origin, out_of_time(time_limit_s))
-    # One that gives way has not done its work, however well it ended: it saved what it had, to go on later.
-    unfinished = origin != 0 or seen.killed_by_us or (stop_code == PREEMPTED and seen.signaled)
-    if seen.stopped and stop_code is not None and unfinished:
+    # A preempted task is unfinished, even with exit status 0: it may have saved its state to resume later.
+    unfinished = origin != 0 or observation.killed_by_us or (stop_code == PREEMPTED and observation.signaled)
+    if observation.stopped and stop_code is not None and unfinished:
         return TaskExit(
             stop_code,
-            {"exitCode": stop_code, "originUserExitCode": origin, "caughtException": _why_stopped(stop_code)},
+            {
+                "exitCode": stop_code,
+                "originUserExitCode": origin,
+                "caughtException": _stop_message(stop_code),
+            },
         )
     if origin == 0:
         return TaskExit(0, {"exitCode": 0, "originUserExitCode": 0})
-    if seen.out_of_memory:
+    if observation.out_of_memory:
         return _with_reason(OVER_MEMORY, origin, _OVER_MEMORY)
-    if seen.loss is not None:
-        return _with_reason(_LOSSES[seen.loss][0], origin, _LOSSES[seen.loss][1])
+    if observation.loss is not None:
+        return _with_reason(_LOSSES[observation.loss][0], origin, _LOSSES[observation.loss][1])
     match = match_exit(origin, log_tail)
     info: dict[str, object] = {"exitCode": match.code, "originUserExitCode": origin}
     if match.matched is not None:
         info["matchedUserLogString"] = match.matched
-    if origin == _LEFT_BEHIND and _NOT_KEPT_WORDS.search(log_tail):
-        info["caughtException"] = _NOT_KEPT
+    if origin == _UPLOAD_FAILED_STATUS and _UPLOAD_FAILED_LINE.search(log_tail):
+        info["caughtException"] = _UPLOAD_FAILED
     last_lines = log_tail[-4096:].decode("utf-8", "replace").splitlines()[-15:]
     info["errorLogs"] = {"user": "\n".join(last_lines), "platform": ""}
     return TaskExit(match.code, info)
 
 
-_OVER_MEMORY = "The task used more memory than it asked for, and the machine killed it or a part of it."
+_OVER_MEMORY = "The task used more memory than it requested; the kernel killed it or one of its processes."
 
 
 def out_of_time(time_limit_s: int | None) -> str:
-    """Of tasks that another cluster ran only that one knows the limit."""
+    """Message; only an external scheduler knows the time limit of its tasks."""
     limit = f" of {time_limit_s} s" if time_limit_s else ""
     return f"The task was ended because it ran longer than its time limit{limit}."
 
 
-def _with_reason(code: int, origin: int, why: str) -> TaskExit:
-    return TaskExit(code, {"exitCode": code, "originUserExitCode": origin, "caughtException": why})
+def _with_reason(code: int, origin: int, reason: str) -> TaskExit:
+    return TaskExit(code, {"exitCode": code, "originUserExitCode": origin, "caughtException": reason})
 
 
-def _lost(seen: Observation) -> TaskExit:
-    """It is gone without a word of its own; somebody else may know why."""
-    code, why = _LOSSES[seen.loss or Loss.UNKNOWN]
-    if seen.timed_out:
-        code, why = OUT_OF_TIME, out_of_time(None)
-    elif seen.out_of_memory:
-        code, why = OVER_MEMORY, _OVER_MEMORY
-    return TaskExit(code, {"exitCode": code, "caughtException": why})
+def _lost(observation: Observation) -> TaskExit:
+    """It exited without an exit record; the node or an external scheduler may know the reason."""
+    code, reason = _LOSSES[observation.loss or Loss.UNKNOWN]
+    if observation.timed_out:
+        code, reason = OUT_OF_TIME, out_of_time(None)
+    elif observation.out_of_memory:
+        code, reason = OVER_MEMORY, _OVER_MEMORY
+    return TaskExit(code, {"exitCode": code, "caughtException": reason})
 
 
-def loss_reason(seen: Observation) -> str:
-    """The sentence for people."""
-    return str(_lost(seen).info["caughtException"])
+def loss_reason(observation: Observation) -> str:
+    """Message for users."""
+    return str(_lost(observation).info["caughtException"])
 
 
-def _why_stopped(stop_code: int | None) -> str:
+def _stop_message(stop_code: int | None) -> str:
     if stop_code == STOPPED_BY_USER:
         return STOP_DIAGNOSTICS
     if stop_code == STOPPED_TO_COMPLETE:
         return COMPLETE_DIAGNOSTICS
     if stop_code == PREEMPTED:
-        return "The task gave way to a job with a right to what it used."
+        return "The task was preempted by a job whose quota includes the resources it used."
     return "The task could not be launched."

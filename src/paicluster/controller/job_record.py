@@ -1,4 +1,4 @@
-"""What the controller keeps in hand of a job that has started, or is about to. The database has the truth."""
+"""Record of an active job: its rows and its parsed spec in memory. The database is authoritative."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paicluster.controller.attempt_tasks import ATTEMPT_COMPLETED as ATTEMPT_COM
 from paicluster.controller.attempt_tasks import COMPLETED as COMPLETED
 from paicluster.controller.attempt_tasks import AttemptTasks
 from paicluster.controller.exit_classification import NOT_LAUNCHED, PREEMPTED
-from paicluster.controller.pending_queue import level_of
+from paicluster.controller.pending_queue import priority_class_of
 from paicluster.scheduler.pending_jobs import QueuedJob
 from paicluster.scheduler.plan import OPPORTUNISTIC
 from paicluster.scheduler.resource_requests import SchedulingRequest, encode, request_of
@@ -34,22 +34,22 @@ class JobRecord:
     job: JobSpec
     sealed: bytes | None
     attempt: AttemptRow | None = None
-    # The task attempts of the current attempt by uid; of each task the latest one.
+    # Tasks of the current attempt by uid, the latest attempt of each.
     tasks: AttemptTasks = field(init=False)
     launching: asyncio.Task[None] | None = None
-    # Whether the latest decision to start tasks of it got to disk; before that nothing of them may run.
+    # Whether the latest intent to start tasks was committed; before that none of them may run.
     written: asyncio.Future[bool] | None = None
-    # What the engine was told to launch; of that, what was found not to have begun, and is to be told again;
-    # and how often that was so.
+    # Tasks passed to the engine; of these, the ones found not to have started, which are launched again; and
+    # how often that happened.
     launched: set[str] = field(default_factory=set)
     to_relaunch: set[str] = field(default_factory=set)
     relaunches: int = 0
-    # Why the engine could launch nothing of it when it last tried, how often that was so, and whether the
-    # next try is still to come. None of it is in the database: a new controller tries at once.
+    # The transient error of the last launch, the number of such failures, and whether the job is backing off.
+    # Not in the database: a new controller tries at once.
     launch_error: str = ""
     launch_failures: int = 0
     deferred: bool = False
-    # Tasks that ended and are to be started again, but not at once.
+    # Tasks that ended and are started again after a delay.
     backing_off: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ class JobRecord:
 
     @property
     def intent_committed(self) -> asyncio.Future[bool] | None:
-        """`written`, for one who may be cancelled while he waits: others wait for it too."""
+        """`written`, shielded: cancelling one waiter must not cancel it for the others."""
         return None if self.written is None else asyncio.shield(self.written)
 
     @property
@@ -70,7 +70,7 @@ class JobRecord:
 
     @property
     def to_launch(self) -> list[str]:
-        """Tasks of which the engine is yet to be told. Others are on their way, not seen to run yet."""
+        """Tasks not yet passed to the engine. Others in this state are launched but not seen running."""
         return [
             uid
             for uid, task in self.tasks.live.items()
@@ -78,7 +78,7 @@ class JobRecord:
         ]
 
     def launch_again(self, uid: str) -> None:
-        """A task did not begin, though the engine was told to; a gang is then launched together once more."""
+        """A launched task did not start. All waiting tasks of a gang are launched again together."""
         if uid in self.launched:
             again = [t.uid for t in self.live if t.sub_state == PREPARING] if self.job.gang else [uid]
             self.launched.difference_update(again)
@@ -86,24 +86,24 @@ class JobRecord:
 
     @property
     def preemptible(self) -> bool:
-        return level_of(self.row.priority) == OPPORTUNISTIC
+        return priority_class_of(self.row.priority) == OPPORTUNISTIC
 
     @property
     def preempting(self) -> bool:
-        """Whether it was told to give way: its tasks are to stop, and nothing was decided about it."""
+        """Whether it is being preempted: its tasks are to stop although the attempt has no outcome."""
         return self.row.exit_code is None and any(task.stop_requested for task in self.live)
 
     @property
     def unlaunched(self) -> bool:
-        """Whether the attempt ends because nothing of it could be launched, for a reason that may pass."""
+        """Whether the attempt ends because no task could be launched, for a transient reason."""
         if not self.launch_error or self.row.sub_state != PREPARING or self.stop_wanted:
             return False
-        ended = [task for task in self.tasks.values() if task.over]
+        ended = [task for task in self.tasks.values() if task.ended]
         return bool(ended) and all(
             task.exit_code == NOT_LAUNCHED and not task.stop_requested for task in ended
         )
 
-    def holder(self) -> AllocationOwner:
+    def owner(self) -> AllocationOwner:
         return AllocationOwner(self.row.vc, self.row.username, self.preemptible)
 
     def request(self) -> SchedulingRequest:
@@ -113,16 +113,16 @@ class JobRecord:
         row = self.row
         return PendingJob(row.id, row.vc, row.username, row.priority, encode(self.request()))
 
-    def waiting_job(self) -> QueuedJob:
-        return QueuedJob(
-            self.row.id, self.row.vc, self.row.username, level_of(self.row.priority), self.request().need
-        )
+    def queued_job(self) -> QueuedJob:
+        row = self.row
+        priority_class = priority_class_of(row.priority)
+        return QueuedJob(row.id, row.vc, row.username, priority_class, self.request().resources)
 
     def retry_counts(self) -> RetryCounts:
         return RetryCounts(self.row.retries, self.row.retries_user, self.row.platform_streak)
 
     def outcomes(self) -> list[TaskOutcome]:
-        """How the tasks ended that ended for good."""
+        """Outcomes of the tasks that have finally ended."""
         return [
             TaskOutcome(task.role, task.task_index, task.exit_code or 0, task.completed_ms or 0)
             for task in self.tasks.values()
@@ -130,50 +130,53 @@ class JobRecord:
         ]
 
     def peers(self, launched: Container[str]) -> list[TaskRow]:
-        """Whom tasks that are launched now can meet: their gang; without one, whoever has a place now."""
+        """Tasks whose addresses the launched ones get: the gang; without one, all tasks placed now."""
         if self.job.gang:
             return list(self.tasks.values())
         return [task for uid, task in self.tasks.live.items() if task.node or uid in launched]
 
     def is_to_be_retried(self, ended: TaskRow) -> bool:
-        """Whether a task that just ended is started again by itself; never in a gang."""
+        """Whether a task that just ended is retried individually; never in a gang."""
         if self.job.gang:
             return False
-        # One that gave way goes on when there is room again; one that was stopped is over.
+        # A preempted task is retried when resources are free again; a stopped one is not.
         return ended.exit_code == PREEMPTED if ended.stop_requested else self._retry_of(ended).retry
 
     def _retry_of(self, task: TaskRow) -> RetryDecision:
         counts = RetryCounts(task.retries_total, task.retries_accountable, task.retries_total)
         return decide_retry(self.job.task_retry_policy(task.role), counts, task.exit_code or 0)
 
-    def pause_before_retry(self, task: TaskRow) -> float:
-        """How long a task that is started again rests before that: one that fails at once must not spin."""
-        again = task.sub_state == ATTEMPT_COMPLETED and not task.stop_requested
-        return self._retry_of(task).delay_s if again else 0.0
+    def retry_delay_s(self, task: TaskRow) -> float:
+        """Delay before a task is retried, so that one that fails at once does not spin."""
+        retried = task.sub_state == ATTEMPT_COMPLETED and not task.stop_requested
+        return self._retry_of(task).delay_s if retried else 0.0
 
     def unstarted(self) -> tuple[tuple[int, ...], ...]:
-        """Which tasks of each role are still to be started, or started again."""
-        again = [task for uid, task in self.tasks.to_repeat.items() if uid not in self.backing_off]
-        if not again:
+        """Task indexes of each role that are to be started, or started again."""
+        retried = [task for uid, task in self.tasks.to_repeat.items() if uid not in self.backing_off]
+        if not retried:
             return tuple(tuple(self.tasks.unstarted[role.name]) for role in self.job.task_roles)
         return tuple(
             tuple(
                 sorted(
-                    [*self.tasks.unstarted[role.name], *(t.task_index for t in again if t.role == role.name)]
+                    [
+                        *self.tasks.unstarted[role.name],
+                        *(t.task_index for t in retried if t.role == role.name),
+                    ]
                 )
             )
             for role in self.job.task_roles
         )
 
     def forget_tasks(self) -> None:
-        """What comes next has tasks of its own."""
+        """Start over with no tasks: the next attempt has its own."""
         self.tasks = AttemptTasks(self.job.task_roles)
         self.launched.clear()
         self.to_relaunch.clear()
 
 
-def place_of(task: TaskRow) -> TaskPlacement:
-    """Where a task is, as far as that is known."""
+def placement_of(task: TaskRow) -> TaskPlacement:
+    """Placement of a task, as far as it is known."""
     return TaskPlacement(
         task.role,
         task.task_index,

@@ -1,4 +1,4 @@
-"""From a placed gang to what the engine is told: scripts, environments, secrets."""
+"""Launch spec: what the engine gets for each task of a placed gang: script, environment, secrets, mounts."""
 
 from __future__ import annotations
 
@@ -10,36 +10,60 @@ from pathlib import Path
 from openpaisdk.protocol import JobSpec, TaskRole, render_secrets, task_script
 from openpaisdk.protocol.storage_layout import output_folder
 from openpaisdk.protocol.task_environment import GangEnvironment, TaskPlacement
-from paicluster.controller.job_record import JobRecord, place_of, ports_of
+from paicluster.controller.job_record import JobRecord, placement_of, ports_of
 from paicluster.controller.storage_mounts import MountableStorage, mounts_of
-from paicluster.engines.interface import OutputUpload, Placeholders, RegistryLogin, TaskLaunch
+from paicluster.engines.interface import Mount, OutputUpload, Placeholders, RegistryLogin, TaskLaunch
 from paicluster.store.rows import JobRow, TaskRow
 
-# The name by which a job says that it wants no image.
+# Image name of jobs that run without an image.
 NO_IMAGE = "host"
-CODE_BESIDE_WORK = (
-    "The code does not lie in /pai/code, which tasks without containers cannot have each for itself: "
-    "PAI_CODE_DIR says where it is, and a copy is in the working folder."
+CODE_DIR_IN_WORK_DIR = (
+    "The code is not in /pai/code, because tasks without containers share one file system: "
+    "PAI_CODE_DIR has its path, and a copy is in the working folder."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchSettings:
-    """What every task is given by this cluster."""
+    """Settings of the cluster that every launch uses."""
 
-    # The account's own variables (HOME, USER, PATH, LANG, ...): an allow-list, never the server's all.
+    # Variables of the account (HOME, USER, PATH, LANG, ...): an allow-list, not all of the server's.
     base_environment: Mapping[str, str]
     rest_server_uri: str
     sources: Path
-    # On a cluster of this machine the submitting shell's PATH and virtual environment hold.
+    # On the embedded cluster the submitting shell's PATH and virtual environment apply.
     keep_submitted_environment: bool
     unseal: Callable[[bytes, str], bytes]
-    # The token a job's current attempt carries.
+    # Token of a job's current attempt.
     job_token: Callable[[JobRow], str]
-    # The cluster's own storage, as HDFS addresses are written.
+    # HDFS URI of the cluster's own storage.
     default_fs_uri: str = ""
-    # Storages that are folders of the machines.
+    # Storages that are folders on the nodes.
     folders: tuple[MountableStorage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _RoleLaunch:
+    """What all tasks of a role have in common."""
+
+    script: str
+    image: str | None
+    login: RegistryLogin | None
+    shm_mb: int | None
+    gpu_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _GangLaunch:
+    """What all tasks that are launched together have in common."""
+
+    environment: GangEnvironment
+    placeholders: Mapping[str, Placeholders]
+    token: str
+    # Texts that are masked in logs.
+    secrets: tuple[str, ...]
+    sources: Path | None
+    mounts: tuple[Mount, ...]
 
 
 def wants_image(job: JobSpec) -> bool:
@@ -47,7 +71,7 @@ def wants_image(job: JobSpec) -> bool:
 
 
 def image_warnings(record: JobRecord) -> list[str]:
-    """What this cluster cannot do for the job, though it asks for it."""
+    """Warnings about images on a cluster that runs tasks without containers."""
     images = sorted({role.image_uri for role in record.job.task_roles if role.image_uri} - {NO_IMAGE})
     if not images:
         return []
@@ -56,21 +80,43 @@ def image_warnings(record: JobRecord) -> list[str]:
 
 def build_launch(record: JobRecord, settings: LaunchSettings, uids: Sequence[str]) -> list[TaskLaunch]:
     """Everything the engine needs to start these tasks of the current attempt."""
+    secrets: dict[str, object] = {}
+    if record.sealed is not None:
+        secrets = json.loads(settings.unseal(record.sealed, record.row.framework))
+    roles = {role.name: _role_launch(role, record.job, secrets) for role in record.job.task_roles}
+    gang = _gang_launch(record, settings, uids, secrets)
+    tasks = (record.tasks[uid] for uid in uids)
+    return [_task_launch(task, record, settings, roles[task.role], gang) for task in tasks]
+
+
+def _role_launch(role: TaskRole, job: JobSpec, secrets: Mapping[str, object]) -> _RoleLaunch:
+    script = task_script(role, job)
+    return _RoleLaunch(
+        script=render_secrets(script, secrets) if secrets else script,
+        image=_image(role),
+        login=_login(role, job, secrets),
+        shm_mb=role.shm_mb,
+        gpu_count=role.resources.gpu,
+    )
+
+
+def _gang_launch(
+    record: JobRecord, settings: LaunchSettings, uids: Sequence[str], secrets: Mapping[str, object]
+) -> _GangLaunch:
     job = record.job
     roles = {role.name: role for role in job.task_roles}
-    # Whoever is launched without a node gets a place from its engine: what follows from it is left blank.
-    blanks = {
+    # A task without a node is placed by its engine: values that depend on the node are placeholders.
+    placeholders = {
         uid: _placeholders(number, roles[record.tasks[uid].role])
         for number, uid in enumerate(uids)
         if not record.tasks[uid].node
     }
-    places = [
-        _blank_place(task, blanks[task.uid]) if task.uid in blanks else place_of(task)
-        for task in record.peers(blanks)
+    placements = [
+        _placeholder_placement(task, placeholders[task.uid])
+        if task.uid in placeholders
+        else placement_of(task)
+        for task in record.peers(placeholders)
     ]
-    secrets: dict[str, object] = {}
-    if record.sealed is not None:
-        secrets = json.loads(settings.unseal(record.sealed, record.row.framework))
     token = settings.job_token(record.row)
     extra = {
         **settings.base_environment,
@@ -80,55 +126,58 @@ def build_launch(record: JobRecord, settings: LaunchSettings, uids: Sequence[str
     }
     if settings.keep_submitted_environment:
         extra.update(job.additions.environment)
-    gang = GangEnvironment(
-        job,
-        user=record.row.username,
-        placements=places,
-        attempt=record.row.attempt,
-        default_fs_uri=settings.default_fs_uri,
-        extra=extra,
-    )
-    scripts = {role.name: task_script(role, job) for role in job.task_roles}
-    if secrets:
-        scripts = {name: render_secrets(text, secrets) for name, text in scripts.items()}
-    masked = (*_secret_texts(secrets), token)
     sources = job.additions.sources
-    bundle = None if sources is None else settings.sources / f"{sources.sha256}.tar"
-    logins = {role.name: _login(role, job, secrets) for role in job.task_roles}
-    mounts = mounts_of(job, record.row.username, settings.folders, elsewhere=bool(blanks))
-    return [
-        TaskLaunch(
-            uid=task.uid,
-            node=task.node or "",
-            script=scripts[task.role],
-            environment=gang.for_task(task.role, task.task_index),
-            shared_environment=gang.common,
-            secrets=masked,
-            sources=bundle,
-            image=_image(roles[task.role]),
-            login=logins[task.role],
-            cpu=int(task.cpu),
-            memory_mb=task.memory_mb,
-            shm_mb=roles[task.role].shm_mb,
-            gpus=tuple(json.loads(task.gpus or "[]")),
-            gpu_count=roles[task.role].resources.gpu,
-            ports=ports_of(task),
-            mounts=mounts,
-            output_upload=OutputUpload(
-                f"{settings.rest_server_uri}/webhdfs/v1",
-                token,
-                output_folder(job, record.row.username, task.role, task.task_index),
-                job.additions.outputs,
-            ),
-            time_limit_s=job.additions.time_limit_s,
-            owner=record.row.username,
-            vc=record.row.vc,
-            job=record.row.name,
-            options={"slurm": job.additions.slurm},
-            placeholders=blanks.get(task.uid),
-        )
-        for task in (record.tasks[uid] for uid in uids)
-    ]
+    return _GangLaunch(
+        environment=GangEnvironment(
+            job,
+            user=record.row.username,
+            placements=placements,
+            attempt=record.row.attempt,
+            default_fs_uri=settings.default_fs_uri,
+            extra=extra,
+        ),
+        placeholders=placeholders,
+        token=token,
+        secrets=(*_secret_texts(secrets), token),
+        sources=None if sources is None else settings.sources / f"{sources.sha256}.tar",
+        mounts=mounts_of(job, record.row.username, settings.folders, delegated=bool(placeholders)),
+    )
+
+
+def _task_launch(
+    task: TaskRow, record: JobRecord, settings: LaunchSettings, role: _RoleLaunch, gang: _GangLaunch
+) -> TaskLaunch:
+    job, row = record.job, record.row
+    return TaskLaunch(
+        uid=task.uid,
+        node=task.node or "",
+        script=role.script,
+        environment=gang.environment.for_task(task.role, task.task_index),
+        shared_environment=gang.environment.common,
+        secrets=gang.secrets,
+        sources=gang.sources,
+        image=role.image,
+        login=role.login,
+        cpu=int(task.cpu),
+        memory_mb=task.memory_mb,
+        shm_mb=role.shm_mb,
+        gpus=tuple(json.loads(task.gpus or "[]")),
+        gpu_count=role.gpu_count,
+        ports=ports_of(task),
+        mounts=gang.mounts,
+        output_upload=OutputUpload(
+            f"{settings.rest_server_uri}/webhdfs/v1",
+            gang.token,
+            output_folder(job, row.username, task.role, task.task_index),
+            job.additions.outputs,
+        ),
+        time_limit_s=job.additions.time_limit_s,
+        owner=row.username,
+        vc=row.vc,
+        job=row.name,
+        options={"slurm": job.additions.slurm},
+        placeholders=gang.placeholders.get(task.uid),
+    )
 
 
 def _image(role: TaskRole) -> str | None:
@@ -139,22 +188,22 @@ def _login(role: TaskRole, job: JobSpec, secrets: Mapping[str, object]) -> Regis
     image = job.prerequisite("dockerimage", role.docker_image) if role.docker_image else None
     if image is None or not image.auth:
         return None
-    said = {name: render_secrets(str(value), secrets) for name, value in image.auth.items()}
-    return RegistryLogin(said.get("username", ""), said.get("password", ""), said.get("registryuri", ""))
+    auth = {name: render_secrets(str(value), secrets) for name, value in image.auth.items()}
+    return RegistryLogin(auth.get("username", ""), auth.get("password", ""), auth.get("registryuri", ""))
 
 
 def _placeholders(number: int, role: TaskRole) -> Placeholders:
-    """About as long as what will stand there, so that what fits with them fits with the real ones."""
+    """About as long as the real values, so that a command line that fits with them fits with those, too."""
     ports = {
-        label: tuple(f"%pai.{number}.{place}.{count}%" for count in range(wanted))
-        for place, (label, wanted) in enumerate(role.resources.ports.items())
+        label: tuple(f"%pai.{number}.{position}.{index}%" for index in range(count))
+        for position, (label, count) in enumerate(role.resources.ports.items())
     }
     return Placeholders(f"%pai.{number}.ip%", ports, f"%pai.{number}.gpus%")
 
 
-def _blank_place(task: TaskRow, blanks: Placeholders) -> TaskPlacement:
+def _placeholder_placement(task: TaskRow, values: Placeholders) -> TaskPlacement:
     return TaskPlacement(
-        task.role, task.task_index, blanks.ip, blanks.ports, task.uid, (blanks.gpus,), task.task_attempt
+        task.role, task.task_index, values.ip, values.ports, task.uid, (values.gpus,), task.task_attempt
     )
 
 

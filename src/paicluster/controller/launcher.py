@@ -1,4 +1,4 @@
-"""Hands what was decided to start to the engines, and gives it up where that cannot be done."""
+"""Launcher: passes placed tasks to the engines, and abandons those that cannot be launched."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openpaisdk.errors import PaiError
 from paicluster.controller.changes import Changes, Event
 from paicluster.controller.job_record import JobRecord
 from paicluster.controller.launch_spec import (
-    CODE_BESIDE_WORK,
+    CODE_DIR_IN_WORK_DIR,
     LaunchSettings,
     build_launch,
     image_warnings,
@@ -24,12 +24,12 @@ from paicluster.store import Store
 
 log = logging.getLogger("paicluster.controller")
 
-_FIRST_PAUSE_S = 0.2
-_LONGEST_PAUSE_S = 5.0
+_RELAUNCH_BACKOFF_MIN_S = 0.2
+_RELAUNCH_BACKOFF_MAX_S = 5.0
 
 
 class Launcher:
-    """``hint`` is called with the tasks that were not launched: their state is to be looked at."""
+    """``hint(uid)`` is called for tasks that were not launched, so that they are observed."""
 
     def __init__(
         self, store: Store, engines: EngineRouter, settings: LaunchSettings, hint: Callable[[str], None]
@@ -38,44 +38,44 @@ class Launcher:
         self._engines = engines
         self._settings = settings
         self._hint = hint
-        self._leaving = asyncio.Event()
+        self._closing = asyncio.Event()
 
     def cancel_pauses(self) -> None:
-        """Nobody waits for a pause any more."""
-        self._leaving.set()
+        """End all back-offs at once, to shut down."""
+        self._closing.set()
 
     def launch(self, record: JobRecord) -> None:
-        """Start what is to be started of a job, beside everything else."""
+        """Launch the tasks of a job that are to be launched, in the background."""
         if record.launching is None:
             record.launching = asyncio.create_task(self._launch_all(record))
 
     def start_warnings(self, record: JobRecord) -> Iterator[Event]:
-        """What people should know of a job before it runs: where it is not run as it asked for."""
+        """Events for requests of the job that this cluster cannot honour."""
         job_id = record.row.id
         engine = self._engines.engine_of(record.job, record.row.vc)
-        for remark in self._engines.notices(engine):
-            yield Event(job_id, remark.type, remark.reason, remark.message)
-        on_the_host = not wants_image(record.job)
-        if not on_the_host and not isinstance(self._engines.get(engine), RunsImages):
-            on_the_host = True
+        for notice in self._engines.notices(engine):
+            yield Event(job_id, notice.type, notice.reason, notice.message)
+        on_host = not wants_image(record.job)
+        if not on_host and not isinstance(self._engines.get(engine), RunsImages):
+            on_host = True
             for message in image_warnings(record):
                 yield Event(job_id, "Warning", "ImageNotUsed", message)
         unmounted = unmountable(
             record.job,
             record.row.username,
             self._settings.folders,
-            on_the_host=on_the_host,
-            elsewhere=record.row.vc in self._engines.self_scheduling,
+            on_host=on_host,
+            delegated=record.row.vc in self._engines.self_scheduling,
         )
         for target, instead in unmounted.items():
             yield Event(
-                job_id, "Warning", "StorageNotMounted", f"Nothing is mounted at {target} here: {instead}."
+                job_id, "Warning", "StorageNotMounted", f"No storage is mounted at {target} here: {instead}."
             )
-        if on_the_host and record.row.generation == "v1" and record.job.prerequisite("script", "default"):
-            yield Event(job_id, "Normal", "CodeBesideWork", CODE_BESIDE_WORK)
+        if on_host and record.row.generation == "v1" and record.job.prerequisite("script", "default"):
+            yield Event(job_id, "Normal", "CodeDirInWorkDir", CODE_DIR_IN_WORK_DIR)
 
     async def _launch_all(self, record: JobRecord) -> None:
-        """Everything that is to be started of a job; for one without a gang more may come meanwhile."""
+        """Launch until nothing is left to launch; for a job without a gang more tasks may come meanwhile."""
         uids: list[str] = []
         abandoned = True
         try:
@@ -83,15 +83,15 @@ class Launcher:
             while uids := record.to_launch:
                 record.launched.update(uids)
                 engine = self._engines.engine_of(record.job, record.row.vc)
-                for part in self._handed_together(record, uids):
+                for part in self._launch_groups(record, uids):
                     await self._engines.launch(
                         engine, build_launch(record, self._settings, part), record.intent_committed
                     )
-            # From here on the engine hints by itself: at the start, at the end, when a supervisor dies.
+            # From here on the engine hints at the start, at the end, and when a supervisor dies.
             abandoned = False
         except LaunchFailed as error:
             if record.launch_error != error.message:
-                log.warning("%s could not be launched: %s", record.row.framework, error)
+                log.warning("Cannot launch %s: %s", record.row.framework, error)
             record.launch_error = error.message if error.transient else ""
             await self._abandon(record, uids, error.message)
         except PaiError as error:
@@ -99,49 +99,53 @@ class Launcher:
             await self._abandon(record, uids, error.message)
         except Exception:
             record.launch_error = ""
-            log.exception("%s could not be launched", record.row.framework)
-            await self._abandon(record, uids, "The cluster could not prepare the task; its log says why.")
+            log.exception("Cannot launch %s", record.row.framework)
+            await self._abandon(
+                record, uids, "The cluster could not prepare the task; the cluster's log says why."
+            )
         finally:
             record.launching = None
             for uid in uids if abandoned else ():
                 self._hint(uid)
 
-    def _handed_together(self, record: JobRecord, uids: list[str]) -> Iterator[list[str]]:
-        """Tasks that need not wait for each other are handed over each by itself."""
+    def _launch_groups(self, record: JobRecord, uids: list[str]) -> Iterator[list[str]]:
+        """Tasks to launch in one call: tasks without a gang are delegated one by one."""
         if record.job.gang or record.row.vc not in self._engines.self_scheduling:
             yield uids
             return
         for uid in uids:
-            # While others were handed over it may have been stopped.
+            # It may have been stopped while others were delegated.
             if uid in record.tasks.live:
                 yield [uid]
 
     async def _pause_before_relaunch(self, record: JobRecord) -> None:
-        """What keeps a task from starting, such as a full disk, does not pass by trying harder."""
+        """Back off: a cause such as a full disk does not go away by retrying faster."""
         if record.to_relaunch:
             record.to_relaunch.clear()
-            pause = min(_FIRST_PAUSE_S * 2.0 ** min(record.relaunches, 10), _LONGEST_PAUSE_S)
+            delay_s = min(
+                _RELAUNCH_BACKOFF_MIN_S * 2.0 ** min(record.relaunches, 10), _RELAUNCH_BACKOFF_MAX_S
+            )
             record.relaunches += 1
             try:
-                await asyncio.wait_for(self._leaving.wait(), pause)
+                await asyncio.wait_for(self._closing.wait(), delay_s)
             except TimeoutError:
                 pass
 
-    async def _abandon(self, record: JobRecord, uids: list[str], why: str) -> None:
-        """Nothing of the gang may start any more; its attempt then ends, and is retried by the rules."""
-        certain = record.intent_committed
-        if certain is not None and not await certain:
-            return  # it never was to be
+    async def _abandon(self, record: JobRecord, uids: list[str], reason: str) -> None:
+        """Make sure that no task of the gang starts; its attempt then ends and is retried by its policy."""
+        committed = record.intent_committed
+        if committed is not None and not await committed:
+            return  # the intent was rolled back
         try:
             await self._engines.stop(uids, 0)
         except OSError as error:
-            # The attempts are as they were, not started: they are launched again after a pause.
-            log.warning("%s could not be given up: %s", record.row.framework, error)
+            # The attempts are still not started: they are launched again after a back-off.
+            log.warning("Cannot abandon the launch of %s: %s", record.row.framework, error)
             return
-        event = Event(record.row.id, "Warning", "FailedLaunch", why)
+        event = Event(record.row.id, "Warning", "FailedLaunch", reason)
         changes = Changes(events=[event])
         try:
             await self._store.write(lambda conn: changes.write(conn, int(time.time() * 1000)))
         except Exception as error:
-            # It is only a remark: what follows from the end of the tasks is the loop's to write.
-            log.warning("The event %r could not be written: %s", why, error)
+            # Only the event is lost: the reconcile loop writes what follows from the end of the tasks.
+            log.warning("Cannot write the event %r: %s", reason, error)

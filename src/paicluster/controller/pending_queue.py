@@ -1,120 +1,130 @@
-"""Jobs on their way to a start: held back by other jobs, waiting for room, or too large for ever."""
+"""Queue of pending jobs: blocked by dependencies, waiting for resources, or unschedulable."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from paicluster.scheduler.pending_jobs import DEFAULT_LEVEL, LEVELS, PendingJobs, QueuedJob
+from paicluster.scheduler.pending_jobs import DEFAULT_PRIORITY_CLASS, PRIORITY_CLASSES, PendingJobs, QueuedJob
 from paicluster.scheduler.resource_requests import Dependency, decode
 from paicluster.store.rows import PendingJob
 
 
 @dataclass(frozen=True, slots=True)
 class DependencyStatus:
-    """``waits_for``: the jobs that are still to be over. ``broken``: why it never will go on."""
+    """``waits_for``: unfinished jobs it depends on. ``broken``: why that can never be satisfied."""
 
     waits_for: tuple[str, ...] = ()
     broken: str = ""
 
 
-def level_of(priority: str | None) -> str:
-    return priority if priority in LEVELS else DEFAULT_LEVEL
+def priority_class_of(priority: str | None) -> str:
+    return priority if priority in PRIORITY_CLASSES else DEFAULT_PRIORITY_CLASS
 
 
 class PendingQueue:
-    """Jobs here are not in hand: what is kept of each is what the scheduler compares."""
+    """Pending jobs, most of them not loaded: kept is what the scheduler compares."""
 
     def __init__(self) -> None:
-        self.waiting = PendingJobs()
-        self._never: set[int] = set()
-        self._held: dict[int, PendingJob] = {}
+        self.pending = PendingJobs()
+        self._unschedulable: set[int] = set()
+        # Jobs with unfinished dependencies; the same jobs by the job they depend on; and those whose
+        # dependencies are to be checked, because they are new or a dependency finished.
+        self._blocked: dict[int, PendingJob] = {}
         self._dependents: dict[str, set[int]] = {}
+        self.to_recheck: set[int] = set()
 
     def __bool__(self) -> bool:
-        return bool(len(self.waiting) or self._never or self._held)
+        return bool(len(self.pending) or self._unschedulable or self._blocked)
 
     def clear(self) -> None:
-        self.waiting.clear()
-        self._never.clear()
-        self._held.clear()
+        self.pending.clear()
+        self._unschedulable.clear()
+        self._blocked.clear()
         self._dependents.clear()
+        self.to_recheck.clear()
 
-    def add(self, job: PendingJob) -> tuple[Dependency, ...]:
-        """Take a job in. What it waits for is given back: until that is over it is held."""
-        request = decode(job.need)
-        if not request.after:
-            self._wait(job)
-            return ()
-        self._held[job.id] = job
-        for condition in request.after:
-            self._dependents.setdefault(condition.framework, set()).add(job.id)
-        return request.after
+    def add(self, job: PendingJob) -> None:
+        """Enqueue a job. One with dependencies is blocked until `release`."""
+        dependencies = decode(job.resource_request).dependencies
+        if not dependencies:
+            self._add_pending(job)
+            return
+        self._blocked[job.id] = job
+        for dependency in dependencies:
+            self._dependents.setdefault(dependency.framework, set()).add(job.id)
+        self.to_recheck.add(job.id)
 
     def release(self, job_id: int) -> None:
-        """What held it is over: now it waits for room."""
-        job = self._held.pop(job_id, None)
+        """Its dependencies are satisfied: now it waits for resources."""
+        job = self._blocked.pop(job_id, None)
         if job is not None:
-            self._forget_conditions(job)
-            self._wait(job)
+            self._forget_dependencies(job)
+            self._add_pending(job)
 
     def add_started(self, job: QueuedJob) -> None:
-        """A job of which a part is still to be started."""
-        self.waiting.remove(job.job_id)
-        self._never.discard(job.job_id)
-        self.waiting.add(job)
+        """Enqueue a loaded job, all or some of whose tasks are still to be started."""
+        self.pending.remove(job.job_id)
+        self._unschedulable.discard(job.job_id)
+        self.pending.add(job)
 
     def mark_unschedulable(self, job_id: int) -> None:
-        """It can never fit, as things are."""
-        self.waiting.remove(job_id)
-        self._never.add(job_id)
+        """It does not fit on the cluster at all."""
+        self.pending.remove(job_id)
+        self._unschedulable.add(job_id)
 
     def take_unschedulable(self) -> set[int]:
-        """Those that could never fit, as things were: they are to be looked at again."""
-        aside, self._never = self._never, set()
-        return aside
+        """Remove and return the unschedulable jobs, because the capacity changed."""
+        jobs, self._unschedulable = self._unschedulable, set()
+        return jobs
 
     def remove(self, job_id: int) -> None:
-        self.waiting.remove(job_id)
-        self._never.discard(job_id)
-        job = self._held.pop(job_id, None)
+        self.pending.remove(job_id)
+        self._unschedulable.discard(job_id)
+        job = self._blocked.pop(job_id, None)
         if job is not None:
-            self._forget_conditions(job)
+            self._forget_dependencies(job)
 
-    def conditions(self, job_id: int) -> tuple[Dependency, ...]:
-        job = self._held.get(job_id)
-        return () if job is None else decode(job.need).after
+    def recheck_dependents(self, framework: str) -> None:
+        """A job finished: check the dependencies of those that depend on it."""
+        self.to_recheck.update(self._dependents.get(framework, ()))
 
-    def waiting_for(self, framework: str) -> Iterable[int]:
-        return tuple(self._dependents.get(framework, ()))
+    def take_to_recheck(self) -> dict[int, tuple[Dependency, ...]]:
+        """Remove and return the jobs to recheck, with their dependencies."""
+        job_ids, self.to_recheck = self.to_recheck, set()
+        return {job_id: self._dependencies(job_id) for job_id in job_ids}
 
-    def _wait(self, job: PendingJob) -> None:
-        need = decode(job.need).need
-        self.waiting.add(QueuedJob(job.id, job.vc, job.username, level_of(job.priority), need))
+    def _dependencies(self, job_id: int) -> tuple[Dependency, ...]:
+        job = self._blocked.get(job_id)
+        return () if job is None else decode(job.resource_request).dependencies
 
-    def _forget_conditions(self, job: PendingJob) -> None:
-        for condition in decode(job.need).after:
-            dependents = self._dependents.get(condition.framework)
+    def _add_pending(self, job: PendingJob) -> None:
+        request = decode(job.resource_request).resources
+        self.pending.add(QueuedJob(job.id, job.vc, job.username, priority_class_of(job.priority), request))
+
+    def _forget_dependencies(self, job: PendingJob) -> None:
+        for dependency in decode(job.resource_request).dependencies:
+            dependents = self._dependents.get(dependency.framework)
             if dependents is not None:
                 dependents.discard(job.id)
                 if not dependents:
-                    del self._dependents[condition.framework]
+                    del self._dependents[dependency.framework]
 
 
-def check_dependencies(conditions: Iterable[Dependency], states: Mapping[str, str]) -> DependencyStatus:
-    """``states`` has the state of every job that there is."""
+def check_dependencies(dependencies: Iterable[Dependency], states: Mapping[str, str]) -> DependencyStatus:
+    """``states``: the state of every dependency that exists."""
     waits_for = []
-    for condition in conditions:
-        state = states.get(condition.framework)
+    for dependency in dependencies:
+        state = states.get(dependency.framework)
         if state is None:
             return DependencyStatus(
-                broken=f"The job {condition.framework} that it waits for is not there any more."
+                broken=f"The job {dependency.framework} that it depends on does not exist any more."
             )
-        over = state in ("SUCCEEDED", "FAILED", "STOPPED")
-        if over and condition.success and state != "SUCCEEDED":
+        finished = state in ("SUCCEEDED", "FAILED", "STOPPED")
+        if finished and dependency.success and state != "SUCCEEDED":
             return DependencyStatus(
-                broken=f"The job {condition.framework} that it waits for ended as {state}."
+                broken=f"The job {dependency.framework} that it depends on ended as {state}."
             )
-        if not over:
-            waits_for.append(condition.framework)
+        if not finished:
+            waits_for.append(dependency.framework)
     return DependencyStatus(tuple(waits_for))

@@ -1,4 +1,4 @@
-"""Jobs that an unexpected error keeps the controller from: left out of its passes, and tried again later."""
+"""Quarantine: jobs that are skipped after an unexpected error and retried with back-off."""
 
 from __future__ import annotations
 
@@ -11,84 +11,87 @@ from openpaisdk.errors import PaiError
 
 log = logging.getLogger("paicluster.controller")
 
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 300.0
+_BACKOFF_MIN_S = 1.0
+_BACKOFF_MAX_S = 300.0
 
 
 @dataclass(slots=True)
-class _Case:
+class _Entry:
     framework: str
-    why: str = ""
+    reason: str = ""
     failures: int = 0
-    # Until when it is left out; None while it is being tried.
+    # Runs while the job is excluded; None while it is being retried.
     timer: asyncio.TimerHandle | None = None
 
 
 class Quarantine:
-    """``try_again`` is called with a job when its time has come, ``told`` when there is news of it."""
+    """Jobs skipped after an unexpected error.
 
-    def __init__(self, try_again: Callable[[int], None], told: Callable[[int], None]):
-        self._try_again = try_again
-        self._told = told
-        self._cases: dict[int, _Case] = {}
+    ``on_retry(job_id)`` fires when the back-off is over, ``on_change(job_id)`` when a job enters or leaves.
+    """
+
+    def __init__(self, on_retry: Callable[[int], None], on_change: Callable[[int], None]):
+        self._on_retry = on_retry
+        self._on_change = on_change
+        self._entries: dict[int, _Entry] = {}
 
     def __len__(self) -> int:
-        """Those that are tried just now count until it went well with them."""
-        return len(self._cases)
+        """Number of jobs, those being retried included until they succeed."""
+        return len(self._entries)
 
     @property
-    def out(self) -> set[int]:
-        """Those that are left out now."""
-        return self._cases.keys() - self.retrying()
+    def excluded(self) -> set[int]:
+        """Jobs that are skipped now."""
+        return self._entries.keys() - self.retrying()
 
     def excludes(self, job_id: int) -> bool:
-        case = self._cases.get(job_id)
-        return case is not None and case.timer is not None
+        entry = self._entries.get(job_id)
+        return entry is not None and entry.timer is not None
 
     def add(self, job_id: int, framework: str, error: Exception) -> None:
-        """What it holds it keeps: nothing is known to be free that could not be written down."""
-        case = self._cases.setdefault(job_id, _Case(framework))
-        if case.timer is not None:
-            case.timer.cancel()
-        why = error.message if isinstance(error, PaiError) else f"{type(error).__name__}: {error}"
-        why = why.partition("\n")[0]
-        if case.why != why:
-            log.error("The job %s is set aside; all others go on.", framework, exc_info=error)
-        case.why = why
-        pause = min(_FIRST_PAUSE_S * 2.0 ** min(case.failures, 10), _LONGEST_PAUSE_S)
-        case.failures += 1
-        case.timer = asyncio.get_running_loop().call_later(pause, self.retry_now, job_id)
-        self._told(job_id)
+        """Exclude a job. It keeps its allocations: what could not be written is not known to be free."""
+        entry = self._entries.setdefault(job_id, _Entry(framework))
+        if entry.timer is not None:
+            entry.timer.cancel()
+        reason = error.message if isinstance(error, PaiError) else f"{type(error).__name__}: {error}"
+        reason = reason.partition("\n")[0]
+        if entry.reason != reason:
+            log.error("Job %s quarantined after an unexpected error.", framework, exc_info=error)
+        entry.reason = reason
+        delay_s = min(_BACKOFF_MIN_S * 2.0 ** min(entry.failures, 10), _BACKOFF_MAX_S)
+        entry.failures += 1
+        entry.timer = asyncio.get_running_loop().call_later(delay_s, self.retry_now, job_id)
+        self._on_change(job_id)
 
     def retry_now(self, job_id: int) -> None:
-        """Try it in the next pass; nothing when it is not left out."""
-        case = self._cases.get(job_id)
-        if case is not None and case.timer is not None:
-            case.timer.cancel()
-            case.timer = None
-            self._try_again(job_id)
+        """Retry it in the next reconcile; no effect if it is not excluded."""
+        entry = self._entries.get(job_id)
+        if entry is not None and entry.timer is not None:
+            entry.timer.cancel()
+            entry.timer = None
+            self._on_retry(job_id)
 
     def retrying(self) -> set[int]:
-        """Those that are to be tried now."""
-        return {job_id for job_id, case in self._cases.items() if case.timer is None}
+        """Jobs to be retried now."""
+        return {job_id for job_id, entry in self._entries.items() if entry.timer is None}
 
     def release(self, job_ids: Iterable[int]) -> None:
-        """It went well with these."""
+        """Readmit jobs that were reconciled without an error."""
         for job_id in job_ids:
-            log.warning("The controller goes on with the job %s.", self._cases.pop(job_id).framework)
-            self._told(job_id)
+            log.warning("Job %s left quarantine.", self._entries.pop(job_id).framework)
+            self._on_change(job_id)
 
-    def why(self, framework: str) -> str:
-        """For people: why the controller does not go on with this job; empty when it does. On any thread."""
-        for case in tuple(self._cases.values()):
-            if case.framework == framework:
+    def reason(self, framework: str) -> str:
+        """For users: why a job is quarantined; empty when it is not. On any thread."""
+        for entry in tuple(self._entries.values()):
+            if entry.framework == framework:
                 return (
-                    f"The cluster cannot go on with this job because of an unexpected error ({case.why}); "
-                    "its log has the details. It tries again from time to time."
+                    f"The job is quarantined after an unexpected error ({entry.reason}). "
+                    "The cluster's log has the details. The cluster retries the job with increasing delays."
                 )
         return ""
 
     def close(self) -> None:
-        for case in self._cases.values():
-            if case.timer is not None:
-                case.timer.cancel()
+        for entry in self._entries.values():
+            if entry.timer is not None:
+                entry.timer.cancel()

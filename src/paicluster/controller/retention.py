@@ -1,4 +1,4 @@
-"""What is kept of the past, and for how long. A running cluster cleans up by itself and says what it did."""
+"""Retention: removes finished jobs, unused sources and expired keys of a running cluster."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from paicluster.scheduler.resource_requests import decode
 from paicluster.store import Store, jobs, removal, users
 from paicluster.store.job_inserts import forget_keys
 
-log = logging.getLogger("paicluster.housekeeping")
+log = logging.getLogger("paicluster.retention")
 
-_AT_ONCE = 200
-_EVERY_S = 3600.0
-_KEYS_FOR_MS = 7 * 24 * 3600 * 1000
+_BATCH = 200
+_INTERVAL_S = 3600.0
+_KEY_RETENTION_MS = 7 * 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class RetentionPolicy:
 
 
 @dataclass(slots=True)
-class Removed:
+class SweepResult:
     jobs: int = 0
     folders: int = 0
     sources: int = 0
@@ -51,20 +51,20 @@ class RetentionSweeper:
         self,
         store: Store,
         engine: Engine | EngineRouter,
-        keep: RetentionPolicy,
+        policy: RetentionPolicy,
         sources: Path,
         *,
-        first_after_s: float = 60.0,
+        initial_delay_s: float = 60.0,
         on_remove: Callable[[Sequence[int]], Awaitable[None]] | None = None,
     ):
-        """``on_remove`` takes away what jobs have elsewhere, while they can still be looked at."""
+        """``on_remove(job_ids)`` deletes what jobs have elsewhere, while their rows still exist."""
         self._on_remove = on_remove
-        self._first_after_s = first_after_s
+        self._initial_delay_s = initial_delay_s
         self._store = store
         self._engines = EngineRouter.of(engine)
-        self._keep = keep
+        self._policy = policy
         self._sources = sources
-        self._began = time.time(), _steady()
+        self._started = time.time(), _boot_time_s()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -76,10 +76,10 @@ class RetentionSweeper:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        await asyncio.sleep(self._first_after_s)
+        await asyncio.sleep(self._initial_delay_s)
         while True:
             try:
-                removed = await self.clean()
+                removed = await self.sweep()
                 if removed:
                     log.info(
                         "removed %d finished jobs with %d task folders, and %d unused sources",
@@ -88,105 +88,107 @@ class RetentionSweeper:
                         removed.sources,
                     )
             except PaiError as error:
-                log.warning("could not clean up: %s", error)
+                log.warning("retention sweep failed: %s", error)
             except Exception:
-                log.exception("could not clean up")
-            await asyncio.sleep(_EVERY_S)
+                log.exception("retention sweep failed")
+            await asyncio.sleep(_INTERVAL_S)
 
-    async def clean(self) -> Removed:
-        """Remove what the rules do not keep."""
-        removed = Removed()
+    async def sweep(self) -> SweepResult:
+        """Remove everything that the policy does not keep."""
+        removed = SweepResult()
         now_ms = self._now_ms()
-        keep = self._keep
-        if keep.days is not None:
-            before_ms = now_ms - int(keep.days * 24 * 3600 * 1000)
-            while old := await self._oldest(_AT_ONCE, before_ms):
+        policy = self._policy
+        if policy.days is not None:
+            before_ms = now_ms - int(policy.days * 24 * 3600 * 1000)
+            while old := await self._oldest(_BATCH, before_ms):
                 await self._remove(old, removed)
-        if keep.jobs is not None:
-            too_many = await self._store.read(removal.count_over) - keep.jobs
-            while too_many > 0:
-                old = await self._oldest(min(too_many, _AT_ONCE))
+        if policy.jobs is not None:
+            excess = await self._store.read(removal.count_finished) - policy.jobs
+            while excess > 0:
+                old = await self._oldest(min(excess, _BATCH))
                 if not old:
                     break
                 await self._remove(old, removed)
-                too_many -= len(old)
-        if keep.size_mb is not None:
-            await self._remove_until_small(keep.size_mb << 20, removed)
+                excess -= len(old)
+        if policy.size_mb is not None:
+            await self._remove_until_small(policy.size_mb << 20, removed)
         removed.sources = await self._remove_sources(now_ms)
-        await self._store.write(lambda conn: forget_keys(conn, now_ms - _KEYS_FOR_MS))
+        await self._store.write(lambda conn: forget_keys(conn, now_ms - _KEY_RETENTION_MS))
         await self._store.write(lambda conn: users.delete_expired(conn, now_ms))
         return removed
 
     def _now_ms(self) -> int:
-        """Not later than the time that passed allows: a clock that leaps ahead makes nothing old."""
-        wall, steady = self._began
-        return int(min(time.time(), wall + _steady() - steady) * 1000)
+        """The time now, at most start time plus elapsed time: a clock that jumps ahead expires nothing."""
+        wall_s, boot_s = self._started
+        return int(min(time.time(), wall_s + _boot_time_s() - boot_s) * 1000)
 
     async def _oldest(self, limit: int, before_ms: int | None = None) -> list[int]:
-        """The oldest jobs that may go. One that another still waits for stays: it must find how it ended."""
+        """The oldest removable jobs. A job that another depends on stays: its final state is needed."""
 
-        def look(conn: Connection) -> list[int]:
-            needs = removal.unfinished_needs(conn, '"after"')
-            awaited = {condition.framework for need in needs for condition in decode(need).after}
-            return removal.oldest_over(conn, limit, before_ms=before_ms, but=awaited)
+        def query(conn: Connection) -> list[int]:
+            requests = removal.unfinished_requests(conn, '"after"')
+            dependencies = {
+                dependency.framework for request in requests for dependency in decode(request).dependencies
+            }
+            return removal.oldest_finished(conn, limit, before_ms=before_ms, excluding=dependencies)
 
-        return await self._store.read(look)
+        return await self._store.read(query)
 
     async def remove_job(self, job_id: int) -> bool:
-        """Remove one job now, because its owner says so; False when it is not over."""
+        """Remove one job now, on request of its owner; False when it is unfinished."""
         row = await self._store.read(lambda conn: jobs.get_job_by_id(conn, job_id))
         if row is None or row.sub_state != "Completed":
             return False
-        await self._remove([job_id], Removed())
+        await self._remove([job_id], SweepResult())
         return True
 
-    async def _remove(self, job_ids: Sequence[int], removed: Removed) -> None:
-        # Folders first: had we stopped in between, the next round would find the jobs and go on.
+    async def _remove(self, job_ids: Sequence[int], removed: SweepResult) -> None:
+        # Folders first: after a crash in between, the next sweep finds the jobs and continues.
         uids = await self._store.read(lambda conn: removal.uids_of(conn, job_ids))
-        every = [uid for of_job in uids.values() for uid in of_job]
-        await self._engines.remove(every)
+        all_uids = [uid for of_job in uids.values() for uid in of_job]
+        await self._engines.remove(all_uids)
         if self._on_remove is not None:
             await self._on_remove(job_ids)
-        removed.folders += len(every)
+        removed.folders += len(all_uids)
         removed.jobs += await self._store.write(lambda conn: removal.delete_jobs(conn, job_ids))
 
-    async def _remove_until_small(self, limit: int, removed: Removed) -> None:
-        """What unfinished jobs have on disk does not count: no history would be left beside a large one."""
-        over = await self._store.read(removal.uids_over)
-        sizes = {uid: size for uid, size in (await self._engines.sizes()).items() if uid in over}
+    async def _remove_until_small(self, limit: int, removed: SweepResult) -> None:
+        """Unfinished jobs do not count: one large job would otherwise leave no history."""
+        finished = await self._store.read(removal.finished_uids)
+        sizes = {uid: size for uid, size in (await self._engines.sizes()).items() if uid in finished}
         total = sum(sizes.values())
         while total > limit:
-            old = await self._oldest(_AT_ONCE)
+            old = await self._oldest(_BATCH)
             if not old:
                 return
             uids = await self._store.read(lambda conn, old=old: removal.uids_of(conn, old))  # type: ignore[misc]
-            enough = []
+            to_remove = []
             for job_id in old:
                 if total <= limit:
                     break
-                enough.append(job_id)
+                to_remove.append(job_id)
                 total -= sum(sizes.get(uid, 0) for uid in uids[job_id])
-            await self._remove(enough, removed)
+            await self._remove(to_remove, removed)
 
     async def _remove_sources(self, now_ms: int) -> int:
-        """Uploaded folders that no unfinished job names and nobody has asked for since the limit."""
-        if self._keep.days is None or not self._sources.is_dir():
+        """Remove uploaded sources that no unfinished job uses and no client has requested since the limit."""
+        if self._policy.days is None or not self._sources.is_dir():
             return 0
-        before = now_ms / 1000 - self._keep.days * 24 * 3600
+        before = now_ms / 1000 - self._policy.days * 24 * 3600
         count = 0
         for path in self._sources.iterdir():
             if not _older(path, before):
                 continue
-            named = await self._store.read(partial(removal.named_by_unfinished, text=path.stem))
-            # Looked at again: whoever asked for it meanwhile is about to submit a job that names it.
-            if not named and _older(path, before):
+            used = await self._store.read(partial(removal.used_by_unfinished, text=path.stem))
+            # Checked again: a client that requested it meanwhile is about to submit a job that uses it.
+            if not used and _older(path, before):
                 path.unlink(missing_ok=True)
                 count += 1
         return count
 
 
-def _steady() -> float:
-    """Seconds since the machine started, those it slept through included."""
+def _boot_time_s() -> float:
+    """Seconds since the machine booted, suspend included."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

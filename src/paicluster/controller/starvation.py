@@ -1,7 +1,6 @@
-"""Who has waited too long: what is fair at every moment may leave one person with nothing for ever.
-
-A job that needs much, of a user who already holds something, would find all who hold less before it each time
-that anything becomes free. So whoever of a virtual cluster gets nothing for an hour comes first there, once.
+"""Starvation guard. Fair share alone can starve a user whose jobs are large: each time resources become free,
+users with a smaller share come first. After an hour without a start in a virtual cluster, a user is scheduled
+first there once.
 """
 
 from __future__ import annotations
@@ -12,24 +11,24 @@ STARVATION_S = 3600.0
 
 
 class StarvationGuard:
-    """Since when users wait, by virtual cluster and user. Times are of any clock that only goes forward."""
+    """Since when users wait, by (virtual cluster, user). Times are of any monotonic clock."""
 
-    def __init__(self, too_long_s: float = STARVATION_S):
-        self._too_long_s = too_long_s
+    def __init__(self, after_s: float = STARVATION_S):
+        self._after_s = after_s
         self._since: dict[tuple[str, str], float] = {}
 
     def starved(self, waiting: Iterable[tuple[str, str]], now: float) -> frozenset[tuple[str, str]]:
-        """Who of those that wait has got nothing for too long."""
-        self._since = {place: self._since.get(place, now) for place in waiting}
-        return frozenset(place for place, since in self._since.items() if now - since >= self._too_long_s)
+        """The waiting users without a start for too long."""
+        self._since = {vc_user: self._since.get(vc_user, now) for vc_user in waiting}
+        return frozenset(vc_user for vc_user, since in self._since.items() if now - since >= self._after_s)
 
     def resume(self, since: Mapping[tuple[str, str], float]) -> None:
-        """Those who waited already when we came, by the same clock."""
+        """Continue with waits that began before this controller, by the same clock."""
         self._since = dict(since)
 
     def started(self, vc: str, user: str) -> None:
         self._since.pop((vc, user), None)
 
     def clear(self) -> None:
-        """Nobody waits."""
+        """No job is pending."""
         self._since.clear()

@@ -1,4 +1,4 @@
-"""Stops that the database could not take, kept where also a full disk takes them."""
+"""Journal of stop requests that could not be written to the database; works on a full disk, too."""
 
 from __future__ import annotations
 
@@ -11,60 +11,60 @@ from pathlib import Path
 
 log = logging.getLogger("paicluster.controller")
 
-_ENTRY = 16  # a part of a sector: an entry is there or it is not, whatever happens meanwhile
-_ENTRIES = 256
+_ENTRY_BYTES = 16  # divides a sector: an entry is written whole or not at all, whatever happens
+_MAX_ENTRIES = 256
 
 
 class StopJournal:
-    """Jobs in a file that has its size from the beginning: to write over it needs no room."""
+    """Job ids in a preallocated file: overwriting it needs no free disk space."""
 
     def __init__(self, path: Path | None = None):
         self._path = path
         self.jobs: set[int] = set()
-        # The last to write has all: stops come from several people at once, and threads overtake each other.
-        self._turn = asyncio.Lock()
+        # Requests are concurrent and threads overtake each other; under a lock the last one writes all.
+        self._write_lock = asyncio.Lock()
 
     def open(self) -> None:
-        """Take up what a server before us could not write."""
+        """Load the stops that the previous server could not write."""
         if self._path is None:
             return
-        with contextlib.suppress(OSError):  # then no stop is taken that could get lost
-            known = self._path.read_bytes() if self._path.exists() else b""
-            self.jobs = {int(entry) for entry in known.split() if entry.isdigit()}
-            if len(known) != _ENTRY * _ENTRIES:
+        with contextlib.suppress(OSError):  # `add` then fails: no stop is accepted that could get lost
+            content = self._path.read_bytes() if self._path.exists() else b""
+            self.jobs = {int(entry) for entry in content.split() if entry.isdigit()}
+            if len(content) != _ENTRY_BYTES * _MAX_ENTRIES:
                 self._path.write_bytes(self._content())
 
     async def add(self, job_id: int) -> None:
-        """OSError: it could not be kept, and is not noted."""
-        if len(self.jobs) >= _ENTRIES:
-            raise OSError(errno.ENOSPC, "too many stops that could not be written")
+        """Add a stop. OSError: it could not be written and is not recorded."""
+        if len(self.jobs) >= _MAX_ENTRIES:
+            raise OSError(errno.ENOSPC, "too many journaled stops")
         self.jobs.add(job_id)
         try:
-            await self._keep()
+            await self._write()
         except OSError:
             self.jobs.discard(job_id)
             raise
 
     async def discard(self, job_id: int) -> None:
-        """The database knows it now. A stop that is told twice does no harm."""
+        """Remove a stop that is in the database now. Stops are idempotent: writing one twice does no harm."""
         self.jobs.discard(job_id)
         try:
-            await self._keep()
+            await self._write()
         except OSError as error:
-            log.warning("The file of stops could not be written: %s", error)
+            log.warning("Cannot write the stop journal: %s", error)
 
     def _content(self) -> bytes:
-        entries = "".join(f"{job_id:<{_ENTRY}}" for job_id in sorted(self.jobs))
-        return entries.ljust(_ENTRY * _ENTRIES).encode()
+        entries = "".join(f"{job_id:<{_ENTRY_BYTES}}" for job_id in sorted(self.jobs))
+        return entries.ljust(_ENTRY_BYTES * _MAX_ENTRIES).encode()
 
-    async def _keep(self) -> None:
+    async def _write(self) -> None:
         if self._path is None:
             return
-        async with self._turn:
-            await asyncio.to_thread(_write_over, self._path, self._content())
+        async with self._write_lock:
+            await asyncio.to_thread(_overwrite, self._path, self._content())
 
 
-def _write_over(path: Path, content: bytes) -> None:
+def _overwrite(path: Path, content: bytes) -> None:
     with path.open("r+b", buffering=0) as file:
         file.write(content)
         os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Which storages a job finds mounted in its containers, and where."""
+"""Storage mounts: which storages are mounted in the containers of a job, and where."""
 
 from __future__ import annotations
 
@@ -14,65 +14,65 @@ from paicluster.engines.interface import Mount
 
 @dataclass(frozen=True, slots=True)
 class MountableStorage:
-    """A storage that is a folder of every machine. ``usual``: whoever names none gets it."""
+    """A storage that is a folder on every node. ``default``: mounted for jobs that name no storage."""
 
     name: str
     path: Path
-    # Everybody sees the whole of it; else each user the folder of his name.
-    share: bool = True
+    # All users see all of it; else each user sees the folder of the same name.
+    shared: bool = True
     read_only: bool = False
-    usual: bool = False
-    # The cluster's own storage: a folder of the server's machine, closed to all accounts but its own.
+    default: bool = False
+    # The cluster's own storage: a folder on the server's node, accessible to the server's account only.
     own: bool = False
-    # Where in it the users' homes are, if each is to see his own and nothing else. A home then lies where the
-    # storage itself has it, so that paths are the same.
+    # Folder of the users' homes, if each user sees only their own. A home is mounted under its path in the
+    # storage, so that paths are the same.
     homes: str = ""
 
     def mount(self, user: str, target: str) -> Mount:
-        where = "/" + (target or f"mnt/{self.name}").strip("/")
+        path = "/" + (target or f"mnt/{self.name}").strip("/")
         if self.homes:
             home = f"{self.homes}/{user}"
-            return Mount(self.path / home, f"{where}/{home}", self.read_only, create=True)
-        source = self.path if self.share else self.path / user
-        return Mount(source, where, self.read_only, create=not self.share)
+            return Mount(self.path / home, f"{path}/{home}", self.read_only, create=True)
+        source = self.path if self.shared else self.path / user
+        return Mount(source, path, self.read_only, create=not self.shared)
 
 
 def mounts_of(
-    job: JobSpec, user: str, folders: Sequence[MountableStorage], *, elsewhere: bool = False
+    job: JobSpec, user: str, folders: Sequence[MountableStorage], *, delegated: bool = False
 ) -> tuple[Mount, ...]:
-    """What the job asks for and what there is of it; that its user may have it was seen to at the door.
+    """Mounts of the requested storages that exist; admission has checked that the user may use them.
 
-    ``elsewhere``: its tasks run on machines, and under accounts, that another scheduler chooses.
+    ``delegated``: an external scheduler chooses the nodes and accounts of its tasks.
     """
-    asked = _asked_for(job.extras, folders)
-    found = [folder.mount(user, target) for folder, target in asked if not (folder.own and elsewhere)]
-    return tuple({mount.target: mount for mount in found}.values())
+    requested = _requested(job.extras, folders)
+    mounts = [folder.mount(user, target) for folder, target in requested if not (folder.own and delegated)]
+    return tuple({mount.target: mount for mount in mounts}.values())
 
 
 def unmountable(
-    job: JobSpec, user: str, folders: Sequence[MountableStorage], *, on_the_host: bool, elsewhere: bool
+    job: JobSpec, user: str, folders: Sequence[MountableStorage], *, on_host: bool, delegated: bool
 ) -> dict[str, str]:
-    """Where nothing is mounted though the job asks for it, and what its tasks can do instead."""
-    told = {}
-    for folder, target in _asked_for(job.extras, folders):
-        if not on_the_host and not (folder.own and elsewhere):
+    """Requested mounts that are not possible, by target, and what tasks can do instead."""
+    alternatives = {}
+    for folder, target in _requested(job.extras, folders):
+        if not on_host and not (folder.own and delegated):
             continue
         mount = folder.mount(user, target)
-        if not folder.own or not (folder.homes or elsewhere):
-            told[mount.target] = f"it is {mount.source}"
+        if not folder.own or not (folder.homes or delegated):
+            alternatives[mount.target] = f"it is {mount.source}"
         else:
-            told[mount.target] = "hdfs dfs -get and -put, or pai copy, bring files from there and back"
-    return told
+            alternatives[mount.target] = "use hdfs dfs -get and -put, or pai copy"
+    return alternatives
 
 
-def _asked_for(
+def _requested(
     extras: Mapping[str, Any], folders: Sequence[MountableStorage]
 ) -> Iterator[tuple[MountableStorage, str]]:
     known = {folder.name: folder for folder in folders}
     named = storages_named(extras)
     if named == ():
-        yield from ((folder, "") for folder in folders if folder.usual)
+        yield from ((folder, "") for folder in folders if folder.default)
     for name, target in named or ():
         folder = known.get(name)
-        if folder is not None:  # else it is one that is reached by its address
+        if folder is not None:  # else it is a remote storage, reached by its URL
             yield folder, target

@@ -1,8 +1,8 @@
-"""Looks at tasks where they run, and takes note of what became of them."""
+"""Observer of tasks: asks the engines for their state and applies it to the records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 
 from paicluster.controller import exit_classification, transitions
 from paicluster.controller.active_jobs import ActiveJobs
@@ -12,32 +12,30 @@ from paicluster.engines.interface import Observation, Phase
 from paicluster.engines.router import EngineRouter
 from paicluster.store.rows import TaskRow
 
-_LOG_TAIL = 10 << 20
+_LOG_TAIL_BYTES = 10 << 20
 
 
 class Observer:
-    def __init__(self, engines: EngineRouter, in_hand: ActiveJobs, stop_sent: Set[str]):
-        """``stop_sent``: the tasks that were told to stop already."""
+    def __init__(self, engines: EngineRouter, active: ActiveJobs):
         self._engines = engines
-        self._in_hand = in_hand
-        self._stop_sent = stop_sent
+        self._active = active
 
     async def observe(
         self, uids: Iterable[str], touched: dict[int, JobRecord], changes: Changes, now_ms: int
     ) -> None:
-        """Whose state this changes is ``touched``."""
-        seen = await self._engines.observe([uid for uid in uids if uid in self._in_hand.job_of])
-        for uid, observation in seen.items():
-            record = self._in_hand.records.get(self._in_hand.job_of.get(uid, -1))
+        """Observe tasks; jobs whose state this changes are added to ``touched``."""
+        observations = await self._engines.observe([uid for uid in uids if uid in self._active.job_of])
+        for uid, observation in observations.items():
+            record = self._active.records.get(self._active.job_of.get(uid, -1))
             task = record.tasks.get(uid) if record is not None else None
-            if record is None or task is None or task.over:
+            if record is None or task is None or task.ended:
                 continue
             touched[record.row.id] = record
             if observation.placement is not None:
                 transitions.task_placed(record, uid, observation.placement, changes)
                 task = record.tasks[uid]
             if observation.phase is Phase.ABSENT:
-                # Intended, and never started: a crash came between. Launching again is safe.
+                # The intent was written, and a crash came before the start. Relaunching is safe.
                 if record.launching is None and not task.stop_requested:
                     record.launch_again(uid)
                     changes.launch.append(record.row.id)
@@ -46,31 +44,38 @@ class Observer:
             elif observation.phase in (Phase.RUNNING, Phase.QUEUED):
                 if observation.phase is Phase.RUNNING:
                     transitions.task_started(record, uid, observation.started_ms or now_ms, changes)
-                if task.stop_requested and uid not in self._stop_sent:
+                if task.stop_requested and uid not in self._active.stop_sent:
                     changes.stop.append(uid)
             else:
                 await self._end_task(record, task, observation, changes, now_ms)
         changes.launch = list(dict.fromkeys(changes.launch))
 
     async def _end_task(
-        self, record: JobRecord, task: TaskRow, seen: Observation, changes: Changes, now_ms: int
+        self, record: JobRecord, task: TaskRow, observation: Observation, changes: Changes, now_ms: int
     ) -> None:
         stop_code = transitions.stop_code_of(record, task)
         tail = b""
-        if exit_classification.needs_log(seen, stop_code=stop_code):
-            tail = await self._engines.log_tail(task.uid, _LOG_TAIL)
+        if exit_classification.needs_log(observation, stop_code=stop_code):
+            tail = await self._engines.log_tail(task.uid, _LOG_TAIL_BYTES)
         outcome = exit_classification.task_exit(
-            seen, stop_code=stop_code, log_tail=tail, time_limit_s=record.job.additions.time_limit_s
+            observation, stop_code=stop_code, log_tail=tail, time_limit_s=record.job.additions.time_limit_s
         )
         if outcome.code == exit_classification.OUT_OF_TIME:
-            why = str(outcome.info["caughtException"])
-            changes.events.append(Event(record.row.id, "Warning", "TimeLimitExceeded", why))
-        lost = seen.phase is Phase.LOST or seen.loss is not None
+            reason = str(outcome.info["caughtException"])
+            changes.events.append(Event(record.row.id, "Warning", "TimeLimitExceeded", reason))
+        lost = observation.phase is Phase.LOST or observation.loss is not None
         transitions.task_ended(
-            record, task.uid, outcome, seen.started_ms, seen.ended_ms or now_ms, changes, lost=lost
+            record,
+            task.uid,
+            outcome,
+            observation.started_ms,
+            observation.ended_ms or now_ms,
+            changes,
+            lost=lost,
         )
         if lost:
-            message = f"Task {task.role}[{task.task_index}] was lost: {exit_classification.loss_reason(seen)}"
+            reason = exit_classification.loss_reason(observation)
+            message = f"Task {task.role}[{task.task_index}] was lost: {reason}"
             changes.events.append(Event(record.row.id, "Warning", "TaskLost", message))
-        self._in_hand.ledger.free(task.uid)
-        self._in_hand.back_off(record, record.tasks[task.uid], 0)
+        self._active.allocations.free(task.uid)
+        self._active.back_off(record, record.tasks[task.uid], 0)

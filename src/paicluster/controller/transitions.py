@@ -1,4 +1,4 @@
-"""The steps of a job's life, each a change of its record and a note of what to write. No waiting in here."""
+"""State transitions of a job: each changes its record and adds what to write to `Changes`. No I/O here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import random
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from itertools import chain, repeat
 from typing import Any, Protocol
 
@@ -35,11 +36,11 @@ from paicluster.engines.interface import Node, Placement
 from paicluster.scheduler.node_capacity import TaskPlacement
 from paicluster.store.rows import AttemptRow, TaskRow
 
-# An attempt that ran this long did real work: what ended it is not the same trouble again.
+# An attempt that ran this long made progress: its failure does not continue the streak before it.
 _PROGRESS_MS = 600_000
-_USUAL_PORTS = range(PORT_START, PORT_END)
-_PORT_DRAWS = 200
-_LASTING_DRAWS = 1000
+_DEFAULT_PORTS = range(PORT_START, PORT_END)
+_MAX_PORT_DRAWS = 200
+_MAX_NON_EPHEMERAL_DRAWS = 1000
 
 
 class PortsFree(Protocol):
@@ -70,43 +71,47 @@ def set_attempt(record: JobRecord, changes: Changes, **columns: Any) -> None:
 
 def place(
     record: JobRecord,
-    seats: Sequence[TaskPlacement],
+    placements: Sequence[TaskPlacement],
     nodes: dict[str, Node],
-    ledger: Allocations,
+    allocations: Allocations,
     ports_free: PortsFree,
     changes: Changes,
     now_ms: int,
 ) -> list[TaskRow]:
-    """Write the intent: a row for each task with a fresh uid, ports and GPUs; without a node only the uid."""
+    """Record the intent: a row for each task with a new uid, ports and GPUs; without a node only the uid."""
     order = {role.name: number for number, role in enumerate(record.job.task_roles)}
     resources = {role.name: role.resources for role in record.job.task_roles}
-    holder = record.holder()
+    owner = record.owner()
     placed = []
-    for seat in seats:
-        need = resources[seat.role]
-        where = _chosen(seat, nodes, need.ports, ledger, ports_free) if seat.node else {}
-        uid = where.pop("uid", None) or str(uuid.uuid4())
-        before = record.tasks.by_place.get((seat.role, seat.index))
+    for placement in placements:
+        request = resources[placement.role]
+        columns = (
+            _placement_columns(placement, nodes, request.ports, allocations, ports_free)
+            if placement.node
+            else {}
+        )
+        uid = columns.pop("uid", None) or str(uuid.uuid4())
+        previous = record.tasks.by_index.get((placement.role, placement.index))
         task = TaskRow(
             uid=uid,
             job_id=record.row.id,
             attempt=record.row.attempt,
-            role=seat.role,
-            role_order=order[seat.role],
-            task_index=seat.index,
-            task_attempt=0 if before is None else before.task_attempt + 1,
-            task_uid=uid if before is None else before.task_uid,
+            role=placement.role,
+            role_order=order[placement.role],
+            task_index=placement.index,
+            task_attempt=0 if previous is None else previous.task_attempt + 1,
+            task_uid=uid if previous is None else previous.task_uid,
             sub_state=PREPARING,
-            cpu=need.cpu,
-            memory_mb=need.memory_mb,
+            cpu=request.cpu,
+            memory_mb=request.memory_mb,
             created_ms=now_ms,
-            retries_total=0 if before is None else before.retries_total + 1,
-            retries_accountable=0 if before is None else before.retries_accountable + _counts(before),
-            **where,
+            retries_total=0 if previous is None else previous.retries_total + 1,
+            retries_accountable=0 if previous is None else previous.retries_accountable + _counts(previous),
+            **columns,
         )
         record.tasks[uid] = task
-        if seat.node:
-            ledger.take(task, holder)
+        if placement.node:
+            allocations.take(task, owner)
         changes.new_tasks.append(task)
         placed.append(task)
     if record.row.sub_state == PENDING:
@@ -117,78 +122,82 @@ def place(
 
 
 def _counts(ended: TaskRow) -> int:
-    """1 when the end of this task attempt was the user's doing."""
+    """1 if this task attempt counts against the retry limit, 0 if the platform ended it."""
     return 0 if ended.lost or ended.exit_code == PREEMPTED else 1
 
 
-def _chosen(
-    seat: TaskPlacement, nodes: dict[str, Node], counts: Any, ledger: Allocations, ports_free: PortsFree
+def _placement_columns(
+    placement: TaskPlacement,
+    nodes: dict[str, Node],
+    port_counts: Any,
+    allocations: Allocations,
+    ports_free: PortsFree,
 ) -> dict[str, Any]:
-    """The columns of a task whose place we chose."""
-    uid, ports = _draw(nodes[seat.node], counts, ledger, ports_free)
+    """Columns of a task that our scheduler placed."""
+    uid, ports = _draw_ports(nodes[placement.node], port_counts, allocations, ports_free)
     return {
         "uid": uid,
-        "node": seat.node,
-        "ip": nodes[seat.node].ip,
+        "node": placement.node,
+        "ip": nodes[placement.node].ip,
         "ports": json.dumps(ports),
-        "gpus": json.dumps(list(seat.gpus)),
+        "gpus": json.dumps(list(placement.gpus)),
     }
 
 
-def _draw(
-    node: Node, counts: Any, ledger: Allocations, ports_free: PortsFree
+def _draw_ports(
+    node: Node, port_counts: Any, allocations: Allocations, ports_free: PortsFree
 ) -> tuple[str, dict[str, tuple[int, ...]]]:
-    """A uid whose ports are free. They are computed from the uid, so it is the uid that is redrawn."""
-    # Of many ports some always lie in the kernel's own range, unless none of it is drawn from.
+    """A uid whose ports are free. Ports are derived from the uid, so the uid is drawn again."""
+    # Some of many ports always lie in the kernel's ephemeral range, unless it is excluded.
     draws = chain(
-        repeat((_USUAL_PORTS, True), _PORT_DRAWS),
-        repeat((node.non_ephemeral_ports, True), _LASTING_DRAWS if node.non_ephemeral_ports else 0),
-        # Better such a port, which is free for now, than none.
-        repeat((_USUAL_PORTS, False), _PORT_DRAWS),
+        repeat((_DEFAULT_PORTS, True), _MAX_PORT_DRAWS),
+        repeat((node.non_ephemeral_ports, True), _MAX_NON_EPHEMERAL_DRAWS if node.non_ephemeral_ports else 0),
+        # A port of that range, free for now, is better than none.
+        repeat((_DEFAULT_PORTS, False), _MAX_PORT_DRAWS),
     )
-    for among, non_ephemeral in draws:
+    for port_range, non_ephemeral in draws:
         uid = str(uuid.uuid4())
-        ports = draw_ports(uid, counts, among)
+        ports = draw_ports(uid, port_counts, port_range)
         numbers = [port for ports_of in ports.values() for port in ports_of]
-        if len(set(numbers)) < len(numbers) or ledger.ports_taken(numbers):
+        if len(set(numbers)) < len(numbers) or allocations.ports_taken(numbers):
             continue
         if not numbers or ports_free(node.name, numbers, non_ephemeral=non_ephemeral):
             break
     return uid, ports
 
 
-def preempt(record: JobRecord, for_job: str, changes: Changes) -> None:
-    """Ask an opportunistic job's tasks to end; what is decided about it follows when they have."""
+def preempt(record: JobRecord, preemptor: str, changes: Changes) -> None:
+    """Ask the tasks of an opportunistic job to stop; the attempt is finished when they have."""
     for task in record.live:
         if not task.stop_requested:
             set_task(record, changes, task.uid, stop_requested=True)
             changes.stop.append(task.uid)
-    message = f"The job gives way to {for_job}, which has a right to what it uses."
+    message = f"The job is preempted by {preemptor}, whose quota includes the resources it uses."
     changes.events.append(Event(record.row.id, "Warning", "Preempted", message, "default-scheduler"))
 
 
-def fail_unstarted(record: JobRecord, why: str, changes: Changes, now_ms: int) -> None:
-    """The job can never start: what it waited for did not come."""
-    verdict = Verdict(NEVER_STARTED, "", None, None, False, why)
+def fail_unstarted(record: JobRecord, reason: str, changes: Changes, now_ms: int) -> None:
+    """The job can never start: its dependencies cannot be satisfied."""
+    verdict = Verdict(NEVER_STARTED, "", None, None, False, reason)
     _finish_attempt(record, verdict, changes, now_ms)
     _finish_job(record, changes, now_ms)
-    changes.events.append(Event(record.row.id, "Warning", "DependencyNeverSatisfied", why))
+    changes.events.append(Event(record.row.id, "Warning", "DependencyNeverSatisfied", reason))
 
 
-# -- what was seen --------------------------------------------------------------------------------
+# -- observations ---------------------------------------------------------------------------------
 
 
-def task_placed(record: JobRecord, uid: str, place: Placement, changes: Changes) -> None:
-    """The engine found a place for it."""
-    if record.tasks[uid].node != place.node:
+def task_placed(record: JobRecord, uid: str, placement: Placement, changes: Changes) -> None:
+    """The external scheduler placed the task."""
+    if record.tasks[uid].node != placement.node:
         set_task(
             record,
             changes,
             uid,
-            node=place.node,
-            ip=place.ip,
-            ports=json.dumps(dict(place.ports)),
-            gpus=json.dumps(list(place.gpus)),
+            node=placement.node,
+            ip=placement.ip,
+            ports=json.dumps(dict(placement.ports)),
+            gpus=json.dumps(list(placement.gpus)),
         )
 
 
@@ -228,28 +237,28 @@ def task_ended(
 
 
 def stop_code_of(record: JobRecord, task: TaskRow) -> int | None:
-    """Why we asked this task to stop; None when we did not."""
+    """Exit code of a task that the controller asked to stop; None when it did not ask."""
     if not task.stop_requested:
-        # It may have been stopped though that could not be written down.
+        # It may have been stopped while that could not be written to the database.
         return STOPPED_BY_USER if record.stop_wanted else None
     if record.row.exit_code is None:
-        # Nothing was decided about the job: its tasks gave way to another.
+        # The attempt has no outcome: its tasks were preempted.
         return PREEMPTED
     return STOPPED_BY_USER if record.row.exit_code == STOPPED_BY_USER else STOPPED_TO_COMPLETE
 
 
-# -- what follows ---------------------------------------------------------------------------------
+# -- outcomes -------------------------------------------------------------------------------------
 
 
 def advance(record: JobRecord, changes: Changes, now_ms: int) -> None:
-    """Whatever follows from the tasks as they are now: the attempt's end, a retry, the job's end."""
+    """Apply what follows from the current state of the tasks: end of the attempt, retry, end of the job."""
     state = record.row.sub_state
     if state in (PENDING, ATTEMPT_COMPLETED) and record.stop_wanted:
         _finish_attempt(record, _stopped(record), changes, now_ms)
         _finish_job(record, changes, now_ms)
         return
     if record.unlaunched:
-        return  # put back, as soon as the last of its tasks is known to have ended
+        return  # requeued once all of its tasks are known to have ended
     if state in (PREPARING, RUNNING):
         verdict = _verdict(record)
         if verdict is None:
@@ -257,25 +266,25 @@ def advance(record: JobRecord, changes: Changes, now_ms: int) -> None:
         _finish_attempt(record, verdict, changes, now_ms)
         for task in tuple(record.tasks.values()):
             if task.sub_state == ATTEMPT_COMPLETED:
-                # It is not started again after all: that was its end.
+                # It is not retried any more: that attempt was its last.
                 set_task(record, changes, task.uid, sub_state=COMPLETED)
-            elif not task.over and not task.stop_requested:
+            elif not task.ended and not task.stop_requested:
                 set_task(record, changes, task.uid, stop_requested=True)
                 changes.stop.append(task.uid)
         set_job(record, changes, sub_state=DELETING, exit_code=verdict.exit_code)
         state = DELETING
     if state == DELETING and not record.live:
-        _attempt_over(record, changes, now_ms)
+        _attempt_ended(record, changes, now_ms)
 
 
 def _verdict(record: JobRecord) -> Verdict | None:
     policies = record.job.role_policies()
     verdict = None
-    # Of an array this is asked at the end of every task, and all of them are looked at only where it is.
+    # For an array this runs at the end of every task; all outcomes are read only once they decide.
     if is_decided(policies, record.tasks.failed, record.tasks.succeeded):
         verdict = decide(policies, record.outcomes(), stop_requested=False)
     if verdict is None or verdict.trigger_role is None:
-        verdict = _gave_way(record) or verdict
+        verdict = _preempted(record) or verdict
     if record.stop_wanted and (
         verdict is None or any(task.exit_code == STOPPED_BY_USER for task in record.tasks.values())
     ):
@@ -283,14 +292,14 @@ def _verdict(record: JobRecord) -> Verdict | None:
     return verdict
 
 
-def _gave_way(record: JobRecord) -> Verdict | None:
-    """A gang that was told to give way ends, also where its own rules would bear the loss of tasks."""
+def _preempted(record: JobRecord) -> Verdict | None:
+    """A preempted gang ends, even where its completion policy would tolerate lost tasks."""
     if not record.preemptible:
         return None
     for task in record.tasks.values():
         if task.sub_state == COMPLETED and task.stop_requested and task.exit_code == PREEMPTED:
-            told = f"Task {task.role}[{task.task_index}] failed with exit code {PREEMPTED}"
-            return Verdict(PREEMPTED, "", task.role, task.task_index, True, told)
+            diagnostics = f"Task {task.role}[{task.task_index}] failed with exit code {PREEMPTED}"
+            return Verdict(PREEMPTED, "", task.role, task.task_index, True, diagnostics)
     return None
 
 
@@ -327,19 +336,19 @@ def _finish_attempt(record: JobRecord, verdict: Verdict, changes: Changes, now_m
 
 
 def _with_trigger(verdict: Verdict, trigger: TaskRow) -> str:
-    """With what is known of the task that decided, beyond its exit code."""
+    """Diagnostics with the error of the task that decided, if it has one."""
     caught = json.loads(trigger.exit_info).get("caughtException") if trigger.exit_info else None
     return f"{verdict.diagnostics}: {caught}" if caught and verdict.exit_code else verdict.diagnostics
 
 
 def _own_code(record: JobRecord, code: int) -> int:
-    """That of the program that decided, where it had one: it is what its author knows."""
-    told = record.attempt.runtime_exit if record.attempt is not None else None
-    own = json.loads(told).get("originUserExitCode") if told else None
+    """The exit code of the user's program in the deciding task, if it has one: users know that one."""
+    runtime_exit = record.attempt.runtime_exit if record.attempt is not None else None
+    own = json.loads(runtime_exit).get("originUserExitCode") if runtime_exit else None
     return own if isinstance(own, int) and own and code > 0 else code
 
 
-def _attempt_over(record: JobRecord, changes: Changes, now_ms: int) -> None:
+def _attempt_ended(record: JobRecord, changes: Changes, now_ms: int) -> None:
     changes.ended_attempts.append((record.row.id, record.row.attempt))
     completed_ms = max((task.completed_ms or now_ms for task in record.tasks.values()), default=now_ms)
     set_attempt(record, changes, sub_state=COMPLETED, completed_ms=completed_ms)
@@ -374,7 +383,7 @@ def _attempt_over(record: JobRecord, changes: Changes, now_ms: int) -> None:
 
 
 def requeue(record: JobRecord, changes: Changes) -> None:
-    """Nothing could be launched: the same attempt waits again, and its tasks never were."""
+    """No task could be launched: the same attempt is pending again, and its task rows are deleted."""
     changes.forgotten[record.row.id] = record.row.attempt
     for uid in record.tasks:
         changes.task_columns.pop(uid, None)
@@ -398,6 +407,44 @@ def begin_next_attempt(record: JobRecord, changes: Changes) -> None:
         retry_at_ms=None,
         retry_delay_s=None,
     )
+
+
+class NextQueue(Enum):
+    """Where a job goes after a transition."""
+
+    # The retry delay is over: begin the next attempt, then ask again.
+    NEXT_ATTEMPT = auto()
+    # No task of the attempt could be launched: requeue it, then ask again.
+    REQUEUE = auto()
+    # Wait for the delay before the next attempt, or before the next try to launch.
+    RETRY_DELAY = auto()
+    LAUNCH_BACKOFF = auto()
+    # All of its tasks, or some of an array, are to be scheduled.
+    PENDING = auto()
+    # Nothing to schedule: it runs, or is being stopped.
+    ACTIVE = auto()
+    FINISHED = auto()
+
+
+def next_queue(record: JobRecord, now_ms: int) -> NextQueue:
+    """Where a job of this state belongs."""
+    state = record.row.sub_state
+    if state == COMPLETED:
+        return NextQueue.FINISHED
+    if state == ATTEMPT_COMPLETED:
+        return NextQueue.RETRY_DELAY if retry_wait_ms(record, now_ms) > 0 else NextQueue.NEXT_ATTEMPT
+    if record.unlaunched:
+        return NextQueue.ACTIVE if record.live else NextQueue.REQUEUE
+    if state == PENDING:
+        return NextQueue.LAUNCH_BACKOFF if record.deferred else NextQueue.PENDING
+    if state in (PREPARING, RUNNING) and not record.job.gang and any(record.unstarted()):
+        return NextQueue.PENDING
+    return NextQueue.ACTIVE
+
+
+def retry_wait_ms(record: JobRecord, now_ms: int) -> int:
+    """Time until the next attempt, at most its whole delay: the clock may have been set back."""
+    return min((record.row.retry_at_ms or 0) - now_ms, int((record.row.retry_delay_s or 0) * 1000))
 
 
 def _finish_job(record: JobRecord, changes: Changes, completed_ms: int) -> None:

@@ -1,1 +1,4 @@
-"""Who runs next and where: pure functions over a snapshot. No I/O, no clock, no database."""
+"""Scheduling: placement, fair share, backfill, borrowing and preemption as pure functions over a snapshot.
+
+No I/O, no clock, no database; imports only ``openpaisdk.protocol``.
+"""

@@ -1,4 +1,4 @@
-"""Nodes with what is free on them, and fitting tasks into them."""
+"""Capacity of nodes, and placement of tasks on them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources, RoleRequest
 
-_NAMES = ("cpu", "memory", "nvidia.com/gpu")
+_RESOURCE_NAMES = ("cpu", "memory", "nvidia.com/gpu")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPlacement:
-    """A task and its place; without a node it is for the engine to find one."""
+    """A task and its node; an empty node leaves the placement to the engine's own scheduler."""
 
     role: str
     index: int
@@ -22,7 +22,7 @@ class TaskPlacement:
 
 @dataclass(slots=True)
 class NodeCapacity:
-    """A node: what it has in all, what is free, and which GPUs those are."""
+    """A node: total resources, free resources, and the indexes of the free GPUs."""
 
     name: str
     total: Resources
@@ -32,10 +32,12 @@ class NodeCapacity:
     def copy(self) -> NodeCapacity:
         return NodeCapacity(self.name, self.total, self.free, self.gpus)
 
-    def emptied(self) -> NodeCapacity:
+    def empty_copy(self) -> NodeCapacity:
+        """The same node with everything free."""
         return NodeCapacity(self.name, self.total, self.total, tuple(range(self.total.gpu)))
 
     def take(self, each: Resources) -> tuple[int, ...]:
+        """Allocate for one task; the GPUs it gets."""
         gpus, self.gpus = self.gpus[: each.gpu], self.gpus[each.gpu :]
         self.free = self.free.minus(each)
         return gpus
@@ -45,58 +47,58 @@ class NodeCapacity:
         self.gpus = tuple(sorted({*self.gpus, *gpus}))
 
     def take_back(self, each: Resources, gpus: Sequence[int]) -> None:
-        """What was given back is not, after all."""
+        """Undo `give_back`."""
         self.free = self.free.minus(each)
         self.gpus = tuple(gpu for gpu in self.gpus if gpu not in gpus)
 
 
 def place_tasks(
-    rooms: Sequence[NodeCapacity], need: ResourceRequest, indexes: Sequence[Sequence[int]] | None = None
+    nodes: Sequence[NodeCapacity], request: ResourceRequest, indexes: Sequence[Sequence[int]] | None = None
 ) -> list[TaskPlacement]:
-    """Seats for the tasks, taken out of ``rooms``; as many as fit. ``indexes``: which tasks of each role.
+    """Place as many tasks as fit and allocate them on ``nodes``. ``indexes``: which tasks of each role.
 
-    A gang's caller must check that all got one, and work on a copy.
+    For a gang the caller must check that every task was placed, and pass copies of the nodes.
     """
-    seats: list[TaskPlacement] = []
-    for number, role in enumerate(need.roles):
-        wanted = range(role.instances) if indexes is None else indexes[number]
-        for index in wanted:
-            room = _best_fit(rooms, role)
-            if room is None:
-                if need.gang:
-                    return seats
+    placements: list[TaskPlacement] = []
+    for number, role in enumerate(request.roles):
+        tasks = range(role.instances) if indexes is None else indexes[number]
+        for index in tasks:
+            node = _best_fit(nodes, role)
+            if node is None:
+                if request.gang:
+                    return placements
                 break
-            seats.append(TaskPlacement(role.role, index, room.name, room.take(role.each)))
-    return seats
+            placements.append(TaskPlacement(role.role, index, node.name, node.take(role.each)))
+    return placements
 
 
-def _best_fit(rooms: Sequence[NodeCapacity], role: RoleRequest) -> NodeCapacity | None:
-    """The fullest node that still fits, so that large tasks keep finding empty ones."""
-    fitting = [room for room in rooms if role.each.fits(room.free) and len(room.gpus) >= role.each.gpu]
+def _best_fit(nodes: Sequence[NodeCapacity], role: RoleRequest) -> NodeCapacity | None:
+    """Best fit: the fullest node that still has enough, so that large tasks keep finding empty ones."""
+    fitting = [node for node in nodes if role.each.fits(node.free) and len(node.gpus) >= role.each.gpu]
     if not fitting:
         return None
-    return min(fitting, key=lambda room: (room.free.gpu, room.free.cpu, room.free.memory_mb))
+    return min(fitting, key=lambda node: (node.free.gpu, node.free.cpu, node.free.memory_mb))
 
 
-def explain_shortage(rooms: Sequence[NodeCapacity], need: ResourceRequest) -> str:
-    """In the original's words: ``0/2 nodes are available: 1 Insufficient cpu, 2 Insufficient memory.``"""
-    left = [room.copy() for room in rooms]
-    for role in need.roles:
+def explain_shortage(nodes: Sequence[NodeCapacity], request: ResourceRequest) -> str:
+    """As OpenPAI words it: ``0/2 nodes are available: 1 Insufficient cpu, 2 Insufficient memory.``"""
+    left = [node.copy() for node in nodes]
+    for role in request.roles:
         for _ in range(role.instances):
-            room = _best_fit(left, role)
-            if room is None:
+            node = _best_fit(left, role)
+            if node is None:
                 return _shortages(left, role.each)
-            room.take(role.each)
+            node.take(role.each)
     return ""
 
 
-def _shortages(rooms: Sequence[NodeCapacity], each: Resources) -> str:
+def _shortages(nodes: Sequence[NodeCapacity], each: Resources) -> str:
     counts: dict[str, int] = {}
-    for room in rooms:
-        for name, wanted, free in zip(_NAMES, each, room.free, strict=True):
-            if wanted > free:
+    for node in nodes:
+        for name, requested, free in zip(_RESOURCE_NAMES, each, node.free, strict=True):
+            if requested > free:
                 counts[name] = counts.get(name, 0) + 1
     parts = ", ".join(f"{count} Insufficient {name}" for name, count in counts.items())
     return (
-        f"0/{len(rooms)} nodes are available: {parts}." if parts else f"0/{len(rooms)} nodes are available."
+        f"0/{len(nodes)} nodes are available: {parts}." if parts else f"0/{len(nodes)} nodes are available."
     )

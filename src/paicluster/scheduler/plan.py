@@ -1,10 +1,17 @@
-"""Who starts next, where, who must give way, and why the others wait.
+"""Scheduling plan: which jobs start, where, which are preempted, and why the others stay pending.
 
-Each virtual cluster has a share of the whole. Within it, higher priorities come first; within a priority,
-whoever of the users holds least, unless another has got nothing for too long; for one user, the oldest job.
-Whoever must wait holds his place: others pass him only where they take nothing that he lacks. What then is
-left idle is lent to virtual clusters that may have more than their share; it comes back when their jobs are
-over. Opportunistic jobs come last, use whatever is idle, and give way to those who have a right to it.
+Each virtual cluster has a quota. Within it, higher priority classes come first; within a class, the user with
+the smallest dominant share (DRF), unless another user is starved; for one user, the oldest job.
+
+Conservative backfill: a later job may start before a blocked one only if it takes none of the resources the
+blocked job is waiting for.
+
+Borrowing: resources that are then still idle go to virtual clusters whose maximum capacity is above their
+quota. They are returned when the borrowing jobs finish.
+
+Preemption: opportunistic jobs come last and use whatever is idle; jobs on their quota preempt them.
+
+Delegation: jobs of virtual clusters with an external scheduler are passed on at once, in order.
 """
 
 from __future__ import annotations
@@ -14,40 +21,41 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paicluster.scheduler.node_capacity import NodeCapacity, TaskPlacement, explain_shortage, place_tasks
-from paicluster.scheduler.pending_jobs import LEVELS, PendingJobs
+from paicluster.scheduler.pending_jobs import PRIORITY_CLASSES, PendingJobs
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources
 
 OPPORTUNISTIC = "oppo"
+_UNLIMITED = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptibleJob:
-    """A running opportunistic job: what it holds on each node. ``leaving``: it was told to give way."""
+    """A running opportunistic job and its allocations. ``preempting``: already asked to stop."""
 
     job_id: int
-    held: tuple[tuple[str, Resources, tuple[int, ...]], ...]
-    leaving: bool = False
+    allocations: tuple[tuple[str, Resources, tuple[int, ...]], ...]
+    preempting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that is known when a pass begins."""
+    """Everything the planner knows."""
 
     nodes: Sequence[NodeCapacity]
-    # What each virtual cluster is entitled to, and what its jobs (but for opportunistic ones) hold now.
-    shares: Mapping[str, Resources]
+    # Quota of each virtual cluster, and what its jobs (except opportunistic ones) have allocated.
+    quotas: Mapping[str, Resources]
     used: Mapping[str, Resources]
-    # What a virtual cluster may hold when others leave it idle, where that is more than its share.
-    limits: Mapping[str, Resources] = field(default_factory=dict)
-    # What each user holds now, all jobs together.
-    held_by: Mapping[str, Resources] = field(default_factory=dict)
-    # Virtual clusters with users of whom nothing has started there for too long: they come first, once.
-    overdue: frozenset[tuple[str, str]] = frozenset()
-    # Latest started first: they have least to lose.
-    guests: Sequence[PreemptibleJob] = ()
-    # Tasks of jobs without a gang that wait: which indexes of each role, and how many may start now.
+    # Maximum capacity of virtual clusters that may borrow idle resources above their quota.
+    max_capacities: Mapping[str, Resources] = field(default_factory=dict)
+    # Allocations of each user, all jobs together.
+    used_by_user: Mapping[str, Resources] = field(default_factory=dict)
+    # (virtual cluster, user) pairs that are starved; each gets one job scheduled first.
+    starved: frozenset[tuple[str, str]] = frozenset()
+    # Latest started first: they lose the least work.
+    preemptible: Sequence[PreemptibleJob] = ()
+    # Jobs without a gang: the task indexes of each role still to be started, and how many may start now.
     partial: Mapping[int, tuple[tuple[tuple[int, ...], ...], int]] = field(default_factory=dict)
-    # Virtual clusters whose engine finds the places itself: their jobs are handed over, in order, at once.
+    # Virtual clusters with an external scheduler.
     self_scheduling: frozenset[str] = frozenset()
 
 
@@ -59,359 +67,388 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Why this job does not start. ``never``: not even on an empty cluster, as things are."""
+    """A job stays pending for this reason. ``unschedulable``: it would not fit on an empty cluster either."""
 
     job_id: int
     reason: str
-    never: bool = False
+    unschedulable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """This opportunistic job must give way to that one."""
+    """An opportunistic job is preempted by another job."""
 
     job_id: int
-    for_job: int
+    preemptor: int
 
 
 Decision = Start | Pending | Preempt
-# Deals with one job of a virtual cluster and a user: its number and what it needs.
-_Deal = Callable[[str, str, int, ResourceRequest], bool]
+# Handles one job: (virtual cluster, user, job id, request). False: no job of this shape can start now.
+_Handler = Callable[[str, str, int, ResourceRequest], bool]
 
 
-def plan(snapshot: Snapshot, waiting: PendingJobs) -> list[Decision]:
-    return _Planner(snapshot, waiting).run()
+def plan(snapshot: Snapshot, pending: PendingJobs) -> list[Decision]:
+    return _Planner(snapshot, pending).run()
 
 
 class _Planner:
-    def __init__(self, snapshot: Snapshot, waiting: PendingJobs):
+    def __init__(self, snapshot: Snapshot, pending: PendingJobs):
         self._snapshot = snapshot
-        self._waiting = waiting
-        self._rooms = [room.copy() for room in snapshot.nodes]
-        self._empty = [room.emptied() for room in snapshot.nodes]
-        self._whole = Resources()
-        for room in snapshot.nodes:
-            self._whole = self._whole.plus(room.total)
+        self._pending = pending
+        self._nodes = [node.copy() for node in snapshot.nodes]
+        self._empty_nodes = [node.empty_copy() for node in snapshot.nodes]
+        self._total = Resources()
+        for node in snapshot.nodes:
+            self._total = self._total.plus(node.total)
         self._used = dict(snapshot.used)
-        self._held_by = dict(snapshot.held_by)
-        self._guests = [guest for guest in snapshot.guests if not guest.leaving]
-        # The most that any job needs which must wait: of each virtual cluster, on its share and on what
-        # others leave idle; and of all that lack room alone, those with a right to it and those without.
-        self._blocked: dict[str, Resources] = {}
-        self._would_borrow: dict[str, Resources] = {}
-        self._owners_lack = Resources()
-        self._borrowers_lack = Resources()
-        self._overdue = set(snapshot.overdue)
-        # Jobs for which guests leave, and of which virtual cluster that is how much.
-        self._asked: list[PreemptibleJob] = []
-        self._promises: list[ResourceRequest] = []
-        self._promised: dict[str, Resources] = {}
-        self._lent_to: set[int] = set()
-        self._said_to_wait: set[int] = set()
+        self._used_by_user = dict(snapshot.used_by_user)
+        self._preemptible = [job for job in snapshot.preemptible if not job.preempting]
+        # The maximum that blocked jobs request: per virtual cluster, on its quota and when borrowing; and
+        # over all jobs that lack free resources only, those on their quota and those that borrow.
+        self._blocked_on_quota: dict[str, Resources] = {}
+        self._blocked_borrowing: dict[str, Resources] = {}
+        self._owners_blocked = Resources()
+        self._borrowers_blocked = Resources()
+        self._starved = set(snapshot.starved)
+        # Jobs preempted by this plan; requests that preempted resources are reserved for, and their sum per
+        # virtual cluster.
+        self._preempted: list[PreemptibleJob] = []
+        self._reservations: list[ResourceRequest] = []
+        self._reserved: dict[str, Resources] = {}
+        self._borrowers: set[int] = set()
+        self._reported_pending: set[int] = set()
         self._decisions: list[Decision] = []
 
     def run(self) -> list[Decision]:
-        for level in LEVELS:
-            if level == OPPORTUNISTIC:
+        for priority_class in PRIORITY_CLASSES:
+            opportunistic = priority_class == OPPORTUNISTIC
+            if opportunistic:
                 self._schedule_borrowers()
-            for vc in self._waiting.clusters(level):
-                self._serve(
-                    vc,
-                    level,
-                    self._schedule_opportunistic if level == OPPORTUNISTIC else self._schedule_on_quota,
-                )
-        if not self._lent_to:
+            handler = self._schedule_opportunistic if opportunistic else self._schedule_on_quota
+            for vc in self._pending.virtual_clusters(priority_class):
+                self._serve(vc, priority_class, handler)
+        if not self._borrowers:
             return self._decisions
+        # Jobs that were pending on their quota and then started by borrowing.
         return [
-            one for one in self._decisions if not isinstance(one, Pending) or one.job_id not in self._lent_to
+            decision
+            for decision in self._decisions
+            if not isinstance(decision, Pending) or decision.job_id not in self._borrowers
         ]
 
     def _schedule_borrowers(self) -> None:
-        """Give what is idle to virtual clusters whose limit is above their share."""
-        if not self._snapshot.limits:
+        """Give idle resources to virtual clusters whose maximum capacity is above their quota."""
+        if not self._snapshot.max_capacities:
             return
-        self._said_to_wait = {one.job_id for one in self._decisions if isinstance(one, Pending)}
-        for level in LEVELS:
-            if level == OPPORTUNISTIC:
+        self._reported_pending = {d.job_id for d in self._decisions if isinstance(d, Pending)}
+        for priority_class in PRIORITY_CLASSES:
+            if priority_class == OPPORTUNISTIC:
                 continue
-            for vc in self._waiting.clusters(level):
-                if not self._limit(vc).fits(self._entitled(vc)) and vc not in self._snapshot.self_scheduling:
-                    self._serve(vc, level, self._schedule_borrowed)
+            for vc in self._pending.virtual_clusters(priority_class):
+                if (
+                    not self._max_capacity(vc).fits(self._quota(vc))
+                    and vc not in self._snapshot.self_scheduling
+                ):
+                    self._serve(vc, priority_class, self._schedule_borrowed)
 
-    def _entitled(self, vc: str) -> Resources:
-        return self._snapshot.shares.get(vc, Resources())
+    def _quota(self, vc: str) -> Resources:
+        return self._snapshot.quotas.get(vc, Resources())
 
-    def _limit(self, vc: str) -> Resources:
-        return self._snapshot.limits.get(vc, self._entitled(vc))
+    def _max_capacity(self, vc: str) -> Resources:
+        return self._snapshot.max_capacities.get(vc, self._quota(vc))
 
-    def _left(self, vc: str, most: Resources) -> Resources:
-        return most.minus(self._used.get(vc, Resources()))
+    def _left(self, vc: str, capacity: Resources) -> Resources:
+        return capacity.minus(self._used.get(vc, Resources()))
 
-    def _serve(self, vc: str, level: str, deal_with: _Deal) -> None:
-        """Start what can be started of one queue. A shape that failed is not tried again."""
+    def _serve(self, vc: str, priority_class: str, handle: _Handler) -> None:
+        """Start what can be started of one queue, in fair-share order. A shape that failed is not retried."""
         failed: set[ResourceRequest] = set()
         queue: list[tuple[float, int, str, ResourceRequest]] = []
-        for user in self._waiting.users(vc, level):
-            share = self._share(vc, user)
-            for job_id, need in self._waiting.shapes(vc, level, user):
-                queue.append((share, job_id, user, need))
-        # Tuples never compare by need: no two entries have the same job.
+        for user in self._pending.users(vc, priority_class):
+            share = self._fair_share(vc, user)
+            for job_id, request in self._pending.shapes(vc, priority_class, user):
+                queue.append((share, job_id, user, request))
+        # Tuples never compare by request: no two entries have the same job.
         heap = [(share, job_id, user, number) for number, (share, job_id, user, _) in enumerate(queue)]
-        needs = [need for *_, need in queue]
+        requests = [request for *_, request in queue]
         heapq.heapify(heap)
         while heap:
             share, job_id, user, number = heapq.heappop(heap)
-            now = self._share(vc, user)
-            if now > share:  # something of this user's started meanwhile: back in line
-                heapq.heappush(heap, (now, job_id, user, number))
+            current = self._fair_share(vc, user)
+            if current > share:  # another job of this user started meanwhile: requeue by the new share
+                heapq.heappush(heap, (current, job_id, user, number))
                 continue
-            need = needs[number]
-            if need in failed:
+            request = requests[number]
+            if request in failed:
                 continue
-            if not deal_with(vc, user, job_id, need):
-                failed.add(need)
+            if not handle(vc, user, job_id, request):
+                failed.add(request)
                 continue
-            following = self._waiting.after(vc, level, user, need, job_id)
+            following = self._pending.next_after(vc, priority_class, user, request, job_id)
             if following is not None:
-                heapq.heappush(heap, (self._share(vc, user), following, user, number))
+                heapq.heappush(heap, (self._fair_share(vc, user), following, user, number))
 
-    def _share(self, vc: str, user: str) -> float:
-        if (vc, user) in self._overdue:
+    def _fair_share(self, vc: str, user: str) -> float:
+        """The user's dominant share; starved users come first."""
+        if (vc, user) in self._starved:
             return -1.0
-        return self._held_by.get(user, Resources()).dominant_share(self._whole)
+        return self._used_by_user.get(user, Resources()).dominant_share(self._total)
 
-    # Each of these deals with one job. False: nothing of this shape can start in this pass.
+    # -- handlers of one job -------------------------------------------------------------------
 
-    def _schedule_on_quota(self, vc: str, user: str, job_id: int, need: ResourceRequest) -> bool:
-        """On the share of its virtual cluster."""
+    def _schedule_on_quota(self, vc: str, user: str, job_id: int, request: ResourceRequest) -> bool:
+        """Start it on the quota of its virtual cluster."""
         if vc in self._snapshot.self_scheduling:
-            self._delegate(job_id, need)
+            self._delegate(job_id, request)
             return True
-        if self._is_settled(vc, job_id, need, self._limit(vc)):
+        if self._is_skipped(vc, job_id, request, self._max_capacity(vc)):
             return True
-        share = self._entitled(vc)
-        left = self._left(vc, share)
-        seats = self._seats(job_id, need, left, lambda amount: self._backfill_would_delay_quota(amount, vc))
-        if seats:
-            self._start(vc, user, job_id, need, seats, guest=False)
+        quota = self._quota(vc)
+        left = self._left(vc, quota)
+        placements = self._place(
+            job_id, request, left, lambda resources: self._backfill_would_delay_quota(resources, vc)
+        )
+        if placements:
+            self._start(vc, user, job_id, request, placements, preemptible=False)
             return True
-        self._decisions.append(Pending(job_id, self._reason(vc, need, left, guest=False)))
-        # One that needs more than the share waits for what others leave, and keeps nobody from the share.
-        if need.smallest.fits(share):
-            _raise(self._blocked, vc, need.smallest)
-            if need.smallest.fits(left):
-                self._owners_lack = _more(self._owners_lack, need.smallest)
-                self._preempt_for(vc, job_id, need)
+        self._decisions.append(Pending(job_id, self._reason(vc, request, left, preemptible=False)))
+        # A job that requests more than the quota waits for borrowed resources and must not block the quota.
+        if request.minimum.fits(quota):
+            _raise(self._blocked_on_quota, vc, request.minimum)
+            if request.minimum.fits(left):
+                self._owners_blocked = _max(self._owners_blocked, request.minimum)
+                self._preempt_for(vc, job_id, request)
         return False
 
-    def _schedule_borrowed(self, vc: str, user: str, job_id: int, need: ResourceRequest) -> bool:
-        """On what others leave idle."""
-        if self._snapshot.partial.get(job_id, ((), 1))[1] <= 0:
+    def _schedule_borrowed(self, vc: str, user: str, job_id: int, request: ResourceRequest) -> bool:
+        """Start it on idle resources of other virtual clusters."""
+        if self._startable_tasks(job_id) <= 0:
             return True
-        left = self._left(vc, self._limit(vc))
-        seats = self._seats(job_id, need, left, lambda amount: self._backfill_would_delay_owners(amount, vc))
-        if not seats:
-            _raise(self._would_borrow, vc, need.smallest)
-            if need.smallest.fits(left):
-                self._borrowers_lack = _more(self._borrowers_lack, need.smallest)
-            if job_id not in self._said_to_wait:  # the one before it was, and then got something
-                self._decisions.append(Pending(job_id, self._reason(vc, need, left, guest=False)))
+        left = self._left(vc, self._max_capacity(vc))
+        placements = self._place(
+            job_id, request, left, lambda resources: self._backfill_would_delay_owners(resources, vc)
+        )
+        if not placements:
+            _raise(self._blocked_borrowing, vc, request.minimum)
+            if request.minimum.fits(left):
+                self._borrowers_blocked = _max(self._borrowers_blocked, request.minimum)
+            # Not reported yet: the job before it of the same shape was, and then started by borrowing.
+            if job_id not in self._reported_pending:
+                self._decisions.append(Pending(job_id, self._reason(vc, request, left, preemptible=False)))
             return False
-        self._lent_to.add(job_id)
-        self._start(vc, user, job_id, need, seats, guest=False)
+        self._borrowers.add(job_id)
+        self._start(vc, user, job_id, request, placements, preemptible=False)
         return True
 
-    def _schedule_opportunistic(self, vc: str, user: str, job_id: int, need: ResourceRequest) -> bool:
-        """On whatever is idle, until somebody with a right to it comes."""
+    def _schedule_opportunistic(self, vc: str, user: str, job_id: int, request: ResourceRequest) -> bool:
+        """Start it on any idle resources; jobs on their quota may preempt it later."""
         if vc in self._snapshot.self_scheduling:
-            self._delegate(job_id, need)
+            self._delegate(job_id, request)
             return True
-        if self._is_settled(vc, job_id, need, self._whole):
+        if self._is_skipped(vc, job_id, request, self._total):
             return True
-        seats = self._seats(job_id, need, self._whole, self._backfill_would_delay_any)
-        if seats:
-            self._start(vc, user, job_id, need, seats, guest=True)
+        placements = self._place(job_id, request, self._total, self._backfill_would_delay_any)
+        if placements:
+            self._start(vc, user, job_id, request, placements, preemptible=True)
             return True
-        self._decisions.append(Pending(job_id, self._reason(vc, need, self._whole, guest=True)))
+        self._decisions.append(Pending(job_id, self._reason(vc, request, self._total, preemptible=True)))
         return False
 
-    def _is_settled(self, vc: str, job_id: int, need: ResourceRequest, most: Resources) -> bool:
-        """Whether there is nothing to be tried: it stands aside, and the next of its shape has its turn."""
-        never = self._never(vc, most, need)
-        if never:
-            self._decisions.append(Pending(job_id, never, never=True))
-        # Else: as many of its tasks run as it allows itself.
-        return bool(never) or self._snapshot.partial.get(job_id, ((), 1))[1] <= 0
+    def _is_skipped(self, vc: str, job_id: int, request: ResourceRequest, capacity: Resources) -> bool:
+        """Whether nothing is to be tried for this job; the next one of its shape then has its turn."""
+        reason = self._unschedulable_reason(vc, capacity, request)
+        if reason:
+            self._decisions.append(Pending(job_id, reason, unschedulable=True))
+        # Else: its limit of concurrent tasks is reached.
+        return bool(reason) or self._startable_tasks(job_id) <= 0
 
-    def _delegate(self, job_id: int, need: ResourceRequest) -> None:
-        indexes, most = self._partial(job_id, need)
-        seats = [
+    def _startable_tasks(self, job_id: int) -> int:
+        return self._snapshot.partial.get(job_id, ((), 1))[1]
+
+    def _delegate(self, job_id: int, request: ResourceRequest) -> None:
+        """Pass a job on to its external scheduler: tasks without nodes."""
+        unstarted, limit = self._unstarted(job_id, request)
+        placements = [
             TaskPlacement(role.role, index, "", ())
-            for role, wanted in zip(need.roles, indexes, strict=True)
-            for index in wanted
+            for role, indexes in zip(request.roles, unstarted, strict=True)
+            for index in indexes
         ]
-        if most > 0 and seats:
-            self._decisions.append(Start(job_id, tuple(seats[:most])))
+        if limit > 0 and placements:
+            self._decisions.append(Start(job_id, tuple(placements[:limit])))
 
-    def _partial(self, job_id: int, need: ResourceRequest) -> tuple[tuple[Sequence[int], ...], int]:
-        """Which tasks of each role wait, and how many of them may start."""
-        every = tuple(range(role.instances) for role in need.roles)
-        return self._snapshot.partial.get(job_id, (every, need.limit or 1 << 30))
+    def _unstarted(self, job_id: int, request: ResourceRequest) -> tuple[tuple[Sequence[int], ...], int]:
+        """Task indexes of each role still to be started, and how many of them may start."""
+        every = tuple(range(role.instances) for role in request.roles)
+        return self._snapshot.partial.get(job_id, (every, request.limit or _UNLIMITED))
 
-    def _never(self, vc: str, most: Resources, need: ResourceRequest) -> str:
-        """Why it could not start even on the empty cluster; nothing when it could."""
-        seats = place_tasks([room.copy() for room in self._empty], need)
-        if len(seats) < (need.tasks if need.gang else 1):
-            return explain_shortage(self._empty, need)
-        return "" if need.smallest.fits(most) else f"The job asks for more than the virtual cluster {vc} has."
+    def _unschedulable_reason(self, vc: str, capacity: Resources, request: ResourceRequest) -> str:
+        """Why it could not start on an empty cluster either; empty when it could."""
+        placements = place_tasks([node.copy() for node in self._empty_nodes], request)
+        if len(placements) < (request.tasks if request.gang else 1):
+            return explain_shortage(self._empty_nodes, request)
+        if request.minimum.fits(capacity):
+            return ""
+        return f"The job requests more resources than the virtual cluster {vc} can have."
 
-    def _seats(
-        self, job_id: int, need: ResourceRequest, quota: Resources, delays: Callable[[Resources], bool]
+    def _place(
+        self,
+        job_id: int,
+        request: ResourceRequest,
+        capacity: Resources,
+        would_delay: Callable[[Resources], bool],
     ) -> tuple[TaskPlacement, ...]:
-        """Where it could start now, within its quota and without delaying whoever waits longer."""
-        left = [room.copy() for room in self._rooms]
-        if need.gang:
-            if not need.total.fits(quota):
+        """Allocate it within the capacity and without delaying a blocked job; empty if it cannot start."""
+        nodes = [node.copy() for node in self._nodes]
+        if request.gang:
+            if not request.total.fits(capacity):
                 return ()
-            seats = place_tasks(left, need)
-            if len(seats) < need.tasks or delays(need.total):
+            placements = place_tasks(nodes, request)
+            if len(placements) < request.tasks or would_delay(request.total):
                 return ()
-            self._rooms = left
-            return tuple(seats)
-        indexes, most = self._partial(job_id, need)
-        taken: list[TaskPlacement] = []
-        for role, wanted in zip(need.roles, indexes, strict=True):
-            one = ResourceRequest((role._replace(instances=1),), gang=False)
-            for index in wanted:
-                if len(taken) >= most or not role.each.fits(quota) or delays(role.each):
+            self._nodes = nodes
+            return tuple(placements)
+        unstarted, limit = self._unstarted(job_id, request)
+        placed: list[TaskPlacement] = []
+        for role, indexes in zip(request.roles, unstarted, strict=True):
+            one_task = ResourceRequest((role._replace(instances=1),), gang=False)
+            for index in indexes:
+                if len(placed) >= limit or not role.each.fits(capacity) or would_delay(role.each):
                     break
-                seats = place_tasks(left, one, [[index]])
-                if not seats:
+                placements = place_tasks(nodes, one_task, [[index]])
+                if not placements:
                     break
-                taken += seats
-                quota = quota.minus(role.each)
-        if taken:
-            self._rooms = left
-        return tuple(taken)
+                placed += placements
+                capacity = capacity.minus(role.each)
+        if placed:
+            self._nodes = nodes
+        return tuple(placed)
 
-    # Whether taking this would keep a job longer that waits in front: it waits for what it lacks, so whoever
-    # passes it must take nothing of that, and leave what it has.
+    # -- backfill ------------------------------------------------------------------------------
+    # Whether allocating these resources would delay a blocked job: a job that starts before it must take none
+    # of what the blocked job lacks, and leave what it already has.
 
-    def _backfill_would_delay_quota(self, amount: Resources, vc: str) -> bool:
-        """Of the same virtual cluster, whose share is all that counts."""
-        if vc not in self._blocked:
+    def _backfill_would_delay_quota(self, resources: Resources, vc: str) -> bool:
+        """A blocked job of the same virtual cluster, within its quota."""
+        if vc not in self._blocked_on_quota:
             return False
-        has = _less(self._free(), self._left(vc, self._entitled(vc)))
-        return _delays(self._blocked[vc], has, amount)
+        available = _min(self._free(), self._left(vc, self._quota(vc)))
+        return _would_delay(self._blocked_on_quota[vc], available, resources)
 
-    def _backfill_would_delay_owners(self, amount: Resources, vc: str) -> bool:
-        """Anybody who lacks room and not share; or one in the same place who came first."""
+    def _backfill_would_delay_owners(self, resources: Resources, vc: str) -> bool:
+        """A job within its quota that lacks free resources, or an earlier borrower of the same vc."""
         free = self._free()
-        if _delays(self._owners_lack, free, amount):
+        if _would_delay(self._owners_blocked, free, resources):
             return True
-        if vc not in self._would_borrow:
+        if vc not in self._blocked_borrowing:
             return False
-        return _delays(self._would_borrow[vc], _less(free, self._left(vc, self._limit(vc))), amount)
+        available = _min(free, self._left(vc, self._max_capacity(vc)))
+        return _would_delay(self._blocked_borrowing[vc], available, resources)
 
-    def _backfill_would_delay_any(self, amount: Resources) -> bool:
-        """Anybody who lacks room. What a full virtual cluster leaves of it, its next jobs cannot have."""
-        return _delays(_more(self._owners_lack, self._borrowers_lack), self._free(), amount)
+    def _backfill_would_delay_any(self, resources: Resources) -> bool:
+        """Any job that lacks free resources. Jobs of a virtual cluster whose quota is used up do not count:
+        they could not use the resources anyway."""
+        blocked = _max(self._owners_blocked, self._borrowers_blocked)
+        return _would_delay(blocked, self._free(), resources)
 
     def _free(self) -> Resources:
         free = Resources()
-        for room in self._rooms:
-            free = free.plus(room.free)
+        for node in self._nodes:
+            free = free.plus(node.free)
         return free
+
+    # -- decisions -----------------------------------------------------------------------------
 
     def _start(
         self,
         vc: str,
         user: str,
         job_id: int,
-        need: ResourceRequest,
-        seats: tuple[TaskPlacement, ...],
+        request: ResourceRequest,
+        placements: tuple[TaskPlacement, ...],
         *,
-        guest: bool,
+        preemptible: bool,
     ) -> None:
-        each = {role.role: role.each for role in need.roles}
-        amount = Resources()
-        for taken in seats:
-            amount = amount.plus(each[taken.role])
-        if not guest:
-            self._used[vc] = self._used.get(vc, Resources()).plus(amount)
-        self._held_by[user] = self._held_by.get(user, Resources()).plus(amount)
-        self._overdue.discard((vc, user))
-        self._decisions.append(Start(job_id, seats))
+        each = {role.role: role.each for role in request.roles}
+        resources = Resources()
+        for placement in placements:
+            resources = resources.plus(each[placement.role])
+        if not preemptible:
+            self._used[vc] = self._used.get(vc, Resources()).plus(resources)
+        self._used_by_user[user] = self._used_by_user.get(user, Resources()).plus(resources)
+        self._starved.discard((vc, user))
+        self._decisions.append(Start(job_id, placements))
 
-    def _preempt_for(self, vc: str, job_id: int, need: ResourceRequest) -> None:
-        """Ask as few guests as needed to give way to a job that has a right to what they hold."""
-        promised = self._promised.get(vc, Resources()).plus(need.smallest)
-        if not self._snapshot.guests or not promised.fits(self._left(vc, self._entitled(vc))):
-            return  # what its share still allows is for those in front of it
-        rooms = {room.name: room.copy() for room in self._rooms}
-        leaving = [guest for guest in self._snapshot.guests if guest.leaving]
-        for guest in (*leaving, *self._asked):
-            _give_back(rooms, guest)
-        for earlier in self._promises:
-            place_tasks(list(rooms.values()), earlier)
-        self._promised[vc] = promised
-        self._promises.append(need if need.gang else _one_task(need))
-        asked: list[PreemptibleJob] = []
-        while not _seats_in(rooms, need):
-            if len(asked) == len(self._guests):
-                return  # even without any guest there is no room: asking them would help nobody
-            guest = self._guests[len(asked)]
-            asked.append(guest)
-            _give_back(rooms, guest)
-        for guest in reversed(asked[:-1]):  # some of them hold nothing that helps
-            without = {name: room.copy() for name, room in rooms.items()}
-            for node, amount, gpus in guest.held:
-                without[node].take_back(amount, gpus)
-            if _seats_in(without, need):
-                asked.remove(guest)
-                rooms = without
-        for guest in asked:
-            self._guests.remove(guest)
-            self._asked.append(guest)
-            self._decisions.append(Preempt(guest.job_id, job_id))
+    def _preempt_for(self, vc: str, job_id: int, request: ResourceRequest) -> None:
+        """Preempt as few opportunistic jobs as needed for a job that is within its quota."""
+        reserved = self._reserved.get(vc, Resources()).plus(request.minimum)
+        if not self._snapshot.preemptible or not reserved.fits(self._left(vc, self._quota(vc))):
+            return  # the rest of the quota is reserved for earlier jobs
+        nodes = {node.name: node.copy() for node in self._nodes}
+        preempting = [job for job in self._snapshot.preemptible if job.preempting]
+        for victim in (*preempting, *self._preempted):
+            _give_back(nodes, victim)
+        for earlier in self._reservations:
+            place_tasks(list(nodes.values()), earlier)
+        self._reserved[vc] = reserved
+        self._reservations.append(request if request.gang else _one_task(request))
+        victims: list[PreemptibleJob] = []
+        while not _can_place(nodes, request):
+            if len(victims) == len(self._preemptible):
+                return  # it would not fit with all of them preempted either
+            victim = self._preemptible[len(victims)]
+            victims.append(victim)
+            _give_back(nodes, victim)
+        for victim in reversed(victims[:-1]):  # spare those whose resources do not help
+            without = {name: node.copy() for name, node in nodes.items()}
+            for name, resources, gpus in victim.allocations:
+                without[name].take_back(resources, gpus)
+            if _can_place(without, request):
+                victims.remove(victim)
+                nodes = without
+        for victim in victims:
+            self._preemptible.remove(victim)
+            self._preempted.append(victim)
+            self._decisions.append(Preempt(victim.job_id, job_id))
 
-    def _reason(self, vc: str, need: ResourceRequest, quota: Resources, *, guest: bool) -> str:
-        shortage = explain_shortage(self._rooms, need)
+    def _reason(self, vc: str, request: ResourceRequest, left: Resources, *, preemptible: bool) -> str:
+        shortage = explain_shortage(self._nodes, request)
         if shortage:
             return shortage
-        if not guest and not need.smallest.fits(self._entitled(vc)):
-            return f"The job asks for more than the share of {vc}: it starts when others leave enough idle."
-        if not guest and not need.smallest.fits(quota):
-            return f"The virtual cluster {vc} has all of its share in use."
-        return "Another job that waits longer needs the same resources."
+        if not preemptible and not request.minimum.fits(self._quota(vc)):
+            return f"The job requests more than the quota of {vc}: it starts when enough resources are idle."
+        if not preemptible and not request.minimum.fits(left):
+            return f"The virtual cluster {vc} has used up its quota."
+        return "An earlier job is waiting for the same resources."
 
 
-def _less(one: Resources, other: Resources) -> Resources:
+def _min(one: Resources, other: Resources) -> Resources:
     return Resources(*map(min, one, other))
 
 
-def _more(one: Resources, other: Resources) -> Resources:
+def _max(one: Resources, other: Resources) -> Resources:
     return Resources(*map(max, one, other))
 
 
-def _raise(most: dict[str, Resources], vc: str, wanted: Resources) -> None:
-    most[vc] = _more(most[vc], wanted) if vc in most else wanted
+def _raise(maximum: dict[str, Resources], vc: str, requested: Resources) -> None:
+    maximum[vc] = _max(maximum[vc], requested) if vc in maximum else requested
 
 
-def _delays(front: Resources, has: Resources, taken: Resources) -> bool:
-    return any(take and there - take < wanted for wanted, there, take in zip(front, has, taken, strict=True))
+def _would_delay(blocked: Resources, available: Resources, taken: Resources) -> bool:
+    return any(
+        take and have - take < needed for needed, have, take in zip(blocked, available, taken, strict=True)
+    )
 
 
-def _give_back(rooms: Mapping[str, NodeCapacity], guest: PreemptibleJob) -> None:
-    for node, amount, gpus in guest.held:
-        rooms[node].give_back(amount, gpus)
+def _give_back(nodes: Mapping[str, NodeCapacity], job: PreemptibleJob) -> None:
+    for node, resources, gpus in job.allocations:
+        nodes[node].give_back(resources, gpus)
 
 
-def _one_task(need: ResourceRequest) -> ResourceRequest:
-    role = next(role for role in need.roles if role.each == need.smallest)
+def _one_task(request: ResourceRequest) -> ResourceRequest:
+    role = next(role for role in request.roles if role.each == request.minimum)
     return ResourceRequest((role._replace(instances=1),), gang=False)
 
 
-def _seats_in(rooms: Mapping[str, NodeCapacity], need: ResourceRequest) -> bool:
-    seats = place_tasks([room.copy() for room in rooms.values()], need)
-    return len(seats) >= (need.tasks if need.gang else 1)
+def _can_place(nodes: Mapping[str, NodeCapacity], request: ResourceRequest) -> bool:
+    placements = place_tasks([node.copy() for node in nodes.values()], request)
+    return len(placements) >= (request.tasks if request.gang else 1)

@@ -1,4 +1,4 @@
-"""What a job needs, in the form the scheduler compares: two jobs that need the same have equal needs."""
+"""Resource requests in the form the scheduler compares: jobs that request the same have equal requests."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Resources(NamedTuple):
     def minus(self, other: Resources) -> Resources:
         return Resources(self.cpu - other.cpu, self.memory_mb - other.memory_mb, self.gpu - other.gpu)
 
-    def fits(self, room: Resources) -> bool:
-        return self.cpu <= room.cpu and self.memory_mb <= room.memory_mb and self.gpu <= room.gpu
+    def fits(self, free: Resources) -> bool:
+        return self.cpu <= free.cpu and self.memory_mb <= free.memory_mb and self.gpu <= free.gpu
 
     def dominant_share(self, total: Resources) -> float:
-        """The largest part it takes of any resource of the total."""
+        """Dominant share (DRF): the largest fraction of any single resource."""
         return max(
             self.cpu / total.cpu if total.cpu else 0.0,
             self.memory_mb / total.memory_mb if total.memory_mb else 0.0,
@@ -41,7 +41,7 @@ class Resources(NamedTuple):
 
 
 class RoleRequest(NamedTuple):
-    """So many tasks of a role, each with this amount."""
+    """Tasks of one role: how many, and the resources of each."""
 
     role: str
     instances: int
@@ -50,7 +50,7 @@ class RoleRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """The shape of a job. ``gang``: all tasks or none. ``limit``: tasks at a time, 0 for any number."""
+    """Shape of a job. ``gang``: all tasks or none. ``limit``: maximum of concurrent tasks, 0 for no limit."""
 
     roles: tuple[RoleRequest, ...]
     gang: bool = True
@@ -68,30 +68,30 @@ class ResourceRequest:
         return total
 
     @cached_property
-    def smallest(self) -> Resources:
-        """The least that lets something of it start: everything for a gang, else its lightest task."""
+    def minimum(self) -> Resources:
+        """The least with which the job can start: all tasks of a gang, else its smallest task."""
         if self.gang:
             return self.total
         return min((role.each for role in self.roles), key=lambda each: (each.gpu, each.cpu, each.memory_mb))
 
 
 class Dependency(NamedTuple):
-    """A job, by its full name, that must be over first; ``success``: and have succeeded."""
+    """A job, by its full name, that must finish first; ``success``: it must also have succeeded."""
 
     framework: str
     success: bool
 
 
 class SchedulingRequest(NamedTuple):
-    """All that the scheduler wants to know of a job: what it needs, and what it waits for before that."""
+    """Everything the scheduler needs to know of a job: its resource request and its dependencies."""
 
-    need: ResourceRequest
-    after: tuple[Dependency, ...] = ()
+    resources: ResourceRequest
+    dependencies: tuple[Dependency, ...] = ()
 
 
 def request_of(job: JobSpec, username: str) -> SchedulingRequest:
-    """A dependency without an owner is on a job of the same user."""
-    need = ResourceRequest(
+    """Request of a job. A dependency without an owner refers to a job of the same user."""
+    resources = ResourceRequest(
         tuple(
             RoleRequest(role.name, role.instances, Resources(r.cpu, r.memory_mb, r.gpu))
             for role in job.task_roles
@@ -100,32 +100,34 @@ def request_of(job: JobSpec, username: str) -> SchedulingRequest:
         job.gang,
         0 if job.gang else job.additions.array_limit,
     )
-    after = tuple(
+    dependencies = tuple(
         Dependency(item.job if "~" in item.job else framework_name(username, item.job), item.requires_success)
         for item in job.additions.dependencies
     )
-    return SchedulingRequest(need, after)
+    return SchedulingRequest(resources, dependencies)
 
 
 @lru_cache(maxsize=4096)
 def encode(request: SchedulingRequest) -> str:
-    need, after = request
-    roles = [[role.role, role.instances, *role.each] for role in need.roles]
-    told: dict[str, object] = {"roles": roles, "gang": need.gang, "limit": need.limit}
-    if after:
-        told["after"] = after
-    return json.dumps(told, separators=(",", ":"))
+    """As stored in the database."""
+    resources, dependencies = request
+    roles = [[role.role, role.instances, *role.each] for role in resources.roles]
+    document: dict[str, object] = {"roles": roles, "gang": resources.gang, "limit": resources.limit}
+    if dependencies:
+        document["after"] = dependencies
+    return json.dumps(document, separators=(",", ":"))
 
 
 @lru_cache(maxsize=4096)
 def decode(text: str) -> SchedulingRequest:
-    """Jobs of the same shape get the same object: comparing them is then quick."""
-    told = json.loads(text)
-    need = ResourceRequest(
+    """Inverse of `encode`. Equal texts give the same object, so that requests compare by identity."""
+    document = json.loads(text)
+    resources = ResourceRequest(
         tuple(
-            RoleRequest(name, count, Resources(cpu, mb, gpu)) for name, count, cpu, mb, gpu in told["roles"]
+            RoleRequest(name, count, Resources(cpu, mb, gpu))
+            for name, count, cpu, mb, gpu in document["roles"]
         ),
-        told["gang"],
-        told["limit"],
+        document["gang"],
+        document["limit"],
     )
-    return SchedulingRequest(need, tuple(Dependency(*item) for item in told.get("after", ())))
+    return SchedulingRequest(resources, tuple(Dependency(*item) for item in document.get("after", ())))

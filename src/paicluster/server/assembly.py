@@ -156,10 +156,10 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         store,
         engines,
         _launch_settings(settings, urls, sealer, tokens),
-        shares=virtual_clusters.shares,
-        limits=virtual_clusters.limits,
+        quotas=virtual_clusters.shares,
+        max_capacities=virtual_clusters.limits,
         grace_s=settings.grace_s,
-        unwritten=StopJournal(home / "stops"),
+        stop_journal=StopJournal(home / "pending-stops"),
     )
     virtual_clusters.on_change(controller.requeue_unschedulable)
 
@@ -184,10 +184,10 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         storages=lambda: storage_configs,
         anonymous_v1_reads=settings.authentication.anonymous_v1_reads,
         remove_job=lambda job_id: retention.remove_job(job_id),
-        controller_age=controller.pass_age,
+        controller_age=controller.reconcile_age,
         degraded_reason=controller.degraded_reason,
         quarantined_jobs=controller.quarantined,
-        unwritten_stops=controller.unwritten_stops,
+        unwritten_stops=controller.pending_stops,
         stop_now=controller.stop_without_store,
         sources=home / "sources",
         version=f"v{__version__}",
@@ -200,7 +200,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         engines,
         RetentionPolicy(settings.keep_days, settings.keep_jobs, settings.keep_mb),
         home / "sources",
-        first_after_s=settings.clean_after_s,
+        initial_delay_s=settings.clean_after_s,
         on_remove=context.source_checkouts.forget,
     )
     return Cluster(settings, urls, engines, controller, retention, context, login, is_new)
@@ -270,14 +270,14 @@ def _mountable_storages(settings: Settings) -> tuple[MountableStorage, ...]:
     homes = "" if settings.embedded else HOMES
     own = settings.home / "storage"
     if not settings.storages:
-        return (MountableStorage(storages.OWN, own, usual=True, own=True, homes=homes),)
+        return (MountableStorage(storages.OWN, own, default=True, own=True, homes=homes),)
     return tuple(
         MountableStorage(
             storage.name,
             own if storage.path is None else storage.path,
             storage.share,
             storage.read_only,
-            usual=number == 0 and not storage.groups,
+            default=number == 0 and not storage.groups,
             own=storage.kind == "own",
             homes=homes if storage.kind == "own" else "",
         )

@@ -89,7 +89,7 @@ class Admission:
             total_roles=len(job.task_roles),
             priority=job.priority,
             generation="v2" if v1 is None else "v1",
-            need=encode(scheduling_request),
+            resource_request=encode(scheduling_request),
             sealed=sealed,
             idempotency_key=idempotency_key,
             body_sha256=hashlib.sha256(body).hexdigest() if idempotency_key is not None else "",
@@ -140,9 +140,9 @@ class Admission:
 
     async def _check_dependencies(self, request: SchedulingRequest) -> None:
         """A dependency on a job that does not exist would keep a job pending forever."""
-        if not request.after:
+        if not request.dependencies:
             return
-        names = [dependency.framework for dependency in request.after]
+        names = [dependency.framework for dependency in request.dependencies]
         states = await self.store.read(lambda conn: jobs.states_of(conn, names))
         missing = [name for name in names if name not in states]
         if missing:

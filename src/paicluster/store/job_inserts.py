@@ -26,7 +26,7 @@ class NewJob(NamedTuple):
 
     ``config`` is what was submitted with its secrets masked, ``job`` the JSON the cluster re-reads,
     ``sealed`` the sealed secrets. With an ``idempotency_key`` comes ``body_sha256``, the digest (hex) of the
-    request's body. ``generation`` is ``v1`` or ``v2``. ``need`` is a text of the scheduler's own.
+    request's body. ``generation`` is ``v1`` or ``v2``. ``resource_request``: encoded by the scheduler.
     """
 
     username: str
@@ -40,7 +40,7 @@ class NewJob(NamedTuple):
     total_roles: int = 1
     priority: str | None = None
     generation: str = "v2"
-    need: str = ""
+    resource_request: str = ""
     sealed: bytes | None = None
     tags: tuple[str, ...] = ()
     idempotency_key: str | None = None
@@ -69,7 +69,7 @@ _JOB_COLUMNS = (
     "execution_type", "retries", "retries_user", "retries_platform", "platform_streak", "submission_ms",
     "created_ms", "total_gpus", "total_tasks", "total_roles", "attempt", "generation", "tags",
 )  # fmt: skip
-_SPEC_COLUMNS = ("job_id", "config", "job", "sealed", "need")
+_SPEC_COLUMNS = ("job_id", "config", "job", "sealed", "resource_request")
 _TAG_COLUMNS = ("job_id", "tag", "submission_ms")
 _KEY_COLUMNS = ("username", "key", "body_sha256", "job_id", "created_ms")
 
@@ -119,7 +119,13 @@ def _insert(conn: Connection, new: list[tuple[int, NewJob]]) -> None:
         "job_specs",
         _SPEC_COLUMNS,
         [
-            (job_id, item.config, "" if item.job == item.config else item.job, item.sealed, item.need)
+            (
+                job_id,
+                item.config,
+                "" if item.job == item.config else item.job,
+                item.sealed,
+                item.resource_request,
+            )
             for job_id, item in new
         ],
     )
@@ -177,7 +183,7 @@ def _job_values(job_id: int, item: NewJob) -> tuple[object, ...]:
 
 
 def _pending(job_id: int, item: NewJob) -> PendingJob:
-    return PendingJob(job_id, item.vc, item.username, item.priority, item.need)
+    return PendingJob(job_id, item.vc, item.username, item.priority, item.resource_request)
 
 
 def _whole_seconds(time_ms: int) -> int:

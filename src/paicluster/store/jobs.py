@@ -73,12 +73,12 @@ __all__ = [
     "job_spec",
     "list_jobs",
     "live_tasks_of",
-    "need_of",
     "newest_id",
     "newest_named",
     "page_of_events",
     "pending_jobs",
     "remove_tag",
+    "resource_request_of",
     "set_execution_type",
     "shown_tasks_of",
     "states_of",
@@ -154,15 +154,16 @@ def job_spec(conn: Connection, job_id: int) -> JobSpecRow | None:
     return JobSpecRow(job, config, text or config, sealed)
 
 
-def need_of(conn: Connection, job_id: int) -> str:
-    """What the scheduler compares of a job, in its own words."""
-    return str(conn.execute(select(job_specs.c.need).where(job_specs.c.job_id == job_id)).scalar_one())
+def resource_request_of(conn: Connection, job_id: int) -> str:
+    """Encoded resource request of a job."""
+    query = select(job_specs.c.resource_request).where(job_specs.c.job_id == job_id)
+    return str(conn.execute(query).scalar_one())
 
 
 def pending_jobs(conn: Connection, job_ids: Sequence[int]) -> list[PendingJob]:
     """Those of these jobs that wait to be started and are not to be stopped."""
     query = (
-        select(jobs.c.id, jobs.c.vc, jobs.c.username, jobs.c.priority, job_specs.c.need)
+        select(jobs.c.id, jobs.c.vc, jobs.c.username, jobs.c.priority, job_specs.c.resource_request)
         .join(job_specs, job_specs.c.job_id == jobs.c.id)
         .where(
             jobs.c.id.in_(job_ids),
@@ -254,7 +255,7 @@ def stop(conn: Connection, job_id: int) -> None:
 def live_tasks_of(conn: Connection, job_id: int) -> list[str]:
     """The uids of a job's tasks that are not over."""
     job = get_job_by_id(conn, job_id)
-    return [] if job is None else [task.uid for task in tasks_of(conn, job_id, job.attempt) if not task.over]
+    return [] if job is None else [task.uid for task in tasks_of(conn, job_id, job.attempt) if not task.ended]
 
 
 def tags_of(conn: Connection, job_id: int) -> list[str]:

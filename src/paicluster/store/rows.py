@@ -66,13 +66,13 @@ class HeldPlace:
 
 @dataclass(frozen=True, slots=True)
 class PendingJob:
-    """A job that waits, as the scheduler wants to know it; ``need`` is the text the submission gave."""
+    """A pending job, as the scheduler compares it. ``resource_request``: encoded at submission."""
 
     id: int
     vc: str
     username: str
     priority: str | None
-    need: str
+    resource_request: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class TaskRow:
     lost: bool = False
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         """Whether this attempt has ended, be it the task's last one or not."""
         return self.sub_state in _ENDED
 

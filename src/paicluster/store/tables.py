@@ -166,7 +166,7 @@ job_specs = Table(
     Column("job", Text, nullable=False),
     Column("sealed", LargeBinary),
     # What the scheduler compares, without reading the job.
-    Column("need", Text, nullable=False),
+    Column("resource_request", Text, nullable=False),
 )
 
 job_tags = Table(

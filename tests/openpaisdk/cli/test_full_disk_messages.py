@@ -13,7 +13,7 @@ from support.cli_user import Person, until
 from support.small_disk import fill, mounted
 
 FULL = "The disk that holds the cluster's database is full"
-WHAT_TO_DO = "Free some space on it. The cluster goes on once it can write again."
+WHAT_TO_DO = "Free some space on it. The cluster resumes once it can write again."
 
 
 class SmallDisk:

@@ -139,9 +139,8 @@ def test_more_than_the_share_is_had_while_others_leave_it_idle(
     def reasons() -> list[str]:
         return [event["message"] for event in cluster.get(f"{where}/events").json()["data"]]
 
-    eventually(
-        lambda: f"The job asks for more than the virtual cluster {lab} has." in reasons(), "the reason"
-    )
+    reason = f"The job requests more resources than the virtual cluster {lab} can have."
+    eventually(lambda: reason in reasons(), "the reason")
     assert admin(cluster, "PUT", f"{V2}/{lab}", {"vcCapacity": 50, "vcMaxCapacity": 75}).status == 201
     eventually(lambda: cluster.get(where).json()["jobStatus"]["state"] == "RUNNING", "its start")
     now = cluster.get(f"{V2}/{lab}").json()

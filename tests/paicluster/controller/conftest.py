@@ -1,4 +1,4 @@
-"""One running cluster for all tests of the controller; they tell their jobs apart by name."""
+"""One running cluster for all controller tests; each test uses its own job names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from support.server_fixture import Cluster, new_cluster_fixture  # noqa: F401
 
 PLANTED = "PLANTED_IN_THE_SERVERS_ENVIRONMENT"
-# Nobody lives to see the end of it: what is over was not killed, it ended when it was asked to.
+# Longer than any test: tasks that ended were not killed, they stopped when asked to.
 GRACE_S = 3600
 
 
@@ -27,16 +27,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def own_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
-    """Starts a cluster of this test alone, for what needs its resources to itself."""
-    made: list[Cluster] = []
+    """Starts a cluster for this test alone, for tests that need all of its resources."""
+    clusters: list[Cluster] = []
 
     def make(*options: str) -> Cluster:
-        cluster = Cluster(tmp_path / f"home{len(made)}", ("--embedded", *options))
-        made.append(cluster)
+        cluster = Cluster(tmp_path / f"home{len(clusters)}", ("--embedded", *options))
+        clusters.append(cluster)
         return cluster.start()
 
     yield make
-    for cluster in made:
+    for cluster in clusters:
         cluster.close()
 
 
@@ -45,5 +45,5 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A job name nobody has used."""
+    """An unused job name."""
     return f"{request.node.originalname[5:45]}-{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""Random loads, faults and preemptions through the controller; after every step its books must add up."""
+"""Random loads, faults and preemptions through the controller; allocations must add up after every step."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import pytest
 from sqlalchemy import Connection
 
 from openpaisdk.protocol import read_job
-from paicluster.controller import launcher, pending_reasons, reconciler
-from paicluster.controller import quarantine as aside
+from paicluster.controller import launcher, pending_reasons, quarantine, reconciler, recovery
 from paicluster.controller.changes import Changes
 from paicluster.engines.interface import LaunchFailed, Observation, TaskLaunch
 from paicluster.scheduler.resource_requests import encode, request_of
@@ -24,59 +23,61 @@ from paicluster.store.jobs import NewJob
 from support.fault_injection import (
     DEADLINE_S,
     Cluster,
+    check_finished_jobs,
     check_gangs_and_arrays,
-    check_that_ends_are_final,
     now_ms,
 )
 from support.server_fixture import job as job_of
 
 
-@pytest.mark.parametrize("throw", range(8))
-def test_the_books_balance_whatever_happens(
-    tmp_path: Path, throw: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("seed", range(8))
+def test_allocations_add_up_under_random_faults(
+    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Time passes when the dice say so, and not in the middle of a look at the books.
-    monkeypatch.setattr(reconciler, "_FIRST_PUT_OFF_S", 60.0)
+    # Timers fire when the test says so, and not during a check.
+    monkeypatch.setattr(reconciler, "_LAUNCH_BACKOFF_MIN_S", 60.0)
     monkeypatch.setattr(pending_reasons, "REPORT_AFTER_S", 60.0)
-    asyncio.run(_drive(tmp_path, throw))
-    assert "starts over" not in caplog.text
+    asyncio.run(_drive(tmp_path, seed))
+    assert "Reconcile failed" not in caplog.text
 
 
-@pytest.mark.parametrize("throw", range(4))
-def test_the_books_balance_also_when_jobs_cannot_be_written(
-    tmp_path: Path, throw: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("seed", range(4))
+def test_allocations_add_up_when_jobs_cannot_be_written(
+    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, name, seconds in (
-        (reconciler, "_FIRST_PUT_OFF_S", 60.0),
+        (reconciler, "_LAUNCH_BACKOFF_MIN_S", 60.0),
         (pending_reasons, "REPORT_AFTER_S", 60.0),
-        (aside, "_FIRST_PAUSE_S", 60.0),
-        (reconciler, "_FIRST_PAUSE_S", 0.001),
+        (quarantine, "_BACKOFF_MIN_S", 60.0),
+        (reconciler, "RELOAD_BACKOFF_MIN_S", 0.001),
+        (recovery, "RELOAD_BACKOFF_MIN_S", 0.001),
     ):
         monkeypatch.setattr(module, name, seconds)
     write = Changes.write
 
     async def drive() -> None:
-        cluster = Cluster(tmp_path, random.Random(throw))
+        cluster = Cluster(tmp_path, random.Random(seed))
 
-        def write_or_not(changes: Changes, conn: Connection, now_ms: int) -> list[str]:
+        def write_or_fail(changes: Changes, conn: Connection, now_ms: int) -> list[str]:
             written = write(changes, conn, now_ms)
-            if not cluster.cursed.isdisjoint(changes.split_by_job(cluster.controller._job_of)):
-                raise RuntimeError("cursed")
+            if not cluster.unwritable.isdisjoint(changes.split_by_job(cluster.controller._active.job_of)):
+                raise RuntimeError("unwritable")
             return written
 
-        monkeypatch.setattr(Changes, "write", write_or_not)
-        await _drive_through(cluster, curses=True)
+        monkeypatch.setattr(Changes, "write", write_or_fail)
+        await _run_steps(cluster, with_unwritable_jobs=True)
 
     asyncio.run(drive())
-    assert "is set aside" in caplog.text
-    assert "cannot take up" not in caplog.text
+    assert "quarantined after an unexpected error" in caplog.text
+    assert "Cannot load jobs" not in caplog.text
 
 
-def test_a_job_that_cannot_be_told_to_stop_keeps_nobody_waiting(
+def test_job_whose_tasks_cannot_be_stopped_does_not_block_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aside, "_FIRST_PAUSE_S", 60.0)
-    monkeypatch.setattr(reconciler, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(quarantine, "_BACKOFF_MIN_S", 60.0)
+    monkeypatch.setattr(reconciler, "RELOAD_BACKOFF_MIN_S", 0.001)
+    monkeypatch.setattr(recovery, "RELOAD_BACKOFF_MIN_S", 0.001)
 
     async def run() -> None:
         cluster = Cluster(tmp_path, random.Random(1))
@@ -85,90 +86,90 @@ def test_a_job_that_cannot_be_told_to_stop_keeps_nobody_waiting(
         try:
             while not engine.running:
                 await cluster.submit()
-                await cluster.quiet()
-            deaf = engine.running[0]
-            engine.deaf.add(deaf)
-            (task,) = await cluster.store.read(lambda conn: [jobs.get_task(conn, deaf)])
+                await cluster.wait_idle()
+            unstoppable = engine.running[0]
+            engine.unstoppable.add(unstoppable)
+            (task,) = await cluster.store.read(lambda conn: [jobs.get_task(conn, unstoppable)])
             assert task is not None
             await cluster.store.write(lambda conn: jobs.stop(conn, task.job_id))
-            await _until(lambda: task.job_id in cluster.controller._aside.out)
+            await _until(lambda: task.job_id in cluster.controller._quarantine.excluded)
             before = len(engine.launches)
             while len(engine.launches) == before:
                 await cluster.submit()
-                await cluster.quiet()
+                await cluster.wait_idle()
                 await cluster.check()
-            engine.deaf.clear()
-            cluster.controller._aside.retry_now(task.job_id)
-            await _until(lambda: deaf in engine.asked)
+            engine.unstoppable.clear()
+            cluster.controller._quarantine.retry_now(task.job_id)
+            await _until(lambda: unstoppable in engine.stop_requested)
         finally:
             await cluster.controller.close()
             cluster.store.close()
 
     asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
-    assert "cannot take up" not in caplog.text
+    assert "Cannot load jobs" not in caplog.text
 
 
-async def _drive(tmp_path: Path, throw: int) -> None:
-    await _drive_through(Cluster(tmp_path, random.Random(throw)))
+async def _drive(tmp_path: Path, seed: int) -> None:
+    await _run_steps(Cluster(tmp_path, random.Random(seed)))
 
 
-async def _drive_through(cluster: Cluster, *, curses: bool = False) -> None:
+async def _run_steps(cluster: Cluster, *, with_unwritable_jobs: bool = False) -> None:
     dice = cluster.dice
     await cluster.controller.start()
     try:
         for _ in range(70):
-            if curses and cluster.ids and dice.random() < 0.3:
-                cluster.cursed ^= {dice.choice(cluster.ids[-6:])}
-            what = dice.random()
-            if what < 0.4:
+            if with_unwritable_jobs and cluster.ids and dice.random() < 0.3:
+                cluster.unwritable ^= {dice.choice(cluster.ids[-6:])}
+            action = dice.random()
+            if action < 0.4:
                 for _ in range(dice.randrange(1, 4)):
                     await cluster.submit()
-            elif what < 0.7:
+            elif action < 0.7:
                 cluster.end_some()
-            elif what < 0.78:
+            elif action < 0.78:
                 cluster.lose_one()
-            elif what < 0.86 and cluster.ids:
+            elif action < 0.86 and cluster.ids:
                 await cluster.stop_some()
-            elif what < 0.93:
-                cluster.time_passes()
+            elif action < 0.93:
+                cluster.let_time_pass()
             else:
                 await cluster.restart()
-            if dice.random() < 0.8:  # else the next thing happens in the middle of this one
-                await cluster.quiet()
+            if dice.random() < 0.8:  # else the next action comes in the middle of this one
+                await cluster.wait_idle()
                 await cluster.check()
                 await cluster.store.read(check_gangs_and_arrays)
-        cluster.cursed.clear()
-        await _to_the_end(cluster)
+        cluster.unwritable.clear()
+        await _finish_all(cluster)
     finally:
         await cluster.controller.close()
         cluster.store.close()
 
 
-async def _to_the_end(cluster: Cluster) -> None:
-    """When every task succeeds, everything that can run is over some time, and nothing is held."""
+async def _finish_all(cluster: Cluster) -> None:
+    """When every task succeeds, every job that can run finishes, and no allocation is left."""
     for _ in range(400):
-        await cluster.quiet()
+        await cluster.wait_idle()
         await cluster.check()
         for uid in cluster.engine.running:
             cluster.engine.end(uid, 0)
-        cluster.time_passes()
-        await cluster.quiet()
+        cluster.let_time_pass()
+        await cluster.wait_idle()
         queue, controller = cluster.controller._queue, cluster.controller
-        aside = controller._records.keys() <= {*queue._never, *queue._held}
-        if aside and not controller._timers and not len(queue.waiting):
+        none_startable = controller._active.records.keys() <= {*queue._unschedulable, *queue._blocked}
+        if none_startable and not controller._wakeups.timers and not len(queue.pending):
             break
     else:
-        raise AssertionError("jobs are left that neither run nor start")
+        raise AssertionError("some jobs neither run nor start")
     await cluster.check()
-    ledger = cluster.controller._ledger
-    assert not ledger._held and not ledger._ports and not cluster.engine.running
+    allocations = cluster.controller._active.allocations
+    assert not allocations._by_task and not allocations._ports and not cluster.engine.running
     left = await cluster.store.read(jobs.active_jobs)
-    # Only what can never fit still waits, and whoever waits for that.
+    # Only unschedulable jobs are pending, and those that depend on them.
     assert {one.job.id for one in left} == {
-        *cluster.controller._queue._never,
-        *cluster.controller._queue._held,
+        *cluster.controller._queue._unschedulable,
+        *cluster.controller._queue._blocked,
     }
-    await cluster.store.read(lambda conn: check_that_ends_are_final(conn, cluster.ids))
+    await cluster.store.read(lambda conn: check_finished_jobs(conn, cluster.ids))
     started = await cluster.store.read(
         lambda conn: [
             job_id
@@ -178,120 +179,120 @@ async def _to_the_end(cluster: Cluster) -> None:
     )
     for job_id in started:
         events = await cluster.store.read(lambda conn, job_id=job_id: jobs.events_of(conn, job_id))  # type: ignore[misc]
-        said = [event for event in events if event.reason == "LimitsNotEnforced"]
-        assert len(said) == 1, "said once for each job"
+        notices = [event for event in events if event.reason == "LimitsNotEnforced"]
+        assert len(notices) == 1, "one notice for each job"
 
 
-class _Even(random.Random):
+class _FixedRandom(random.Random):
     def random(self) -> float:
         return 0.5
 
 
-def test_what_is_decided_while_a_job_is_being_launched_starts_once_it_is_on_disk(
+def test_task_placed_during_a_launch_starts_only_once_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of an array the next task is placed while the launch of the one before has yet to return."""
+    """The next task of an array is placed while the launch of the previous one has not returned."""
 
     async def run() -> None:
-        cluster = Cluster(tmp_path, _Even())
+        cluster = Cluster(tmp_path, _FixedRandom())
         engine, store = cluster.engine, cluster.store
-        returns, asked, may_write = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        may_return, write_called, may_write = asyncio.Event(), asyncio.Event(), asyncio.Event()
         may_write.set()
         launch, write = engine.launch, store.write
 
         async def launch_slowly(gang: Sequence[TaskLaunch]) -> None:
             await launch(gang)
-            await returns.wait()
+            await may_return.wait()
 
         async def write_slowly(work: Callable[[Connection], Any]) -> Any:
-            asked.set()
+            write_called.set()
             await may_write.wait()
             return await write(work)
 
         monkeypatch.setattr(engine, "launch", launch_slowly)
         await cluster.controller.start()
-        await _hand_in(store, job_of("array", "true", instances=2, extras=_ONE_AT_A_TIME))
+        await _submit(store, job_of("array", "true", instances=2, extras=_ONE_AT_A_TIME))
         await _until(lambda: len(engine.running) == 1)
-        await _until(lambda: cluster.controller._pass_began is None)
+        await _until(lambda: cluster.controller._reconcile_started is None)
         monkeypatch.setattr(store, "write", write_slowly)
         may_write.clear()
-        asked.clear()
+        write_called.clear()
         engine.end(engine.running[0], 0)
-        await asyncio.wait_for(asked.wait(), DEADLINE_S)
-        returns.set()
+        await asyncio.wait_for(write_called.wait(), DEADLINE_S)
+        may_return.set()
         await asyncio.sleep(0.05)
         assert len(engine.launches) == 1
         may_write.set()
         await _until(lambda: len(engine.launches) == 2)
-        assert not engine.unwritten
+        assert not engine.launched_uncommitted
         await cluster.controller.close()
         store.close()
 
     asyncio.run(run())
 
 
-def test_the_next_tasks_of_an_array_start_at_once_though_others_are_not_seen_to_run_yet(
+def test_next_array_tasks_start_while_others_are_not_yet_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor are those launched again: in a large array some always are on their way."""
-    monkeypatch.setattr(launcher, "_FIRST_PAUSE_S", 10 * DEADLINE_S)
+    """And those are not launched again: some tasks of a large array are always starting."""
+    monkeypatch.setattr(launcher, "_RELAUNCH_BACKOFF_MIN_S", 10 * DEADLINE_S)
 
     async def run() -> None:
-        cluster = Cluster(tmp_path, _Even())
+        cluster = Cluster(tmp_path, _FixedRandom())
         engine = cluster.engine
-        told: list[str] = []
+        launched: list[str] = []
         launch, observe = engine.launch, engine.observe
 
-        async def launch_noting(gang: Sequence[TaskLaunch]) -> None:
-            told.extend(task.uid for task in gang)
+        async def launch_recording(gang: Sequence[TaskLaunch]) -> None:
+            launched.extend(task.uid for task in gang)
             await launch(gang)
 
         async def observe_slowly(uids: Sequence[str]) -> dict[str, Observation]:
-            return await observe([uid for uid in uids if uid != told[0]])
+            return await observe([uid for uid in uids if uid != launched[0]])
 
-        monkeypatch.setattr(engine, "launch", launch_noting)
+        monkeypatch.setattr(engine, "launch", launch_recording)
         monkeypatch.setattr(engine, "observe", observe_slowly)
         await cluster.controller.start()
         two_at_a_time = {"gangAllocation": False, "openpaisdk": {"arrayLimit": 2}}
-        await _hand_in(cluster.store, job_of("array", "true", instances=5, extras=two_at_a_time))
+        await _submit(cluster.store, job_of("array", "true", instances=5, extras=two_at_a_time))
         for number in range(1, 5):
             await _until(lambda number=number: len(engine.launches) == min(number + 1, 5))  # type: ignore[misc]
-            await cluster.quiet()
-            engine.end(told[number], 0)
-        assert len(told) == len(set(told)) == 5
+            await cluster.wait_idle()
+            engine.end(launched[number], 0)
+        assert len(launched) == len(set(launched)) == 5
         await cluster.controller.close()
         cluster.store.close()
 
     asyncio.run(run())
 
 
-def test_what_could_not_be_launched_is_tried_anew_also_when_its_tasks_had_been_retried(
+def test_failed_launch_is_retried_after_a_task_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The row of the first try of a task must not be in the way of the next first try."""
-    monkeypatch.setattr(reconciler, "_FIRST_PUT_OFF_S", 0.01)
+    """The row of a task's first attempt must not conflict with the next first attempt."""
+    monkeypatch.setattr(reconciler, "_LAUNCH_BACKOFF_MIN_S", 0.01)
 
     async def run() -> None:
-        cluster = Cluster(tmp_path, _Even())
+        cluster = Cluster(tmp_path, _FixedRandom())
         engine, store = cluster.engine, cluster.store
         launch = engine.launch
-        # The first refusal is the task's own, and the task is retried; the second may pass.
-        refusals = [LaunchFailed("No.", transient=False), LaunchFailed("Not now.")]
+        # The first failure counts against the task, which is retried; the second is transient.
+        failures = [LaunchFailed("No.", transient=False), LaunchFailed("Not now.")]
 
-        async def launch_at_last(gang: Sequence[TaskLaunch]) -> None:
-            if refusals:
-                raise refusals.pop(0)
+        async def launch_or_fail(gang: Sequence[TaskLaunch]) -> None:
+            if failures:
+                raise failures.pop(0)
             await launch(gang)
 
-        monkeypatch.setattr(engine, "launch", launch_at_last)
+        monkeypatch.setattr(engine, "launch", launch_or_fail)
         await cluster.controller.start()
         text = job_of("array", "true", extras=_ONE_AT_A_TIME)
         text["taskRoles"]["main"]["taskRetryCount"] = 1
-        await _hand_in(store, text)
+        await _submit(store, text)
         while not engine.running:
             await asyncio.sleep(0.01)
-            cluster.time_passes()
-        await cluster.quiet()
+            cluster.let_time_pass()
+        await cluster.wait_idle()
         await cluster.check()
         (one,) = await store.read(jobs.active_jobs)
         assert [(task.task_attempt, task.sub_state) for task in one.tasks] == [(0, "AttemptRunning")]
@@ -299,21 +300,21 @@ def test_what_could_not_be_launched_is_tried_anew_also_when_its_tasks_had_been_r
         store.close()
 
     asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
-    assert "starts over" not in caplog.text
+    assert "Reconcile failed" not in caplog.text
 
 
-async def _hand_in(store: Store, text: dict[str, Any]) -> None:
-    written = json.dumps(text)
-    need = encode(request_of(read_job(written), "ann"))
-    new = NewJob("ann", str(text["name"]), "default", written, written, now_ms(), need=need)
+async def _submit(store: Store, text: dict[str, Any]) -> None:
+    spec = json.dumps(text)
+    request = encode(request_of(read_job(spec), "ann"))
+    new = NewJob("ann", str(text["name"]), "default", spec, spec, now_ms(), resource_request=request)
     await store.write(lambda conn: jobs.insert_jobs(conn, [new]))
 
 
 _ONE_AT_A_TIME = {"gangAllocation": False, "openpaisdk": {"arrayLimit": 1}}
 
 
-async def _until(true: Callable[[], bool]) -> None:
-    ends = time.monotonic() + DEADLINE_S
-    while not true():
-        assert time.monotonic() < ends
+async def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
         await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""What is kept apart of an attempt's tasks is what a look at all of them would find."""
+"""The indexes of an attempt's tasks agree with a scan over all tasks."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def row(role: str, index: int, number: int, state: str) -> TaskRow:
     return TaskRow(uid, 1, 0, role, 0, index, number, uid, state)
 
 
-@pytest.mark.parametrize("throw", range(20))
-def test_whatever_comes_in_whatever_order(throw: int) -> None:
-    dice = random.Random(throw)
+@pytest.mark.parametrize("seed", range(20))
+def test_indexes_agree_with_a_full_scan(seed: int) -> None:
+    dice = random.Random(seed)
     roles = roles_of(12)
     tasks = AttemptTasks(roles)
     latest: dict[tuple[str, int], TaskRow] = {}
@@ -39,15 +39,15 @@ def test_whatever_comes_in_whatever_order(throw: int) -> None:
             task = row(role, index, number, dice.choice(STATES))
         else:
             task = replace(before, sub_state=dice.choice(STATES))
-        task = replace(task, exit_code=dice.choice((0, 0, 255)) if task.over else None)
+        task = replace(task, exit_code=dice.choice((0, 0, 255)) if task.ended else None)
         latest[role, index] = tasks[task.uid] = task
         assert dict(tasks) == {each.uid: each for each in latest.values()}
-        assert tasks.by_place == latest
-        assert tasks.live == {each.uid: each for each in latest.values() if not each.over}
+        assert tasks.by_index == latest
+        assert tasks.live == {each.uid: each for each in latest.values() if not each.ended}
         repeated = {each.uid: each for each in latest.values() if each.sub_state == "AttemptCompleted"}
         assert tasks.to_repeat == repeated
         ended = [each for each in latest.values() if each.sub_state == "Completed"]
         assert tasks.failed == Counter(each.role for each in ended if each.exit_code)
         assert tasks.succeeded == Counter(each.role for each in ended if not each.exit_code)
-        assert list(tasks.unstarted[role]) == [at for at in range(12) if (role, at) not in latest]
+        assert list(tasks.unstarted[role]) == [index for index in range(12) if (role, index) not in latest]
     assert AttemptTasks(roles, latest.values()) == tasks

@@ -1,4 +1,4 @@
-"""First come, first served; what can never run stands aside."""
+"""Pending queue: first come, first served; unschedulable jobs do not block others."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def gate(path: Path) -> str:
 
 
 def reason_of(cluster: Cluster, name: str) -> str:
-    found: list[dict[str, Any]] = eventually(lambda: cluster.events(name), "an event")
-    assert found[0]["reason"] == "FailedScheduling"
-    return str(found[0]["message"])
+    events: list[dict[str, Any]] = eventually(lambda: cluster.events(name), "an event")
+    assert events[0]["reason"] == "FailedScheduling"
+    return str(events[0]["message"])
 
 
-def test_nobody_passes_whoever_waits_longest(own_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+def test_later_jobs_do_not_delay_a_blocked_one(own_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
     cluster = own_cluster("--cpus", "2", "--memory-mb", "1000", "--gpus", "0")
     cluster.accept(job("first", gate(tmp_path / "open")))
     cluster.wait_state("first", "RUNNING")
@@ -40,7 +40,7 @@ def test_nobody_passes_whoever_waits_longest(own_cluster: Callable[..., Cluster]
     assert cluster.status("impossible")["state"] == "WAITING"
 
 
-def test_what_can_never_fit_waits_with_the_reason_and_blocks_nobody(
+def test_unschedulable_jobs_stay_pending_with_a_reason(
     own_cluster: Callable[..., Cluster],
 ) -> None:
     cluster = own_cluster("--cpus", "2", "--memory-mb", "1000", "--gpus", "1")
@@ -65,7 +65,7 @@ def test_what_can_never_fit_waits_with_the_reason_and_blocks_nobody(
     assert cluster.status("memory")["state"] == "WAITING"
 
 
-def test_a_gpu_is_given_to_one_task_at_a_time(own_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+def test_gpu_is_allocated_to_one_task_at_a_time(own_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
     cluster = own_cluster("--cpus", "8", "--memory-mb", "1000", "--gpus", "4")
     show = "echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES"
     cluster.accept(job("pair", show, gate(tmp_path / "open"), gpu=1, instances=2))
@@ -78,15 +78,15 @@ def test_a_gpu_is_given_to_one_task_at_a_time(own_cluster: Callable[..., Cluster
     for name in ("pair", "double", "late"):
         assert cluster.wait_over(name)["state"] == "SUCCEEDED"
     lines = [cluster.log_of("pair", index=index) for index in (0, 1)] + [cluster.log_of("double")]
-    given = []
+    gpus = []
     for line in lines:
         cuda, nvidia = line.split()
         assert cuda == nvidia
-        given += cuda.split(b",")
-    assert sorted(given) == [b"0", b"1", b"2", b"3"]
+        gpus += cuda.split(b",")
+    assert sorted(gpus) == [b"0", b"1", b"2", b"3"]
 
 
-def test_many_waiting_jobs_run_in_their_order(own_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+def test_pending_jobs_run_in_submission_order(own_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
     cluster = own_cluster("--cpus", "1", "--memory-mb", "1000")
     order = tmp_path / "order"
     names = [f"turn-{number}" for number in range(30)]
@@ -97,7 +97,7 @@ def test_many_waiting_jobs_run_in_their_order(own_cluster: Callable[..., Cluster
     assert order.read_text().split() == names
 
 
-def test_a_waiting_job_can_be_stopped_wherever_it_stands(
+def test_pending_job_can_be_stopped_at_any_position(
     own_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:
     cluster = own_cluster("--cpus", "1", "--memory-mb", "1000")
@@ -113,7 +113,7 @@ def test_a_waiting_job_can_be_stopped_wherever_it_stands(
     assert states.count("SUCCEEDED") == 22
 
 
-def test_nothing_is_said_of_tasks_that_wait_only_for_others_of_their_own(
+def test_no_pending_reason_while_other_tasks_of_the_array_run(
     own_cluster: Callable[..., Cluster],
 ) -> None:
     cluster = own_cluster("--cpus", "1", "--memory-mb", "1000", "--gpus", "0")

@@ -1,4 +1,4 @@
-"""One job that cannot be written down is set aside: all others go on, and so does it when it can be."""
+"""A job that cannot be written is quarantined: others run, and it resumes once it can be written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.server_fixture import OVER, Cluster, eventually, job
 MakeCluster = Callable[..., Cluster]
 
 TWO_CORES = ("--embedded", "--cpus", "2", "--memory-mb", "4096", "--gpus", "0", "--grace", "1")
-WORDS = "The cluster cannot go on with this job because of an unexpected error ("
+REASON = "The job is quarantined after an unexpected error ("
 
 
 def run_sql(cluster: Cluster, statement: str) -> None:
@@ -23,12 +23,13 @@ def run_sql(cluster: Cluster, statement: str) -> None:
         database.commit()
 
 
-def forbid(cluster: Cluster, what: str, of: str = "job_id") -> None:
-    """From now on nothing of the kind is written of the job ``bad``."""
-    wanted = f"NEW.{of} IN (SELECT id FROM jobs WHERE name = 'bad')"
+def forbid(cluster: Cluster, operation: str) -> None:
+    """Make this operation fail for the job ``bad``."""
+    condition = "NEW.job_id IN (SELECT id FROM jobs WHERE name = 'bad')"
     run_sql(
         cluster,
-        f"CREATE TRIGGER forbidden BEFORE {what} WHEN {wanted} BEGIN SELECT RAISE(ABORT, 'forbidden'); END",
+        f"CREATE TRIGGER forbidden BEFORE {operation} WHEN {condition} "
+        "BEGIN SELECT RAISE(ABORT, 'forbidden'); END",
     )
 
 
@@ -40,11 +41,11 @@ def reason(cluster: Cluster) -> str:
     return str(cluster.detail("bad").get("reason", ""))
 
 
-def wait_set_aside(cluster: Cluster) -> None:
-    eventually(lambda: WORDS in reason(cluster), "the job's being set aside")
+def wait_quarantined(cluster: Cluster) -> None:
+    eventually(lambda: REASON in reason(cluster), "the quarantine of the job")
 
 
-def test_others_run_to_their_end_and_the_bad_one_goes_on_when_it_can(
+def test_other_jobs_run_and_the_bad_one_resumes_when_writable(
     new_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     cluster = new_cluster(options=TWO_CORES).start()
@@ -54,39 +55,39 @@ def test_others_run_to_their_end_and_the_bad_one_goes_on_when_it_can(
     assert cluster.figure("paicluster_jobs_quarantined") == 0
     forbid(cluster, "UPDATE ON tasks")
     go.touch()
-    wait_set_aside(cluster)
+    wait_quarantined(cluster)
     assert cluster.figure("paicluster_jobs_quarantined") == 1
     assert "forbidden" in reason(cluster)
     assert cluster.events("bad")[0]["message"] == reason(cluster)
     for number in range(3):
         assert cluster.run(job(f"other-{number}", "true"))["state"] == "SUCCEEDED"
-    assert cluster.get("/healthz", token=None).status == 200, "it is not the cluster that is in trouble"
-    # A new server finds the same.
+    assert cluster.get("/healthz", token=None).status == 200, "the cluster itself is healthy"
+    # The same after a restart.
     cluster.kill()
-    assert cluster.log.read_text().count("bad is set aside") == 1
+    assert cluster.log.read_text().count("bad quarantined after an unexpected error") == 1
     cluster.start()
     assert cluster.run(job("after-a-restart", "true"))["state"] == "SUCCEEDED"
-    wait_set_aside(cluster)
-    # What it holds stays its own: one core is left.
+    wait_quarantined(cluster)
+    # It keeps its allocation: one core is free.
     cluster.accept(job("large", "true", cpu=2))
-    eventually(lambda: "Insufficient cpu" in str(cluster.events("large")), "a word on why it waits")
+    eventually(lambda: "Insufficient cpu" in str(cluster.events("large")), "the pending reason")
 
     allow(cluster)
     assert cluster.wait_over("bad")["state"] == "SUCCEEDED"
     assert not reason(cluster)
-    eventually(lambda: not cluster.figure("paicluster_jobs_quarantined"), "the job's being gone on with")
+    eventually(lambda: not cluster.figure("paicluster_jobs_quarantined"), "the end of the quarantine")
     assert cluster.log_of("bad") == b"whole\n"
     assert cluster.wait_over("large")["state"] == "SUCCEEDED"
-    assert "goes on with the job" in cluster.log.read_text()
+    assert "left quarantine" in cluster.log.read_text()
 
 
-def test_one_that_cannot_be_started_holds_nothing(new_cluster: MakeCluster) -> None:
+def test_unstartable_job_has_no_allocation(new_cluster: MakeCluster) -> None:
     cluster = new_cluster(options=TWO_CORES).start()
     forbid(cluster, "INSERT ON tasks")
     cluster.accept(job("bad", "echo ran", cpu=2))
-    wait_set_aside(cluster)
+    wait_quarantined(cluster)
     listed = cluster.get("/api/v2/jobs?reasons=true").json()
-    assert [WORDS in one["reason"] for one in listed] == [True]
+    assert [REASON in one["reason"] for one in listed] == [True]
     assert cluster.run(job("other", "true", cpu=2))["state"] == "SUCCEEDED"
     allow(cluster)
     assert cluster.wait_over("bad")["state"] == "SUCCEEDED"
@@ -94,7 +95,7 @@ def test_one_that_cannot_be_started_holds_nothing(new_cluster: MakeCluster) -> N
 
 
 @pytest.mark.parametrize("gang", [True, False])
-def test_one_that_is_set_aside_can_be_stopped(new_cluster: MakeCluster, tmp_path: Path, gang: bool) -> None:
+def test_quarantined_job_can_be_stopped(new_cluster: MakeCluster, tmp_path: Path, gang: bool) -> None:
     cluster = new_cluster(options=TWO_CORES).start()
     pids = tmp_path / "pids"
     extras = {"extras": {"gangAllocation": gang}}
@@ -106,7 +107,7 @@ def test_one_that_is_set_aside_can_be_stopped(new_cluster: MakeCluster, tmp_path
     forbid(cluster, "UPDATE ON tasks")
     assert cluster.stop("bad").status == 202
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in numbers), "the end of its tasks")
-    wait_set_aside(cluster)
+    wait_quarantined(cluster)
     assert cluster.status("bad")["state"] not in OVER
     allow(cluster)
     assert cluster.wait_over("bad")["state"] == "STOPPED"

@@ -32,7 +32,7 @@ def test_a_virtual_cluster_has_its_share_and_no_more(
     cluster.accept(job("b", "true", cpu=2, **in_lab))
     cluster.wait_state("a", "RUNNING")
     events: list[dict[str, Any]] = eventually(lambda: cluster.events("b"), "an event")
-    assert events[0]["message"] == "The virtual cluster lab has all of its share in use."
+    assert events[0]["message"] == "The virtual cluster lab has used up its quota."
     assert cluster.run(job("c", "true"))["state"] == "SUCCEEDED"
     status = cluster.get("/api/v2/virtual-clusters").json()
     assert status["lab"]["resourcesTotal"]["cpu"] == 3
@@ -65,7 +65,7 @@ def test_an_opportunistic_job_gives_way_and_comes_back(
         1,
     )
     said = {event["reason"]: event["message"] for event in cluster.events("guest")}
-    assert f"gives way to {cluster.user}~owner" in said["Preempted"]
+    assert f"preempted by {cluster.user}~owner" in said["Preempted"]
 
 
 def test_a_guest_that_saved_its_work_and_ended_well_comes_back_all_the_same(
@@ -121,7 +121,7 @@ def test_a_job_waits_for_another_to_succeed(cluster: Cluster, name: str, tmp_pat
     after = ours(after=[{"job": f"{name}-first"}])
     cluster.accept(job(f"{name}-second", f"echo second >> {order}", extras=after))
     events: list[dict[str, Any]] = eventually(lambda: cluster.events(f"{name}-second"), "an event")
-    assert events[0]["message"] == f"The job waits for {cluster.user}~{name}-first to be over."
+    assert events[0]["message"] == f"The job waits for {cluster.user}~{name}-first to finish."
     (tmp_path / "open").touch()
     assert cluster.wait_over(f"{name}-second")["state"] == "SUCCEEDED"
     assert order.read_text().split() == ["first", "second"]
@@ -138,8 +138,8 @@ def test_nobody_sees_a_job_wait_for_one_that_is_over(cluster: Cluster, name: str
         return str(listed.get("reason"))
 
     mine = f"{cluster.user}~"
-    eventually(lambda: why() == f"The job waits for {mine}{first}, {mine}{second} to be over.", "a reason")
-    for over, told in ((first, f"The job waits for {mine}{second} to be over."), (second, "")):
+    eventually(lambda: why() == f"The job waits for {mine}{first}, {mine}{second} to finish.", "a reason")
+    for over, told in ((first, f"The job waits for {mine}{second} to finish."), (second, "")):
         watch = iter(cluster.follow(over))
         (tmp_path / over.removeprefix(f"{name}-")).touch()
         assert next(frame for frame in watch if frame["kind"] == "end")["state"] == "SUCCEEDED"

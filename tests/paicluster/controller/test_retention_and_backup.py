@@ -22,7 +22,7 @@ from sqlalchemy import text
 
 from openpaisdk.errors import StoreError, UsageError
 from paicluster.config.settings import Settings
-from paicluster.controller.retention import Removed, RetentionPolicy, RetentionSweeper
+from paicluster.controller.retention import RetentionPolicy, RetentionSweeper, SweepResult
 from paicluster.engines.process.engine import ProcessEngine
 from paicluster.engines.process.local_node import detect_node
 from paicluster.store import Store
@@ -32,9 +32,9 @@ T = TypeVar("T")
 NOTHING = RetentionPolicy(days=None, jobs=None, size_mb=None)
 
 
-def cleaned(home: Path, keep: RetentionPolicy) -> Removed:
+def cleaned(home: Path, keep: RetentionPolicy) -> SweepResult:
     return in_house(
-        home, lambda store, engine: RetentionSweeper(store, engine, keep, home / "sources").clean()
+        home, lambda store, engine: RetentionSweeper(store, engine, keep, home / "sources").sweep()
     )
 
 
@@ -130,15 +130,15 @@ def test_a_clock_that_leaps_ahead_makes_nothing_old(
     cluster.terminate()
     age(cluster.home, "old", days=40)
 
-    async def clean(store: Store, engine: ProcessEngine) -> list[Removed]:
+    async def clean(store: Store, engine: ProcessEngine) -> list[SweepResult]:
         house = RetentionSweeper(store, engine, RetentionPolicy(days=30), cluster.home / "sources")
         year_s, now = 365 * 86400, time.time
         monkeypatch.setattr(time, "time", lambda: now() + year_s)
-        ahead = await house.clean()
+        ahead = await house.sweep()
         monkeypatch.setattr(time, "time", lambda: now() - year_s)
-        return [ahead, await house.clean()]
+        return [ahead, await house.sweep()]
 
-    assert in_house(cluster.home, clean) == [Removed(jobs=1, folders=1), Removed()]
+    assert in_house(cluster.home, clean) == [SweepResult(jobs=1, folders=1), SweepResult()]
     assert rows_of(cluster.home)["jobs"] == 1
 
 
@@ -216,7 +216,7 @@ def test_a_crash_between_folders_and_rows_is_healed_by_the_next_round(cluster: C
 
         write, store.write = store.write, refuse  # type: ignore[method-assign]
         try:
-            await RetentionSweeper(store, engine, RetentionPolicy(days=0), cluster.home / "sources").clean()
+            await RetentionSweeper(store, engine, RetentionPolicy(days=0), cluster.home / "sources").sweep()
         finally:
             store.write = write  # type: ignore[method-assign]
 

@@ -1,4 +1,4 @@
-"""Who gets nothing for too long."""
+"""Starvation guard: users without a start for too long."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from paicluster.controller.active_jobs import read_active, waiting_since
+from paicluster.controller.active_jobs import pending_since, read_active
 from paicluster.controller.starvation import StarvationGuard
 from paicluster.store import Store, jobs
 from paicluster.store.jobs import NewJob
 
 
-def test_a_user_is_overdue_when_nothing_of_his_started_for_too_long() -> None:
-    patience = StarvationGuard(too_long_s=10)
+def test_user_without_a_start_for_too_long_is_starved() -> None:
+    guard = StarvationGuard(after_s=10)
     both = [("default", "ann"), ("default", "bob")]
-    assert not patience.starved(both, now=100)
-    patience.started("default", "bob")
-    assert not patience.starved(both, now=105)
-    assert patience.starved(both, now=111) == {("default", "ann")}
-    patience.started("default", "ann")
-    assert not patience.starved(both, now=112)
+    assert not guard.starved(both, now=100)
+    guard.started("default", "bob")
+    assert not guard.starved(both, now=105)
+    assert guard.starved(both, now=111) == {("default", "ann")}
+    guard.started("default", "ann")
+    assert not guard.starved(both, now=112)
 
 
-def test_who_does_not_wait_any_more_begins_anew() -> None:
-    patience = StarvationGuard(too_long_s=10)
-    patience.starved([("lab", "ann")], now=0)
-    patience.starved([], now=5)
-    assert not patience.starved([("lab", "ann")], now=20)
+def test_wait_is_reset_when_a_user_has_no_pending_jobs() -> None:
+    guard = StarvationGuard(after_s=10)
+    guard.starved([("lab", "ann")], now=0)
+    guard.starved([], now=5)
+    assert not guard.starved([("lab", "ann")], now=20)
 
 
-def test_who_waited_before_is_not_asked_to_wait_anew() -> None:
-    patience = StarvationGuard(too_long_s=10)
-    patience.resume({("lab", "ann"): 91.0, ("lab", "bob"): 99.0})
-    assert patience.starved([("lab", "ann"), ("lab", "bob"), ("lab", "cat")], now=102) == {("lab", "ann")}
+def test_waits_continue_after_a_restart() -> None:
+    guard = StarvationGuard(after_s=10)
+    guard.resume({("lab", "ann"): 91.0, ("lab", "bob"): 99.0})
+    assert guard.starved([("lab", "ann"), ("lab", "bob"), ("lab", "cat")], now=102) == {("lab", "ann")}
 
 
-def test_since_when_somebody_waits_follows_from_his_jobs(tmp_path: Path) -> None:
+def test_start_of_the_wait_follows_from_the_jobs(tmp_path: Path) -> None:
     def new(user: str, name: str, submission_ms: int) -> NewJob:
         return NewJob(user, name, "lab", "protocolVersion: 2", "{}", submission_ms)
 
@@ -49,12 +49,12 @@ def test_since_when_somebody_waits_follows_from_his_jobs(tmp_path: Path) -> None
     store = Store.open(tmp_path / "cluster.db")
     try:
         store.write_sync(fill)
-        waiting, _ = store.read_sync(read_active)
-        # Bob got something at 7000; what ended long before is not looked at.
-        assert store.read_sync(lambda conn: waiting_since(conn, waiting, (), 0)) == {
+        pending, _ = store.read_sync(read_active)
+        # A job of bob started at 7000; jobs that ended before the limit are not read.
+        assert store.read_sync(lambda conn: pending_since(conn, pending, (), 0)) == {
             ("lab", "ann"): 1000,
             ("lab", "bob"): 7000,
         }
-        assert store.read_sync(lambda conn: waiting_since(conn, waiting, (), 9000))["lab", "bob"] == 2000
+        assert store.read_sync(lambda conn: pending_since(conn, pending, (), 9000))["lab", "bob"] == 2000
     finally:
         store.close()

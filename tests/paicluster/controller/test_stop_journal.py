@@ -1,4 +1,4 @@
-"""The file of stops that the database could not take."""
+"""Journal of stops that could not be written to the database."""
 
 from __future__ import annotations
 
@@ -12,72 +12,72 @@ from paicluster.controller import stop_journal
 from paicluster.controller.stop_journal import StopJournal
 
 
-def opened(path: Path) -> StopJournal:
-    stops = StopJournal(path)
-    stops.open()
-    return stops
+def open_journal(path: Path) -> StopJournal:
+    journal = StopJournal(path)
+    journal.open()
+    return journal
 
 
-def test_the_next_server_knows_them_and_the_file_never_grows(tmp_path: Path) -> None:
-    path = tmp_path / "stops"
-    stops = opened(path)
+def test_entries_survive_a_restart_and_the_file_never_grows(tmp_path: Path) -> None:
+    path = tmp_path / "pending-stops"
+    journal = open_journal(path)
     size = path.stat().st_size
     for job_id in (7, 2**40, 12):
-        asyncio.run(stops.add(job_id))
-    asyncio.run(stops.discard(7))
+        asyncio.run(journal.add(job_id))
+    asyncio.run(journal.discard(7))
     assert path.stat().st_size == size
-    assert opened(path).jobs == {2**40, 12}
+    assert open_journal(path).jobs == {2**40, 12}
 
 
-def test_one_that_could_not_be_kept_is_not_carried_out_later(tmp_path: Path) -> None:
-    path = tmp_path / "stops"
-    stops = opened(path)
+def test_stop_that_could_not_be_journaled_is_not_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "pending-stops"
+    journal = open_journal(path)
     path.unlink()
     with pytest.raises(OSError, match="stops"):
-        asyncio.run(stops.add(3))
-    assert not stops.jobs
+        asyncio.run(journal.add(3))
+    assert not journal.jobs
 
 
-def test_of_several_that_come_at_once_none_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the thread that writes the first one is overtaken by that of the second."""
-    path = tmp_path / "stops"
-    stops = opened(path)
+def test_concurrent_stops_are_all_journaled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the thread of the second write overtakes that of the first."""
+    path = tmp_path / "pending-stops"
+    journal = open_journal(path)
     overtaken = threading.Event()
-    honest = stop_journal._write_over
+    overwrite = stop_journal._overwrite
 
-    def write_over(path: Path, content: bytes) -> None:
+    def overwrite_out_of_order(path: Path, content: bytes) -> None:
         if b"12" in content:
-            honest(path, content)
+            overwrite(path, content)
             overtaken.set()
         else:
             overtaken.wait(0.5)
-            honest(path, content)
+            overwrite(path, content)
 
-    monkeypatch.setattr(stop_journal, "_write_over", write_over)
+    monkeypatch.setattr(stop_journal, "_overwrite", overwrite_out_of_order)
 
     async def both() -> None:
-        await asyncio.gather(stops.add(7), stops.add(12))
+        await asyncio.gather(journal.add(7), journal.add(12))
 
     asyncio.run(both())
-    assert opened(path).jobs == {7, 12}
+    assert open_journal(path).jobs == {7, 12}
 
 
-def test_no_more_than_it_has_room_for(tmp_path: Path) -> None:
-    stops = opened(tmp_path / "stops")
+def test_number_of_entries_is_bounded(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path / "pending-stops")
     for job_id in range(1000, 1256):
-        asyncio.run(stops.add(job_id))
+        asyncio.run(journal.add(job_id))
     with pytest.raises(OSError, match="too many"):
-        asyncio.run(stops.add(1))
-    assert opened(tmp_path / "stops").jobs == stops.jobs
+        asyncio.run(journal.add(1))
+    assert open_journal(tmp_path / "pending-stops").jobs == journal.jobs
 
 
-def test_what_a_torn_file_still_says_is_taken(tmp_path: Path) -> None:
-    path = tmp_path / "stops"
+def test_torn_file_keeps_its_complete_entries(tmp_path: Path) -> None:
+    path = tmp_path / "pending-stops"
     path.write_bytes(b"5               1")
-    assert opened(path).jobs >= {5}
+    assert open_journal(path).jobs >= {5}
 
 
-def test_where_it_cannot_be_made_the_cluster_starts_all_the_same(tmp_path: Path) -> None:
-    stops = opened(tmp_path / "nowhere" / "stops")
+def test_uncreatable_file_does_not_prevent_the_start(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path / "nowhere" / "pending-stops")
     with pytest.raises(FileNotFoundError):
-        asyncio.run(stops.add(3))
+        asyncio.run(journal.add(3))

@@ -1,4 +1,4 @@
-"""What a virtual cluster leaves idle is lent to those that may have more than their share."""
+"""Borrowing: idle resources go to virtual clusters whose maximum capacity is above their quota."""
 
 from __future__ import annotations
 
@@ -8,78 +8,91 @@ from hypothesis import strategies as st
 from paicluster.scheduler.pending_jobs import QueuedJob
 from paicluster.scheduler.plan import Preempt, Start, plan
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources
-from support.scheduler_snapshots import NODE, job, need, snapshot, started, waiting, waits
+from support.scheduler_snapshots import NODE, job, pending, pending_reasons, request, snapshot, started
 
 HALF = Resources(4, 4000, 2)
-SHARES = {"default": HALF, "lab": HALF}
-LIMITS = {"lab": NODE}
+QUOTAS = {"default": HALF, "lab": HALF}
+MAX_CAPACITIES = {"lab": NODE}
 
 
-def test_without_a_limit_above_it_a_share_is_all_one_gets() -> None:
-    queue = waiting(*(job(number, need(2), vc="lab") for number in range(4)))
-    assert started(plan(snapshot(shares=SHARES), queue)) == [0, 1]
+def test_no_borrowing_without_a_maximum_capacity() -> None:
+    queue = pending(*(job(number, request(2), vc="lab") for number in range(4)))
+    assert started(plan(snapshot(quotas=QUOTAS), queue)) == [0, 1]
 
 
-def test_what_is_idle_is_lent_up_to_the_limit() -> None:
-    queue = waiting(*(job(number, need(2), vc="lab") for number in range(4)))
-    decisions = plan(snapshot(shares=SHARES, limits={"lab": Resources(6, 8000, 4)}), queue)
+def test_borrowing_up_to_the_maximum_capacity() -> None:
+    queue = pending(*(job(number, request(2), vc="lab") for number in range(4)))
+    decisions = plan(snapshot(quotas=QUOTAS, max_capacities={"lab": Resources(6, 8000, 4)}), queue)
     assert started(decisions) == [0, 1, 2]
-    assert list(waits(decisions)) == [3], "and who got something does not wait"
+    assert list(pending_reasons(decisions)) == [3], "a job that borrowed is not pending"
 
 
-def test_those_with_a_right_come_first_whatever_their_priority_and_age() -> None:
-    queue = waiting(
-        job(1, need(4), vc="lab", level="crit"),
-        job(2, need(4), vc="lab", level="crit"),
-        job(3, need(4), vc="default", level="test"),
+def test_quota_comes_before_borrowing_regardless_of_priority() -> None:
+    queue = pending(
+        job(1, request(4), vc="lab", priority="crit"),
+        job(2, request(4), vc="lab", priority="crit"),
+        job(3, request(4), vc="default", priority="test"),
     )
-    assert started(plan(snapshot(shares=SHARES, limits=LIMITS), queue)) == [1, 3]
+    assert started(plan(snapshot(quotas=QUOTAS, max_capacities=MAX_CAPACITIES), queue)) == [1, 3]
 
 
-def test_nothing_is_lent_that_somebody_with_a_right_waits_for() -> None:
-    # Four cores are free and the job in default needs eight of its own: it must get them some day.
+def test_borrowers_do_not_delay_jobs_within_their_quota() -> None:
+    # Four cores are free, and the job in default requests eight within its quota: it must not be starved.
     shares = {"default": NODE, "lab": Resources(0, 8000, 4)}
-    queue = waiting(job(1, need(8), vc="default"), job(2, need(2), vc="lab"))
-    decisions = plan(snapshot(Resources(4, 8000, 4), shares=shares, limits=LIMITS), queue)
+    queue = pending(job(1, request(8), vc="default"), job(2, request(2), vc="lab"))
+    decisions = plan(snapshot(Resources(4, 8000, 4), quotas=shares, max_capacities=MAX_CAPACITIES), queue)
     assert started(decisions) == []
-    # One that lacks share, and not room, loses nothing by it.
+    # A job that lacks quota, not free resources, is not delayed.
     used = {"default": HALF}
-    queue = waiting(job(1, need(4), vc="default"), *(job(n, need(2), vc="lab") for n in (2, 3, 4)))
-    decisions = plan(snapshot(Resources(8, 8000, 4), shares=SHARES, used=used, limits=LIMITS), queue)
+    queue = pending(job(1, request(4), vc="default"), *(job(n, request(2), vc="lab") for n in (2, 3, 4)))
+    decisions = plan(
+        snapshot(Resources(8, 8000, 4), quotas=QUOTAS, used=used, max_capacities=MAX_CAPACITIES), queue
+    )
     assert started(decisions) == [2, 3, 4]
 
 
-def test_a_job_larger_than_the_share_starts_when_the_rest_is_idle_and_keeps_nobody_from_the_share() -> None:
-    large = need(6)
-    queue = waiting(job(1, large, vc="lab"), job(2, need(2), vc="lab"))
-    decisions = plan(snapshot(Resources(4, 8000, 4), shares=SHARES, limits=LIMITS), queue)
+def test_job_larger_than_the_quota_borrows_and_does_not_block_the_quota() -> None:
+    large = request(6)
+    queue = pending(job(1, large, vc="lab"), job(2, request(2), vc="lab"))
+    decisions = plan(snapshot(Resources(4, 8000, 4), quotas=QUOTAS, max_capacities=MAX_CAPACITIES), queue)
     assert started(decisions) == [2]
-    assert not waits(decisions)[1].never
-    assert started(plan(snapshot(shares=SHARES, limits=LIMITS), waiting(job(1, large, vc="lab")))) == [1]
-    never = plan(
-        snapshot(shares=SHARES, limits={"lab": Resources(5, 8000, 4)}), waiting(job(1, large, vc="lab"))
+    assert not pending_reasons(decisions)[1].unschedulable
+    assert started(
+        plan(snapshot(quotas=QUOTAS, max_capacities=MAX_CAPACITIES), pending(job(1, large, vc="lab")))
+    ) == [1]
+    unschedulable = plan(
+        snapshot(quotas=QUOTAS, max_capacities={"lab": Resources(5, 8000, 4)}),
+        pending(job(1, large, vc="lab")),
     )
-    assert waits(never)[1].never
+    assert pending_reasons(unschedulable)[1].unschedulable
 
 
-def test_the_first_to_borrow_holds_its_place() -> None:
+def test_later_borrower_does_not_pass_an_earlier_one() -> None:
     used = {"lab": HALF}
-    queue = waiting(job(1, need(4), vc="lab"), job(2, need(2), vc="lab", user="bob"))
+    queue = pending(job(1, request(4), vc="lab"), job(2, request(2), vc="lab", user="bob"))
     assert (
-        started(plan(snapshot(Resources(3, 8000, 4), shares=SHARES, used=used, limits=LIMITS), queue)) == []
+        started(
+            plan(
+                snapshot(Resources(3, 8000, 4), quotas=QUOTAS, used=used, max_capacities=MAX_CAPACITIES),
+                queue,
+            )
+        )
+        == []
     )
 
 
-def test_nobody_gives_way_to_a_borrower_and_guests_come_after_him() -> None:
+def test_borrowers_do_not_preempt_but_come_before_opportunistic_jobs() -> None:
     used = {"lab": HALF}
-    queue = waiting(job(1, need(4), vc="lab"), job(2, need(2), level="oppo"))
-    decisions = plan(snapshot(Resources(4, 8000, 4), shares=SHARES, used=used, limits=LIMITS), queue)
+    queue = pending(job(1, request(4), vc="lab"), job(2, request(2), priority="oppo"))
+    decisions = plan(
+        snapshot(Resources(4, 8000, 4), quotas=QUOTAS, used=used, max_capacities=MAX_CAPACITIES), queue
+    )
     assert started(decisions) == [1]
     assert not [one for one in decisions if isinstance(one, Preempt)]
 
 
-NEEDS = st.builds(
-    need,
+REQUESTS = st.builds(
+    request,
     st.integers(1, 5),
     st.integers(1, 3000),
     st.integers(0, 2),
@@ -87,31 +100,35 @@ NEEDS = st.builds(
     gang=st.booleans(),
 )
 JOBS = st.lists(
-    st.tuples(NEEDS, st.sampled_from(["default", "lab"]), st.sampled_from(["test", "prod", "oppo"])),
+    st.tuples(REQUESTS, st.sampled_from(["default", "lab"]), st.sampled_from(["test", "prod", "oppo"])),
     max_size=8,
 )
 
 
 @settings(max_examples=200, deadline=None)
 @given(JOBS, st.integers(0, 8), st.integers(0, 4))
-def test_limits_and_rooms_hold_whatever_waits(
-    wanted: list[tuple[ResourceRequest, str, str]], most_cpu: int, borrowed_cpu: int
+def test_capacities_hold_for_any_pending_jobs(
+    requests: list[tuple[ResourceRequest, str, str]], max_cpu: int, borrowed_cpu: int
 ) -> None:
-    limit = Resources(max(4, most_cpu), 8000, 4)
+    max_capacity = Resources(max(4, max_cpu), 8000, 4)
     used = {"lab": Resources(borrowed_cpu, 0, 0)}
     jobs: dict[int, QueuedJob] = {
-        number: job(number, shape, vc=vc, level=level) for number, (shape, vc, level) in enumerate(wanted)
+        number: job(number, shape, vc=vc, priority=priority)
+        for number, (shape, vc, priority) in enumerate(requests)
     }
     free = NODE.minus(Resources(borrowed_cpu, 0, 0))
-    decisions = plan(snapshot(free, shares=SHARES, used=used, limits={"lab": limit}), waiting(*jobs.values()))
+    decisions = plan(
+        snapshot(free, quotas=QUOTAS, used=used, max_capacities={"lab": max_capacity}),
+        pending(*jobs.values()),
+    )
     taken = {"default": Resources(), "lab": used["lab"], "oppo": Resources()}
-    for one in decisions:
-        if isinstance(one, Start):
-            asked = jobs[one.job_id]
-            key = "oppo" if asked.priority_class == "oppo" else asked.vc
-            taken[key] = taken[key].plus(asked.need.roles[0].each, len(one.placements))
-    assert taken["lab"].fits(limit)
+    for decision in decisions:
+        if isinstance(decision, Start):
+            queued = jobs[decision.job_id]
+            key = "oppo" if queued.priority_class == "oppo" else queued.vc
+            taken[key] = taken[key].plus(queued.request.roles[0].each, len(decision.placements))
+    assert taken["lab"].fits(max_capacity)
     assert taken["default"].fits(HALF)
     assert taken["default"].plus(taken["lab"]).plus(taken["oppo"]).fits(NODE)
     assert len(started(decisions)) == len(set(started(decisions)))
-    assert not set(started(decisions)) & set(waits(decisions))
+    assert not set(started(decisions)) & set(pending_reasons(decisions))

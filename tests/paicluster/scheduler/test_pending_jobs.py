@@ -1,4 +1,4 @@
-"""The jobs that wait, as a scheduling pass finds them."""
+"""Index of pending jobs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from paicluster.scheduler.resource_requests import ResourceRequest, Resources, R
 ARRAY = ResourceRequest((RoleRequest("main", 4, Resources(1, 10, 0)),), gang=False, limit=2)
 
 
-def test_a_job_that_comes_back_again_and_again_is_in_line_once() -> None:
-    waiting = PendingJobs()
+def test_job_that_is_requeued_repeatedly_is_queued_once() -> None:
+    pending = PendingJobs()
     first, second = (QueuedJob(number, "default", "ann", "test", ARRAY) for number in (1, 2))
     for job in (first, second, first, first):
-        waiting.remove(job.job_id)
-        waiting.add(job)
-    assert [job_id for job_id, _ in waiting.shapes("default", "test", "ann")] == [1]
-    # Dealt with: whoever comes next is another job, or it would be started twice in one pass.
-    assert waiting.after("default", "test", "ann", ARRAY, 1) == 2
-    assert waiting.after("default", "test", "ann", ARRAY, 2) is None
-    waiting.add(QueuedJob(1, "default", "ann", "test", ResourceRequest(ARRAY.roles)))
-    waiting.remove(1)
-    waiting.add(first)
-    assert [job_id for job_id, _ in waiting.shapes("default", "test", "ann")] == [1]
+        pending.remove(job.job_id)
+        pending.add(job)
+    assert [job_id for job_id, _ in pending.shapes("default", "test", "ann")] == [1]
+    # Once handled, the next is another job, or one job would be started twice in one plan.
+    assert pending.next_after("default", "test", "ann", ARRAY, 1) == 2
+    assert pending.next_after("default", "test", "ann", ARRAY, 2) is None
+    pending.add(QueuedJob(1, "default", "ann", "test", ResourceRequest(ARRAY.roles)))
+    pending.remove(1)
+    pending.add(first)
+    assert [job_id for job_id, _ in pending.shapes("default", "test", "ann")] == [1]

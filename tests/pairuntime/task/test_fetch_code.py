@@ -34,7 +34,7 @@ def test_the_code_is_in_the_working_folder_and_where_the_variable_says(cluster: 
     assert reply.status == 202, reply.text
     assert cluster.wait_over("uses-code")["state"] == "SUCCEEDED", cluster.log_of("uses-code")
     assert cluster.log_of("uses-code") == b"one\ntwo\none\n"
-    assert "CodeBesideWork" in {event["reason"] for event in cluster.events("uses-code")}
+    assert "CodeDirInWorkDir" in {event["reason"] for event in cluster.events("uses-code")}
 
 
 def test_code_that_is_not_there_fails_the_job_by_name(cluster: Cluster) -> None:

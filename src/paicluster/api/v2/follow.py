@@ -251,7 +251,7 @@ class _Follower:
         """Whether there is more to send at once: the rest of this log, or the next attempt's."""
         if not self._drained:
             return True
-        over = view.task is None or view.task.over
+        over = view.task is None or view.task.ended
         if over and self.task_attempt < view.newest:
             # The task was started again by itself.
             self.task_attempt, self.offset = self.task_attempt + 1, 0

@@ -148,7 +148,10 @@ def _detail(
     tasks = jobs.shown_tasks_of(conn, row.id, number)
     instances = None
     if 0 < len(tasks) < row.total_tasks:
-        instances = {role.role: role.instances for role in decode(jobs.need_of(conn, row.id)).need.roles}
+        instances = {
+            role.role: role.instances
+            for role in decode(jobs.resource_request_of(conn, row.id)).resources.roles
+        }
     reason = degraded_reason(row, degraded)
     return row.id, job_detail.job_detail(row, attempt, tasks, row.tags, reason, instances=instances)
 

@@ -191,7 +191,7 @@ async def _follow(ctx: Context, task: TaskRow, log: LogReader, start: int) -> As
 
 async def _is_over(ctx: Context, uid: str) -> bool:
     now = await ctx.store.read(lambda conn: jobs.get_task(conn, uid))
-    return now is None or now.over
+    return now is None or now.ended
 
 
 async def wait_for_first(changed: asyncio.Future[None], growth: Watch | None, patience: float | None) -> bool:

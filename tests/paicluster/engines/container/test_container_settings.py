@@ -67,8 +67,8 @@ def test_the_cluster_of_ones_own_machine_uses_images_where_it_can(tmp_path: Path
     assert not isinstance(engine, ContainerEngine)
 
 
-DATA = MountableStorage("data", Path("/srv/data"), read_only=True, usual=True)
-OWN = MountableStorage("own", Path("/srv/own"), share=False)
+DATA = MountableStorage("data", Path("/srv/data"), read_only=True, default=True)
+OWN = MountableStorage("own", Path("/srv/own"), shared=False)
 PLUGIN = "com.microsoft.pai.runtimeplugin"
 
 

@@ -59,7 +59,7 @@ def test_a_job_whose_script_slurm_lost_is_tried_again_soon(
         assert sorted(ran.read_text().split()) == ["0", "1"][:instances]
         said = events(cluster, name)
         assert "slurm_script: No such file or directory" in said
-        assert "Task main[0] was lost: It never began where it was to run." in said
+        assert "Task main[0] was lost: The task never started on its node." in said
         first = cluster.get(f"/api/v2/jobs/{cluster.user}~{name}/job-attempts/0").json()
         assert first["exitCode"] == -120
     finally:
