@@ -12,30 +12,10 @@ import sys
 
 from openpaisdk.config.paths import display_path, make_private, user_folder
 from openpaisdk.errors import ConfigError
+from openpaisdk.fileio.network_fs import network_type
 
-MOUNTS = "/proc/self/mountinfo"
 POINTER = "location"
 LOCAL_DISKS = ("/var/tmp", "/tmp")
-NETWORK = frozenset(
-    (
-        "9p",
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "davfs",
-        "glusterfs",
-        "gpfs",
-        "lustre",
-        "nfs",
-        "nfs4",
-        "smb3",
-        "wekafs",
-    )
-)
-LOCAL_FUSE = frozenset(
-    ("fuseblk", "fuse.fuse-overlayfs", "fuse.ntfs-3g", "fuse.gocryptfs", "fuse.encfs", "fuse.bindfs")
-)
 
 
 def machine() -> str:
@@ -92,29 +72,6 @@ def work_folder(uid: str) -> str:
     return folder if uid and os.sep not in uid and os.path.isdir(folder) else ""
 
 
-def network_type(path: str, mounts: str = "") -> str:
-    """The type of the network file system a path lies on; empty when it lies on this machine."""
-    if not mounts:
-        try:
-            with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as f:
-                mounts = f.read()
-        except OSError:
-            return ""
-    path = os.path.realpath(path)
-    best, kind = "", ""
-    for line in mounts.splitlines():
-        left, _, right = line.partition(" - ")
-        fields, rest = left.split(" "), right.split(" ")
-        if len(fields) < 5:
-            continue
-        point = _unescaped(fields[4])
-        inside = path == point or path.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):  # the last mount on a point covers the ones before
-            best, kind = point, rest[0]
-    is_network = kind in NETWORK or (kind.startswith("fuse") and kind not in LOCAL_FUSE)
-    return kind if is_network else ""
-
-
 def _on_local_disk() -> str:
     """A folder of ours on a disk of this machine; one for each home folder: a user may have several."""
     if sys.platform != "win32":
@@ -168,12 +125,3 @@ def _check_owner(folder: str) -> None:
             raise _foreign(folder)
         if found.st_mode & 0o077:
             os.chmod(folder, 0o700)
-
-
-def _unescaped(field: str) -> str:
-    """Mount points write space, tab, newline and backslash as octal."""
-    if "\\" not in field:
-        return field
-    for code in ("040", "011", "012", "134"):
-        field = field.replace("\\" + code, chr(int(code, 8)))
-    return field

@@ -90,8 +90,8 @@ def _server_snapshot(ctx: Context) -> exposition.ServerSnapshot:
     watchdog = ctx.policies.heartbeat
     event_loop = None
     if watchdog is not None:
-        max_lag_s = watchdog.take_worst()
-        event_loop = exposition.EventLoopSnapshot(watchdog.lag_s, max_lag_s, watchdog.stuck_total)
+        max_lag_s = watchdog.take_max_lag()
+        event_loop = exposition.EventLoopSnapshot(watchdog.lag_s, max_lag_s, watchdog.stalls_total)
     return exposition.ServerSnapshot(
         writer_queue_age_s=ctx.store.queue_age(),
         reconcile_age_s=ctx.controller_age(),

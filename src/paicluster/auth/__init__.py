@@ -1,4 +1,4 @@
-"""Who someone is and what was entrusted to us: passwords, tokens, the sealing of job secrets.
+"""Authentication: users, passwords, tokens, tickets, sealing of job secrets. Imports `store` only.
 
-Keys lie in the home's ``keys/`` folder, outside the database: a copy of the database alone opens nothing.
+Keys lie in the home's ``keys/`` folder, outside the database: a copy of the database alone decrypts nothing.
 """

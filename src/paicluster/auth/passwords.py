@@ -1,4 +1,4 @@
-"""Passwords are kept as scrypt hashes; the parameters travel in the string, so they can grow later."""
+"""Password hashing with scrypt. The hash string carries its parameters, so they can be raised later."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import secrets
 
-# 16 MiB and some 50 ms for each try, on the server as for whoever steals the hashes.
+# 16 MiB and about 50 ms per attempt, for the server and for an attacker with stolen hashes.
 _N, _R, _P = 2**14, 8, 1
 
 
@@ -33,7 +33,7 @@ def verify_password(password: str, stored: str) -> bool:
 
 
 def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
-    # OpenSSL wants to be told that it may use the memory which the parameters ask for.
+    # OpenSSL must be allowed to use the memory the parameters need.
     return hashlib.scrypt(
         password.encode(), salt=salt, n=n, r=r, p=p, maxmem=256 * n * r + (1 << 20), dklen=32
     )

@@ -1,4 +1,4 @@
-"""Job secrets at rest: AES-256-GCM under a key outside the database, bound to the job they belong to."""
+"""Encryption of job secrets at rest: AES-256-GCM, key outside the database, bound to their job."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _NONCE = 12
 
 
 class Sealer:
-    """Seals and opens the secrets of jobs."""
+    """Encrypts and decrypts the secrets of jobs."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     @classmethod
     def from_key_files(cls, keys: Path) -> Sealer:
-        """With the key in the ``keys`` folder, made at the first use."""
+        """With the key in the ``keys`` folder, created on first use."""
         return cls(load_key(keys, "sealing"))
 
     def seal(self, data: bytes, uid: str) -> bytes:
-        """Only :meth:`unseal` with the same ``uid`` opens it: secrets cannot be moved to another job."""
-        # Most clusters see no secrets: the library is loaded for the first that does.
+        """Encrypt. Only `unseal` with the same ``uid`` decrypts it: secrets cannot be moved to other jobs."""
+        # Most clusters have no secrets: the library is imported for the first one.
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = secrets.token_bytes(_NONCE)
@@ -38,6 +38,6 @@ class Sealer:
             return AESGCM(self._key).decrypt(sealed[:_NONCE], sealed[_NONCE:], uid.encode())
         except (InvalidTag, ValueError):
             raise StoreError(
-                f"The secrets of {uid} cannot be opened: sealed with another key, or changed since.",
-                hint="Put the cluster's keys folder back as it was when the job was submitted.",
+                f"The secrets of {uid} cannot be decrypted: encrypted with another key, or changed since.",
+                hint="Restore the cluster's keys folder from the time the job was submitted.",
             ) from None

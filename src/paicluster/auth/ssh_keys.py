@@ -1,10 +1,10 @@
-"""The key pair with which a user's jobs, and the user, reach each other by ssh."""
+"""SSH key pair of a user's jobs, for connections between them and from the user."""
 
 from __future__ import annotations
 
 
 def generate_key_pair() -> dict[str, str]:
-    """A fresh pair as an extension keeps it. Takes a tenth of a second: not on an event loop."""
+    """A new pair, as stored in a user extension. Takes a tenth of a second: not on an event loop."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 

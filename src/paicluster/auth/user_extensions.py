@@ -1,4 +1,4 @@
-"""What users keep with their account. Keys and tokens among it lie sealed in the database."""
+"""User extensions: free-form data of a user. Keys and tokens in it are sealed in the database."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from paicluster.auth.sealing import Sealer
 
 # A private key, a token of another service, tokens of other clusters.
 SECRET = frozenset({"jobSSH", "githubPAT", "boundedClusters"})
-_MARK = "sealed"
+_SEALED_KEY = "sealed"
 
 
 def seal(extension: Mapping[str, Any], sealer: Sealer, username: str) -> dict[str, Any]:
-    """What a user gave, as it is stored."""
+    """The extension as it is stored, with sealed secrets."""
     return {
-        key: {_MARK: _seal(value, sealer, username)} if key in SECRET else value
+        key: {_SEALED_KEY: _seal(value, sealer, username)} if key in SECRET else value
         for key, value in extension.items()
     }
 
 
 def unseal(extension: Mapping[str, Any], sealer: Sealer, username: str) -> dict[str, Any]:
-    """An extension as its user sees it. What cannot be opened any more is left out."""
+    """The extension as its user sees it. Secrets that cannot be decrypted are left out."""
     found = {}
     for key, value in extension.items():
         if key not in SECRET:
             found[key] = value
             continue
         try:
-            found[key] = json.loads(sealer.unseal(base64.b64decode(value[_MARK]), _what(username)))
+            found[key] = json.loads(sealer.unseal(base64.b64decode(value[_SEALED_KEY]), _scope(username)))
         except (PaiError, ValueError, TypeError, KeyError):
             continue
     return found
 
 
 def without_secrets(extension: Mapping[str, Any]) -> dict[str, Any]:
-    """An extension as administrators see it."""
+    """The extension as administrators see it."""
     return {key: value for key, value in extension.items() if key not in SECRET}
 
 
 def _seal(value: Any, sealer: Sealer, username: str) -> str:
-    return base64.b64encode(sealer.seal(json.dumps(value).encode(), _what(username))).decode()
+    return base64.b64encode(sealer.seal(json.dumps(value).encode(), _scope(username))).decode()
 
 
-def _what(username: str) -> str:
+def _scope(username: str) -> str:
     return f"user:{username}"

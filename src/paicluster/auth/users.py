@@ -1,4 +1,4 @@
-"""Accounts: logging in, making and changing them, the first administrator."""
+"""Users: login, creating and changing users, the first administrator."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from paicluster.store import Store, groups, jobs, users
 from paicluster.store.users import UserRow
 
 ADMIN = "admin"
-SHORTEST_PASSWORD = 6
+MIN_PASSWORD_LENGTH = 6
 
 
 class WrongPassword(Forbidden):
-    """Somebody who is logged in gave another password than his own, as the original tells him."""
+    """A logged-in user gave a wrong current password; the message is OpenPAI's."""
 
     def __init__(self) -> None:
         super().__init__("Pls input the correct password.")
 
 
 async def login(store: Store, username: str, password: str) -> UserRow:
-    """The user, when the password is right."""
+    """The user, if the password is correct."""
     user = await store.read(lambda conn: users.get_user(conn, username))
     if user is None:
         raise InvalidParameters(f"User {username} is not found.", code="NoUserError")
-    # The hash takes its time on purpose; the loop must not.
+    # The hash is slow on purpose; the event loop must not wait for it.
     if not await asyncio.to_thread(verify_password, password, user.password_hash):
         raise InvalidParameters("Password is incorrect.", code="IncorrectPasswordError")
     return user
 
 
 async def check_password(user: UserRow, password: str) -> None:
-    """For somebody who is logged in: it is his own, or WrongPassword."""
+    """Check the current password of a logged-in user; raises WrongPassword."""
     if not await asyncio.to_thread(verify_password, password, user.password_hash):
         raise WrongPassword
 
@@ -54,18 +54,18 @@ async def create(
     virtual_clusters: Sequence[str] = (),
     extension: Mapping[str, Any] | None = None,
 ) -> None:
-    """Make a user who may use these virtual clusters. ``extension`` comes with its secrets sealed."""
+    """Create a user with access to these virtual clusters. Secrets in ``extension`` are sealed already."""
     password_hash = await asyncio.to_thread(hash_password, password)
     now_ms = int(time.time() * 1000)
 
-    def make(conn: Connection) -> None:
+    def insert(conn: Connection) -> None:
         unknown = [name for name in virtual_clusters if name not in groups.existing(conn, virtual_clusters)]
         if unknown:
             raise NotFound(f"No groups for vc: {','.join(unknown)}", code="NoGroupError")
         if groups.get_group(conn, username) is not None:
-            # He would have the group's rights in the storage, where everybody has a group of his own name.
+            # The user would have the group's rights in the storage, where each user has a group of that name.
             raise Conflict(
-                f"There is a group {username}, and no user may be called like a group.",
+                f"There is a group {username}: a user cannot have the name of a group.",
                 code="ConflictUserError",
             )
         users.add_user(
@@ -79,37 +79,39 @@ async def create(
             in_groups=cluster_groups(conn, virtual_clusters),
         )
 
-    await store.write(make)
+    await store.write(insert)
 
 
 def cluster_groups(conn: Connection, virtual_clusters: Sequence[str]) -> list[str]:
-    """The groups that stand for these virtual clusters."""
+    """The groups that grant access to these virtual clusters."""
     found = groups.groups_of_clusters(conn, virtual_clusters)
     if any(name not in found for name in virtual_clusters):
-        wanted, known = ",".join(virtual_clusters), ",".join(found)
-        raise InvalidParameters(f"Try to update: {wanted}, but found: {known}", code="NoVirtualClusterError")
+        requested, known = ",".join(virtual_clusters), ",".join(found)
+        raise InvalidParameters(
+            f"Try to update: {requested}, but found: {known}", code="NoVirtualClusterError"
+        )
     return list(found)
 
 
 def set_virtual_clusters(conn: Connection, username: str, virtual_clusters: Sequence[str]) -> None:
-    """Let a user use these virtual clusters and no others; groups that stand for none he stays in."""
-    wanted = cluster_groups(conn, virtual_clusters)
+    """Grant a user access to exactly these virtual clusters; other groups are unchanged."""
+    granted = cluster_groups(conn, virtual_clusters)
     now = groups.groups_of(conn, username)
     of_clusters = groups.groups_of_clusters(conn, now)
     kept = [name for name in now if name not in of_clusters or name == groups.DEFAULT]
-    groups.set_groups(conn, username, (groups.DEFAULT, *kept, *wanted))
+    groups.set_groups(conn, username, (groups.DEFAULT, *kept, *granted))
 
 
 def merge_extension(conn: Connection, user: UserRow, more: Mapping[str, Any]) -> None:
-    """Set these keys of a user's extension; the others stay."""
+    """Set these keys of a user's extension; the others are kept."""
     extension = json.dumps({**json.loads(user.extension), **more})
     users.update_user(conn, user.username, extension=extension)
 
 
 def remove(conn: Connection, username: str) -> None:
-    """Remove a user with his tokens, and stop his jobs, which nobody could any more.
+    """Remove a user with all tokens, and stop the user's jobs.
 
-    An administrator must be made an ordinary user first.
+    Administrator rights must be revoked first.
     """
     user = users.get_user(conn, username)
     if user is None:
@@ -126,13 +128,13 @@ def user_not_found(username: str) -> NotFound:
 
 
 async def set_password(store: Store, username: str, password: str) -> bool:
-    """Give a user a new password, which ends his sessions; False when there is no such user."""
+    """Set a user's password and end the user's sessions; False if there is no such user."""
     password_hash = await asyncio.to_thread(hash_password, password)
     return await store.write(lambda conn: put_password(conn, username, password_hash))
 
 
 def put_password(conn: Connection, username: str, password_hash: str) -> bool:
-    """As `set_password`, with the hash, in a transaction of the caller's."""
+    """As `set_password`, with the hash, in the caller's transaction."""
     if not users.update_user(conn, username, password_hash=password_hash):
         return False
     users.delete_tokens_of_user(conn, username, "session")
@@ -140,20 +142,20 @@ def put_password(conn: Connection, username: str, password_hash: str) -> bool:
 
 
 def ensure_admin(store: Store, password_from_env: str | None) -> str | None:
-    """At the first start of a home make the administrator; the password, when it had to be generated.
+    """Create the administrator on the first start of a home; returns the password if it was generated.
 
-    A cluster that has users is left alone, whatever the environment says.
+    A cluster that has users is left unchanged, whatever the environment says.
     """
     if store.read_sync(users.count_users):
         return None
-    if password_from_env and len(password_from_env) < SHORTEST_PASSWORD:
+    if password_from_env and len(password_from_env) < MIN_PASSWORD_LENGTH:
         raise ConfigError(
-            f"The administrator's password must have at least {SHORTEST_PASSWORD} characters.",
-            hint="Set PAICLUSTER_ADMIN_PASSWORD to a longer one, or leave it out: one is generated then.",
+            f"The administrator's password must have at least {MIN_PASSWORD_LENGTH} characters.",
+            hint="Set PAICLUSTER_ADMIN_PASSWORD to a longer one, or unset it: then one is generated.",
         )
     if password_from_env and not _is_text(password_from_env):
         raise ConfigError(
-            "The administrator's password is not UTF-8 text, and nobody could log in with it.",
+            "The administrator's password is not UTF-8 text, so no login with it could succeed.",
             hint="Set PAICLUSTER_ADMIN_PASSWORD to another one.",
         )
     password = password_from_env or secrets.token_urlsafe(12)
@@ -163,10 +165,10 @@ def ensure_admin(store: Store, password_from_env: str | None) -> str | None:
     return None if password_from_env else password
 
 
-def _is_text(said: str) -> bool:
-    """Whether it can be sent and stored: bytes of the environment that are none come as half characters."""
+def _is_text(value: str) -> bool:
+    """Whether it can be encoded: invalid bytes in the environment are decoded to lone surrogates."""
     try:
-        said.encode()
+        value.encode()
     except UnicodeEncodeError:
         return False
     return True

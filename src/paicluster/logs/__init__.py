@@ -1,1 +1,1 @@
-"""Reading a task's log from a logical offset, and being told when it grows."""
+"""Reading of task logs by logical offset, and notification of growth. Imports only `openpaisdk.fileio`."""

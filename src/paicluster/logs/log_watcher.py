@@ -1,4 +1,4 @@
-"""Wakes readers when a log folder changes: inotify where it works, else a slow look."""
+"""Wakes readers when a log folder changes: by inotify where it works, else they poll."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 import ctypes
 import os
 import struct
-from functools import cache
 from pathlib import Path
 
+from openpaisdk.fileio.network_fs import is_on_network
 from paicluster.logs.reader import STREAMS
 
 _MODIFY = 0x2
@@ -21,49 +21,12 @@ _EVENT = struct.Struct("iIII")
 
 _LOGS = tuple(f"{stream}.".encode() for stream in STREAMS)
 
-# Where inotify cannot see (a full watch table, a network file system), look this often.
-SLOW_LOOK_S = 0.25
+# Polling interval where inotify cannot be used: a full watch table, a network file system.
+POLL_INTERVAL_S = 0.25
 
-# What all followers together may have under way: those who are slow would otherwise fill our memory.
-_UNDER_WAY = 16 << 20
-_LEAST, _MOST = 16 << 10, 256 << 10
-
-# Here others write, on machines whose doings this kernel does not see, though it takes the watch.
-_SHARED = (
-    "nfs",
-    "lustre",
-    "gpfs",
-    "beegfs",
-    "ceph",
-    "cifs",
-    "smb",
-    "fuse",
-    "9p",
-    "gluster",
-    "afs",
-    "pvfs",
-    "weka",
-)
-
-
-def is_shared(folder: Path) -> bool:
-    """Whether other machines may write there: what they do is seen late, and told of by nobody."""
-    try:
-        device = folder.stat().st_dev
-    except OSError:
-        return False
-    return _kind(device).startswith(_SHARED)
-
-
-@cache
-def _kind(device: int) -> str:
-    """The type of the file system on that device; empty when it is not mounted by itself."""
-    number = f"{os.major(device)}:{os.minor(device)}"
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        left, _, right = line.partition(" - ")
-        if left.split()[2] == number:
-            return right.split()[0]
-    return ""
+# Limit of the bytes in flight to all followers together: slow ones would otherwise fill the memory.
+_MAX_IN_FLIGHT = 16 << 20
+_MIN_CHUNK, _MAX_CHUNK = 16 << 10, 256 << 10
 
 
 class LogWatcher:
@@ -78,8 +41,8 @@ class LogWatcher:
 
     @property
     def chunk_size(self) -> int:
-        """How many bytes one follower may take at once; the more there are, the fewer."""
-        return max(_LEAST, min(_MOST, _UNDER_WAY // max(1, len(self._open))))
+        """How many bytes one follower may read at once; the more followers, the fewer."""
+        return max(_MIN_CHUNK, min(_MAX_CHUNK, _MAX_IN_FLIGHT // max(1, len(self._open))))
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -94,9 +57,9 @@ class LogWatcher:
             asyncio.get_running_loop().add_reader(self._fd, self._read)
             self._started = True
         wd = -1
-        if self._fd >= 0 and not is_shared(folder):
+        if self._fd >= 0 and not is_on_network(folder):
             mask = _MODIFY | _CREATE | _DELETE | _MOVED_TO
-            # The kernel gives the same number for the same folder.
+            # The kernel returns the same descriptor for the same folder.
             wd = self._libc.inotify_add_watch(self._fd, os.fsencode(folder), mask)
         if wd >= 0:
             self._waiters.setdefault(wd, set()).add(event)
@@ -124,10 +87,10 @@ class LogWatcher:
             wd, _, _, length = _EVENT.unpack_from(data, at)
             name = data[at + _EVENT.size : at + _EVENT.size + length]
             at += _EVENT.size + length
-            # Beside the log lie files by which others tell how the task is: they wake no reader.
+            # State files of the task lie beside the log: they wake no reader.
             if wd >= 0 and not name.startswith(_LOGS):
                 continue
-            # -1: more happened than the kernel could note. Then it may concern anybody.
+            # -1: the kernel's event queue overflowed, so any folder may have changed.
             waiters = [self._waiters.get(wd, set())] if wd >= 0 else list(self._waiters.values())
             for events in waiters:
                 for event in events:
@@ -135,15 +98,17 @@ class LogWatcher:
 
 
 class Watch:
-    def __init__(self, growth: LogWatcher, wd: int, event: asyncio.Event):
-        self._growth = growth
+    """One follower's watch on a log folder; ``event`` is set when the log changes."""
+
+    def __init__(self, watcher: LogWatcher, wd: int, event: asyncio.Event):
+        self._watcher = watcher
         self._wd = wd
         self.event = event
 
     @property
     def has_inotify(self) -> bool:
-        """False: nothing will set the event, the caller must look by itself every `SLOW_LOOK_S`."""
+        """False: nothing sets the event; the caller must poll every `POLL_INTERVAL_S`."""
         return self._wd >= 0
 
     def close(self) -> None:
-        self._growth.forget(self, self._wd)
+        self._watcher.forget(self, self._wd)

@@ -1,4 +1,4 @@
-"""A log as a reader sees it: one run of bytes with logical offsets, perhaps with gaps.
+"""Log reader: segments presented as one byte sequence with logical offsets, possibly with gaps.
 
 Segments and their names are described in docs/contributing/architecture.md.
 """
@@ -18,7 +18,7 @@ _TAIL_BLOCK = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes that stand at this offset. An offset past the one asked for means that a part was dropped."""
+    """Bytes at an offset. An offset past the requested one means that a part was dropped."""
 
     offset: int
     data: bytes
@@ -29,6 +29,8 @@ class Chunk:
 
 
 class LogReader:
+    """Reads one stream of an attempt folder."""
+
     def __init__(self, folder: Path, stream: str):
         self._folder = folder
         self._stream = stream
@@ -41,8 +43,8 @@ class LogReader:
                 for entry in entries:
                     start = entry.name[len(prefix) :]
                     ours = entry.name.startswith(prefix) and start.isascii() and start.isdecimal()
-                    # A link or a pipe is none of ours: the folder may be another account's, which must not
-                    # read what this server can, nor keep it waiting.
+                    # No links or pipes: the folder may belong to another account, which must not make the
+                    # server read other files, nor block it.
                     if ours and entry.is_file(follow_symlinks=False):
                         found.append((int(start), self._folder / entry.name))
         except FileNotFoundError:
@@ -59,10 +61,10 @@ class LogReader:
         return 0
 
     def read(self, offset: int, limit: int) -> Chunk:
-        """What stands at the offset, or at the next offset that is still kept. Empty at the end."""
+        """The bytes at the offset, or at the next offset still kept. Empty at the end."""
         while True:
             segments = self._segments()
-            # Those before it end where it begins.
+            # Earlier segments end before it.
             first = bisect_right(segments, offset, key=lambda segment: segment[0]) - 1
             for start, path in segments[max(0, first) :]:
                 try:
@@ -70,18 +72,18 @@ class LogReader:
                         f.seek(max(0, offset - start))
                         data = f.read(limit)
                 except FileNotFoundError:
-                    break  # dropped while we looked: look again
+                    break  # dropped meanwhile: list the segments again
                 except OSError as error:
                     if error.errno != errno.ELOOP:
                         raise
-                    break  # a link since we looked
+                    break  # replaced by a link meanwhile
                 if data:
                     return Chunk(max(offset, start), data)
             else:
                 return Chunk(offset, b"")
 
     def last(self, size: int) -> bytes:
-        """The last bytes that are kept, at most so many."""
+        """The last ``size`` bytes that are kept."""
         end = self.size()
         return b"".join(chunk.data for chunk in self._between(max(0, end - size), end))
 
@@ -92,19 +94,19 @@ class LogReader:
             chunk = self.read(begin, end - begin)
             if chunk.offset >= end or not chunk.data:
                 break
-            # A chunk that begins past the offset asked for may reach past the end.
+            # A chunk that begins past the requested offset may reach past the end.
             found.append(Chunk(chunk.offset, chunk.data[: end - chunk.offset]))
             begin = found[-1].end
         return found
 
     def tail(self, lines: int) -> int:
-        """The offset at which the last so many lines begin."""
+        """The offset at which the last ``lines`` lines begin."""
         end = self.size()
         if lines <= 0:
             return end
         first = end
         position = end
-        # The newline that ends the last line does not begin another.
+        # The newline that ends the last line does not start another one.
         ignored = end - 1
         while position > 0:
             begin = max(0, position - _TAIL_BLOCK)

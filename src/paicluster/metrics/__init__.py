@@ -1,1 +1,1 @@
-"""What the server knows of itself: counts and times of requests, how its loop is. Imports nothing of ours."""
+"""Metrics of the server: requests, event loop, Prometheus text format. Imports no other package of ours."""

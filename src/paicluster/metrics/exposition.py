@@ -8,6 +8,8 @@ from dataclasses import dataclass
 # A suffix to the family's name, labels, a value.
 Sample = tuple[str, dict[str, str], float]
 
+# Below this a float holds every integer exactly.
+_EXACT_INTEGERS = 2.0**53
 _RESOURCES = ("cpu", "memory_mb", "gpu")
 
 
@@ -54,7 +56,14 @@ def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> Iterat
     yield f"# TYPE {name} {kind}"
     for suffix, labels, value in samples:
         inside = ",".join(f'{key}="{_escape(label)}"' for key, label in labels.items())
-        yield f"{name}{suffix}{{{inside}}} {value:g}" if inside else f"{name}{suffix} {value:g}"
+        yield f"{name}{suffix}{{{inside}}} {_number(value)}" if inside else f"{name}{suffix} {_number(value)}"
+
+
+def _number(value: float) -> str:
+    """An exact number: ``:g`` has six digits, in which a large counter moves in steps of ten."""
+    if isinstance(value, int) or (value.is_integer() and abs(value) < _EXACT_INTEGERS):
+        return str(int(value))
+    return repr(value)
 
 
 def _escape(label: str) -> str:

@@ -1,4 +1,4 @@
-"""Counts and times of requests, kept in plain lists: counting one costs about a microsecond."""
+"""Request counts and durations, in plain lists: counting one request costs about a microsecond."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Series:
 
 
 class HttpMetrics:
-    """Every series of this server."""
+    """All series of this server."""
 
     def __init__(self) -> None:
         self._series: dict[tuple[str, str], Series] = {}
 
     def series(self, method: str, route: str) -> Series:
-        """The one of this method on this route, made when it is first asked for."""
+        """The one of this method on this route, created on first use."""
         key = (method, route)
         found = self._series.get(key)
         if found is None:

@@ -1,4 +1,4 @@
-"""How late the event loop is, and what it is doing when it is stuck."""
+"""Watchdog of the event loop: measures its lag and logs its stack when it stalls."""
 
 from __future__ import annotations
 
@@ -10,67 +10,66 @@ import time
 import traceback
 from types import FrameType
 
-log = logging.getLogger("paicluster.heartbeat")
+log = logging.getLogger("paicluster.watchdog")
 
-BEAT_S = 1.0
+HEARTBEAT_INTERVAL_S = 1.0
 
 
 class LoopWatchdog:
-    """The loop says every second that it is alive; a thread listens, and prints the stack when it does not.
+    """Sends a heartbeat through the loop every second; a thread logs the loop's stack when one is missing.
 
-    ``lag_s`` is how much later than asked for the last beat came, ``worst_lag_s`` the worst since it was last
-    taken by `take_worst`.
+    ``lag_s`` is the delay of the last heartbeat; `take_max_lag` returns the largest since its last call.
     """
 
-    def __init__(self, stuck_after_s: float = 5.0) -> None:
-        self._stuck_after_s = stuck_after_s
+    def __init__(self, stall_after_s: float = 5.0) -> None:
+        self._stall_after_s = stall_after_s
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self._ended = threading.Event()
-        self._beat = time.monotonic()
+        self._closed = threading.Event()
+        self._last_heartbeat = time.monotonic()
         self._next: asyncio.TimerHandle | None = None
         self.lag_s = 0.0
-        self._worst_s = 0.0
-        self.stuck_total = 0
+        self._max_lag_s = 0.0
+        self.stalls_total = 0
         self._schedule()
-        self._thread = threading.Thread(target=self._listen, name="heartbeat", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
 
-    def take_worst(self) -> float:
-        worst, self._worst_s = max(self._worst_s, self.lag_s), 0.0
-        return worst
+    def take_max_lag(self) -> float:
+        max_lag_s, self._max_lag_s = max(self._max_lag_s, self.lag_s), 0.0
+        return max_lag_s
 
     def close(self) -> None:
-        self._ended.set()
+        self._closed.set()
         if self._next is not None:
             self._next.cancel()
-        self._thread.join(self._stuck_after_s)
+        self._thread.join(self._stall_after_s)
 
     def _schedule(self) -> None:
-        self._due = time.monotonic() + BEAT_S
-        self._next = self._loop.call_later(BEAT_S, self._alive)
+        self._due = time.monotonic() + HEARTBEAT_INTERVAL_S
+        self._next = self._loop.call_later(HEARTBEAT_INTERVAL_S, self._on_heartbeat)
 
-    def _alive(self) -> None:
-        self._beat = time.monotonic()
-        self.lag_s = max(0.0, self._beat - self._due)
-        self._worst_s = max(self._worst_s, self.lag_s)
+    def _on_heartbeat(self) -> None:
+        self._last_heartbeat = time.monotonic()
+        self.lag_s = max(0.0, self._last_heartbeat - self._due)
+        self._max_lag_s = max(self._max_lag_s, self.lag_s)
         self._schedule()
 
-    def _listen(self) -> None:
-        """Wakes about when silence would become worrying, and not oftener."""
-        said_of = 0.0
+    def _watch(self) -> None:
+        """Wake when the next heartbeat would be overdue, not more often."""
+        reported = 0.0
         while True:
-            beat = self._beat
-            quiet = time.monotonic() - beat
-            if quiet >= BEAT_S + self._stuck_after_s and beat != said_of:
-                said_of = beat
-                self.stuck_total += 1
-                self._tell(quiet - BEAT_S)
-            rest = BEAT_S + self._stuck_after_s - quiet
-            if self._ended.wait(rest if rest > 0.05 else self._stuck_after_s):
+            beat = self._last_heartbeat
+            silent_s = time.monotonic() - beat
+            if silent_s >= HEARTBEAT_INTERVAL_S + self._stall_after_s and beat != reported:
+                reported = beat
+                self.stalls_total += 1
+                self._report(silent_s - HEARTBEAT_INTERVAL_S)
+            remaining_s = HEARTBEAT_INTERVAL_S + self._stall_after_s - silent_s
+            if self._closed.wait(remaining_s if remaining_s > 0.05 else self._stall_after_s):
                 return
 
-    def _tell(self, stuck_s: float) -> None:
+    def _report(self, stalled_s: float) -> None:
         frame: FrameType | None = sys._current_frames().get(self._loop_thread)
-        stack = "".join(traceback.format_stack(frame)) if frame is not None else "(it has no stack)\n"
-        log.error("The event loop has been stuck for %.1f s, here:\n%s", stuck_s, stack.rstrip())
+        stack = "".join(traceback.format_stack(frame)) if frame is not None else "(no stack)\n"
+        log.error("The event loop has stalled for %.1f s, at:\n%s", stalled_s, stack.rstrip())

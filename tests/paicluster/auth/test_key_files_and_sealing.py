@@ -69,7 +69,7 @@ def test_sealed_secret_opens_only_for_its_job(tmp_path: Path) -> None:
         (b"", "alice~job"),
         (sealed[:11], "alice~job"),
     ):
-        with pytest.raises(StoreError, match="cannot be opened"):
+        with pytest.raises(StoreError, match="cannot be decrypted"):
             sealer.unseal(data, uid)
     with pytest.raises(StoreError):
         Sealer(bytes(32)).unseal(sealed, "alice~job")

@@ -1,4 +1,4 @@
-"""A reader sees one run of bytes, whatever segments it lies in and whatever was dropped."""
+"""Log reader: one byte sequence over segments, with gaps where parts were dropped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CUTS = st.lists(st.integers(0, 60), max_size=5)
 
 @settings(deadline=None)
 @given(_TEXT, _CUTS, st.integers(0, 60), st.integers(1, 20))
-def test_from_any_offset_the_rest_is_read_whole(
+def test_reading_from_any_offset_yields_the_rest(
     tmp_path_factory: pytest.TempPathFactory, text: bytes, cuts: list[int], offset: int, limit: int
 ) -> None:
     log = _segments(tmp_path_factory.mktemp("log"), _cut(text, cuts))
@@ -49,7 +49,7 @@ def test_from_any_offset_the_rest_is_read_whole(
 
 @settings(deadline=None)
 @given(_TEXT, _CUTS, st.integers(0, 8), st.integers(1, 9))
-def test_the_last_lines_are_found_over_segments_and_blocks(
+def test_tail_works_across_segments_and_blocks(
     tmp_path_factory: pytest.TempPathFactory, text: bytes, cuts: list[int], lines: int, block: int
 ) -> None:
     log = _segments(tmp_path_factory.mktemp("log"), _cut(text, cuts))
@@ -62,14 +62,14 @@ def test_the_last_lines_are_found_over_segments_and_blocks(
 
 @settings(deadline=None)
 @given(_TEXT, _CUTS, st.integers(0, 70))
-def test_the_last_bytes_are_found_over_segments(
+def test_last_bytes_are_read_across_segments(
     tmp_path_factory: pytest.TempPathFactory, text: bytes, cuts: list[int], size: int
 ) -> None:
     log = _segments(tmp_path_factory.mktemp("log"), _cut(text, cuts))
     assert log.last(size) == (text[-size:] if size else b"")
 
 
-def test_where_the_beginning_was_dropped_reading_goes_on_at_what_is_kept(tmp_path: Path) -> None:
+def test_read_continues_after_a_dropped_beginning(tmp_path: Path) -> None:
     log = _segments(tmp_path, [(100, b"kept\n"), (105, b"more\n")])
     chunk = log.read(0, 1000)
     assert (chunk.offset, chunk.data, chunk.end) == (100, b"kept\n", 105)
@@ -80,7 +80,7 @@ def test_where_the_beginning_was_dropped_reading_goes_on_at_what_is_kept(tmp_pat
     assert log.last(7) == b"t\nmore\n"
 
 
-def test_a_gap_in_the_middle_shows_as_a_jump_of_the_offset(tmp_path: Path) -> None:
+def test_gap_shows_as_a_jump_of_the_offset(tmp_path: Path) -> None:
     log = _segments(tmp_path, [(0, b"before\n"), (50, b"after\n")])
     first = log.read(3, 1000)
     assert (first.offset, first.data) == (3, b"ore\n")
@@ -91,13 +91,13 @@ def test_a_gap_in_the_middle_shows_as_a_jump_of_the_offset(tmp_path: Path) -> No
     assert log.last(1000) == b"before\nafter\n"
 
 
-def test_a_segment_without_bytes_hides_nothing(tmp_path: Path) -> None:
+def test_empty_segment_is_skipped(tmp_path: Path) -> None:
     log = _segments(tmp_path, [(0, b"one"), (10, b""), (20, b"two")])
     assert log.read(3, 10).offset == 20
     assert log.size() == 23
 
 
-def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
+def test_missing_log_is_empty(tmp_path: Path) -> None:
     for log in (LogReader(tmp_path, "stdout"), LogReader(tmp_path / "nowhere", "all")):
         assert log.size() == 0
         assert log.read(7, 10).data == b""
@@ -105,13 +105,13 @@ def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
         assert log.last(10) == b""
 
 
-def test_other_files_of_the_folder_are_not_taken_for_segments(tmp_path: Path) -> None:
+def test_other_files_are_not_segments(tmp_path: Path) -> None:
     for name in ("stdout.old", "stdout", "stdout.5.gz", "stderr.0", "claim"):
         (tmp_path / name).write_bytes(b"not this")
     assert LogReader(tmp_path, "stdout").size() == 0
 
 
-def test_reading_while_the_oldest_is_dropped_never_goes_back_and_ends_at_the_end(tmp_path: Path) -> None:
+def test_offsets_never_go_back_while_old_segments_are_dropped(tmp_path: Path) -> None:
     total = 400_000
 
     def write() -> None:
@@ -132,8 +132,8 @@ def test_reading_while_the_oldest_is_dropped_never_goes_back_and_ends_at_the_end
     assert reader.read(total, 10).data == b""
 
 
-def test_what_is_no_file_is_none_of_the_log(tmp_path: Path) -> None:
-    """The folder may be another account's: links lead to what it must not read, pipes lead nowhere."""
+def test_links_pipes_and_folders_are_not_segments(tmp_path: Path) -> None:
+    """The folder may belong to another account: links could expose other files, pipes could block."""
     secret = tmp_path / "secret"
     secret.write_bytes(b"not for you")
     folder = tmp_path / "log"
@@ -148,7 +148,7 @@ def test_what_is_no_file_is_none_of_the_log(tmp_path: Path) -> None:
     assert (reader.size(), reader.last(100)) == (4, b"said")
 
 
-def test_files_with_names_like_those_of_segments_are_none(tmp_path: Path) -> None:
+def test_names_with_non_ascii_digits_are_not_segments(tmp_path: Path) -> None:
     (tmp_path / "all.0").write_text("log\n")
     for name in ("all.²", "all.٣", "all.-1", "all.1e3", "all."):
         (tmp_path / name).write_text("no log\n")

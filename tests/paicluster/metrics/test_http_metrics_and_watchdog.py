@@ -1,4 +1,4 @@
-"""Figures for Prometheus, and the stack of a loop that is stuck."""
+"""Metrics in Prometheus text format, and the watchdog of the event loop."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from paicluster.metrics import exposition
 from paicluster.metrics.http_metrics import HttpMetrics
 from paicluster.metrics.loop_watchdog import LoopWatchdog
 from support.server_fixture import job
@@ -17,7 +18,7 @@ from support.team_cluster import TeamCluster
 LINE = re.compile(r'^[a-z_]+(\{([a-z_]+="([^"\\]|\\.)*",?)+\})? (-?[0-9.e+-]+|\+Inf|NaN)$')
 
 
-def figures(cluster: TeamCluster) -> dict[str, float]:
+def scrape(cluster: TeamCluster) -> dict[str, float]:
     reply = cluster.get("/metrics")
     assert reply.status == 200
     assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -30,14 +31,14 @@ def figures(cluster: TeamCluster) -> dict[str, float]:
     return found
 
 
-def test_the_cluster_shows_its_jobs_its_room_and_its_requests(team: TeamCluster) -> None:
+def test_metrics_show_jobs_free_resources_and_requests(team: TeamCluster) -> None:
     team.run(job("counted", "true"))
     team.accept(job("held", "sleep 60", cpu=4, gpu=1))
     team.accept(job("never", "true", cpu=4096))
     team.wait_state("held", "RUNNING")
     team.get("/api/v2/jobs/alice~nobody")
     team.get("/nowhere")
-    seen = figures(team)
+    seen = scrape(team)
     assert seen['paicluster_jobs{state="RUNNING"}'] == 1
     assert seen['paicluster_jobs{state="SUCCEEDED"}'] >= 1
     assert seen['paicluster_jobs_waiting{virtual_cluster="default"}'] == 1
@@ -57,39 +58,58 @@ def test_the_cluster_shows_its_jobs_its_room_and_its_requests(team: TeamCluster)
     team.stop("never")
 
 
-def test_a_guest_does_not_get_the_figures(team: TeamCluster) -> None:
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (12345678, "12345678"),
+        (12345678.0, "12345678"),
+        (1_500_000_000_001, "1500000000001"),
+        (1_500_000_000_000.25, "1500000000000.25"),
+        (0.1 + 0.2, "0.30000000000000004"),
+        (True, "1"),
+        (0.0, "0"),
+    ],
+)
+def test_values_are_exact(value: float, text: str) -> None:
+    lines = list(
+        exposition.family("requests_total", "counter", "Requests.", [("", {"status": "200"}, value)])
+    )
+    assert lines[-1] == f'requests_total{{status="200"}} {text}'
+
+
+def test_metrics_require_a_token(team: TeamCluster) -> None:
     assert team.get("/metrics", token=None).status == 401
 
 
-def test_a_stuck_loop_is_told_with_its_stack_once(caplog: pytest.LogCaptureFixture) -> None:
-    def stands_still(heartbeat: LoopWatchdog) -> None:
-        """Until it was told, and well beyond the time after which it would be told again."""
+def test_stalled_loop_is_logged_once_with_its_stack(caplog: pytest.LogCaptureFixture) -> None:
+    def block_loop(watchdog: LoopWatchdog) -> None:
+        """Block until the stall was logged, and longer than the time after which it would be logged again."""
         ends = time.monotonic() + 60
-        while not heartbeat.stuck_total and time.monotonic() < ends:
+        while not watchdog.stalls_total and time.monotonic() < ends:
             time.sleep(0.01)
         time.sleep(1.0)
 
     async def run() -> int:
-        heartbeat = LoopWatchdog(stuck_after_s=0.2)
+        watchdog = LoopWatchdog(stall_after_s=0.2)
         await asyncio.sleep(0)
-        stands_still(heartbeat)
-        told = heartbeat.stuck_total
-        lagged = heartbeat.lag_s
-        while heartbeat.lag_s == lagged:
+        block_loop(watchdog)
+        stalls = watchdog.stalls_total
+        lagged = watchdog.lag_s
+        while watchdog.lag_s == lagged:
             await asyncio.sleep(0.01)
-        assert heartbeat.take_worst() > 1
-        assert heartbeat.take_worst() == heartbeat.lag_s
-        heartbeat.close()
-        return told
+        assert watchdog.take_max_lag() > 1
+        assert watchdog.take_max_lag() == watchdog.lag_s
+        watchdog.close()
+        return stalls
 
-    with caplog.at_level(logging.ERROR, "paicluster.heartbeat"):
+    with caplog.at_level(logging.ERROR, "paicluster.watchdog"):
         assert asyncio.run(run()) == 1
-    assert "stands_still" in caplog.records[0].getMessage()
+    assert "block_loop" in caplog.records[0].getMessage()
 
 
-def test_counting_a_request_costs_next_to_nothing() -> None:
+def test_counting_a_request_takes_under_20_microseconds() -> None:
     series = HttpMetrics().series("GET", "/x")
-    # Of our own time, whatever else this machine does.
+    # Thread time, whatever else this machine does.
     began = time.thread_time()
     for _ in range(20_000):
         series.count(200, 0.003)

@@ -63,7 +63,7 @@ async def private_key(request: Request) -> Response:
     ctx = context(request)
     framework = request.path_params["framework"]
     row = await ctx.store.read(lambda conn: jobs.get_job(conn, framework))
-    if row is None or not ctx.tickets.good(request.path_params["ticket"], _what(row)):
+    if row is None or not ctx.tickets.is_valid(request.path_params["ticket"], _what(row)):
         raise Unauthorized(INVALID, hint="The address has expired: ask for the job's ssh information again.")
     pair = await key_pair(ctx, row.username)
     return Response(pair["key"], media_type="application/x-pem-file", headers={"Cache-Control": "no-store"})

@@ -67,7 +67,7 @@ async def read_file(request: Request) -> Response:
 
 async def _task(request: Request, ctx: Context) -> TaskRow:
     uid = request.path_params["uid"]
-    if not ctx.tickets.good(request.path_params["ticket"], _what(uid)):
+    if not ctx.tickets.is_valid(request.path_params["ticket"], _what(uid)):
         raise Unauthorized(INVALID, hint="The address has expired: ask for the job's detail again.")
     task = await ctx.store.read(lambda conn: jobs.get_task(conn, uid))
     if task is None:

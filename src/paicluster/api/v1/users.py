@@ -13,7 +13,7 @@ from paicluster.api.request_fields import GROUPNAME, USERNAME, Fields, fields_of
 from paicluster.api.responses import json_response
 from paicluster.api.v2.users import make_user, set_virtual_clusters
 from paicluster.auth import users
-from paicluster.auth.users import SHORTEST_PASSWORD, user_not_found
+from paicluster.auth.users import MIN_PASSWORD_LENGTH, user_not_found
 from paicluster.store import groups
 
 
@@ -25,7 +25,7 @@ async def put_user(request: Request) -> Response:
     modify = given.flag("modify", False)
     admin = given.flag("admin") if "admin" in given else None
     needed = not modify or "password" in given
-    password = given.text("password", min_length=SHORTEST_PASSWORD) if needed else None
+    password = given.text("password", min_length=MIN_PASSWORD_LENGTH) if needed else None
     given.end()
     set_subject(request, username)
     if not identity.admin and (not modify or identity.username != username or admin):

@@ -20,7 +20,7 @@ from paicluster.api.degraded import degraded_event, degraded_reason
 from paicluster.api.permissions import check_may_see
 from paicluster.api.responses import encode, int_param
 from paicluster.api.v2.task_logs import wait_for_first
-from paicluster.logs.log_watcher import SLOW_LOOK_S, Watch
+from paicluster.logs.log_watcher import POLL_INTERVAL_S, Watch
 from paicluster.logs.reader import STREAMS, LogReader
 from paicluster.services.admission import no_job
 from paicluster.store import jobs
@@ -171,7 +171,7 @@ class _Follower:
         """Until something happens, or it is time to look or to say something."""
         patience = max(0.0, self._last_said + PING_S - time.monotonic())
         if growth is not None and not growth.has_inotify:
-            patience = min(patience, SLOW_LOOK_S)
+            patience = min(patience, POLL_INTERVAL_S)
         await wait_for_first(changed, growth, patience)
 
     def _look(self) -> _View | None:

@@ -63,7 +63,7 @@ async def _logged_in(request: Request) -> UserRow:
     body = await form_or_json(request)
     given = Fields(body)
     username = given.text("username", min_length=1)
-    password = given.text("password", min_length=users.SHORTEST_PASSWORD)
+    password = given.text("password", min_length=users.MIN_PASSWORD_LENGTH)
     if "expiration" in given:
         # Checked, and without effect, as in the original: how long a login holds is the cluster's to say.
         given.number("expiration", minimum=60, maximum=SESSION_S)

@@ -18,7 +18,7 @@ from paicluster.api.permissions import check_may_see
 from paicluster.api.responses import int_param, json_response
 from paicluster.api.v2.jobs import job_row
 from paicluster.auth.tokens import INVALID
-from paicluster.logs.log_watcher import SLOW_LOOK_S, Watch
+from paicluster.logs.log_watcher import POLL_INTERVAL_S, Watch
 from paicluster.logs.reader import STREAMS, LogReader
 from paicluster.store import jobs
 from paicluster.store.rows import TaskRow
@@ -111,7 +111,7 @@ async def _task(request: Request) -> TaskRow:
     identity = None
     if ticket is None:
         identity = await authenticate(request)
-    elif not ctx.tickets.good(ticket, f"log:{uid}") and not ctx.tickets.good(ticket, ANY_LOG):
+    elif not ctx.tickets.is_valid(ticket, f"log:{uid}") and not ctx.tickets.is_valid(ticket, ANY_LOG):
         raise Unauthorized(INVALID, hint="The address has expired: ask for the log's locations again.")
 
     def read(conn: Connection) -> TaskRow | None:
@@ -177,7 +177,7 @@ async def _follow(ctx: Context, task: TaskRow, log: LogReader, start: int) -> As
                     continue
                 if over or ctx.closing.is_set():
                     return
-                await wait_for_first(changed, watch, None if watch.has_inotify else SLOW_LOOK_S)
+                await wait_for_first(changed, watch, None if watch.has_inotify else POLL_INTERVAL_S)
                 if not watch.has_inotify:  # the folder was not there yet
                     watch.close()
                     watch = ctx.log_watcher.watch(folder)

@@ -24,7 +24,7 @@ from paicluster.auth import users as accounts
 from paicluster.auth.passwords import hash_password
 from paicluster.auth.ssh_keys import generate_key_pair
 from paicluster.auth.tokens import Identity
-from paicluster.auth.users import SHORTEST_PASSWORD, user_not_found
+from paicluster.auth.users import MIN_PASSWORD_LENGTH, user_not_found
 from paicluster.services.storages import usable
 from paicluster.store import groups, storage_records, users
 from paicluster.store.rows import UserGrants, UserRow
@@ -109,7 +109,7 @@ async def create_user(request: Request) -> Response:
     await authenticate_admin(request)
     fields = await fields_of(request)
     username = fields.text("username", pattern=USERNAME)
-    password = fields.text("password", min_length=SHORTEST_PASSWORD)
+    password = fields.text("password", min_length=MIN_PASSWORD_LENGTH)
     email = fields.email("email", "")
     admin = fields.flag("admin", False)
     clusters = fields.names("virtualCluster", [], pattern=GROUPNAME)
@@ -157,7 +157,7 @@ async def update_user(request: Request) -> Response:
         change.clusters = data.names("virtualCluster", pattern=GROUPNAME)
     change.admin = data.flag("admin") if not patch or "admin" in data else None
     if not patch or "password" in data:
-        change.password = data.text("password", min_length=SHORTEST_PASSWORD)
+        change.password = data.text("password", min_length=MIN_PASSWORD_LENGTH)
     change.extension = data.mapping("extension") if not patch or "extension" in data else None
     data.end()
     await change.apply(context(request), username)
@@ -177,7 +177,7 @@ async def update_me(request: Request) -> Response:
     change.email = data.email("email") if not patch or "email" in data else None
     old = None
     if not patch or "newPassword" in data:
-        change.password = data.text("newPassword", min_length=SHORTEST_PASSWORD)
+        change.password = data.text("newPassword", min_length=MIN_PASSWORD_LENGTH)
         old = data.text("oldPassword")
     else:
         data.text("oldPassword", "")
@@ -276,7 +276,7 @@ async def update_password(request: Request) -> Response:
     identity = await authenticate_self_or_admin(request, username)
     fields = await fields_of(request)
     old = fields.text("oldPassword", "defaultpai")
-    new = fields.text("newPassword", min_length=SHORTEST_PASSWORD)
+    new = fields.text("newPassword", min_length=MIN_PASSWORD_LENGTH)
     fields.end()
     ctx = context(request)
     if not identity.admin:

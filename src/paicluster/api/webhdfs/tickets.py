@@ -20,7 +20,7 @@ def issue(tickets: Tickets, operation: str, path: str, who: StorageUser) -> str:
 def check(tickets: Tickets, ticket: str, operation: str, path: str, name: str) -> bool:
     """Whether whoever was given the ticket acts as an administrator; refused when it is not good."""
     right, _, rest = ticket.partition("-")
-    if right not in (_ADMIN, _USER) or not tickets.good(rest, _what(right, operation, path, name)):
+    if right not in (_ADMIN, _USER) or not tickets.is_valid(rest, _what(right, operation, path, name)):
         raise Unauthorized("The ticket of this address is not good, or no longer: begin the operation again.")
     return right == _ADMIN
 

@@ -8,10 +8,10 @@ import os
 import time
 from concurrent.futures import Executor
 
+from openpaisdk.fileio.network_fs import is_on_network
 from paicluster.engines.interface import Hint
 from paicluster.engines.slurm import gang_folder, observe
 from paicluster.engines.slurm.gang_registry import GangRegistry
-from paicluster.logs.log_watcher import is_shared
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class EventFileWatcher:
             return
         uid, _ = _parts(name)
         self._hint(uid)
-        if self._gangs.of(uid) is not None and is_shared(self._home.notes):
+        if self._gangs.of(uid) is not None and is_on_network(self._home.notes):
             self._early[name] = self._last_change + _SHOWN_AFTER_S
 
     async def _look_for_early_ones(self) -> None:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from openpaisdk.fileio.network_fs import is_on_network
 from paicluster.engines.common.attempt_folder import observation_from_record
 from paicluster.engines.interface import ABSENT, Loss, Observation, Phase
 from paicluster.engines.slurm import gang_folder, untrusted_files
 from paicluster.engines.slurm.gang_registry import SubmittedGang
 from paicluster.engines.slurm.job_states import SlurmJob
-from paicluster.logs.log_watcher import is_shared
 from pairuntime.slurm.slurm_attempt import refresh
 from pairuntime.supervisor import attempt, claim
 
@@ -54,7 +54,7 @@ def _explained(home: gang_folder.SlurmFolders, uid: str, seen: Observation) -> O
 
 def _is_known(path: Path, uid: str, ended: dict[str, Any], gang: SubmittedGang | None, lag_s: float) -> bool:
     """Whoever hears of an end reads the whole log: it must be there by then, but is not waited for long."""
-    if gang is None or not is_shared(path):
+    if gang is None or not is_on_network(path):
         return True
     return untrusted_files.whole_log_is_shown(path, ended) or gang.knows_end(uid, lag_s)
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from openpaisdk.fileio.network_fs import is_on_network
 from paicluster.engines.interface import Phase
-from paicluster.logs.log_watcher import is_shared
 from support.engine_rig import DEADLINE_S, Driven, task
 from support.external_services import debian
 from support.server_fixture import Cluster, job
@@ -94,7 +94,7 @@ def cluster(base: Path, shared: Shared, nodes: RealSlurm) -> Iterator[Cluster]:
 
 
 def test_every_node_sees_it_through_a_mount_of_its_own(shared: Shared, nodes: RealSlurm) -> None:
-    assert is_shared(shared.folder)
+    assert is_on_network(shared.folder)
     assert len(shared.mounts) == 1 + len(NODES)
     (shared.folder / "asked").exists()  # it is not, and that is remembered here
     nodes.ask("srun", "--quiet", "--chdir=/", "touch", str(shared.folder / "asked"))
