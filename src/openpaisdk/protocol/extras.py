@@ -15,6 +15,7 @@ from openpaisdk.protocol.schema_nodes import (
     Int,
     ListOf,
     MappingOf,
+    Node,
     Nullable,
     Text,
 )
@@ -22,6 +23,19 @@ from openpaisdk.protocol.schema_nodes import (
 PRIORITIES = ("crit", "prod", "test", "oppo")
 OPENPAISDK = "openpaisdk"
 RUNTIME_PLUGIN = "com.microsoft.pai.runtimeplugin"
+
+
+class EngineOptions(Node):
+    """Options for one kind of engine, passed to it as they are: what they mean only the cluster knows."""
+
+    expected = "a list or a mapping"
+
+    def accepts(self, value: Any) -> bool:
+        return type(value) in (list, dict)
+
+    def json_schema(self) -> dict[str, Any]:
+        return {**super().json_schema(), "type": ["array", "object"]}
+
 
 ADDITIONS = Fields(
     {
@@ -58,15 +72,12 @@ ADDITIONS = Fields(
         ),
         "arrayLimit": Int("How many tasks may run at a time; for jobs without a gang.", minimum=1),
         "timeLimit": Int("Seconds after which a task is asked to end, then killed.", minimum=1),
-        "slurm": ListOf(
-            Text(pattern=r"-\S.*", form="one option in one word, such as --constraint=a100"),
-            "Options for sbatch, passed as they are; on a cluster over Slurm.",
-        ),
         "outputs": ListOf(
             Text(), "Files and folders of the working directory, or patterns of them, kept when a task ends."
         ),
     },
     "What openpaisdk adds to a job.",
+    others=EngineOptions("Options for the engine of this name, passed to it as they are."),
 )
 
 _SWITCHES = ("running", "succeeded", "stopped", "failed", "retried")
@@ -168,7 +179,8 @@ class Additions:
     dependencies: tuple[Dependency, ...] = ()
     array_limit: int = 0
     time_limit_s: int | None = None
-    slurm: tuple[str, ...] = ()
+    # By kind of engine, as the job has them.
+    engine_options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     outputs: tuple[str, ...] = ()
 
 
@@ -189,7 +201,9 @@ def additions(extras: Mapping[str, Any]) -> Additions:
         ),
         array_limit=int(ours.get("arrayLimit", 0)),
         time_limit_s=ours.get("timeLimit"),
-        slurm=tuple(ours.get("slurm", ())),
+        engine_options=MappingProxyType(
+            {name: value for name, value in ours.items() if name not in ADDITIONS.fields}
+        ),
         outputs=tuple(ours.get("outputs", ())),
     )
 

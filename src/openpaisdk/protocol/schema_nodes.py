@@ -278,7 +278,11 @@ class MappingOf(Node):
 
 
 class Fields(Node):
-    """A mapping with known keys. ``open``: other keys are kept and not looked at."""
+    """A mapping with known keys.
+
+    ``open``: other keys are kept and not checked. ``others``: the shape of other keys, unless they look like
+    a misspelt known one.
+    """
 
     expected = "a mapping"
 
@@ -289,12 +293,14 @@ class Fields(Node):
         *,
         required: Sequence[str] = (),
         open: bool = False,
+        others: Node | None = None,
         named: str = "",
     ):
         super().__init__(doc)
         self.fields = dict(fields)
         self.required = tuple(required)
         self.open = open
+        self.others = others
         self.named = named
         self._required = frozenset(required)
         self._accepts = {name: node.accepts for name, node in fields.items()}
@@ -306,7 +312,7 @@ class Fields(Node):
         for key, item in value.items():
             check = accepts.get(key)
             if check is None:
-                if not self.open:
+                if not (self.open or self._is_other(key, item)):
                     return False
             elif not check(item):
                 return False
@@ -321,7 +327,7 @@ class Fields(Node):
             node = self.fields.get(key)
             if node is not None:
                 node.explain(item, (*path, key), problems)
-            elif not self.open:
+            elif not (self.open or self._is_other(key, item)):
                 unused = (name for name in self.fields if name not in value)
                 hint = did_you_mean(key, unused) if len(problems) < MAX_PROBLEMS else ""
                 meant.update(name for name in missing if hint == f'did you mean "{name}"?')
@@ -336,9 +342,16 @@ class Fields(Node):
         schema["properties"] = {name: node.json_schema() for name, node in self.fields.items()}
         if self.required:
             schema["required"] = list(self.required)
-        if not self.open:
+        if self.others is not None:
+            schema["additionalProperties"] = self.others.json_schema()
+        elif not self.open:
             schema["additionalProperties"] = False
         return schema
+
+    def _is_other(self, key: Any, item: Any) -> bool:
+        if self.others is None or type(key) is not str or not self.others.accepts(item):
+            return False
+        return not did_you_mean(key, self.fields).startswith("did you mean")
 
 
 class Variant(Node):

@@ -20,6 +20,7 @@ from paicluster.auth.sealing import Sealer
 from paicluster.auth.tickets import Tickets
 from paicluster.auth.tokens import GUEST, INVALID, Identity, Tokens
 from paicluster.engines.interface import LogSource, Node, ReportSink
+from paicluster.engines.registry import check_job_options
 from paicluster.logs.log_watcher import LogWatcher
 from paicluster.scheduler.resource_requests import Resources
 from paicluster.services.admission import Admission
@@ -80,7 +81,13 @@ class Context:
         self.store.changes.subscribe(self.detail_cache.forget)
         checkouts = SourceCheckouts(self.files.storage, self.store, self.sources)
         admission = Admission(
-            self.store, self.sealer, self.sources, self.virtual_clusters, self.storages, checkouts
+            self.store,
+            self.sealer,
+            self.sources,
+            self.virtual_clusters,
+            self.storages,
+            checkouts,
+            check_job_options,
         )
         object.__setattr__(self, "source_checkouts", checkouts)
         object.__setattr__(self, "admission", admission)

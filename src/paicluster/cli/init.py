@@ -11,7 +11,8 @@ from pathlib import Path
 
 from openpaisdk.errors import ConfigError, UsageError
 from paicluster.config import cluster_file, template
-from paicluster.config.sections import EngineSettings
+from paicluster.engines.kind import DetectedConfig
+from paicluster.engines.registry import ENGINE_KINDS
 
 DEFAULT_HOME = "paicluster"
 
@@ -22,17 +23,19 @@ def init_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--home", default=DEFAULT_HOME, metavar="DIR", help=f"the new cluster's home (./{DEFAULT_HOME})"
     )
-    parser.add_argument(
-        "--slurm", action="store_true", help="configure it for the Slurm cluster of this machine"
-    )
+    for kind in ENGINE_KINDS.values():
+        if kind.init_help:
+            parser.add_argument(
+                f"--{kind.name}", dest="kind", action="store_const", const=kind.name, help=kind.init_help
+            )
     parser.add_argument("--force", action="store_true", help="replace an existing file")
 
 
 def init(arguments: argparse.Namespace) -> int:
     home = Path(arguments.home).expanduser().absolute()
     file = home / cluster_file.NAME
-    sections = slurm_sections() if arguments.slurm else (_engine_section(),)
-    text = template.cluster_file(file, *sections)
+    config = _detect_config(arguments.kind)
+    text = template.cluster_file(file, config.engine, config.virtual_clusters)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if arguments.force else os.O_EXCL)
@@ -42,23 +45,19 @@ def init(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"The file {file} already exists.", hint="Replace it with --force.") from None
     except OSError as error:
         raise ConfigError(f"The file {file} cannot be written: {error.strerror}.") from error
-    if template.CONTAINER in sections:
-        print("Found podman or docker: jobs will run in the image they name.")
+    if config.message:
+        print(config.message)
     print(f"Wrote {file}.\nNext: review it, then run: paicluster serve --home {arguments.home}")
     return 0
 
 
-def _engine_section() -> str:
-    from paicluster.engines.container import client_probe
-
-    return template.CONTAINER if client_probe.may_be_available() else template.PROCESS
-
-
-def slurm_sections() -> tuple[str, str]:
-    """The sections for engine and virtual clusters, detected from the Slurm cluster of this machine."""
-    from paicluster.engines.slurm.detect_config import detect
-
-    return detect()
+def _detect_config(kind: str | None) -> DetectedConfig:
+    """Config for the engine that the caller chose, else for the first one that this machine can run."""
+    choices = [ENGINE_KINDS[kind]] if kind else [one for one in ENGINE_KINDS.values() if not one.init_help]
+    for choice in choices:
+        if choice.detect is not None and (found := choice.detect()) is not None:
+            return found
+    return DetectedConfig(template.PROCESS)
 
 
 def check_options(parser: argparse.ArgumentParser) -> None:
@@ -94,20 +93,11 @@ def check(arguments: argparse.Namespace) -> int:
         if not account[0].isdigit() and not _has_account(account):
             print(f"Note: there is no account {account} on this machine, for user {user}.", file=sys.stderr)
     for engine in settings.engines:
-        if engine.kind == "slurm":
-            _check_with_slurm(engine, settings.home)
+        kind = ENGINE_KINDS[engine.kind]
+        if kind.check_options is not None:
+            for problem in kind.check_options(engine.options, settings.home, engine.name):
+                print(f"Note: {problem}", file=sys.stderr)
     return 0
-
-
-def _check_with_slurm(engine: EngineSettings, home: Path) -> None:
-    from paicluster.engines.slurm.detect_config import validate_options
-    from paicluster.engines.slurm.options import options_of
-
-    options = options_of(engine.options, home, engine.name)
-    for share in dict.fromkeys((options.usual, *options.shares.values())):
-        if share.options and (error := validate_options(share.options)):
-            arguments = " ".join(share.options)
-            print(f"Note: sbatch on this machine rejects {arguments}: {error}.", file=sys.stderr)
 
 
 def _has_account(name: str) -> bool:

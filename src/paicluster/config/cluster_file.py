@@ -14,6 +14,7 @@ from openpaisdk.protocol.problems import Path as KeyPath
 from paicluster.config.schema import CLUSTER, seconds
 from paicluster.config.sections import Authentication, EngineSettings, RequestLimits, StorageSettings
 from paicluster.config.settings import DEFAULT, Settings
+from paicluster.engines.registry import LOCAL_KINDS
 from paicluster.scheduler.resource_requests import Resources
 
 NAME = "cluster.yaml"
@@ -167,7 +168,7 @@ def _check_engines(said: Mapping[str, Any]) -> Iterator[Problem]:
         amounts = {"gpus", "cpus", "memory-mb"} & share.keys()
         if name == DEFAULT and amounts:
             yield Problem(("virtual-clusters", name), "has what the others leave; it cannot be given a share")
-        elif name != DEFAULT and kind in ("process", "container") and not amounts:
+        elif name != DEFAULT and kind in LOCAL_KINDS and not amounts:
             yield Problem(("virtual-clusters", name), "has no share", expected="gpus, cpus and memory-mb")
 
 
@@ -257,7 +258,7 @@ def _engine_fields(said: Mapping[str, Any]) -> dict[str, Any]:
     engines = _engines(said)
     if "engine" in said or "engines" in said:
         fields["engines"] = engines
-    own = next((engine for engine in engines if engine.kind in ("process", "container")), None)
+    own = next((engine for engine in engines if engine.kind in LOCAL_KINDS), None)
     options = own.options if own is not None else {}
     _take(fields, options, "cpus", "memory-mb", "gpus")
     if "grace" in options:

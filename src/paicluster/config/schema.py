@@ -6,7 +6,6 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from openpaisdk.protocol import sbatch_options
 from openpaisdk.protocol.schema_nodes import (
     Bool,
     Choice,
@@ -19,19 +18,11 @@ from openpaisdk.protocol.schema_nodes import (
     Text,
     Variant,
 )
+from paicluster.config.field_types import NAME, RESOURCES, Number
+from paicluster.engines.registry import ENGINE_KINDS
 
-NAME = Text(pattern=r"[A-Za-z0-9_]+", form="a name of letters, digits and _")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _DURATION = re.compile(r"(\d{1,9})([smhd])")
-
-
-class Number(Node):
-    """A number of 0 or more, whole or not."""
-
-    expected = "a number of 0 or more"
-
-    def accepts(self, value: Any) -> bool:
-        return type(value) in (int, float) and 0 <= value < 1e12
 
 
 class Duration(Node):
@@ -91,79 +82,17 @@ class UnixAccountField(Node):
         return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_.:$-]*", value) is not None
 
 
-class SbatchOption(Node):
-    """What sbatch is told beside what the engine itself tells it."""
-
-    expected = f"an option of sbatch by its long name, in one word such as {sbatch_options.EXAMPLE}"
-
-    def accepts(self, value: Any) -> bool:
-        name = sbatch_options.option_name(value) if isinstance(value, str) else ""
-        return bool(name) and not sbatch_options.is_reserved(name)
-
-    def suggest(self, value: Any) -> str:
-        if isinstance(value, str) and sbatch_options.is_reserved(sbatch_options.option_name(value) or "-"):
-            return "leave it out: the cluster itself says that to sbatch"
-        return ""
-
-
-_AMOUNTS = {
-    "gpus": Int("GPUs.", minimum=0),
-    "cpus": Int("Cores.", minimum=0),
-    "memory-mb": Int("Memory.", minimum=0),
-}
 _LIMIT = Nullable(Int(minimum=1))
-
-_SLURM_SHARE: dict[str, Node] = {
-    "partition": Text(),
-    "account": Text(),
-    "qos": Text(),
-    "options": ListOf(SbatchOption(), "Further options for sbatch, each in one word."),
-}
-
-# What each kind of engine can be told; `type` and `name` come beside it.
-_OF_THIS_MACHINE: dict[str, Node] = {
-    **{name: Nullable(node) for name, node in _AMOUNTS.items()},
-    "grace": Number("Seconds between asking a task to stop and killing it."),
-    "limits": Choice("off", "enforce", doc="Whether tasks are held to what they asked for."),
-}
-ENGINE_OPTIONS: dict[str, dict[str, Node]] = {
-    "process": _OF_THIS_MACHINE,
-    "container": {
-        **_OF_THIS_MACHINE,
-        "program": Choice("auto", "podman", "docker", doc="What runs the images."),
-        "network": Choice("host", "own", doc="The host's, or one of its own with the job's ports published."),
-        "images": Choice("refuse", "ignore", doc="What becomes of a job whose image cannot be run here."),
-        "keep-images-mb": Nullable(Int("Of the images that were pulled for jobs.", minimum=0)),
-        "keep-images-days": Nullable(Number("Since a job last wanted them.")),
-    },
-    "slurm": {
-        "folder": Text("A folder that is on every node under the same name.", pattern=r"\S.*", form="a path"),
-        "shared": Bool("Whether the nodes see that folder; else tasks report over the network."),
-        "node-folder": Text("Where tasks then work on a node.", pattern=r"/.*", form="a path from /"),
-        **_SLURM_SHARE,
-        "clusters": MappingOf(
-            Nullable(Fields(_SLURM_SHARE)), "By virtual cluster, where it differs.", key=NAME
-        ),
-        "gres": Text(
-            "What GPUs are called in --gres.", pattern=r"\S+", form="a name such as gpu or gpu:a100"
-        ),
-        "python": Text("Python 3.6 or newer on the nodes.", pattern=r"\S.*", form="a command or a path"),
-        "overhead-mb": Int("Memory for our own part beside each task.", minimum=0),
-        "container": Nullable(Choice("podman", "apptainer", "enroot", doc="What runs images on the nodes.")),
-        "container-command": ListOf(Text(), "It, with words that come before its verb."),
-        "container-options": ListOf(Text(), "Words that come after its verb."),
-        "interval": Number("Seconds between two questions to Slurm, at least."),
-        "file-lag": Number("Seconds a file may take to be seen on this machine."),
-    },
-}
 
 
 def engine_node() -> Variant:
     return Variant(
         "type",
         {
-            kind: Fields({"type": Choice(kind), "name": NAME, **options}, required=("type",))
-            for kind, options in ENGINE_OPTIONS.items()
+            kind.name: Fields(
+                {"type": Choice(kind.name), "name": NAME, **kind.options_schema}, required=("type",)
+            )
+            for kind in ENGINE_KINDS.values()
         },
         "Where tasks run.",
     )
@@ -172,11 +101,11 @@ def engine_node() -> Variant:
 class EngineOrName(Node):
     """An engine by its type alone, or with its options."""
 
-    expected = f"one of {', '.join(ENGINE_OPTIONS)}, or a mapping with the type and its options"
+    expected = f"one of {', '.join(ENGINE_KINDS)}, or a mapping with the type and its options"
 
     def __init__(self, doc: str = ""):
         super().__init__(doc)
-        self._kind = Choice(*ENGINE_OPTIONS)
+        self._kind = Choice(*ENGINE_KINDS)
         self._whole = engine_node()
 
     def accepts(self, value: Any) -> bool:
@@ -220,7 +149,7 @@ _SECTIONS: dict[str, Node] = {
     "database": _FOLDER,
     "engine": EngineOrName(),
     "engines": ListOf(engine_node(), min_items=1),
-    "virtual-clusters": MappingOf(Nullable(Fields({**_AMOUNTS, "engine": NAME})), key=NAME),
+    "virtual-clusters": MappingOf(Nullable(Fields({**RESOURCES, "engine": NAME})), key=NAME),
     "storages": ListOf(
         Variant(
             "type",

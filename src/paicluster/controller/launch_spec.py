@@ -175,7 +175,7 @@ def _task_launch(
         owner=row.username,
         vc=row.vc,
         job=row.name,
-        options={"slurm": job.additions.slurm},
+        options=job.additions.engine_options,
         placeholders=gang.placeholders.get(task.uid),
     )
 

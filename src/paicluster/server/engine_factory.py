@@ -1,119 +1,90 @@
-"""The engines a cluster's settings name, each made (and imported) when it is first needed."""
+"""Engines of a cluster, built from its settings. Each is built, and imported, when it is first needed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from pathlib import Path
 
 from openpaisdk.errors import ConfigError
 from openpaisdk.protocol import JobSpec
 from paicluster.config.sections import EngineSettings
 from paicluster.config.settings import DEFAULT, Settings
 from paicluster.engines.interface import Node
+from paicluster.engines.kind import EngineContext
+from paicluster.engines.registry import ENGINE_KINDS, LOCAL_KINDS
 from paicluster.engines.router import EngineRouter, ReadableEngine
 from paicluster.scheduler.resource_requests import Resources
 from paicluster.server import task_accounts
 
-SELF_SCHEDULING = frozenset(("slurm",))
-
 # Counts the users of the cluster.
-Users = Callable[[], int]
-Make = Callable[[EngineSettings, Settings, Node, Users], ReadableEngine]
+CountUsers = Callable[[], int]
 
 
-def build_engines(settings: Settings, node: Node, users: Users = lambda: 1) -> EngineRouter:
+def build_engines(settings: Settings, node: Node, users: CountUsers = lambda: 1) -> EngineRouter:
     """``node``: this machine, for the engines that run tasks on it."""
-    kinds = {engine.name: engine.kind for engine in settings.engines}
+    for engine in settings.engines:
+        if engine.kind not in ENGINE_KINDS:
+            raise ConfigError(f"This version has no engine of the type {engine.kind}.")
     first = settings.engines[0].name
     clusters = {DEFAULT: first, **dict.fromkeys(settings.virtual_clusters, first), **settings.engine_of}
-    makers: dict[str, Callable[[], ReadableEngine]] = {}
-    for engine in settings.engines:
-        if engine.kind not in ENGINE_FACTORIES:
-            raise ConfigError(f"This version has no engine of the type {engine.kind}.")
-        makers[engine.name] = partial(ENGINE_FACTORIES[engine.kind], engine, settings, node, users)
+    factories = {engine.name: _factory(engine, settings, node, users) for engine in settings.engines}
+    external = {engine.name for engine in settings.engines if ENGINE_KINDS[engine.kind].schedules_itself}
 
     def engine_of(job: JobSpec, vc: str) -> str:
         return clusters.get(vc, first)
 
-    self_scheduling = [vc for vc, name in clusters.items() if kinds.get(name) in SELF_SCHEDULING]
-    return EngineRouter(makers, engine_of, self_scheduling=self_scheduling)
+    self_scheduling = [vc for vc, name in clusters.items() if name in external]
+    return EngineRouter(factories, engine_of, self_scheduling=self_scheduling)
+
+
+def _factory(
+    engine: EngineSettings, settings: Settings, node: Node, users: CountUsers
+) -> Callable[[], ReadableEngine]:
+    if settings.embedded and engine.kind == "process":
+        # An image is used where podman or docker works; otherwise the job gets a notice and runs on the host.
+        engine = replace(engine, kind="container", options={"images": "ignore"})
+
+    def build() -> ReadableEngine:
+        return ENGINE_KINDS[engine.kind].factory(
+            EngineContext(
+                name=engine.name,
+                options=engine.options,
+                cluster_home=settings.home,
+                home=_home_of(engine, settings),
+                node=node,
+                grace_s=settings.grace_s,
+                enforce_limits=settings.enforce_limits,
+                accounts=task_accounts.of_settings(settings, users),
+                authority=settings.authority(),
+                external_url=settings.external_url,
+            )
+        )
+
+    return build
+
+
+def _home_of(engine: EngineSettings, settings: Settings) -> Path:
+    """The cluster's home for the first engine of this machine, a folder in it for others.
+
+    No two engines may keep their attempts in the same folder.
+    """
+    local = [one.name for one in settings.engines if one.kind in LOCAL_KINDS]
+    return settings.home if local and engine.name == local[0] else settings.home / engine.name
 
 
 def scheduled_shares(settings: Settings, engines: EngineRouter) -> dict[str, Resources]:
-    """The shares of what we hand out ourselves."""
-    given = settings.virtual_clusters
-    return {vc: amount for vc, amount in given.items() if vc not in engines.self_scheduling}
+    """Guaranteed capacities of the virtual clusters that our own scheduler serves."""
+    configured = settings.virtual_clusters
+    return {vc: resources for vc, resources in configured.items() if vc not in engines.self_scheduling}
 
 
 def external_shares(settings: Settings, engines: EngineRouter) -> dict[str, Resources]:
-    """The virtual clusters whose engine schedules itself, each with all that this engine has."""
-    found = {}
+    """Virtual clusters whose engine schedules itself, each with all resources of that engine."""
+    shares = {}
     for vc in engines.self_scheduling:
         total = Resources()
         for node in engines.get(settings.engine_of.get(vc, settings.engines[0].name)).nodes():
             total = total.plus(Resources(node.cpu, node.memory_mb, len(node.gpus)))
-        found[vc] = total
-    return found
-
-
-def _process(engine: EngineSettings, settings: Settings, node: Node, users: Users) -> ReadableEngine:
-    if settings.embedded:
-        # One's own machine: an image is used where podman or docker is there, and else the job is told.
-        return _container(replace(engine, options={"images": "ignore"}), settings, node, users)
-    from paicluster.engines.process.engine import ProcessEngine
-
-    return ProcessEngine(
-        settings.home,
-        node,
-        grace_s=settings.grace_s,
-        enforce_limits=settings.enforce_limits,
-        accounts=task_accounts.of_settings(settings, users),
-        authority=settings.authority(),
-    )
-
-
-def _container(engine: EngineSettings, settings: Settings, node: Node, users: Users) -> ReadableEngine:
-    from paicluster.engines.container.engine import ContainerEngine
-
-    said: dict[str, Any] = dict(engine.options)
-    on_this_machine = [one.name for one in settings.engines if one.kind in ("process", "container")]
-    # No two engines may keep their attempts in the same folder.
-    home = settings.home if engine.name == on_this_machine[0] else settings.home / engine.name
-    program = said.get("program", "auto")
-    return ContainerEngine(
-        home,
-        node,
-        programs=("podman", "docker") if program == "auto" else (program,),
-        refuse_without=said.get("images", "refuse") == "refuse",
-        host_network=said.get("network", "host") == "host",
-        keep_images_mb=said.get("keep-images-mb", 100_000),
-        keep_images_days=said.get("keep-images-days", 30.0),
-        grace_s=settings.grace_s,
-        enforce_limits=settings.enforce_limits,
-        accounts=task_accounts.of_settings(settings, users),
-        authority=settings.authority(),
-    )
-
-
-def _slurm(engine: EngineSettings, settings: Settings, node: Node, users: Users) -> ReadableEngine:
-    from paicluster.engines.slurm.engine import SlurmEngine
-    from paicluster.engines.slurm.options import options_of
-
-    options = options_of(engine.options, settings.home, engine.name)
-    if not options.shared and settings.external_url is None:
-        raise ConfigError(
-            f"Tasks of the engine {engine.name} report over the network, and are not told where to.",
-            hint="Give the address by which the nodes reach this server: external-url, under listen.",
-        )
-    return SlurmEngine(
-        options,
-        grace_s=settings.grace_s,
-        accounts=task_accounts.of_settings(settings, users),
-        url=settings.external_url or "",
-        authority=settings.authority(),
-    )
-
-
-ENGINE_FACTORIES: dict[str, Make] = {"process": _process, "container": _container, "slurm": _slurm}
+        shares[vc] = total
+    return shares

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from openpaisdk.errors import NO_JOB, Forbidden, InvalidParameters, NotFound
 from openpaisdk.protocol import JobSpec, mask_secrets
@@ -44,6 +45,8 @@ class Admission:
     virtual_clusters: VirtualClusters
     storages: Callable[[], Sequence[StorageConfig]]
     source_checkouts: SourceCheckouts
+    # Raises ProtocolError for options that the engine they name does not take.
+    check_engine_options: Callable[[Mapping[str, Any]], None]
 
     async def admit(
         self,
@@ -60,6 +63,7 @@ class Admission:
         ``text`` is the job as the cluster will parse it again, ``body`` the body of the request. ``v1`` is
         the submitted text of a version 1 job.
         """
+        self.check_engine_options(job.additions.engine_options)
         self._check_sources(job)
         self._check_virtual_cluster(identity, job.virtual_cluster)
         self._check_storages(identity, job)

@@ -208,7 +208,10 @@ authentication: {session-lifetime: 30 days}
             "engine.options[0]: expected an option of sbatch by its",
         ),
         ("engine: {type: slurm, options: [constraint]}", "in one word such as --constraint=a100"),
-        ("engine: {type: slurm, clusters: {a: {options: [--array=1-9]}}}", "the cluster itself says that"),
+        (
+            "engine: {type: slurm, clusters: {a: {options: [--array=1-9]}}}",
+            "the cluster sets this option itself",
+        ),
         ("engine: {type: slurm, options: [--out=a]}", "leave it out"),
         ("database: postgresql://db/pai", "only a database in a file can be used"),
         ("virtual-clusters: {lab: {}}", "virtual-clusters.lab: has no share"),

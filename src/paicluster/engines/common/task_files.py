@@ -16,6 +16,18 @@ PAI_FOLDER = ".pai"
 OUTPUT_FOLDER = f"{PAI_FOLDER}/output"
 METRICS_FILE = f"{PAI_FOLDER}/metrics.jsonl"
 
+# Variables of the server's machine and account: meaningless in a container.
+_ACCOUNT_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "PWD", "PAI_WORK_DIR")
+_MACHINE_VARIABLES = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "CONDA_DEFAULT_ENV",
+)
+HOST_VARIABLES = frozenset((*_ACCOUNT_VARIABLES, *_MACHINE_VARIABLES))
+
 
 def create_output_folders(work: Path | str) -> tuple[str, ...]:
     """The folders a task may use; whoever gives the work to an account gives these too."""

@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from paicluster.engines.interface import LaunchFailed
 from pairuntime.supervisor import attempt
 
 # Written first: what is in this folder is a container's.
@@ -19,18 +18,6 @@ CONTAINER_FILE = "box.json"
 REJECTION_FILE = "refused.json"
 # How folders with logins begin, for as long as a pull takes.
 PULL_PREFIX = "pull-"
-
-# Codes of the exit table.
-IMAGE_MISSING_CODE = 254
-REJECTED_CODE = -200
-
-
-class ImageRejected(LaunchFailed):
-    """The image cannot be had, and trying again will not help. ``exit_code`` is that of the exit table."""
-
-    def __init__(self, message: str, *, exit_code: int = IMAGE_MISSING_CODE):
-        super().__init__(message, transient=False)
-        self.exit_code = exit_code
 
 
 def remove_logins(scratch: Path) -> None:

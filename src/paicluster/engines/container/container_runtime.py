@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from paicluster.engines.container import attempt_files, client_detection, container_spec, start_errors
+from paicluster.engines.common import container_errors
+from paicluster.engines.container import attempt_files, client_detection, container_spec
 from paicluster.engines.container.cleanup import Cleaner, ImageRetention
 from paicluster.engines.container.client import Client
 from paicluster.engines.container.client_detection import NoClient
@@ -89,11 +90,11 @@ class ContainerRuntime:
 def explain_exit(seen: Observation, path: Path, runtime: ContainerRuntime | None) -> Observation:
     """Why the container did not start, for people; or that it ended because nobody ran it any more."""
     if not seen.start_error:
-        return start_errors.lost_with_daemon(seen, _said_by_client(path))
+        return container_errors.lost_with_daemon(seen, _said_by_client(path))
     image = attempt_files.requested_image(path)
-    if start_errors.is_missing_image(seen) and runtime is not None:
+    if container_errors.is_missing_image(seen) and runtime is not None:
         runtime.images.forget(image)
-    return start_errors.classify(seen, image)
+    return container_errors.classify(seen, image)
 
 
 def _said_by_client(path: Path) -> str:

@@ -32,18 +32,6 @@ RUNTIME = f"{HOME}/runtime"
 
 DEFAULT_SHM_MB = 512
 
-# What belongs to the machine and account the server runs on, and means nothing inside.
-_OF_THE_ACCOUNT = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "PWD", "PAI_WORK_DIR")
-_OF_THE_MACHINE = (
-    "PATH",
-    "LD_LIBRARY_PATH",
-    "PYTHONHOME",
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
-    "CONDA_DEFAULT_ENV",
-)
-HOST_VARIABLES = frozenset((*_OF_THE_ACCOUNT, *_OF_THE_MACHINE))
-
 # The first process inside. It runs the task, listens for the request to stop, and has the last word. It may
 # use nothing but what every shell has; `sleep` is the only program it needs, and only while it waits.
 _INIT_SCRIPT = f"""
@@ -192,7 +180,7 @@ def _environment(task: TaskLaunch) -> dict[str, str]:
     found = {
         name: value
         for name, value in {**task.shared_environment, **task.environment}.items()
-        if name not in HOST_VARIABLES
+        if name not in task_files.HOST_VARIABLES
     }
     # Where it works depends on its image; where its results go does not.
     found.update(task_files.runtime_variables(found, f"{HOME}/{WORK}", RUNTIME))

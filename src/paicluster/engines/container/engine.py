@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from openpaisdk.errors import NotFound
 from paicluster.engines.common import attempt_folder, unix_accounts
+from paicluster.engines.common.image_rejection import REJECTED_CODE, ImageRejected
 from paicluster.engines.container import attempt_files, client_probe
-from paicluster.engines.container.attempt_files import ImageRejected
 from paicluster.engines.interface import (
     Hint,
     Node,
@@ -203,7 +203,7 @@ class ContainerEngine(ProcessEngine):
         if self._refuse_without:
             raise ImageRejected(
                 f"This cluster cannot run {images}, and does not run jobs without their image: {why}.",
-                exit_code=attempt_files.REJECTED_CODE,
+                exit_code=REJECTED_CODE,
             )
         message = f"This cluster runs tasks without containers: {images} is not used ({why})."
         self._notify(wanted[0].uid, Notice("ImageNotUsed", message, "Warning"))

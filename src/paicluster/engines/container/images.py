@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paicluster.engines.common import image_names
-from paicluster.engines.container.attempt_files import PULL_PREFIX, ImageRejected
+from paicluster.engines.common.container_errors import is_invalid_name, plain_text, pull_error
+from paicluster.engines.common.image_rejection import ImageRejected
+from paicluster.engines.container.attempt_files import PULL_PREFIX
 from paicluster.engines.container.client import Client, proxies
 from paicluster.engines.interface import LaunchFailed, Notice, RegistryLogin
 
@@ -28,29 +30,7 @@ _CALM_S = 60.0
 _SILENCE_S = 600.0
 _KEPT_LINES = 50
 
-# A number alone may be a tag or a port.
-_STATUS = r"(http|status|code)\b[\w :,]*\b"
-_BAD_NAME = re.compile(
-    r"invalid reference format|parsing reference|invalid repository name|must be lowercase|invalid port",
-    re.I,
-)
-_LOGIN = re.compile(
-    r"unauthorized|authentication required|invalid username/password|no basic auth credentials|"
-    r"incorrect username or password|access (to the resource )?(is )?denied|denied:|"
-    rf"may require 'docker login'|forbidden|{_STATUS}40[13]\b",
-    re.I,
-)
-_MISSING = re.compile(
-    rf"manifest unknown|name unknown|not found|does not exist|no such image|{_STATUS}404\b", re.I
-)
 _NOT_HERE = re.compile(r"no such (image|object)", re.I)
-_OURS_TO_PASS = re.compile(
-    r"timeout|timed out|connection (refused|reset)|no such host|no route|network is unreachable|"
-    r"temporary failure|server misbehaving|too ?many ?requests|unexpected EOF|TLS handshake|"
-    rf"{_STATUS}5\d\d\b",
-    re.I,
-)
-
 
 NoticeListener = Callable[[Notice], None]
 
@@ -149,13 +129,13 @@ class Images:
             answer = await client.call("image", "inspect", "--format", "{{.Id}}", name)
             missing = bool(_NOT_HERE.search(answer.err))
         # docker calls what is no name missing, too.
-        if answer.status != 0 and _BAD_NAME.search(answer.err):
-            raise ImageRejected(f"{name!r} is no name of an image: {_plain(answer.error_text)}.")
+        if answer.status != 0 and is_invalid_name(answer.err):
+            raise ImageRejected(f"{name!r} is no name of an image: {plain_text(answer.error_text)}.")
         if answer.status == 0 or missing:
             return answer.status == 0
         raise LaunchFailed(
             f"Whether the image {name} is on this machine, {client.kind} could not say: "
-            f"{_plain(answer.error_text)}."
+            f"{plain_text(answer.error_text)}."
         )
 
     # -- pulling -------------------------------------------------------------------------------
@@ -288,32 +268,3 @@ def _progress(image: str, layers: dict[str, bool], began: float) -> Notice:
 
 def _length(began: float) -> str:
     return f"{time.monotonic() - began:.1f} s"
-
-
-def pull_error(image: str, username: str, output: str) -> LaunchFailed:
-    """What a pull's complaint means. ``username``: who logged in, if anybody did."""
-    registry = image_names.registry_of(image)
-    last = _plain(
-        next((line for line in reversed(output.splitlines()) if line.strip()), "no reason was given")
-    )
-    if _BAD_NAME.search(output):
-        return ImageRejected(f"{image!r} is no name of an image: {last}.")
-    # What an image is called says nothing of what became of it.
-    output = output.replace(image_names.repository(image_names.full_name(image)), "")
-    if _LOGIN.search(output):
-        if username:
-            return ImageRejected(
-                f"The registry {registry} does not give the image {image} to the user {username!r}: "
-                "the login in the job's `auth` is wrong, or has no right to it, or there is no such image."
-            )
-        return ImageRejected(
-            f"The registry {registry} gives the image {image} to nobody without a login, or has no such "
-            "image. Check the name, or give the image an `auth` with a username and a password."
-        )
-    if _MISSING.search(output) and not _OURS_TO_PASS.search(output):
-        return ImageRejected(f"There is no image {image}: the registry {registry} does not have it.")
-    return LaunchFailed(f"The image {image} could not be pulled: {last}.")
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"^(Error( response from daemon)?|Error):\s*", "", text.strip()).rstrip(".")

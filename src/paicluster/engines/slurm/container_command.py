@@ -7,7 +7,7 @@ from pathlib import Path
 
 from paicluster.engines.common import image_names
 from paicluster.engines.common.shell_exports import can_be_exported
-from paicluster.engines.container.container_spec import HOST_VARIABLES
+from paicluster.engines.common.task_files import HOST_VARIABLES
 from paicluster.engines.interface import TaskLaunch
 from paicluster.engines.slurm.options import SlurmOptions
 from pairuntime.slurm.placement import ALL_GPUS

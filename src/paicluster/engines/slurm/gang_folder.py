@@ -18,8 +18,8 @@ from typing import Any
 from paicluster.engines.common import folder_size, task_files
 from paicluster.engines.common.attempt_folder import environment_marker, path_of
 from paicluster.engines.common.shell_exports import exports, not_exportable
+from paicluster.engines.common.task_files import HOST_VARIABLES
 from paicluster.engines.common.unix_accounts import Account
-from paicluster.engines.container.container_spec import HOST_VARIABLES
 from paicluster.engines.interface import LaunchFailed, TaskLaunch
 from paicluster.engines.slurm import container_command, sbatch_command, untrusted_files
 from paicluster.engines.slurm.launch_bundle import RemoteLaunch

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from paicluster.engines.common import image_names
-from paicluster.engines.container import start_errors
-from paicluster.engines.container.attempt_files import IMAGE_MISSING_CODE, ImageRejected
-from paicluster.engines.container.images import pull_error
+from paicluster.engines.common import container_errors, image_names
+from paicluster.engines.common.container_errors import pull_error
+from paicluster.engines.common.image_rejection import IMAGE_MISSING_CODE, ImageRejected
 from paicluster.engines.interface import Observation
 
 # Of podman and Apptainer, about getting the image rather than about running it.
@@ -24,14 +23,14 @@ def explain(seen: Observation, image: str, username: str) -> Observation:
 
     ``username``: who was to log in where the image comes from.
     """
-    if start_errors.is_missing_image(seen) and image_names.registry_of(image) == "localhost":
+    if container_errors.is_missing_image(seen) and image_names.registry_of(image) == "localhost":
         where = seen.placement.node if seen.placement is not None else "that ran the task"
         why = (
             f"There is no image {image} on the node {where}, and those of `localhost` come from nowhere else."
         )
         return replace(seen, start_error=why, platform_code=IMAGE_MISSING_CODE)
     if not _GETTING.search(seen.start_error):
-        return start_errors.classify(seen, image)
+        return container_errors.classify(seen, image)
     refused = pull_error(image, username, seen.start_error)
-    code = refused.exit_code if isinstance(refused, ImageRejected) else start_errors.VANISHED
+    code = refused.exit_code if isinstance(refused, ImageRejected) else container_errors.VANISHED
     return replace(seen, start_error=refused.message, platform_code=code)

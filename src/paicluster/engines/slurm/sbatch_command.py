@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from openpaisdk.protocol import sbatch_options as option
 from paicluster.engines.interface import LaunchFailed, TaskLaunch
+from paicluster.engines.slurm import sbatch_options as option
 from paicluster.engines.slurm.options import SlurmOptions
 from paicluster.engines.slurm.runtime_archive import loader
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from paicluster.engines.common.image_rejection import ImageRejected
 from paicluster.engines.container import gpu_options
-from paicluster.engines.container.attempt_files import ImageRejected
 from paicluster.engines.container.client import Client, own_environment
 from paicluster.engines.container.images import Images
 from paicluster.engines.interface import LaunchFailed

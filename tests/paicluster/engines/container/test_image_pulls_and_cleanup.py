@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.engines.container.attempt_files import ImageRejected
+from paicluster.engines.common.image_rejection import ImageRejected
 from paicluster.engines.container.client import Client, own_environment
 from paicluster.engines.container.engine import ContainerEngine
 from paicluster.engines.container.images import Images

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from paicluster.engines.container.attempt_files import ImageRejected
+from paicluster.engines.common.container_errors import pull_error
+from paicluster.engines.common.image_rejection import ImageRejected
 from paicluster.engines.container.engine import ContainerEngine
-from paicluster.engines.container.images import pull_error
 from paicluster.engines.interface import LaunchFailed, Phase
 from support.container_rig import ContainerRig, in_image
 from support.engine_rig import Driven, appears

@@ -1,0 +1,117 @@
+"""What a container program's complaint means for the person whose task did not start, or was lost with it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from paicluster.engines.common import image_names
+from paicluster.engines.common.image_rejection import ImageRejected
+from paicluster.engines.interface import LaunchFailed, Loss, Observation
+
+CREATION = -1201
+PERMISSION = -1202
+NO_COMMAND = -1203
+NO_GPU = -1205
+# Gone between the look and the run, the image or who runs it: another attempt may find them.
+VANISHED = -120
+
+_NO_IMAGE = re.compile(r"no such image|image not known|unable to find image", re.I)
+_NO_SHELL = re.compile(
+    r"not found in \$PATH|no such file or directory.*: (OCI|unknown)|command that was not found", re.I | re.S
+)
+_FORBIDDEN = re.compile(r"permission denied", re.I)
+_GPU = re.compile(r"nvidia|unresolvable CDI|\bgpu\b", re.I)
+_NO_DAEMON = re.compile(
+    r"cannot connect to the docker daemon|error during connect|error waiting for container", re.I
+)
+
+# A number alone may be a tag or a port.
+_STATUS = r"(http|status|code)\b[\w :,]*\b"
+_BAD_NAME = re.compile(
+    r"invalid reference format|parsing reference|invalid repository name|must be lowercase|invalid port",
+    re.I,
+)
+_LOGIN = re.compile(
+    r"unauthorized|authentication required|invalid username/password|no basic auth credentials|"
+    r"incorrect username or password|access (to the resource )?(is )?denied|denied:|"
+    rf"may require 'docker login'|forbidden|{_STATUS}40[13]\b",
+    re.I,
+)
+_MISSING = re.compile(
+    rf"manifest unknown|name unknown|not found|does not exist|no such image|{_STATUS}404\b", re.I
+)
+_OURS_TO_PASS = re.compile(
+    r"timeout|timed out|connection (refused|reset)|no such host|no route|network is unreachable|"
+    r"temporary failure|server misbehaving|too ?many ?requests|unexpected EOF|TLS handshake|"
+    rf"{_STATUS}5\d\d\b",
+    re.I,
+)
+
+
+def is_missing_image(seen: Observation) -> bool:
+    return bool(_NO_IMAGE.search(seen.start_error))
+
+
+def classify(seen: Observation, image: str) -> Observation:
+    """The same observation in words for people, with the code that says whose fault it is."""
+    said = seen.start_error
+    if _NO_IMAGE.search(said):
+        why, code = f"The image {image} was removed from this machine before the task could start.", VANISHED
+    elif _NO_DAEMON.search(said):
+        why, code = f"The docker daemon does not answer: {_last(said)}.", VANISHED
+    elif _GPU.search(said):
+        why, code = f"The task's GPUs could not be handed to the container: {_last(said)}.", NO_GPU
+    elif _NO_SHELL.search(said):
+        why = f"The image {image} has no shell (sh), and without one a job's commands cannot run."
+        code = NO_COMMAND
+    elif _FORBIDDEN.search(said):
+        why, code = f"The container could not be started: {_last(said)}.", PERMISSION
+    else:
+        why, code = f"The container could not be started: {_last(said)}.", CREATION
+    return replace(seen, start_error=why, platform_code=code)
+
+
+def lost_with_daemon(seen: Observation, said: str) -> Observation:
+    """The same observation; where the daemon ended under the task, that is what took it away."""
+    return replace(seen, loss=Loss.DAEMON) if _NO_DAEMON.search(said) else seen
+
+
+def _last(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    text = next((line for line in lines if re.match(r"(docker: )?Error", line)), lines[-1] if lines else "")
+    return re.sub(r"^(docker: )?(Error response from daemon|Error): ", "", text).rstrip(".")
+
+
+def is_invalid_name(output: str) -> bool:
+    """Whether the program says that the name is not the name of an image."""
+    return bool(_BAD_NAME.search(output))
+
+
+def pull_error(image: str, username: str, output: str) -> LaunchFailed:
+    """What a pull's complaint means. ``username``: who logged in, if anybody did."""
+    registry = image_names.registry_of(image)
+    last = plain_text(
+        next((line for line in reversed(output.splitlines()) if line.strip()), "no reason was given")
+    )
+    if _BAD_NAME.search(output):
+        return ImageRejected(f"{image!r} is no name of an image: {last}.")
+    # What an image is called says nothing of what became of it.
+    output = output.replace(image_names.repository(image_names.full_name(image)), "")
+    if _LOGIN.search(output):
+        if username:
+            return ImageRejected(
+                f"The registry {registry} does not give the image {image} to the user {username!r}: "
+                "the login in the job's `auth` is wrong, or has no right to it, or there is no such image."
+            )
+        return ImageRejected(
+            f"The registry {registry} gives the image {image} to nobody without a login, or has no such "
+            "image. Check the name, or give the image an `auth` with a username and a password."
+        )
+    if _MISSING.search(output) and not _OURS_TO_PASS.search(output):
+        return ImageRejected(f"There is no image {image}: the registry {registry} does not have it.")
+    return LaunchFailed(f"The image {image} could not be pulled: {last}.")
+
+
+def plain_text(text: str) -> str:
+    return re.sub(r"^(Error( response from daemon)?|Error):\s*", "", text.strip()).rstrip(".")

@@ -1,0 +1,52 @@
+"""Registration of the container engine."""
+
+from __future__ import annotations
+
+from openpaisdk.protocol.schema_nodes import Choice, Int, Node, Nullable
+from paicluster.config.field_types import Number
+from paicluster.engines.kind import DetectedConfig, EngineContext, EngineKind
+from paicluster.engines.process.kind import LOCAL_OPTIONS
+from paicluster.engines.router import ReadableEngine
+
+_OPTIONS: dict[str, Node] = {
+    **LOCAL_OPTIONS,
+    "program": Choice("auto", "podman", "docker", doc="What runs the images."),
+    "network": Choice("host", "own", doc="The host's, or one of its own with the job's ports published."),
+    "images": Choice("refuse", "ignore", doc="What becomes of a job whose image cannot be run here."),
+    "keep-images-mb": Nullable(Int("Of the images that were pulled for jobs.", minimum=0)),
+    "keep-images-days": Nullable(Number("Since a job last used them.")),
+}
+
+
+def _build(context: EngineContext) -> ReadableEngine:
+    from paicluster.engines.container.engine import ContainerEngine
+
+    options = context.options
+    program = options.get("program", "auto")
+    return ContainerEngine(
+        context.home,
+        context.node,
+        programs=("podman", "docker") if program == "auto" else (program,),
+        refuse_without=options.get("images", "refuse") == "refuse",
+        host_network=options.get("network", "host") == "host",
+        keep_images_mb=options.get("keep-images-mb", 100_000),
+        keep_images_days=options.get("keep-images-days", 30.0),
+        grace_s=context.grace_s,
+        enforce_limits=context.enforce_limits,
+        accounts=context.accounts,
+        authority=context.authority,
+    )
+
+
+def _detect() -> DetectedConfig | None:
+    from paicluster.config import template
+    from paicluster.engines.container import client_probe
+
+    if not client_probe.may_be_available():
+        return None
+    return DetectedConfig(
+        template.CONTAINER, message="Found podman or docker: jobs will run in the image they name."
+    )
+
+
+CONTAINER = EngineKind("container", _OPTIONS, _build, detect=_detect)

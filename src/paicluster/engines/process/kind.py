@@ -1,0 +1,31 @@
+"""Registration of the process engine."""
+
+from __future__ import annotations
+
+from openpaisdk.protocol.schema_nodes import Choice, Node, Nullable
+from paicluster.config.field_types import RESOURCES, Number
+from paicluster.engines.kind import EngineContext, EngineKind
+from paicluster.engines.router import ReadableEngine
+
+# Options of every engine that runs tasks on the server's machine.
+LOCAL_OPTIONS: dict[str, Node] = {
+    **{name: Nullable(node) for name, node in RESOURCES.items()},
+    "grace": Number("Seconds between asking a task to stop and killing it."),
+    "limits": Choice("off", "enforce", doc="Whether tasks are limited to the resources they request."),
+}
+
+
+def _build(context: EngineContext) -> ReadableEngine:
+    from paicluster.engines.process.engine import ProcessEngine
+
+    return ProcessEngine(
+        context.home,
+        context.node,
+        grace_s=context.grace_s,
+        enforce_limits=context.enforce_limits,
+        accounts=context.accounts,
+        authority=context.authority,
+    )
+
+
+PROCESS = EngineKind("process", LOCAL_OPTIONS, _build)
