@@ -1,8 +1,8 @@
-"""The one tree of exceptions, shared by the SDK and the cluster.
+"""Exception tree, shared by the SDK and the cluster.
 
-Every error carries OpenPAI's ``code``, one sentence that says what was wrong and where,
-and, where there is something to do, a ``hint`` that says what. The HTTP status rides along
-so that the same object can be raised in the server and raised again in the client.
+Every error carries OpenPAI's ``code``, one sentence that says what is wrong and where, and,
+if the user can do something about it, a ``hint`` that says what. It also carries the HTTP status,
+so that the server can raise an error and the client can raise the same error again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ JOB_CONFLICT = "ConflictJobError"
 
 
 class PaiError(Exception):
-    """Anything we tell a person about. ``exit_status`` is what a command line ends with."""
+    """Base class of all errors shown to users. ``exit_status`` is the exit status of the command."""
 
     code = "UnknownError"
     status = 500
@@ -24,7 +24,7 @@ class PaiError(Exception):
         self.message = message
         self.hint = hint
         if hint:
-            self.add_note(hint)  # so that it is seen where nobody catches the error
+            self.add_note(hint)  # shown in the traceback when the error is not caught
         if code is not None:
             self.code = code
         if status is not None:
@@ -35,7 +35,7 @@ class PaiError(Exception):
 
 
 class UsageError(PaiError):
-    """The command line or a call was wrong; nothing was sent."""
+    """Wrong command line or arguments; nothing was sent."""
 
     code = "UsageError"
     status = 400
@@ -43,14 +43,14 @@ class UsageError(PaiError):
 
 
 class ConfigError(PaiError):
-    """A file or a setting on this machine is wrong."""
+    """A configuration file or setting on this machine is wrong."""
 
     code = "ConfigError"
     status = 500
 
 
 class ConnectionFailed(PaiError):
-    """A cluster did not answer, or not in a way we understand."""
+    """A cluster did not respond, or its response could not be parsed."""
 
     code = "ConnectionFailed"
     status = 503
@@ -62,7 +62,7 @@ class InvalidParameters(PaiError):
 
 
 class ProtocolError(PaiError):
-    """A job description is wrong. ``problems`` lists everything found, not only the first."""
+    """An invalid job description. ``problems`` lists every problem, not only the first."""
 
     code = "InvalidProtocolError"
     status = 400
@@ -93,14 +93,14 @@ class Conflict(PaiError):
 
 
 class Unavailable(PaiError):
-    """The cluster cannot take this now, for a reason of its own (disk full, starting, stopping)."""
+    """The cluster cannot handle the request now (disk full, starting, stopping)."""
 
     code = "UnavailableError"
     status = 503
 
 
 class TooManyRequests(PaiError):
-    """Somebody asks too often. ``retry_after_s`` says when to come back."""
+    """The client exceeded a rate limit. ``retry_after_s``: how long to wait before the next request."""
 
     code = "TooManyRequestsError"
     status = 429
@@ -112,7 +112,7 @@ class TooManyRequests(PaiError):
 
 
 class StoreError(PaiError):
-    """The cluster's database cannot be used."""
+    """The cluster's database is unusable."""
 
     code = "StoreError"
     status = 500

@@ -1,6 +1,6 @@
-"""HTTP to a cluster: one small transport, a few tries, typed answers, and following a job.
+"""HTTP client of a cluster: transport with retries, typed responses, following a job.
 
-Takes addresses and tokens from its callers; knows nothing of files or of how results print.
+Callers pass addresses and tokens; nothing here reads settings or prints.
 """
 
 from openpaisdk.client.cluster_client import ClusterClient

@@ -1,4 +1,4 @@
-"""Where a cluster listens, taken apart. By hand: urllib.parse costs a quarter of an interpreter's start."""
+"""Parsed address of a cluster. Without urllib.parse, whose import takes a quarter of an interpreter start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 
 class Address:
-    """Scheme, host, port and what comes before ``/api``."""
+    """Scheme, host, port and the path prefix before ``/api``."""
 
     __slots__ = ("host", "port", "prefix", "scheme")
 
@@ -33,7 +33,7 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """What the Host header says."""
+        """Value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.is_secure else 80) else f"{host}:{self.port}"
 
@@ -42,17 +42,17 @@ class Address:
 
 
 def parse_uri(text: str) -> Address:
-    """Read a cluster's address as people type it: the scheme may be missing, a slash may trail."""
+    """Parse a cluster's address as users type it: the scheme is optional, a trailing slash is ignored."""
     scheme, sep, rest = text.strip().partition("://")
     if not sep:
         scheme, rest = "http", scheme
     scheme = scheme.lower()
     if scheme not in ("http", "https"):
-        raise UsageError(f"{text!r} is not the address of a cluster: it must begin with http:// or https://.")
+        raise UsageError(f"{text!r} is not a cluster address: it must begin with http:// or https://.")
     authority, _, path = rest.partition("/")
     if "@" in authority:
         raise UsageError(
-            "A cluster's address holds no user name or password: give them with --user and --password."
+            "A cluster address cannot contain a user name or password: use --user and --password."
         )
     host, port = _host_port(authority, 443 if scheme == "https" else 80, text)
     path = path.split("?")[0].split("#")[0].strip("/")
@@ -66,13 +66,11 @@ def _host_port(authority: str, default: int, text: str) -> tuple[str, int]:
     else:
         host, _, port = authority.partition(":")
     if not host or not all(c.isalnum() or c in "-._:%" for c in host):
-        raise UsageError(
-            f"{text!r} is not the address of a cluster.", hint="It looks like http://pai.example.org"
-        )
+        raise UsageError(f"{text!r} is not a cluster address.", hint="Use a form like http://pai.example.org")
     if not port:
         return host, default
     if not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UsageError(f"{text!r} has no valid port: {port!r}.")
+        raise UsageError(f"{text!r} has an invalid port: {port!r}.")
     return host, int(port)
 
 
@@ -84,6 +82,6 @@ def quote(text: str) -> str:
 
 
 def query(values: Mapping[str, object]) -> str:
-    """``?a=1&b=2``; None and empty values are left out."""
+    """``?a=1&b=2``; None and empty values are omitted."""
     parts = [f"{quote(k)}={quote(str(v))}" for k, v in values.items() if v is not None and v != ""]
     return "?" + "&".join(parts) if parts else ""

@@ -1,4 +1,4 @@
-"""A cluster as an object: each method is one question to its API, each answer a typed value."""
+"""REST client of a cluster (API version 2): one method per request, typed results."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ if TYPE_CHECKING:
     from openpaisdk.client.transport import Renew
 
 PAGE_SIZE = 1000
-"""How many jobs are asked for at a time when all are wanted."""
-
-
+"""Jobs per request when all jobs are listed."""
 MAX_NAME_CANDIDATES = 200
-"""Among how many of the newest jobs a name is looked for that somebody may have meant."""
+"""How many of the newest jobs are searched for a name similar to a misspelt one."""
 
 
 class ClusterClient:
-    """Ask a cluster, as one user. Not for several threads at once: each takes its own."""
+    """Client of one cluster for one user. Not thread-safe: each thread creates its own."""
 
     generation = 2
-    """Of OpenPAI's API; ``client.older`` knows the first."""
+    """Generation of OpenPAI's API; ``v1_client`` implements the first."""
 
     def __init__(
         self,
@@ -52,16 +50,16 @@ class ClusterClient:
         return str(self.transport.endpoint.address)
 
     def info(self) -> dict[str, object]:
-        """Name, version and how one logs in. Needs no token."""
+        """Name, version and authentication method. Needs no token."""
         return mapping_of(self._get("/api/v2/info"), self)
 
     def login(self, user: str, password: str) -> str:
-        """A token for a password."""
+        """Exchange a password for a token."""
         body = json.dumps({"username": user, "password": password}).encode()
-        answer = self._json("POST", "/api/v2/authn/basic/login", body=body)
-        token = mapping_of(answer, self).get("token")
+        response = self._request_json("POST", "/api/v2/authn/basic/login", body=body)
+        token = mapping_of(response, self).get("token")
         if not isinstance(token, str) or not token:
-            raise ConnectionFailed(f"{self.transport.where} gave no token.")
+            raise ConnectionFailed(f"{self.transport.where} returned no token.")
         return token
 
     def jobs(
@@ -79,7 +77,7 @@ class ClusterClient:
     ) -> list[JobSummary]:
         """A page of jobs, newest first unless ``order`` says otherwise.
 
-        With ``reasons`` jobs that wait say why, on clusters that tell it in the same answer.
+        With ``reasons``, pending jobs have a pending reason, on clusters that include it in this response.
         """
         found = self._get(
             "/api/v2/jobs",
@@ -112,8 +110,8 @@ class ClusterClient:
         offset: int = 0,
         reasons: bool = False,
     ) -> Iterator[JobSummary]:
-        """Every job, newest first, asked for page by page as they are taken."""
-        seen: set[str] = set()  # a job that comes in meanwhile moves all others by one place
+        """All jobs, newest first; pages are requested as the iterator advances."""
+        seen: set[str] = set()  # a job submitted meanwhile shifts all others by one position
         while True:
             page = self.jobs(
                 user=user,
@@ -134,7 +132,7 @@ class ClusterClient:
             offset += len(page)
 
     def count_jobs(self, *, state: str = "", user: str = "", virtual_cluster: str = "") -> int:
-        """How many jobs there are, without listing them."""
+        """Number of jobs, without listing them."""
         values: dict[str, str | int | None] = {
             "state": state,
             "username": user,
@@ -145,63 +143,63 @@ class ClusterClient:
         return number(mapping_of(self._get("/api/v2/jobs", values), self), "totalCount") or 0
 
     def job(self, name: str, user: str = "") -> JobStatus:
-        return JobStatus(mapping_of(self._get(self.job_path(name, user), missing=name), self))
+        return JobStatus(mapping_of(self._get(self.job_path(name, user), job_name=name), self))
 
     def job_config(self, name: str, user: str = "") -> str:
-        """The job as it was submitted: JSON or YAML text, secrets masked."""
+        """The job as submitted: JSON or YAML text, secrets masked."""
         path = self.job_path(name, user) + "/config"
-        return self._answer("GET", path, missing=name).read().decode("utf-8", "replace")
+        return self._request("GET", path, job_name=name).read().decode("utf-8", "replace")
 
     def events(self, name: str, user: str = "") -> list[Event]:
-        found = self._get(self.job_path(name, user) + "/events", missing=name)
+        found = self._get(self.job_path(name, user) + "/events", job_name=name)
         data = found.get("data") if isinstance(found, dict) else found
         return [Event(raw) for raw in data if isinstance(raw, dict)] if isinstance(data, list) else []
 
     def submit(self, job: str, key: str) -> None:
-        """Hand in a job (JSON is YAML). Under one key it is taken once, however often it is sent."""
+        """Submit a job (JSON is YAML). ``key`` is the idempotency key: the job is accepted once per key."""
         headers = {"Content-Type": "text/yaml", "Idempotency-Key": key}
-        self._answer("POST", "/api/v2/jobs", body=job.encode(), headers=headers).read()
+        self._request("POST", "/api/v2/jobs", body=job.encode(), headers=headers).read()
 
     def stop(self, name: str, user: str = "") -> None:
         self.execute(name, "STOP", user)
 
     def execute(self, name: str, value: str, user: str = "") -> None:
-        """``STOP`` a job, or ``START`` it again where the cluster can."""
+        """``STOP`` a job, or ``START`` it again if the cluster supports that."""
         path = self._execution_path(name, user)
-        self._json("PUT", path, body=json.dumps({"value": value}).encode(), missing=name)
+        self._request_json("PUT", path, body=json.dumps({"value": value}).encode(), job_name=name)
 
     def _execution_path(self, name: str, user: str) -> str:
         return self.job_path(name, user) + "/executionType"
 
     def delete(self, name: str, user: str = "") -> None:
-        """Remove a job that is over, with its logs. Clusters of OpenPAI's last versions cannot."""
+        """Delete a finished job with its logs. The last versions of OpenPAI do not support this."""
         for path in (self.job_path(name, user), self.v1_job_path(name, user)):
             try:
-                # OpenPAI ends a job that runs; a cluster of ours that is asked so leaves it alone.
-                self._answer("DELETE", f"{path}?over=only", missing=name).read()
+                # OpenPAI also stops a running job; with this parameter our own server refuses instead.
+                self._request("DELETE", f"{path}?over=only", job_name=name).read()
             except NotFound as e:
                 if e.code != NO_API:
                     raise
             else:
                 return
-        raise PaiError(f"The cluster {self.alias} keeps every job: it knows no way to delete one.")
+        raise PaiError(f"The cluster {self.alias} does not support deleting jobs.")
 
     def tag(self, name: str, value: str, user: str = "") -> None:
         path = self.job_path(name, user) + "/tag"
-        self._json("PUT", path, body=json.dumps({"value": value}).encode(), missing=name)
+        self._request_json("PUT", path, body=json.dumps({"value": value}).encode(), job_name=name)
 
     def untag(self, name: str, value: str, user: str = "") -> None:
         path = self.job_path(name, user) + "/tag"
-        self._json("DELETE", path, body=json.dumps({"value": value}).encode(), missing=name)
+        self._request_json("DELETE", path, body=json.dumps({"value": value}).encode(), job_name=name)
 
     def job_ssh(self, name: str, user: str = "") -> dict[str, object]:
-        """Where the tasks of a job take ssh, and with which key."""
+        """SSH addresses and key of a job's tasks."""
         try:
-            found = self._get(self.job_path(name, user) + "/ssh", missing=name)
+            found = self._get(self.job_path(name, user) + "/ssh", job_name=name)
         except NotFound as e:
             if e.code != NO_API:
                 raise
-            found = self._get(self.v1_job_path(name, user) + "/ssh", missing=name)
+            found = self._get(self.v1_job_path(name, user) + "/ssh", job_name=name)
         return mapping_of(found, self)
 
     def virtual_clusters(self) -> list[VirtualCluster]:
@@ -209,11 +207,11 @@ class ClusterClient:
         return [VirtualCluster(name, mapping_of(raw, self)) for name, raw in found.items()]
 
     def user_info(self, user: str = "") -> dict[str, object]:
-        """What the cluster knows of a person: groups, virtual clusters, storages."""
+        """Profile of a user: groups, virtual clusters, storages."""
         return mapping_of(self._get(f"/api/v2/users/{quote(user or self.user)}"), self)
 
     def storages(self) -> list[dict[str, object]]:
-        """The storages this user may use, as the cluster lists them; none where it has no such list."""
+        """Storages this user may use, as the cluster lists them; empty if the cluster has no such API."""
         try:
             found = mapping_of(self._get("/api/v2/storages"), self).get("storages")
         except NotFound as e:
@@ -223,22 +221,22 @@ class ClusterClient:
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
     def storage_records(self, kind: str, names: list[str]) -> list[dict[str, object]]:
-        """``config`` or ``server`` records of storages, as clusters before 1.0 keep them."""
-        asked = "&".join(f"names={quote(name)}" for name in names)
-        found = self._get(f"/api/v2/storage/{kind}" + (f"?{asked}" if asked else ""))
+        """``config`` or ``server`` records of storages, the API of clusters before 1.0."""
+        query = "&".join(f"names={quote(name)}" for name in names)
+        found = self._get(f"/api/v2/storage/{kind}" + (f"?{query}" if query else ""))
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
     def has_sources(self, sha256: str) -> bool:
-        """Whether the cluster already keeps a tar of that identity."""
-        answer = self.transport.request("HEAD", f"/api/v2/sources/{sha256}", accept=(404,))
-        answer.read()
-        return answer.status == 200
+        """Whether the cluster already has the source archive with this hash."""
+        response = self.transport.request("HEAD", f"/api/v2/sources/{sha256}", accept=(404,))
+        response.read()
+        return response.status == 200
 
     def patch_sources(self, sha256: str, base: str, body: Body) -> bool:
-        """Have the cluster make a tar of one it has; false where it cannot, so that it must be sent whole."""
+        """Let the cluster build an archive from one it has; False if it needs the whole archive."""
         headers = {"Content-Type": "application/vnd.openpai.sources-patch"}
         path = f"/api/v2/sources/{sha256}"
-        answer = self.transport.request(
+        response = self.transport.request(
             "PUT",
             path,
             values={"base": base},
@@ -247,23 +245,23 @@ class ClusterClient:
             timeout=600,
             accept=(400, 404, 409),
         )
-        answer.read()
-        return answer.status < 300
+        response.read()
+        return response.status < 300
 
     def put_sources(self, sha256: str, body: Body | bytes) -> None:
         headers = {"Content-Type": "application/x-tar"}
         try:
-            self._answer("PUT", f"/api/v2/sources/{sha256}", body=body, headers=headers, timeout=600).read()
+            self._request("PUT", f"/api/v2/sources/{sha256}", body=body, headers=headers, timeout=600).read()
         except NotFound as e:
             if e.code != NO_API:
                 raise
             raise PaiError(
-                f"The cluster {self.alias} keeps no sources, so files cannot travel there with a job.",
-                hint="Put them into the image, or leave --sources out.",
+                f"The cluster {self.alias} has no source store, so files cannot be uploaded with a job.",
+                hint="Put them into the image, or omit --sources.",
             ) from None
 
     def no_job(self, name: str) -> NotFound:
-        """The error for a job that is not there, with the name that was meant where one of yours is near."""
+        """The error for a job that does not exist; suggests a similarly named job of this user."""
         from difflib import get_close_matches
 
         bare = name.rpartition("~")[2]
@@ -277,28 +275,28 @@ class ClusterClient:
             f"There is no job {name!r} on the cluster {self.alias}."
             + (f" Did you mean {near[0]}?" if near else ""),
             code=NO_JOB,
-            hint=f"pai list-jobs{where} shows yours.",
+            hint=f"pai list-jobs{where} lists your jobs.",
         )
 
     def whole_name(self, name: str, user: str = "") -> str:
-        """``user~name``, which tells a job from everybody else's."""
+        """``user~name``, the name of a job that is unique in the cluster."""
         return name if "~" in name else f"{user or self.user}~{name}"
 
     def job_path(self, name: str, user: str = "") -> str:
         return f"/api/v2/jobs/{quote(self.whole_name(name, user))}"
 
     def v1_job_path(self, name: str, user: str = "") -> str:
-        """The same in version 1 of the API."""
+        """The job's path in version 1 of the API."""
         owner, _, bare = self.whole_name(name, user).partition("~")
         return f"/api/v1/user/{quote(owner)}/jobs/{quote(bare)}"
 
     def __repr__(self) -> str:
-        return f"<cluster {self.alias} at {self.uri}, as {self.user or 'nobody'}>"
+        return f"<cluster {self.alias} at {self.uri}, as {self.user or 'anonymous'}>"
 
     def close(self) -> None:
         self.transport.close()
 
-    def _answer(
+    def _request(
         self,
         method: str,
         path: str,
@@ -306,27 +304,29 @@ class ClusterClient:
         values: Mapping[str, object] | None = None,
         body: bytes | Body | None = None,
         headers: Mapping[str, str] | None = None,
-        missing: str = "",
+        job_name: str = "",
         timeout: float | None = None,
     ) -> Response:
+        """Send a request. ``job_name``: the job it is about, for the error if that job does not exist."""
         try:
             return self.transport.request(
                 method, path, values=values, body=body, headers=headers, timeout=timeout
             )
         except NotFound as e:
-            if not missing or not is_missing_job(e):
+            if not job_name or not is_missing_job(e):
                 raise
-            raise self.no_job(missing) from None
+            raise self.no_job(job_name) from None
 
-    def _json(self, method: str, path: str, *, body: bytes, missing: str = "") -> object:
-        return parse_json(self._answer_json(method, path, body, missing).read(), self)
+    def _request_json(self, method: str, path: str, *, body: bytes, job_name: str = "") -> object:
+        return parse_json(
+            self._request(
+                method, path, body=body, headers={"Content-Type": "application/json"}, job_name=job_name
+            ).read(),
+            self,
+        )
 
-    def _answer_json(self, method: str, path: str, body: bytes, missing: str = "") -> Response:
-        headers = {"Content-Type": "application/json"}
-        return self._answer(method, path, body=body, headers=headers, missing=missing)
-
-    def _get(self, path: str, values: Mapping[str, object] | None = None, missing: str = "") -> object:
-        return parse_json(self._answer("GET", path, values=values, missing=missing).read(), self)
+    def _get(self, path: str, values: Mapping[str, object] | None = None, job_name: str = "") -> object:
+        return parse_json(self._request("GET", path, values=values, job_name=job_name).read(), self)
 
 
 def parse_json(body: bytes, cluster: ClusterClient) -> object:
@@ -344,6 +344,6 @@ def mapping_of(value: object, cluster: ClusterClient) -> dict[str, object]:
 
 def unexpected_response(cluster: ClusterClient) -> ConnectionFailed:
     return ConnectionFailed(
-        f"Something answers at {cluster.uri}, but not as an OpenPAI cluster does.",
-        hint="Check the address: pai list-clusters shows it.",
+        f"The server at {cluster.uri} does not respond like an OpenPAI cluster.",
+        hint="Check the address with pai list-clusters.",
     )

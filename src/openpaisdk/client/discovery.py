@@ -1,4 +1,4 @@
-"""A cluster met for the first time, or again: who it is, which generation, a token, what it has for us."""
+"""Cluster discovery: probe an address for its API generation, log in, and fetch the cluster's description."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PROBE = "/api/v2/jobs/protocolversion/config"
-"""Every cluster that lists jobs in version 2 of the API knows this path, though never such a job."""
+"""Every cluster that lists jobs in version 2 of the API has this route; a job of that name cannot exist."""
 
 
 class Credentials:
-    """A password, or a token, or someone to ask for a password."""
+    """A password, a token, or a function that prompts for a password."""
 
     __slots__ = ("keep_password", "password", "prompt", "token", "user")
 
@@ -42,16 +42,16 @@ class Credentials:
 def register_cluster(
     alias: str, uri: str, credentials: Credentials, *, verify: bool = True, authority_file: str = ""
 ) -> dict[str, object]:
-    """Ask the address who it is, log in, and give the entry for the clusters file.
+    """Probe the address, log in, and return the entry for the clusters file.
 
-    A password is exchanged for a token and left out, unless the credentials say to keep it.
+    A password is exchanged for a token and not stored, unless the credentials say to keep it.
     """
     try:
-        return _join(
+        return _register(
             alias, uri, credentials, verify, os.path.abspath(authority_file) if authority_file else ""
         )
     except PaiError as e:
-        # It is in no list yet that could be looked at.
+        # The cluster is not registered yet, so pai list-clusters would not show it.
         hint = "Check the address." if "pai list-clusters" in e.hint else e.hint
         if "othing was changed" not in e.message + hint:
             hint = f"{hint} Nothing was changed.".lstrip()
@@ -60,13 +60,17 @@ def register_cluster(
         raise
 
 
-def _join(alias: str, uri: str, who: Credentials, verify: bool, ca: str) -> dict[str, object]:
-    cluster, info = probe_cluster(alias, uri, who.user, verify, ca)
+def _register(alias: str, uri: str, credentials: Credentials, verify: bool, ca: str) -> dict[str, object]:
+    cluster, info = probe_cluster(alias, uri, credentials.user, verify, ca)
     endpoint = cluster.transport.endpoint
-    raw: dict[str, object] = {"cluster_alias": alias, "pai_uri": str(endpoint.address), "user": who.user}
-    raw["token"] = endpoint.token = _token(cluster, info, who)
-    if who.keep_password:
-        raw["password"] = who.password
+    raw: dict[str, object] = {
+        "cluster_alias": alias,
+        "pai_uri": str(endpoint.address),
+        "user": credentials.user,
+    }
+    raw["token"] = endpoint.token = _token(cluster, info, credentials)
+    if credentials.keep_password:
+        raw["password"] = credentials.password
     raw.update(connection_settings(cluster, info))
     if not verify:
         raw["verify_tls"] = False
@@ -80,7 +84,7 @@ def _join(alias: str, uri: str, who: Credentials, verify: bool, ca: str) -> dict
 
 
 def connection_settings(cluster: ClusterClient, info: Mapping[str, object]) -> dict[str, object]:
-    """How a cluster that was met is reached again, for its entry."""
+    """Settings for connecting to a probed cluster again, for its entry."""
     endpoint = cluster.transport.endpoint
     raw: dict[str, object] = {"info": dict(info)}
     if cluster.generation != 2:
@@ -91,38 +95,38 @@ def connection_settings(cluster: ClusterClient, info: Mapping[str, object]) -> d
 
 
 def refresh(cluster: ClusterClient) -> dict[str, object]:
-    """What a known cluster says of itself now, for its entry."""
+    """Current description of a registered cluster, for its entry."""
     return {"info": cluster.info(), **fetch_cluster_info(cluster)}
 
 
 def probe_cluster(
     alias: str, uri: str, user: str, verify: bool = True, ca: str = ""
 ) -> tuple[ClusterClient, dict[str, object]]:
-    """Who answers at an address: behind OpenPAI's front door or without it, of either generation."""
-    refused: PaiError | None = None
+    """Find the API behind an address: under ``/rest-server`` or at the root, in either generation."""
+    last_error: PaiError | None = None
     for rest_path in (REST_SERVER, ""):
         endpoint = Endpoint(uri, user, rest_path=rest_path, verify=verify, authority_file=ca)
         cluster = ClusterClient(alias, endpoint)
         try:
             return cluster, cluster.info()
         except NotFound as e:
-            refused = e
+            last_error = e
         from openpaisdk.client.v1_client import V1ClusterClient
 
-        older = V1ClusterClient(alias, endpoint)
+        v1_cluster = V1ClusterClient(alias, endpoint)
         try:
-            info = older.info()
+            info = v1_cluster.info()
         except NotFound as e:
-            refused = e
+            last_error = e
             continue
-        return (cluster if _knows_version_2(cluster) else older), info
+        return (cluster if _has_api_v2(cluster) else v1_cluster), info
     raise PaiError(
-        f"No OpenPAI cluster answers at {uri}.",
-        hint="Give the address of its web page, or of its rest-server (http://HOST:9186).",
-    ) from refused
+        f"There is no OpenPAI cluster at {uri}.",
+        hint="Use the address of its web page or of its rest-server (http://HOST:9186).",
+    ) from last_error
 
 
-def _knows_version_2(cluster: ClusterClient) -> bool:
+def _has_api_v2(cluster: ClusterClient) -> bool:
     try:
         cluster.transport.request("GET", PROBE).read()
     except PaiError as e:
@@ -130,27 +134,27 @@ def _knows_version_2(cluster: ClusterClient) -> bool:
     return True
 
 
-def _token(cluster: ClusterClient, info: Mapping[str, object], who: Credentials) -> str:
-    if who.token:
-        return who.token
+def _token(cluster: ClusterClient, info: Mapping[str, object], credentials: Credentials) -> str:
+    if credentials.token:
+        return credentials.token
     if info.get("authnMethod") == "OIDC":
         raise UsageError(
-            f"The cluster at {cluster.uri} knows no passwords: it logs in through another service.",
-            hint="Make an application token on your profile page there, and give it with --token.",
+            f"The cluster at {cluster.uri} accepts no passwords: it uses single sign-on (OpenID Connect).",
+            hint="Create an application token on your profile page there and pass it with --token.",
         )
-    if not who.password:
-        who.password = who.prompt() if who.prompt else ""
-    if not who.password:
+    if not credentials.password:
+        credentials.password = credentials.prompt() if credentials.prompt else ""
+    if not credentials.password:
         raise UsageError(f"The cluster {cluster.alias} needs a password or a token.")
-    return cluster.login(who.user, who.password)
+    return cluster.login(credentials.user, credentials.password)
 
 
 def fetch_cluster_info(cluster: ClusterClient) -> dict[str, object]:
-    """Virtual clusters and storages; the question also proves that the token is good."""
+    """Fetch virtual clusters and storages; this also verifies the token."""
     if cluster.generation == 1:
-        # It lists virtual clusters to anybody; what it knows of a person it tells only with a token.
-        mine = name_list(cluster.user_info(), "virtualCluster")
-        found = mine or [vc.name for vc in cluster.virtual_clusters()]
+        # Version 1 lists virtual clusters without a token; only the user's profile needs one.
+        own = name_list(cluster.user_info(), "virtualCluster")
+        found = own or [vc.name for vc in cluster.virtual_clusters()]
     else:
         found = [vc.name for vc in cluster.virtual_clusters()]
     return {"virtual_clusters": found, "storages": cluster.storages()}

@@ -1,4 +1,4 @@
-"""Several clusters are asked at once: one that is down holds up nobody for long."""
+"""Parallel calls to several clusters: one that is down does not delay the others for long."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 CALL_TIMEOUT_S = 12.0
-"""A little longer than it takes to find out that nothing answers."""
+"""Slightly longer than a connect timeout, so that an unreachable cluster reports its own error."""
 NOTICE_AFTER_S = 1.5
 
 
 class ClusterCall:
-    """What one cluster is asked. ``answer`` or ``error``, once it was."""
+    """One call to one cluster. After ``run`` either ``result`` or ``error`` is set."""
 
     __slots__ = ("alias", "call", "error", "result")
 
@@ -35,25 +35,25 @@ class ClusterCall:
 def call_all(
     calls: list[ClusterCall], timeout_s: float = CALL_TIMEOUT_S, notify: Callable[[str], None] | None = None
 ) -> None:
-    """Put every question, and wait for the answers; one that never comes is an error of its own."""
-    if len(calls) == 1:  # no thread for one: most people have one cluster
+    """Run all calls and wait for them; a call that does not return in time gets an error."""
+    if len(calls) == 1:  # no thread needed: most users have one cluster
         calls[0].run()
         return
     import threading
     import time
 
-    threads = [threading.Thread(target=q.run, daemon=True) for q in calls]
+    threads = [threading.Thread(target=c.run, daemon=True) for c in calls]
     for thread in threads:
         thread.start()
     began = time.monotonic()
     for wait in (min(NOTICE_AFTER_S, timeout_s), timeout_s):
         for thread in threads:
             thread.join(max(0.0, began + wait - time.monotonic()))
-        late = [q for thread, q in zip(threads, calls, strict=True) if thread.is_alive()]
+        late = [c for thread, c in zip(threads, calls, strict=True) if thread.is_alive()]
         if late and wait < timeout_s and notify:
-            notify(f"Waiting for {', '.join(q.alias for q in late)} ...")
-    for q in late:
-        if q.error is None and q.result is None:
-            q.error = ConnectionFailed(
-                f"The cluster {q.alias} did not answer within {timeout_s:.0f} seconds."
+            notify(f"Waiting for {', '.join(c.alias for c in late)} ...")
+    for c in late:
+        if c.error is None and c.result is None:
+            c.error = ConnectionFailed(
+                f"The cluster {c.alias} did not respond within {timeout_s:.0f} seconds."
             )

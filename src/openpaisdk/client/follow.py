@@ -1,4 +1,4 @@
-"""What happens to a job, from a cluster that streams or from one that must be asked again and again."""
+"""Following a job: over one stream if the cluster supports it, else by polling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def follow(cluster: ClusterClient, request: FollowRequest) -> Iterator[Frame]:
-    """States, events and log of a job, as they come."""
+    """Yield state, event and log frames of a job as they occur."""
     try:
         yield from follow_stream(cluster, request)
     except NotFound as e:

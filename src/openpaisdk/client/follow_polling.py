@@ -1,7 +1,7 @@
-"""Following a job on a cluster that cannot stream: its state and its log are asked for, again and again.
+"""Following a job by polling its state and log, for clusters that cannot stream.
 
-Real OpenPAI clusters keep logs behind their log manager, as files that answer byte ranges. The frames that
-come out are those of ``following``.
+OpenPAI serves logs through its log manager, as files that support byte ranges. The frames are the same as
+those of ``follow_stream``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POLL_INTERVALS_S = (0.5, 1.0, 2.0, 5.0)
 
 
 class _LogCursor:
-    """One task attempt's log file, read from where the last look ended."""
+    """Read position in the log files of one task attempt."""
 
     def __init__(self) -> None:
         self.attempt = (-1, -1)
@@ -34,10 +34,10 @@ class _LogCursor:
 def follow_by_polling(
     cluster: ClusterClient, request: FollowRequest, *, reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
 ) -> Iterator[Frame]:
-    """The frames of a job until it is over."""
-    reader = _LogCursor()
+    """Yield the frames of a job until it finishes."""
+    cursor = _LogCursor()
     state = ""
-    quiet = 0
+    idle_polls = 0
     lost_at = 0.0
     while True:
         try:
@@ -50,82 +50,84 @@ def follow_by_polling(
             time.sleep(POLL_INTERVALS_S[-1])
             continue
         if job.state != state:
-            state, quiet = job.state, 0
+            state, idle_polls = job.state, 0
             yield Frame("state", {"state": state, "attempt": job.attempt, "exitCode": job.exit_code})
-        task = _task(job, request) if request.stream != NO_LOG else None
-        for frame in _new_bytes(cluster, job, task, request, reader) if task else ():
-            quiet = 0
+        task = _find_task(job, request) if request.stream != NO_LOG else None
+        for frame in _new_log_frames(cluster, job, task, request, cursor) if task else ():
+            idle_polls = 0
             yield frame
         if job.is_finished:
             yield Frame("end", {"state": state, "exitCode": job.exit_code})
             return
         if not request.follow:
             return
-        time.sleep(POLL_INTERVALS_S[min(quiet, len(POLL_INTERVALS_S) - 1)])
-        quiet += 1
+        time.sleep(POLL_INTERVALS_S[min(idle_polls, len(POLL_INTERVALS_S) - 1)])
+        idle_polls += 1
 
 
-def _task(job: JobStatus, wanted: FollowRequest) -> Task | None:
+def _find_task(job: JobStatus, request: FollowRequest) -> Task | None:
     for task in job.tasks:
-        if wanted.role in ("", task.role) and (wanted.index or 0) == task.index:
+        if request.role in ("", task.role) and (request.index or 0) == task.index:
             return task
-    if job.is_finished and (wanted.role or wanted.index):
-        raise NotFound(f"The job {job.name} has no task {wanted.role or 'of any role'}[{wanted.index or 0}].")
+    if job.is_finished and (request.role or request.index):
+        raise NotFound(
+            f"The job {job.name} has no task {request.role or 'of any role'}[{request.index or 0}]."
+        )
     return None
 
 
-def _new_bytes(
-    cluster: ClusterClient, job: JobStatus, task: Task, wanted: FollowRequest, reader: _LogCursor
+def _new_log_frames(
+    cluster: ClusterClient, job: JobStatus, task: Task, request: FollowRequest, cursor: _LogCursor
 ) -> Iterator[Frame]:
     if "://" in task.log:
         from openpaisdk.client.yarn_logs import read_new_log_bytes
 
-        if reader.attempt != (job.attempt, task.attempt):
-            reader.attempt, reader.files = (job.attempt, task.attempt), {}
-        yield from read_new_log_bytes(cluster, task, wanted, reader.files)
+        if cursor.attempt != (job.attempt, task.attempt):
+            cursor.attempt, cursor.files = (job.attempt, task.attempt), {}
+        yield from read_new_log_bytes(cluster, task, request, cursor.files)
         return
-    if reader.attempt != (job.attempt, task.attempt):
-        reader.attempt, reader.offset = (job.attempt, task.attempt), 0
+    if cursor.attempt != (job.attempt, task.attempt):
+        cursor.attempt, cursor.offset = (job.attempt, task.attempt), 0
         first = True
     else:
         first = False
     path = task.log
     if not path.startswith("/api/"):
         path = (
-            f"{cluster.job_path(wanted.name, wanted.user)}/attempts/{job.attempt}/taskRoles/{task.role}"
+            f"{cluster.job_path(request.name, request.user)}/attempts/{job.attempt}/taskRoles/{task.role}"
             f"/taskIndex/{task.index}/attempts/{task.attempt}/logs"
         )
-    uri = _location(cluster, path, wanted.stream)
+    uri = _location(cluster, path, request.stream)
     if not uri:
         return
-    answer = cluster.transport.request(
-        "GET", uri, headers={"Range": f"bytes={reader.offset}-"}, at_root=True, accept=(404, 416)
+    response = cluster.transport.request(
+        "GET", uri, headers={"Range": f"bytes={cursor.offset}-"}, at_root=True, accept=(404, 416)
     )
-    skip = reader.offset if answer.status == 200 else 0
-    if answer.status in (404, 416):
-        answer.read()
+    skip = cursor.offset if response.status == 200 else 0
+    if response.status in (404, 416):
+        response.read()
         return
     head = {"role": task.role, "index": task.index, "attempt": job.attempt, "taskAttempt": task.attempt}
-    if first and wanted.tail is not None:
-        data = answer.read()
-        kept = b"".join(data.splitlines(keepends=True)[-wanted.tail :]) if wanted.tail else b""
-        reader.offset = len(data)
-        if kept:
-            yield Frame("log", {**head, "offset": reader.offset - len(kept), "size": len(kept)}, kept)
+    if first and request.tail is not None:
+        data = response.read()
+        tail = b"".join(data.splitlines(keepends=True)[-request.tail :]) if request.tail else b""
+        cursor.offset = len(data)
+        if tail:
+            yield Frame("log", {**head, "offset": cursor.offset - len(tail), "size": len(tail)}, tail)
         return
-    while data := answer.read_some():
-        piece, skip = data[skip:], max(0, skip - len(data))
-        if piece:
-            at, reader.offset = reader.offset, reader.offset + len(piece)
-            yield Frame("log", {**head, "offset": at, "size": len(piece)}, piece)
+    while data := response.read_some():
+        chunk, skip = data[skip:], max(0, skip - len(data))
+        if chunk:
+            at, cursor.offset = cursor.offset, cursor.offset + len(chunk)
+            yield Frame("log", {**head, "offset": at, "size": len(chunk)}, chunk)
 
 
 def _location(cluster: ClusterClient, path: str, stream: str) -> str:
-    """Where the log of a stream lies; empty while there is none."""
+    """URI of a stream's log; empty while there is none."""
     try:
         body = cluster.transport.request("GET", path).read()
     except NotFound:
         return ""
     found = json.loads(body).get("locations") or []
-    named = {str(item.get("name")): str(item.get("uri")) for item in found if isinstance(item, dict)}
-    return named.get(stream) or (named.get("stdout", "") if stream == "all" else "")
+    uris = {str(item.get("name")): str(item.get("uri")) for item in found if isinstance(item, dict)}
+    return uris.get(stream) or (uris.get("stdout", "") if stream == "all" else "")

@@ -1,6 +1,6 @@
-"""Following a job over one connection that resumes where it broke: no byte lost, none twice.
+"""Following a job over one streaming connection that resumes after a break: no byte lost, none twice.
 
-The stream is a row of frames: one line of JSON, then ``size`` raw bytes where the line says so.
+The stream is a sequence of frames: one line of JSON, followed by ``size`` raw bytes if the line has ``size``.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from openpaisdk.client.http1 import Response
 
 STREAM_TIMEOUT_S = 45.0
-"""The cluster says something every 15 seconds. Three times nothing is a dead connection."""
+"""The cluster sends a frame at least every 15 seconds; after three missing ones the connection is dead."""
 RECONNECT_TIMEOUT_S = 600.0
-"""How long a follower waits for a cluster that went away."""
+"""How long to try to reconnect to a cluster that became unreachable."""
 NOTICE_AFTER_S = 1.0
-"""A gap shorter than this is nobody's business."""
+"""A shorter interruption is not reported."""
 NO_LOG = "none"
 RECONNECT_DELAYS_S = (0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 class Frame:
-    """``kind`` is state, event, log, end, or one of ours: lost (the cluster went away) and back."""
+    """One frame. ``kind`` is state, event, log or end; the client adds lost (connection lost) and back."""
 
     __slots__ = ("data", "head", "kind")
 
@@ -43,7 +43,7 @@ class Frame:
 
 
 class FollowRequest:
-    """What to follow: which job, which of its tasks, which stream (``NO_LOG``: states only), from where."""
+    """What to follow: job, task, stream (``NO_LOG``: states only) and how much of the existing log."""
 
     __slots__ = ("follow", "index", "name", "role", "stream", "tail", "user")
 
@@ -70,72 +70,74 @@ class FollowRequest:
 def follow_stream(
     cluster: ClusterClient, request: FollowRequest, *, reconnect_timeout_s: float = RECONNECT_TIMEOUT_S
 ) -> Iterator[Frame]:
-    """The frames of a job until it is over (or, without ``keep``, until what there is now has been sent)."""
-    place = LogPosition(begins=0 if request.tail is None else None)
+    """Yield the frames of a job until it finishes; without ``follow`` only those that exist now."""
+    position = LogPosition(start=0 if request.tail is None else None)
     first = True
     lost_at = 0.0
-    told = False
-    tries = 0
+    lost_reported = False
+    attempts = 0
     while True:
         try:
-            answer = _open(cluster, request, str(place), tries=3 if first else 1)
-            first, tries = False, 0
-            for frame in _frames(answer):
-                if told:
+            response = _open(cluster, request, str(position), tries=3 if first else 1)
+            first, attempts = False, 0
+            for frame in _frames(response):
+                if lost_reported:
                     yield Frame("back", {})
-                lost_at, told = 0.0, False
-                if frame.kind == "log" and (missing := place.pass_over(frame)):
-                    yield _marker(frame, missing)
+                lost_at, lost_reported = 0.0, False
+                if frame.kind == "log" and (dropped := position.advance(frame)):
+                    yield _marker(frame, dropped)
                 if frame.kind != "ping":
                     yield frame
                 if frame.kind == "end":
                     return
             if not request.follow:
-                return  # everything there is was sent
+                return  # the server has sent everything it has
         except (OSError, ConnectionFailed, Unavailable) as e:
             if first:
-                raise e if isinstance(e, ConnectionFailed | Unavailable) else _gone(cluster, e) from None
+                raise (
+                    e if isinstance(e, ConnectionFailed | Unavailable) else _connection_lost(cluster, e)
+                ) from None
         cluster.transport.close()
         now = time.monotonic()
         lost_at = lost_at or now
         if now - lost_at > reconnect_timeout_s:
-            raise ConnectionFailed(f"{cluster.transport.where} went away and did not come back.")
-        if not told and now - lost_at > NOTICE_AFTER_S:
-            told = True
+            raise ConnectionFailed(f"{cluster.transport.where} became unreachable and did not come back.")
+        if not lost_reported and now - lost_at > NOTICE_AFTER_S:
+            lost_reported = True
             yield Frame("lost", {})
-        time.sleep(RECONNECT_DELAYS_S[min(tries, len(RECONNECT_DELAYS_S) - 1)])
-        tries += 1
+        time.sleep(RECONNECT_DELAYS_S[min(attempts, len(RECONNECT_DELAYS_S) - 1)])
+        attempts += 1
         if cluster.transport.renew:
             try:
                 before = cluster.transport.endpoint
                 cluster.transport.endpoint = cluster.transport.renew(STREAM_LOST, before) or before
             except (OSError, ConnectionFailed, Unavailable):
-                pass  # it is asked again in a moment
+                pass  # the next iteration tries again
 
 
-def _open(cluster: ClusterClient, wanted: FollowRequest, position: str, tries: int) -> Response:
+def _open(cluster: ClusterClient, request: FollowRequest, position: str, tries: int) -> Response:
     return cluster.transport.request(
         "GET",
-        cluster.job_path(wanted.name, wanted.user) + "/follow",
+        cluster.job_path(request.name, request.user) + "/follow",
         values={
-            "role": wanted.role,
-            "index": wanted.index,
-            "stream": wanted.stream,
+            "role": request.role,
+            "index": request.index,
+            "stream": request.stream,
             "from": position,
-            "tail": None if position else wanted.tail,
-            "follow": "true" if wanted.follow else "false",
+            "tail": None if position else request.tail,
+            "follow": "true" if request.follow else "false",
         },
         timeout=STREAM_TIMEOUT_S,
         tries=tries,
     )
 
 
-def _frames(answer: Response) -> Iterator[Frame]:
-    """Cut a stream into frames. A large log frame comes out in the pieces in which it arrived."""
+def _frames(response: Response) -> Iterator[Frame]:
+    """Split a stream into frames. A large log frame is yielded in the pieces in which it arrives."""
     buffer = b""
     while True:
         while (end := buffer.find(b"\n")) < 0:
-            more = answer.read_some()
+            more = response.read_some()
             if not more:
                 return
             buffer += more
@@ -144,14 +146,14 @@ def _frames(answer: Response) -> Iterator[Frame]:
             head = json.loads(line)
             kind, size = str(head["kind"]), int(head.get("size") or 0)
         except (ValueError, KeyError, TypeError):
-            raise HttpProtocolError("the stream of the job cannot be read") from None
+            raise HttpProtocolError("the job stream is malformed") from None
         if not size:
             yield Frame(kind, head)
             continue
         offset = number(head, "offset") or 0
         while size:
             if not buffer:
-                buffer = answer.read_some()
+                buffer = response.read_some()
                 if not buffer:
                     return
             piece, buffer = buffer[:size], buffer[size:]
@@ -161,15 +163,15 @@ def _frames(answer: Response) -> Iterator[Frame]:
 
 
 class LogPosition:
-    """How far a log has been handed out: where to go on once a connection breaks."""
+    """Position in a log up to which frames were yielded; a new connection resumes there."""
 
-    def __init__(self, begins: int | None):
-        """``begins``: where its first piece should stand; None where only the cluster knows."""
+    def __init__(self, start: int | None):
+        """``start``: expected offset of the first frame; None if only the cluster knows it."""
         self._attempt = ""
-        self._offset = begins
+        self._offset = start
 
-    def pass_over(self, frame: Frame) -> int:
-        """How many bytes before this piece there are no more."""
+    def advance(self, frame: Frame) -> int:
+        """Move past a frame; returns how many bytes before it the cluster has dropped."""
         attempt = f"{text(frame.head, 'attempt')}.{text(frame.head, 'taskAttempt')}"
         offset = number(frame.head, "offset") or 0
         expected = self._offset if self._attempt in ("", attempt) else 0
@@ -181,10 +183,10 @@ class LogPosition:
 
 
 def _marker(frame: Frame, count: int) -> Frame:
-    """What stands for a part of the log that the cluster had to drop."""
+    """Log frame with a marker for the part of the log that the cluster dropped."""
     data = f"[{count} bytes of older output were dropped]\n".encode()
     return Frame("log", {**frame.head, "size": len(data)}, data)
 
 
-def _gone(cluster: ClusterClient, error: OSError) -> ConnectionFailed:
+def _connection_lost(cluster: ClusterClient, error: OSError) -> ConnectionFailed:
     return connection_error(error, cluster.transport.where, STREAM_TIMEOUT_S)

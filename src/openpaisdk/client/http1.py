@@ -1,8 +1,8 @@
-"""HTTP/1.1 over a plain socket: what a command needs to ask a cluster, and nothing else.
+"""HTTP/1.1 over a plain socket: only what a command needs to talk to a cluster.
 
-``http.client`` takes 40 ms to import (it brings e-mail parsing and TLS), three times a bare interpreter, and
-a person pays that on every command. It is used, behind the same two classes, where TLS or a proxy is in the
-way (``client.tunnels``); the way to the cluster on this machine is here.
+Importing ``http.client`` takes 40 ms (it loads e-mail parsing and TLS), three times a bare interpreter start,
+on every command. ``http_client_connection`` uses it, behind the same two interfaces, for TLS and proxies; the
+embedded cluster is reached with this module.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Response(Protocol):
-        """What came back: status and headers (lower case) at once, the body as it is read."""
+        """HTTP response: status and headers (lower case) at once, the body as it is read."""
 
         status: int
         headers: dict[str, str]
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         def read_into(self, buffer: memoryview) -> int: ...
 
     class Connection(Protocol):
-        """One connection, used for one request after the other."""
+        """One connection, used for one request after another."""
 
         @property
         def is_open(self) -> bool: ...
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 16
 SLOW_RESPONSE_S = 1.5
-"""How long a person looks at nothing before being told what is waited for."""
+"""After this time without a response a notice tells the user what the command is waiting for."""
 MAX_LINE_BYTES = 1 << 16
 
 
 class HttpProtocolError(OSError):
-    """The other side does not speak HTTP as we know it, or left in the middle of it."""
+    """The server does not speak HTTP/1.x, or closed the connection early."""
 
 
 class Body:
-    """A body made while it is sent. ``size`` is known before; a retry asks for ``chunks`` again."""
+    """A request body generated while it is sent. ``size`` is known before; a retry calls ``chunks`` again."""
 
     __slots__ = ("size",)
 
@@ -58,7 +58,7 @@ class Body:
         raise NotImplementedError
 
     def send(self, sock: socket.socket) -> None:
-        """To a plain socket. Where the bytes lie in a file there are shorter ways."""
+        """Write the body to a plain socket. Bodies read from a file override this with sendfile."""
         for chunk in self.chunks():
             sock.sendall(chunk)
 
@@ -79,7 +79,7 @@ class SocketConnection:
 
     def __init__(self, host: str, port: int, connect_timeout: float):
         self.on_slow_response: Callable[[], None] | None = None
-        """Called once when an answer is slow to come, for whoever sits in front of it."""
+        """Called once when a response is slow, to inform the user at the terminal."""
         self.remaining_timeout = 0.0
         self.host = host
         self.port = port
@@ -96,10 +96,10 @@ class SocketConnection:
         self, method: str, target: str, headers: dict[str, str], body: bytes | Body | None, timeout: float
     ) -> SocketResponse:
         if self.pending is not None and not self.pending.done:
-            self.close()  # somebody stopped reading half way: what is left is not the next answer
+            self.close()  # the last body was not read to its end: its rest is not the next response
         sock = self.sock
         if sock is None:
-            sock = self.sock = _connected(self.host, self.port, self.connect_timeout, self.on_slow_response)
+            sock = self.sock = _open_socket(self.host, self.port, self.connect_timeout, self.on_slow_response)
             self.buffer = b""
         sock.settimeout(timeout)
         lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
@@ -109,26 +109,26 @@ class SocketConnection:
             lines.append(f"Content-Length: {body.size}")
         head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
         try:
-            whole = True
+            complete = True
             if isinstance(body, Body):
                 sock.sendall(head)
-                whole = _send(sock, body)
+                complete = _send(sock, body)
             else:
                 sock.sendall(head + (body or b""))
             if self.on_slow_response is not None and timeout > SLOW_RESPONSE_S:
                 self.remaining_timeout = timeout - SLOW_RESPONSE_S
                 sock.settimeout(SLOW_RESPONSE_S)
-            answer = self._read_head(method)
+            response = self._read_head(method)
             if self.remaining_timeout:
                 self.remaining_timeout = 0.0
                 sock.settimeout(timeout)
-            if not whole:
-                answer.give_up_connection()
+            if not complete:
+                response.close_after_response()
         except BaseException:
             self.close()
             raise
-        self.pending = answer
-        return answer
+        self.pending = response
+        return response
 
     def close(self) -> None:
         if self.sock is not None:
@@ -142,7 +142,7 @@ class SocketConnection:
             status_line = self.read_line()
             version, _, rest = status_line.partition(b" ")
             if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
-                raise HttpProtocolError("something else than a cluster answers at this address")
+                raise HttpProtocolError("the server at this address does not speak HTTP")
             status = int(rest[:3])
             headers: dict[str, str] = {}
             while line := self.read_line():
@@ -152,10 +152,10 @@ class SocketConnection:
                 return SocketResponse(self, method, version, status, headers)
 
     def read_line(self) -> bytes:
-        """One line of the head, without its end."""
+        """One header line, without its line end."""
         while (end := self.buffer.find(b"\n")) < 0:
             if len(self.buffer) > MAX_LINE_BYTES:
-                raise HttpProtocolError("the answer has a line without end")
+                raise HttpProtocolError("the response has a header line that is too long")
             self.buffer += self.receive()
         line, self.buffer = self.buffer[:end], self.buffer[end + 1 :]
         return line.rstrip(b"\r")
@@ -173,42 +173,42 @@ class SocketConnection:
             self.on_slow_response()
             data = self.sock.recv(CHUNK_BYTES)
         if not data:
-            raise HttpProtocolError("the connection was closed in the middle of an answer")
+            raise HttpProtocolError("the connection was closed in the middle of a response")
         return data
 
     def read_up_to(self, size: int) -> bytes:
-        """At least one byte, at most ``size``."""
+        """Read at least one byte, at most ``size``."""
         if not self.buffer:
             self.buffer = self.receive()
         data, self.buffer = self.buffer[:size], self.buffer[size:]
         return data
 
 
-def _connected(host: str, port: int, timeout: float, notice: Callable[[], None] | None) -> socket.socket:
+def _open_socket(host: str, port: int, timeout: float, on_slow: Callable[[], None] | None) -> socket.socket:
     if host.startswith("127.") and host.replace(".", "").isdecimal():
-        # No name to look up: the resolver would load the codec of international names first.
-        return _connect(socket.AF_INET, (host, port), timeout, notice)
+        # No name to resolve; getaddrinfo would first load the IDNA codec.
+        return _connect(socket.AF_INET, (host, port), timeout, on_slow)
     failed: OSError | None = None
     for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         try:
-            return _connect(family, address, timeout, notice)
+            return _connect(family, address, timeout, on_slow)
         except OSError as e:
             failed = failed or e
     raise failed or OSError(f"{host} has no address")
 
 
 def _connect(
-    family: int, address: tuple[object, ...], timeout: float, notice: Callable[[], None] | None
+    family: int, address: tuple[object, ...], timeout: float, on_slow: Callable[[], None] | None
 ) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        sock.settimeout(min(timeout, SLOW_RESPONSE_S) if notice else timeout)
+        sock.settimeout(min(timeout, SLOW_RESPONSE_S) if on_slow else timeout)
         try:
             sock.connect(address)
         except TimeoutError:
-            if notice is None or timeout <= SLOW_RESPONSE_S:
+            if on_slow is None or timeout <= SLOW_RESPONSE_S:
                 raise
-            notice()
+            on_slow()
             _await_connection(sock, timeout - SLOW_RESPONSE_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except BaseException:
@@ -218,7 +218,7 @@ def _connect(
 
 
 def _await_connection(sock: socket.socket, timeout: float) -> None:
-    """Go on waiting for a connection that was begun."""
+    """Wait for a connection attempt that is in progress."""
     from select import select
 
     if not select([], [sock], [sock], timeout)[1]:
@@ -228,17 +228,17 @@ def _await_connection(sock: socket.socket, timeout: float) -> None:
 
 
 def _send(sock: socket.socket, body: Body) -> bool:
-    """Send it, and say whether all of it went out."""
+    """Send a body; returns whether all of it was sent."""
     try:
         body.send(sock)
     except (BrokenPipeError, ConnectionResetError):
-        # A server may refuse a body before it has read it. Its answer says why, and waits for us to read it.
+        # A server may reject a request before it has read the body. Its response can still be read.
         return False
     return True
 
 
 class SocketResponse:
-    """A body by length, by chunks, or until the connection ends."""
+    """Response with a body by length, in chunks, or until the connection closes."""
 
     __slots__ = (
         "chunked",
@@ -260,8 +260,10 @@ class SocketResponse:
         self.chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         self.remaining = 0
         self.until_close = False
-        said = headers.get("connection", "").lower()
-        self.keep_alive = "close" not in said and (version == b"HTTP/1.1" or "keep-alive" in said)
+        connection_header = headers.get("connection", "").lower()
+        self.keep_alive = "close" not in connection_header and (
+            version == b"HTTP/1.1" or "keep-alive" in connection_header
+        )
         self.done = method == "HEAD" or status in (204, 304)
         if self.done:
             self._end()
@@ -270,7 +272,7 @@ class SocketResponse:
             if length is None:
                 self.until_close, self.keep_alive = True, False
             elif not length.isdecimal():
-                raise HttpProtocolError("the answer has no valid length")
+                raise HttpProtocolError("the response has an invalid Content-Length")
             else:
                 self.remaining = int(length)
                 if self.remaining == 0:
@@ -291,7 +293,7 @@ class SocketResponse:
             try:
                 self.remaining = int(size, 16)
             except ValueError:
-                raise HttpProtocolError("the answer is cut in chunks we cannot read") from None
+                raise HttpProtocolError("the response has an invalid chunk size") from None
             if self.remaining == 0:
                 while self.connection.read_line():
                     pass
@@ -307,14 +309,14 @@ class SocketResponse:
         return data
 
     def read_into(self, buffer: memoryview) -> int:
-        """Fill the buffer, unless the body ends before; mostly without a copy on the way."""
+        """Fill the buffer unless the body ends before; mostly without an extra copy."""
         filled, size = 0, len(buffer)
         while filled < size:
             sock = self.connection.sock
             if self.remaining and not self.connection.buffer and not self.chunked and sock is not None:
                 got = sock.recv_into(buffer[filled : filled + self.remaining])
                 if not got:
-                    raise HttpProtocolError("the connection was closed in the middle of an answer")
+                    raise HttpProtocolError("the connection was closed in the middle of a response")
                 self.remaining -= got
                 if not self.remaining:
                     self._end()
@@ -333,8 +335,8 @@ class SocketResponse:
             parts.append(part)
         return b"".join(parts)
 
-    def give_up_connection(self) -> None:
-        """The request was not sent whole: after this answer nothing else can be asked here."""
+    def close_after_response(self) -> None:
+        """Close the connection after this response: the request was not sent completely."""
         self.keep_alive = False
         if self.done:
             self.connection.close()

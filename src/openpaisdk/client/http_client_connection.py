@@ -1,4 +1,4 @@
-"""The same connection where TLS or a proxy is in the way, carried by ``http.client``."""
+"""Connections over TLS or through a proxy, built on ``http.client``."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from openpaisdk.errors import PaiError
 
 
 class HttpClientResponse:
-    __slots__ = ("answer", "headers", "status")
+    __slots__ = ("headers", "response", "status")
 
-    def __init__(self, answer: http.client.HTTPResponse):
-        self.answer = answer
-        self.status = answer.status
-        self.headers = {k.lower(): v for k, v in answer.getheaders()}
+    def __init__(self, response: http.client.HTTPResponse):
+        self.response = response
+        self.status = response.status
+        self.headers = {k.lower(): v for k, v in response.getheaders()}
 
     def read(self) -> bytes:
-        with _cut_short():
-            return self.answer.read()
+        with _protocol_errors():
+            return self.response.read()
 
     def read_some(self) -> bytes:
-        with _cut_short():
-            return self.answer.read1(CHUNK_BYTES)
+        with _protocol_errors():
+            return self.response.read1(CHUNK_BYTES)
 
     def read_into(self, buffer: memoryview) -> int:
         filled = 0
-        with _cut_short():
-            while filled < len(buffer) and (got := self.answer.readinto(buffer[filled:])):
+        with _protocol_errors():
+            while filled < len(buffer) and (got := self.response.readinto(buffer[filled:])):
                 filled += got
         return filled
 
 
 @contextmanager
-def _cut_short() -> Iterator[None]:
+def _protocol_errors() -> Iterator[None]:
     try:
         yield
     except http.client.HTTPException as e:
         raise HttpProtocolError(
-            f"the connection was closed in the middle of an answer ({type(e).__name__})"
+            f"the connection was closed in the middle of a response ({type(e).__name__})"
         ) from None
 
 
@@ -55,19 +55,21 @@ class HttpClientConnection:
         self.prefix = ""
         self.connect_timeout = connect_timeout
         self.proxy_headers: dict[str, str] = {}
-        through = _proxy_address(proxy) if proxy else None
-        host, port = (through.host, through.port) if through else (address.host, address.port)
+        proxy_address = _proxy_address(proxy) if proxy else None
+        host, port = (
+            (proxy_address.host, proxy_address.port) if proxy_address else (address.host, address.port)
+        )
         if address.is_secure:
             self.http: http.client.HTTPConnection = http.client.HTTPSConnection(
-                host, port, timeout=connect_timeout, context=_context(verify, authority_file)
+                host, port, timeout=connect_timeout, context=_tls_context(verify, authority_file)
             )
-            if through:
-                self.http.set_tunnel(address.host, address.port, headers=_proxy_login(proxy))
+            if proxy_address:
+                self.http.set_tunnel(address.host, address.port, headers=_proxy_credentials(proxy))
         else:
             self.http = http.client.HTTPConnection(host, port, timeout=connect_timeout)
-            if through:
+            if proxy_address:
                 self.prefix = f"{address.scheme}://{address.authority}"
-                self.proxy_headers = _proxy_login(proxy)
+                self.proxy_headers = _proxy_credentials(proxy)
         self.last: HttpClientResponse | None = None
 
     @property
@@ -77,7 +79,7 @@ class HttpClientConnection:
     def request(
         self, method: str, target: str, headers: dict[str, str], body: bytes | Body | None, timeout: float
     ) -> HttpClientResponse:
-        if self.last is not None and not self.last.answer.isclosed():
+        if self.last is not None and not self.last.response.isclosed():
             self.close()
         content: object = body
         sent = {**headers, **self.proxy_headers}
@@ -93,7 +95,7 @@ class HttpClientConnection:
         except http.client.HTTPException as e:
             self.close()
             raise HttpProtocolError(
-                str(e) or "the connection was closed in the middle of an answer"
+                str(e) or "the connection was closed in the middle of a response"
             ) from None
         except BaseException:
             self.close()
@@ -106,7 +108,7 @@ class HttpClientConnection:
 
 
 def proxy_for(address: Address) -> str:
-    """The proxy the environment names for an address. Loopback never goes through one."""
+    """Proxy that the environment sets for an address; never one for loopback."""
     if address.is_loopback:
         return ""
     names = (f"{address.scheme}_proxy", f"{address.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
@@ -114,10 +116,10 @@ def proxy_for(address: Address) -> str:
     proxy = next((os.environ[n] for n in names if os.environ.get(n) and n != "HTTP_PROXY"), "")
     if not proxy and "REQUEST_METHOD" not in os.environ and address.scheme == "http":
         proxy = os.environ.get("HTTP_PROXY", "")
-    return "" if not proxy or _is_excepted(address.host) else proxy
+    return "" if not proxy or _bypasses_proxy(address.host) else proxy
 
 
-def _is_excepted(host: str) -> bool:
+def _bypasses_proxy(host: str) -> bool:
     for item in (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(","):
         name = item.strip().lower().split(":")[0].lstrip(".")
         if name == "*" or (name and (host.lower() == name or host.lower().endswith("." + name))):
@@ -128,11 +130,11 @@ def _is_excepted(host: str) -> bool:
 def _proxy_address(proxy: str) -> Address:
     scheme, sep, rest = proxy.partition("://")
     if sep and scheme.lower() != "http":
-        raise PaiError(f"The proxy {proxy} is of a kind pai cannot use: only http:// proxies are supported.")
+        raise PaiError(f"The proxy {proxy} cannot be used: only http:// proxies are supported.")
     return parse_uri("http://" + (rest if sep else scheme).rpartition("@")[2])
 
 
-def _proxy_login(proxy: str) -> dict[str, str]:
+def _proxy_credentials(proxy: str) -> dict[str, str]:
     login, at, _ = proxy.partition("://")[2].rpartition("@")
     if not at:
         return {}
@@ -142,17 +144,15 @@ def _proxy_login(proxy: str) -> dict[str, str]:
     return {"Proxy-Authorization": "Basic " + b64encode(unquote(login).encode()).decode()}
 
 
-def _context(verify: bool, authority_file: str):  # type: ignore[no-untyped-def]
+def _tls_context(verify: bool, authority_file: str):  # type: ignore[no-untyped-def]
     import ssl
 
     try:
         context = ssl.create_default_context(cafile=authority_file or None)
     except OSError as e:
-        raise PaiError(
-            f"The file of certificates {authority_file} cannot be used: {e.strerror or e}."
-        ) from None
+        raise PaiError(f"The CA file {authority_file} cannot be used: {e.strerror or e}.") from None
     if authority_file:
-        # That of the cluster itself will do, whoever signed it.
+        # The cluster's own certificate is accepted as a trust anchor, even if another authority signed it.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if not verify:
         context.check_hostname = False

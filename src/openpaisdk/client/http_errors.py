@@ -1,4 +1,4 @@
-"""What went wrong, as an error a person can act on: from an answer, or from no answer at all."""
+"""Mapping of HTTP error responses and socket errors to errors of the SDK, and expiry of tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from openpaisdk.errors import (
 )
 
 NO_API = "NoApiError"
-"""What a cluster answers that does not know a path at all: it is of another generation."""
+"""Error code for an unknown path: the cluster has another generation of the API."""
 
 _BY_STATUS: dict[int, type[PaiError]] = {
     400: InvalidParameters,
@@ -37,23 +37,25 @@ _BY_STATUS: dict[int, type[PaiError]] = {
 
 
 def error_from_response(status: int, body: bytes, where: str) -> PaiError:
-    """The error in an answer with a bad status."""
+    """The error described by a response with an error status."""
     import json
 
     code = message = hint = ""
     try:
         value = json.loads(body)
         code, message = str(value.get("code") or ""), str(value.get("message") or "")
-        hint = str(value.get("hint") or "")  # clusters of ours know what to do about it
+        hint = str(value.get("hint") or "")  # sent by our own server
     except (ValueError, AttributeError):
         if status == 404:
-            return NotFound(f"{where} does not know what was asked of it (HTTP 404).", code=NO_API)
+            return NotFound(f"{where} does not have this API (HTTP 404).", code=NO_API)
         text = body[:200].decode("utf-8", "replace").strip()
-        message = f"{where} answered HTTP {status}" + (f": {text}" if text and "<" not in text else ".")
+        message = f"{where} responded with HTTP {status}" + (f": {text}" if text and "<" not in text else ".")
     if code == ProtocolError.code:
         return ProtocolError(message, hint=hint)
     kind = _BY_STATUS.get(status, PaiError)
-    return kind(message or f"{where} answered HTTP {status}.", code=code or None, status=status, hint=hint)
+    return kind(
+        message or f"{where} responded with HTTP {status}.", code=code or None, status=status, hint=hint
+    )
 
 
 def is_missing_job(error: NotFound) -> bool:
@@ -62,13 +64,13 @@ def is_missing_job(error: NotFound) -> bool:
 
 
 def token_rejected(error: Unauthorized, alias: str, token: str) -> Unauthorized:
-    """A token that the cluster does not take: it ended, it was revoked, or there is none."""
+    """The error for a token that the cluster rejects: it expired, was revoked, or is missing."""
     hint = f"Get a new one with: pai update-token -a {alias}"
-    end = token_expiry(token) if token else None
+    expiry = token_expiry(token) if token else None
     if not token:
         message = f"You have no token for the cluster {alias}: {error.message}"
-    elif end is not None and end < time.time():
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(end))
+    elif expiry is not None and expiry < time.time():
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(expiry))
         message = f"Your token for the cluster {alias} expired on {when}."
     else:
         message = f"The cluster {alias} does not accept your token: {error.message}"
@@ -76,28 +78,28 @@ def token_rejected(error: Unauthorized, alias: str, token: str) -> Unauthorized:
 
 
 def connection_error(error: OSError, where: str, timeout: float) -> ConnectionFailed:
-    """The error for a cluster that did not answer."""
-    return ConnectionFailed(f"{where} does not answer: {_reason(error, timeout)}.", hint=_hint(error))
+    """The error for a cluster that did not respond."""
+    return ConnectionFailed(f"{where} does not respond: {_reason(error, timeout)}.", hint=_hint(error))
 
 
 def _reason(error: OSError, timeout: float) -> str:
     if isinstance(error, TimeoutError):
-        return f"nothing came within {timeout:.0f} seconds"
+        return f"no response within {timeout:.0f} seconds"
     if isinstance(error, socket.gaierror):
-        return "its name cannot be found"
+        return "its host name cannot be resolved"
     if isinstance(error, ConnectionRefusedError):
         return "nothing listens there (connection refused)"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return "its certificate is not one this machine trusts"
+        return "its certificate is not trusted by this machine"
     if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH):
-        return "there is no way to it from this network"
+        return "it is not reachable from this network"
     return (error.strerror or str(error) or type(error).__name__).rstrip(".").lower()
 
 
 def _hint(error: OSError) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return "Give the file of its certificate authority with --ca FILE, or --insecure, to pai add-cluster."
-    return "pai list-clusters shows the addresses you have set."
+        return "Pass its CA file with --ca FILE, or use --insecure, in pai add-cluster."
+    return "Check the address with pai list-clusters."
 
 
 def token_expiry(token: str) -> float | None:

@@ -1,6 +1,6 @@
-"""What a cluster answers, typed. ``raw`` is the answer itself, for programs that want all of it.
+"""Typed API responses. ``raw`` is the response itself, for programs that need every field.
 
-Plain classes: dataclasses and typing together take longer to import than most commands take to run.
+Plain classes: importing dataclasses and typing takes longer than most commands take to run.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ STATES = ("WAITING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED", "U
 
 
 def check_states(states: str) -> None:
-    """Refuse what is no state; several have commas between."""
-    for word in states.split(","):
-        if word.strip().upper() in STATES:
+    """Check a comma-separated list of job states."""
+    for state in states.split(","):
+        if state.strip().upper() in STATES:
             continue
         from difflib import get_close_matches
 
-        near = get_close_matches(word.strip().upper(), STATES, 1)
+        near = get_close_matches(state.strip().upper(), STATES, 1)
         raise UsageError(
-            f"There is no state {word!r}." + (f" Did you mean {near[0]}?" if near else ""),
-            hint=f"A job is one of {', '.join(STATES)}.",
+            f"There is no job state {state!r}." + (f" Did you mean {near[0]}?" if near else ""),
+            hint=f"The states are {', '.join(STATES)}.",
         )
 
 
@@ -45,19 +45,19 @@ def mapping_at(raw: Mapping[str, object], key: str) -> dict[str, object]:
 
 
 def name_list(raw: Mapping[str, object], key: str) -> list[str]:
-    """A list of names; older clusters write them with commas between."""
+    """A list of names; older clusters send them as comma-separated text."""
     value = raw.get(key)
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return [str(item) for item in value] if isinstance(value, list) else []
 
 
-def _launched(raw: Mapping[str, object], code_key: str) -> int | None:
-    """When it was started. Clusters tell of one that never was that it started when it ended."""
+def _launch_time(raw: Mapping[str, object], code_key: str) -> int | None:
+    """Launch time; None if never launched. For those, clusters report the completion time as launch time."""
     launched = number(raw, "launchedTime")
-    # A program's own exit code is not negative.
-    unstarted = launched == number(raw, "completedTime") and (number(raw, code_key) or 0) < 0
-    return None if unstarted else launched
+    # The exit code of a program is never negative.
+    never_launched = launched == number(raw, "completedTime") and (number(raw, code_key) or 0) < 0
+    return None if never_launched else launched
 
 
 class JobSummary:
@@ -87,7 +87,7 @@ class JobSummary:
         self.tags = name_list(raw, "tags")
         self.state = text(raw, "state") or "UNKNOWN"
         self.submitted_ms = number(raw, "submissionTime") or number(raw, "createdTime")
-        self.launched_ms = _launched(raw, "appExitCode")
+        self.launched_ms = _launch_time(raw, "appExitCode")
         self.completed_ms = number(raw, "completedTime")
         self.exit_code = number(raw, "appExitCode")
         self.virtual_cluster = text(raw, "virtualCluster")
@@ -139,7 +139,7 @@ class Task:
         self.origin_exit_code = number(raw, "originUserExitCode")
         self.ip = text(raw, "containerIp")
         self.ports = {str(k): str(v) for k, v in mapping_at(raw, "containerPorts").items()}
-        self.launched_ms = _launched(raw, "containerExitCode")
+        self.launched_ms = _launch_time(raw, "containerExitCode")
         self.completed_ms = number(raw, "completedTime")
         self.attempt = number(raw, "attemptId") or 0
         self.log = text(raw, "containerLog")
@@ -147,7 +147,7 @@ class Task:
 
     @property
     def own_exit_code(self) -> int | None:
-        """What the program itself said, where the cluster tells it; else what the cluster made of it."""
+        """The program's own exit code if the cluster reports it, else the exit code the cluster assigned."""
         return self.exit_code if self.origin_exit_code is None else self.origin_exit_code
 
     def __repr__(self) -> str:
@@ -187,7 +187,7 @@ class JobStatus:
         self.attempt = number(status, "attemptId") or 0
         self.retries = number(status, "retries") or 0
         self.submitted_ms = number(status, "submissionTime") or number(status, "createdTime")
-        self.launched_ms = _launched(status, "appExitCode")
+        self.launched_ms = _launch_time(status, "appExitCode")
         self.completed_ms = number(status, "completedTime")
         self.exit_code = number(status, "appExitCode")
         self.origin_exit_code = number(
@@ -206,7 +206,7 @@ class JobStatus:
             for task in statuses if isinstance(statuses, list) else []:
                 if isinstance(task, dict):
                     self.tasks.append(Task(role, task))
-        for one in self.tasks:  # of the task that ended the job, the job itself may know it
+        for one in self.tasks:  # only the job reports it, for the task that triggered its end
             if one.origin_exit_code is None and (one.role, one.index) == self.trigger_task:
                 one.origin_exit_code = self.origin_exit_code
 
@@ -222,7 +222,7 @@ class JobStatus:
 
 
 class Event:
-    """What the cluster has to say about a job."""
+    """An event of a job."""
 
     __slots__ = ("kind", "message", "raw", "reason")
 
@@ -237,7 +237,7 @@ class Event:
 
 
 class VirtualCluster:
-    """A share of a cluster. Resources are None where the cluster does not tell."""
+    """A virtual cluster. Resources are None if the cluster does not report them."""
 
     __slots__ = ("name", "raw")
 
@@ -253,7 +253,7 @@ class VirtualCluster:
         return _first(mapping_at(self.raw, "resourcesTotal"), names)
 
     def available(self, *names: str) -> int | None:
-        """Total less used, of one resource; the generations of clusters name it differently."""
+        """Total minus used of one resource; ``names``: its names in the API generations."""
         total, used = self.total(*names), _first(mapping_at(self.raw, "resourcesUsed"), names)
         return None if total is None else total - (used or 0)
 

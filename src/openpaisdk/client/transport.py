@@ -1,4 +1,4 @@
-"""One way to a cluster: a connection that is kept, the token, a few tries, and errors that say what to do."""
+"""Transport to one cluster: a persistent connection, authentication, retries, and mapping of errors."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ CONNECT_TIMEOUT_S = 10.0
 REQUEST_TIMEOUT_S = 60.0
 MAX_ATTEMPTS = 3
 RETRY_DELAYS_S = (0.1, 0.4, 1.0)
-CONNECTION_LOST, STREAM_LOST, TOKEN_REJECTED = "gone", "following", "token refused"
-"""Why a cluster is looked for again."""
+CONNECTION_LOST, STREAM_LOST, TOKEN_REJECTED = "connection lost", "stream lost", "token rejected"
+"""Why an endpoint is renewed."""
 DEBUG_FILE = os.path.join(".openpai", "debug_enable")
-"""Where it lies in the folder a person stands in, every request is told on stderr; so with PAI_DEBUG."""
+"""If this file exists in the current folder, or PAI_DEBUG is set, every request is logged to stderr."""
 REST_SERVER = "/rest-server"
-"""Where OpenPAI's front door keeps its API. A cluster without the front door has it at the root."""
+"""API prefix behind OpenPAI's web server; a bare rest-server has the API at its root."""
 
 
 class Endpoint:
-    """Where a cluster is and who we are there. The embedded cluster's changes whenever it starts anew."""
+    """Address, user and token for a cluster. The embedded cluster's endpoint changes with every start."""
 
     __slots__ = ("address", "authority_file", "rest_path", "token", "user", "verify")
 
@@ -55,22 +55,22 @@ class Endpoint:
 
 
 class Transport:
-    """Requests to one cluster. Everything sent is safe to send again: reads, whole writes, or under a key."""
+    """Requests to one cluster. All are safe to repeat: reads, full writes, or with an idempotency key."""
 
     def __init__(self, alias: str, endpoint: Endpoint, renew: Renew | None = None):
-        """``renew(why, failed)`` finds a cluster again that moved from there; None: it is not back yet."""
+        """``renew(reason, failed)`` returns the cluster's new endpoint; None if it is not available yet."""
         self.alias = alias
         self.endpoint = endpoint
         self.renew = renew
         self.connection: Connection | None = None
         self._process = os.getpid()
         self.on_slow_response: Callable[[str], None] | None = None
-        """Told at a terminal, once, that a cluster is slow to answer."""
+        """Called once, at a terminal, when the cluster is slow to respond."""
         self.connect_timeout, self.timeout, self.tries = CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, MAX_ATTEMPTS
         self.logs_requests = bool(os.environ.get("PAI_DEBUG")) or os.path.exists(DEBUG_FILE)
 
     def shorten_timeouts(self, seconds: float) -> None:
-        """For questions nobody waits long for: one try, and an answer within that time."""
+        """One attempt and this timeout, for requests whose result is optional."""
         self.connect_timeout = self.timeout = seconds
         self.tries = 1
 
@@ -91,42 +91,42 @@ class Transport:
         at_root: bool = False,
         accept: tuple[int, ...] = (),
     ) -> Response:
-        """Send a request; an answer that says no becomes an error, unless its status is in ``accept``."""
+        """Send a request; an error status becomes an exception unless it is in ``accept``."""
         if self._process != os.getpid():
-            # A fork shares the connection with its parent: each would read answers meant for the other.
+            # A forked child shares the connection with its parent: each would read the other's responses.
             self._process = os.getpid()
             self.close()
         timeout = self.timeout if timeout is None else timeout
         tries = self.tries if tries is None else tries
         renewed = False
-        tried = 0
+        attempts = 0
         while True:
             was_open = self.connection is not None and self.connection.is_open
             try:
-                answer = self._send(method, path, values, body, headers, timeout, at_root)
+                response = self._send(method, path, values, body, headers, timeout, at_root)
             except OSError as e:
                 self.close()
                 if was_open and not isinstance(e, TimeoutError):
-                    continue  # the kept connection had gone stale; a fresh one decides
+                    continue  # the persistent connection was stale; retry on a new one
                 if self.renew and not renewed and tries > 1:
                     renewed = True
                     self.endpoint = self.renew(CONNECTION_LOST, self.endpoint) or self.endpoint
                     continue
-                tried += 1
-                if tried >= tries or isinstance(e, TimeoutError) or not _may_pass(e):
+                attempts += 1
+                if attempts >= tries or isinstance(e, TimeoutError) or not _is_retryable(e):
                     raise connection_error(e, self.where, timeout) from None
-                time.sleep(RETRY_DELAYS_S[min(tried, len(RETRY_DELAYS_S)) - 1])
+                time.sleep(RETRY_DELAYS_S[min(attempts, len(RETRY_DELAYS_S)) - 1])
                 continue
-            if answer.status < 400 or answer.status in accept:
-                return answer
-            if answer.status in (429, 502, 503, 504) and tried + 1 < tries:
-                tried += 1
-                answer.read()
+            if response.status < 400 or response.status in accept:
+                return response
+            if response.status in (429, 502, 503, 504) and attempts + 1 < tries:
+                attempts += 1
+                response.read()
                 time.sleep(
-                    _asked_pause(answer.headers) or RETRY_DELAYS_S[min(tried, len(RETRY_DELAYS_S)) - 1]
+                    _retry_after(response.headers) or RETRY_DELAYS_S[min(attempts, len(RETRY_DELAYS_S)) - 1]
                 )
                 continue
-            error = error_from_response(answer.status, answer.read(), self.where)
+            error = error_from_response(response.status, response.read(), self.where)
             if isinstance(error, Unauthorized) and self.renew and not renewed:
                 renewed = True
                 self.endpoint = self.renew(TOKEN_REJECTED, self.endpoint) or self.endpoint
@@ -136,7 +136,7 @@ class Transport:
                 raise token_rejected(error, self.alias, self.endpoint.token)
             raise error
 
-    def _tell_slow(self) -> None:
+    def _notify_slow(self) -> None:
         if self.on_slow_response:
             self.on_slow_response(f"Waiting for {self.where[0].lower()}{self.where[1:]} ...")
             self.on_slow_response = None
@@ -156,32 +156,32 @@ class Transport:
         timeout: float,
         at_root: bool,
     ) -> Response:
-        there = self.endpoint
+        endpoint = self.endpoint
         if self.connection is None:
-            self.connection = connect(there, self.connect_timeout)
+            self.connection = connect(endpoint, self.connect_timeout)
             if (
                 self.on_slow_response
                 and isinstance(self.connection, SocketConnection)
                 and sys.stderr.isatty()
             ):
-                self.connection.on_slow_response = self._tell_slow
-        sent = {"Host": there.address.authority, "User-Agent": "pai", "Accept": "*/*"}
-        if there.token:
-            sent["Authorization"] = f"Bearer {there.token}"
+                self.connection.on_slow_response = self._notify_slow
+        sent = {"Host": endpoint.address.authority, "User-Agent": "pai", "Accept": "*/*"}
+        if endpoint.token:
+            sent["Authorization"] = f"Bearer {endpoint.token}"
         sent.update(headers or {})
-        front = "" if at_root else there.address.prefix + there.rest_path
-        target = front + path + (query(values) if values else "")
+        prefix = "" if at_root else endpoint.address.prefix + endpoint.rest_path
+        target = prefix + path + (query(values) if values else "")
         if not self.logs_requests:
             return self.connection.request(method, target, sent, body, timeout)
         began = time.perf_counter()
-        answer = self.connection.request(method, target, sent, body, timeout)
+        response = self.connection.request(method, target, sent, body, timeout)
         took = (time.perf_counter() - began) * 1000
-        sys.stderr.write(f"{self.alias}: {method} {target}: {answer.status} in {took:.0f} ms\n")
-        return answer
+        sys.stderr.write(f"{self.alias}: {method} {target}: {response.status} in {took:.0f} ms\n")
+        return response
 
 
 def connect(endpoint: Endpoint, timeout: float = CONNECT_TIMEOUT_S) -> Connection:
-    """A connection of the kind this address needs. Nothing is sent yet."""
+    """Create the connection this address needs (socket, TLS or proxy). Nothing is sent yet."""
     address = endpoint.address
     if not address.is_secure and (address.is_loopback or not _any_proxy()):
         return SocketConnection(address.host, address.port, timeout)
@@ -197,11 +197,11 @@ def _any_proxy() -> bool:
     return any(os.environ.get(n) for n in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"))
 
 
-def _may_pass(error: OSError) -> bool:
-    """Whether trying again in a moment can help: a name that is unknown or a bad certificate stays so."""
+def _is_retryable(error: OSError) -> bool:
+    """Whether a retry can help; an unknown host name or a bad certificate stays that way."""
     return isinstance(error, ConnectionError) or type(error).__name__ == "HttpProtocolError"
 
 
-def _asked_pause(headers: Mapping[str, str]) -> float:
-    asked = headers.get("retry-after", "")
-    return min(float(asked), 10.0) if asked.isdecimal() else 0.0
+def _retry_after(headers: Mapping[str, str]) -> float:
+    value = headers.get("retry-after", "")
+    return min(float(value), 10.0) if value.isdecimal() else 0.0

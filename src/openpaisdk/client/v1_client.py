@@ -1,7 +1,7 @@
-"""A cluster of OpenPAI's first generation (before 1.0, YARN), which reads only in version 1 of the API.
+"""REST client of OpenPAI's first generation (before 1.0, on YARN), which has version 1 of the API.
 
-It filters nothing, pages nothing, keeps no events and no tags. What it lacks is made up for here, or refused
-in one sentence.
+That API has no filters, pages, events or tags. The client filters and pages itself, and raises an error for
+what it cannot provide.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 
 from openpaisdk.client.address import quote
 from openpaisdk.client.cluster_client import ClusterClient, mapping_of, unexpected_response
+from openpaisdk.client.http_errors import NO_API
 from openpaisdk.client.models import Event, JobStatus, JobSummary, VirtualCluster
 from openpaisdk.errors import ConnectionFailed, NotFound, PaiError
 
@@ -17,17 +18,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LIFETIME_S = 604800
+TOKEN_LIFETIME_S = 604800
 
 
 class V1ClusterClient(ClusterClient):
-    """The same questions, asked as version 1 of the API has them."""
+    """Client of one cluster, using version 1 of the API."""
 
     generation = 1
 
     def info(self) -> dict[str, object]:
-        """What the cluster says of itself; empty up to 0.14, which answers with a page for people."""
-        body = self._answer("GET", "/api/v1").read()
+        """Cluster information; empty up to version 0.14, which responds with a web page."""
+        body = self._request("GET", "/api/v1").read()
         try:
             return mapping_of(json.loads(body), self)
         except ValueError:
@@ -36,10 +37,10 @@ class V1ClusterClient(ClusterClient):
             raise unexpected_response(self) from None
 
     def login(self, user: str, password: str) -> str:
-        body = json.dumps({"username": user, "password": password, "expiration": LIFETIME_S}).encode()
-        token = mapping_of(self._json("POST", "/api/v1/token", body=body), self).get("token")
+        body = json.dumps({"username": user, "password": password, "expiration": TOKEN_LIFETIME_S}).encode()
+        token = mapping_of(self._request_json("POST", "/api/v1/token", body=body), self).get("token")
         if not isinstance(token, str) or not token:
-            raise ConnectionFailed(f"{self.transport.where} gave no token.")
+            raise ConnectionFailed(f"{self.transport.where} returned no token.")
         return token
 
     def user_info(self, user: str = "") -> dict[str, object]:
@@ -89,7 +90,7 @@ class V1ClusterClient(ClusterClient):
         jobs = [JobSummary(mapping_of(one, self)) for one in raw]
         jobs.sort(key=lambda job: -(job.submitted_ms or 0))
         states = frozenset(state.split(",")) if state else None
-        wanted = [
+        selected = [
             job
             for job in jobs
             if (states is None or job.state in states)
@@ -97,40 +98,42 @@ class V1ClusterClient(ClusterClient):
             and virtual_cluster in ("", job.virtual_cluster)
             and (not tags or not set(tags.split(",")).isdisjoint(job.tags))
         ]
-        return iter(wanted[offset:])
+        return iter(selected[offset:])
 
     def count_jobs(self, *, state: str = "", user: str = "", virtual_cluster: str = "") -> int:
         return len(self.jobs(state=state, user=user, virtual_cluster=virtual_cluster))
 
     def job(self, name: str, user: str = "") -> JobStatus:
-        return JobStatus(mapping_of(self._get(self.v1_job_path(name, user), missing=name), self))
+        return JobStatus(mapping_of(self._get(self.v1_job_path(name, user), job_name=name), self))
 
     def job_config(self, name: str, user: str = "") -> str:
         path = self.v1_job_path(name, user) + "/config"
-        return self._answer("GET", path, missing=name).read().decode("utf-8", "replace")
+        return self._request("GET", path, job_name=name).read().decode("utf-8", "replace")
 
     def job_ssh(self, name: str, user: str = "") -> dict[str, object]:
-        return mapping_of(self._get(self.v1_job_path(name, user) + "/ssh", missing=name), self)
+        return mapping_of(self._get(self.v1_job_path(name, user) + "/ssh", job_name=name), self)
 
     def events(self, name: str, user: str = "") -> list[Event]:
-        raise self._unable("keeps no events of jobs")
+        raise self._unsupported("has no job events")
 
     def submit(self, job: str, key: str) -> None:
         try:
             super().submit(job, key)
         except NotFound as e:
-            if e.code != "NoApiError":
+            if e.code != NO_API:
                 raise
-            raise self._unable("takes only jobs of version 1 (JSON); pai submit hands those in") from None
+            raise self._unsupported(
+                "accepts only version 1 jobs (JSON); submit those with pai submit"
+            ) from None
 
     def _execution_path(self, name: str, user: str) -> str:
         return self.v1_job_path(name, user) + "/executionType"
 
     def tag(self, name: str, value: str, user: str = "") -> None:
-        raise self._unable("knows no tags")
+        raise self._unsupported("has no tags")
 
     def untag(self, name: str, value: str, user: str = "") -> None:
-        raise self._unable("knows no tags")
+        raise self._unsupported("has no tags")
 
     def virtual_clusters(self) -> list[VirtualCluster]:
         found = mapping_of(self._get("/api/v1/virtual-clusters"), self)
@@ -139,5 +142,5 @@ class V1ClusterClient(ClusterClient):
     def storages(self) -> list[dict[str, object]]:
         return []
 
-    def _unable(self, what: str) -> PaiError:
-        return PaiError(f"The cluster {self.alias} is of OpenPAI's first generation, which {what}.")
+    def _unsupported(self, what: str) -> PaiError:
+        return PaiError(f"The cluster {self.alias} runs OpenPAI's first generation, which {what}.")

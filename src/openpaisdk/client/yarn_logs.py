@@ -1,4 +1,4 @@
-"""Logs of OpenPAI's first generation: pages of the machine a task ran on, one for each stream."""
+"""YARN log pages, the logs of OpenPAI's first generation: one page per stream, served by the task's node."""
 
 from __future__ import annotations
 
@@ -18,37 +18,42 @@ FILES = {"stdout": "user.pai.stdout", "stderr": "user.pai.stderr"}
 
 
 def read_new_log_bytes(
-    cluster: ClusterClient, task: Task, wanted: FollowRequest, files: dict[str, int]
+    cluster: ClusterClient, task: Task, request: FollowRequest, files: dict[str, int]
 ) -> Iterator[Frame]:
-    """What the pages have more than ``files`` says was read of them. The streams come one by one."""
-    there = parse_uri(task.log)
-    ours = cluster.transport.endpoint
-    # The token is for the cluster, not for whatever machine a log lies on.
-    token = ours.token if there.authority == ours.address.authority else ""
-    endpoint = Endpoint(f"{there.scheme}://{there.authority}", ours.user, token, verify=ours.verify)
+    """New log bytes, one stream after the other. ``files`` holds the offset already read per file."""
+    address = parse_uri(task.log)
+    cluster_endpoint = cluster.transport.endpoint
+    # The token is for the cluster and must not go to the node that serves the log.
+    token = cluster_endpoint.token if address.authority == cluster_endpoint.address.authority else ""
+    endpoint = Endpoint(
+        f"{address.scheme}://{address.authority}",
+        cluster_endpoint.user,
+        token,
+        verify=cluster_endpoint.verify,
+    )
     transport = Transport(cluster.alias, endpoint)
     for stream, name in FILES.items():
-        if wanted.stream not in ("all", stream):
+        if request.stream not in ("all", stream):
             continue
         first = name not in files
         start = files.get(name, 0)
         try:
-            answer = transport.request("GET", f"{there.prefix}/{name}/", values={"start": start}, tries=1)
+            response = transport.request("GET", f"{address.prefix}/{name}/", values={"start": start}, tries=1)
         except (NotFound, ConnectionFailed):
-            continue  # not there yet, or on a machine that cannot be reached from here
-        data = _plain(answer.read(), answer.headers.get("content-type", ""))
+            continue  # not written yet, or the node is not reachable from here
+        data = _page_text(response.read(), response.headers.get("content-type", ""))
         files[name] = start + len(data)
-        if first and wanted.tail is not None:
-            data = b"".join(data.splitlines(keepends=True)[-wanted.tail :]) if wanted.tail else b""
+        if first and request.tail is not None:
+            data = b"".join(data.splitlines(keepends=True)[-request.tail :]) if request.tail else b""
         if data:
             head: dict[str, object] = {"role": task.role, "index": task.index, "stream": stream}
             yield Frame("log", {**head, "offset": files[name] - len(data), "size": len(data)}, data)
     transport.close()
 
 
-def _plain(body: bytes, kind: str) -> bytes:
-    """The text of a page; YARN puts it between <pre> and </pre>."""
-    if "html" not in kind:
+def _page_text(body: bytes, content_type: str) -> bytes:
+    """Text of a log page; YARN puts it between <pre> and </pre>."""
+    if "html" not in content_type:
         return body
     from html import unescape
 

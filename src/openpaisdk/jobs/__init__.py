@@ -1,5 +1,5 @@
-"""Jobs from where the user sits: find the cluster, build the job, send its files, hand it in, follow it.
+"""Job operations of the SDK: build a job, upload its files, submit it, fetch its outputs.
 
-Joins the rooms below it (config, local, client); prints nothing. Import the module you need: a command that
-lists jobs must not pay for the one that packs folders.
+Combines the layers below (storage, client, embedded, protocol, config); prints nothing. Import the module you
+need: a command that lists jobs must not pay for importing the one that packs folders.
 """

@@ -1,4 +1,4 @@
-"""The job that a cluster was once given, made into the next one."""
+"""Clone of a submitted job under another name."""
 
 from __future__ import annotations
 
@@ -28,27 +28,29 @@ def clone_job(
     secrets: Mapping[str, str] | None = None,
     notify: Callable[[str], None] | None = None,
 ) -> dict[str, object]:
-    """The job of a configuration as a cluster shows it, ready to be handed in again under another name.
+    """The job of a config as a cluster returns it, ready to be submitted under another name.
 
-    Without ``name`` the old one gets a new suffix. What the cluster masked must be given again.
+    Without ``name`` the old name gets a new suffix. ``secrets`` must have those that the cluster masked.
     """
     import yaml
 
     data = yaml.load(config, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     if not isinstance(data, dict):
-        raise UsageError("The cluster's record of this job is not a job, so it cannot be copied.")
+        raise UsageError(
+            "The config that the cluster returned for this job is not a job, so it cannot be cloned."
+        )
     key = "name" if "protocolVersion" in data else "jobName"
     old = str(data.get(key) or "job")
-    data[key] = expand_name(name) if name else _next(old)
-    _move_folder(data, old, str(data[key]))
-    _put_secrets(data, dict(secrets or {}), config)
+    data[key] = expand_name(name) if name else _next_name(old)
+    _retarget_work_directory(data, old, str(data[key]))
+    _restore_secrets(data, dict(secrets or {}), config)
     if deployment:
-        _choose(data, deployment)
+        _select_deployment(data, deployment)
     return update_job(data, updates or [], virtual_cluster=virtual_cluster, notify=notify)
 
 
-def _move_folder(data: dict[str, object], old: str, new: str) -> None:
-    """The next job keeps its results in a folder of its own. What it fetches still lies where it was put."""
+def _retarget_work_directory(data: dict[str, object], old: str, new: str) -> None:
+    """Give the clone its own folder for outputs. The files it downloads stay where they are."""
     parameters = data.get("parameters")
     folder = parameters.get("work_directory") if isinstance(parameters, dict) else None
     if (
@@ -66,21 +68,21 @@ def _move_folder(data: dict[str, object], old: str, new: str) -> None:
                 role["preCommands"] = [retarget_output(line, old, new) for line in lines]
 
 
-def _next(name: str) -> str:
+def _next_name(name: str) -> str:
     return f"{_SUFFIX.sub('', name)}_{random_letters(6)}"
 
 
-def _put_secrets(data: dict[str, object], given: dict[str, str], config: str) -> None:
-    kept = data.get("secrets")
-    known = {k: v for k, v in kept.items() if v != MASK} if isinstance(kept, dict) else {}
-    known.update(given)
+def _restore_secrets(data: dict[str, object], secrets: dict[str, str], config: str) -> None:
+    stored = data.get("secrets")
+    known = {k: v for k, v in stored.items() if v != MASK} if isinstance(stored, dict) else {}
+    known.update(secrets)
     used = list(dict.fromkeys(_SECRET.findall(config)))
     missing = [name for name in used if name not in known]
     if missing:
-        words = " ".join(f"--secret {name}=..." for name in missing)
+        options = " ".join(f"--secret {name}=..." for name in missing)
         raise UsageError(
-            f"The job has secrets ({', '.join(missing)}), and the cluster does not give them back.",
-            hint=f"Give them again: {words}",
+            f"The job has secrets ({', '.join(missing)}), and the cluster does not return them.",
+            hint=f"Pass them again: {options}",
         )
     if known:
         data["secrets"] = known
@@ -88,11 +90,11 @@ def _put_secrets(data: dict[str, object], given: dict[str, str], config: str) ->
         data.pop("secrets", None)
 
 
-def _choose(data: dict[str, object], deployment: str) -> None:
+def _select_deployment(data: dict[str, object], deployment: str) -> None:
     found = data.get("deployments")
     names = [str(d.get("name")) for d in found if isinstance(d, dict)] if isinstance(found, list) else []
     if deployment not in names:
-        there = f"it has {', '.join(names)}" if names else "it has none"
-        raise UsageError(f"The job has no deployment {deployment!r}: {there}.")
+        existing = f"it has {', '.join(names)}" if names else "it has none"
+        raise UsageError(f"The job has no deployment {deployment!r}: {existing}.")
     defaults = data.get("defaults")
     data["defaults"] = {**(defaults if isinstance(defaults, dict) else {}), "deployment": deployment}

@@ -1,4 +1,4 @@
-"""From the words of a command line to the line a shell runs."""
+"""Shell command line built from command-line arguments."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ if TYPE_CHECKING:
 
 
 def shell_line(arguments: Sequence[str]) -> str:
-    """One word is a shell line as typed (``'make && ./run'``); several are quoted, each arrives exact."""
-    if not arguments or not any(word.strip() for word in arguments):
-        raise UsageError("There is no command to run.", hint="Write it last: pai sub -- python train.py")
-    if any("\0" in word for word in arguments):
-        raise UsageError("A command cannot hold a NUL character.")
+    """A single argument is a shell line as typed (``'make && ./run'``); several are quoted one by one."""
+    if not arguments or not any(argument.strip() for argument in arguments):
+        raise UsageError("There is no command to run.", hint="Put it last: pai sub -- python train.py")
+    if any("\0" in argument for argument in arguments):
+        raise UsageError("A command cannot contain a NUL character.")
     if len(arguments) == 1:
         return as_text(arguments[0])
     import shlex
 
-    return shlex.join(as_text(word) for word in arguments)
+    return shlex.join(as_text(argument) for argument in arguments)
 
 
-def as_text(word: str) -> str:
-    """A word as text: where the locale knows only ASCII, Python hands its bytes on in disguise."""
+def as_text(argument: str) -> str:
+    """An argument as text. In an ASCII locale Python passes its bytes as surrogate escapes."""
     try:
-        word.encode()
+        argument.encode()
     except UnicodeEncodeError:
         import os
 
         try:
-            return os.fsencode(word).decode()
+            return os.fsencode(argument).decode()
         except UnicodeDecodeError:
-            raise UsageError(f"{word!r} is not text in UTF-8, and a job is text.") from None
-    return word
+            raise UsageError(f"{argument!r} is not UTF-8 text, which a job requires.") from None
+    return argument

@@ -1,4 +1,4 @@
-"""The job ``pai sub`` hands in, as OpenPAI's job protocol (version 2) wants it."""
+"""The job that ``pai sub`` submits, in version 2 of OpenPAI's job protocol."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ROLE = "main"
 DEPLOYMENT = "sdk_deployment"
 IMAGE_NAME = "docker_image"
 HOST_IMAGE = "host"
-"""The protocol demands an image. This one stands for none: the job runs with the tools of its machine."""
+"""The protocol requires an image. This one means none: the job runs with the software of its host."""
 KEPT_VARIABLES = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH")
 
 
 class ResourceOptions:
-    """What one task asks for."""
+    """Resources of one task."""
 
     __slots__ = ("cpu", "gpu", "memory_mb", "ports")
 
@@ -34,12 +34,12 @@ class ResourceOptions:
 
 
 HERE = ResourceOptions(cpu=1, gpu=0, memory_mb=512)
-"""Fits every machine, and several at once: on a laptop a job should start, not wait."""
+"""Fits every machine, several jobs at once: on a laptop a job should start, not stay pending."""
 ELSEWHERE = ResourceOptions(cpu=2, gpu=0, memory_mb=4096)
 
 
 class JobOptions:
-    """What else a job may ask for. Everything has a default that asks for nothing."""
+    """Further options of a job. The defaults request nothing."""
 
     __slots__ = (
         "after",
@@ -101,7 +101,7 @@ def one_liner(
     if wishes.instances > 1:
         role["instances"] = wishes.instances
     if wishes.is_array:
-        # Each task of an array is for itself: one that fails ends no other.
+        # The tasks of an array are independent: a failed one does not stop the others.
         role["completion"] = {"minFailedInstances": -1, "minSucceededInstances": -1}
     role.update(dockerImage=IMAGE_NAME, resourcePerInstance=asked, commands=[line])
     job: dict[str, object] = {
@@ -158,10 +158,10 @@ def _extras(
 
 
 def callers_environment() -> dict[str, str]:
-    """The variables by which the caller's shell finds its programs, for a job on the same machine."""
+    """Variables with which the caller's shell finds its programs, for a job on the same machine."""
     kept = {name: as_text(os.environ[name]) for name in KEPT_VARIABLES if os.environ.get(name)}
-    # Last on the PATH, so that it changes nothing the caller has: where pai lies there is a Python, and in an
-    # environment that was never activated it is the only one called "python".
+    # Appended to PATH, so that it overrides nothing of the caller: the folder of pai's interpreter. In a
+    # virtual environment that was never activated it is the only one with a "python".
     ours = os.path.dirname(os.path.abspath(sys.executable)) if sys.executable else ""
     path = kept.get("PATH", os.defpath)
     if ours and ours not in path.split(os.pathsep):

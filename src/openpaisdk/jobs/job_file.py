@@ -1,4 +1,4 @@
-"""A job file: read, changed by ``--update``, and checked before anything is sent."""
+"""Job files: reading, applying ``--update``, and validating before anything is sent."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def read_job_file(
     virtual_cluster: str = "",
     notify: Callable[[str], None] | None = None,
 ) -> dict[str, object]:
-    """The job in a file (``-``: the standard input) as plain data, updates applied, in the version it is in.
+    """The job in a file (``-``: standard input) as plain data of its own version, with updates applied.
 
-    Everything that is wrong comes in one error, with the line where it stands. ``tell`` gets what is odd
-    about a version 2 job; of a version 1 job whoever takes it has more to say.
+    All problems come in one error, each with its line. ``notify`` gets the warnings of a version 2 job; those
+    of a version 1 job come from the cluster or the conversion.
     """
     from openpaisdk.protocol import read_any_job
 
@@ -38,12 +38,12 @@ def read_job_file(
         job = read_any_job(source, file=name)
         data: dict[str, object] = dict(job.raw)
     except ProtocolError as error:
-        # What is wrong may be what the updates mend, or a $ that is to be filled in.
+        # The updates may fix the problem, or it is a $ placeholder in the name.
         data = plain_data(source, name)
-        if not isinstance(data, dict) or not (updates or _open_name(data)):
+        if not isinstance(data, dict) or not (updates or _placeholder_key(data)):
             raise
         before = error
-    return _changed(data, job, before, updates, virtual_cluster, notify, name)
+    return _apply_and_check(data, job, before, updates, virtual_cluster, notify, name)
 
 
 def update_job(
@@ -54,11 +54,11 @@ def update_job(
     notify: Callable[[str], None] | None = None,
     name: str = "the job",
 ) -> dict[str, object]:
-    """A job that is plain data already, updates applied, checked."""
-    return _changed(data, None, None, updates, virtual_cluster, notify, name)
+    """A job given as plain data, with updates applied, validated."""
+    return _apply_and_check(data, None, None, updates, virtual_cluster, notify, name)
 
 
-def _changed(
+def _apply_and_check(
     data: dict[str, object],
     job: JobSpec | JobV1 | None,
     before: ProtocolError | None,
@@ -75,12 +75,12 @@ def _changed(
         changes.append(f"{key}={virtual_cluster}")
     if changes or job is None:
         data = apply_overrides(data, changes)
-        if key := _open_name(data):
+        if key := _placeholder_key(data):
             data[key] = fill_placeholders(str(data[key]))
         try:
             job = read_any_job(data, file=name)
         except ProtocolError as error:
-            raise _with_places(error, before) from None
+            raise _with_locations(error, before) from None
         data = dict(job.raw)
     for warning in () if isinstance(job, JobV1) else job.warnings:
         if tell:
@@ -88,20 +88,20 @@ def _changed(
     return data
 
 
-def _with_places(after: ProtocolError, before: ProtocolError | None) -> ProtocolError:
-    """An updated job has no text to point at; what was wrong before the updates still has its place."""
+def _with_locations(after: ProtocolError, before: ProtocolError | None) -> ProtocolError:
+    """Problems of an updated job have no line; those that existed before the updates keep theirs."""
     from openpaisdk.protocol import Problem
     from openpaisdk.protocol.problems import protocol_error
 
     if before is None:
         return after
-    places = {(p.path, p.message, p.found): p for p in before.problems if isinstance(p, Problem)}
+    located = {(p.path, p.message, p.found): p for p in before.problems if isinstance(p, Problem)}
     problems = [p for p in after.problems if isinstance(p, Problem)]
-    return protocol_error([places.get((p.path, p.message, p.found), p) for p in problems])
+    return protocol_error([located.get((p.path, p.message, p.found), p) for p in problems])
 
 
 def plain_data(source: bytes, name: str) -> dict[str, object]:
-    """What a file says, before anybody asks whether that is a job. Only version 1 may have comments."""
+    """Data of a file that may not be a valid job. Only version 1 may have comments."""
     from openpaisdk.protocol import job_version
     from openpaisdk.protocol.document import read
     from openpaisdk.protocol.v1 import read_relaxed
@@ -110,13 +110,13 @@ def plain_data(source: bytes, name: str) -> dict[str, object]:
     return data if job_version(data) == 1 else read(source, name).data
 
 
-def _open_name(data: dict[str, object]) -> str:
-    """The key of a name with a $ in it, in either version; empty when there is none."""
+def _placeholder_key(data: dict[str, object]) -> str:
+    """Key of a job name with a ``$`` placeholder, in either version; empty if there is none."""
     return next((name[:-1] for name in NAMES if "$" in str(data.get(name[:-1]))), "")
 
 
 def read_contents(path: str) -> tuple[str, bytes]:
-    """What to call a file, and what is in it; ``-`` is the standard input."""
+    """Display name and content of a file; ``-`` is standard input."""
     name = "the standard input" if path == "-" else path
     try:
         if path == "-":
@@ -129,5 +129,5 @@ def read_contents(path: str) -> tuple[str, bytes]:
     except (OSError, ValueError) as e:
         raise UsageError(f"{name} cannot be read: {getattr(e, 'strerror', '') or e}.") from None
     if len(data) > MAX_BYTES:
-        raise UsageError(f"{name} is larger than {MAX_BYTES >> 20} MB: that is no job file.")
+        raise UsageError(f"{name} is larger than {MAX_BYTES >> 20} MB, which is too large for a job file.")
     return name, data

@@ -1,4 +1,4 @@
-"""Amounts as people write them: memory, time, numbers of ports and of tasks."""
+"""Parsers of option values: memory, durations, timestamps, ports, arrays, dependencies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def memory_mb(text: str) -> int:
     except (ValueError, OverflowError):
         size = 0
     if size < 1:
-        raise UsageError(f"{text!r} is not an amount of memory: write 4g, or a number of megabytes.")
+        raise UsageError(
+            f"{text!r} is not an amount of memory: use a form like 4g, or a number of megabytes."
+        )
     return size
 
 
@@ -39,12 +41,12 @@ def seconds(text: str) -> int:
     except (ValueError, KeyError, OverflowError):
         whole = 0
     if whole < 1:
-        raise UsageError(f"{text!r} is not a time: write 90s, 30m, 2h or 1d.")
+        raise UsageError(f"{text!r} is not a duration: use a form like 90s, 30m, 2h or 1d.")
     return whole
 
 
 def timestamp_ms(text: str) -> int:
-    """A point in the past as milliseconds since 1970: ``2h`` ago, or a date, with or without a time."""
+    """A past time in milliseconds since 1970: ``2h`` ago, or a date, with or without time of day."""
     import time
 
     try:
@@ -56,20 +58,20 @@ def timestamp_ms(text: str) -> int:
             return int(time.mktime(time.strptime(text.strip().replace("T", " "), form)) * 1000)
         except (ValueError, OverflowError):
             continue
-    raise UsageError(f"{text!r} is not a time: write 2h or 3d, or a date like 2026-11-15.")
+    raise UsageError(f"{text!r} is not a time: use a duration like 2h or 3d, or a date like 2026-11-15.")
 
 
 def port_counts(items: list[str]) -> dict[str, int]:
-    """``label=count`` of each ``--ports``. A number above 99 is a port somebody hoped to choose."""
+    """``label=count`` of each ``--ports``. A count above 99 is rejected: it is meant as a port number."""
     counts: dict[str, int] = {}
     for item in items:
         label, _, count = item.partition("=")
         if not label.isidentifier() or not label.isascii() or not count.isdecimal() or int(count) < 1:
-            raise UsageError(f"{item!r} names no ports: write a label and how many, like --ports http=1.")
+            raise UsageError(f"{item!r} is not a valid port request: use label=count, like --ports http=1.")
         if int(count) > MAX_PORTS:
             raise UsageError(
                 f"--ports {item}: the number says how many ports, and {count} is too many.",
-                hint=f"Ports are assigned; the job reads its own in $PAI_CONTAINER_HOST_{label}_PORT_LIST, "
+                hint=f"Ports are assigned; the job reads them from $PAI_CONTAINER_HOST_{label}_PORT_LIST, "
                 "and pai job-status shows them.",
             )
         counts[label] = int(count)
@@ -77,18 +79,18 @@ def port_counts(items: list[str]) -> dict[str, int]:
 
 
 def array_size(text: str) -> tuple[int, int]:
-    """``100`` or ``100%8`` as how many tasks there are, and how many may run at a time (0: all)."""
+    """``100`` or ``100%8`` as (number of tasks, how many may run at a time; 0: all)."""
     count, percent, limit = text.partition("%")
     if not count.isdecimal() or int(count) < 1 or (percent and (not limit.isdecimal() or int(limit) < 1)):
-        raise UsageError(f"--array {text}: write how many tasks, like 100, or 100%8 for 8 at a time.")
+        raise UsageError(f"--array {text}: use the number of tasks, like 100, or 100%8 for 8 at a time.")
     return int(count), int(limit) if percent else 0
 
 
 def dependency(text: str) -> dict[str, object]:
-    """``job`` or ``job:end`` of an ``--after``, as the job protocol's additions have it."""
+    """``job`` or ``job:end`` of an ``--after``, as an entry of ``extras.openpaisdk.after``."""
     job, colon, on = text.partition(":")
     if not job or (colon and on not in ("success", "end")):
         raise UsageError(
-            f"--after {text}: write the name of a job, and :end if it may also have failed, like train:end."
+            f"--after {text}: use the name of a job, with :end if it may also fail, like train:end."
         )
     return {"job": job, "on": on} if colon else {"job": job}

@@ -1,4 +1,4 @@
-"""What a job left: the files it kept on the storage, and the figures of its steps."""
+"""Outputs of a job: files on the storage, and metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class JobOutputs:
-    """The files that a job kept. Names are those below its folder for results."""
+    """Output files of a job. Names are relative to its output folder."""
 
     def __init__(self, cluster: ClusterClient, name: str, user: str = ""):
         from openpaisdk.protocol import read_job
@@ -33,7 +33,7 @@ class JobOutputs:
         self.folder = output_folder(job, user or cluster.user)
 
     def files(self) -> dict[str, int]:
-        """All of them with their sizes, by name; nothing when the job kept nothing."""
+        """All output files and their sizes, by name; empty if there are none."""
         found: dict[str, int] = {}
         if self.storage.exists(self.folder):
             self._walk(self.folder, found)
@@ -53,46 +53,46 @@ class JobOutputs:
         names: list[str] | None = None,
         watch: Callable[[TransferProgress], None] | None = None,
     ) -> tuple[list[str], list[str]]:
-        """Bring them, or those named, into a folder of this machine.
+        """Download all output files, or those in ``names``, into a local folder.
 
-        What is there now, and what was left as it is because another file of that name lies there. ``watch``
-        is called now and then.
+        Returns the files that are there now, and those not overwritten because a different local file has the
+        name. ``watch`` is called with the progress.
         """
-        brought: list[str] = []
+        fetched: list[str] = []
         differing: list[str] = []
         every = list(self.files())
         if every and not names and not os.path.lexists(target):
-            self.storage.download(self.folder, target, watch=watch)  # all of them in one go
+            self.storage.download(self.folder, target, watch=watch)  # one copy of the whole folder
             return every, []
-        # A folder is what is in it.
-        wanted = [file for name in names or () for file in _below(name, every) or [name]]
-        for name in wanted if names else every:
+        # The name of a folder selects its files.
+        selected = [file for name in names or () for file in _below(name, every) or [name]]
+        for name in selected if names else every:
             path = os.path.join(target, *name.split("/"))
             if os.path.lexists(path):
-                (brought if self._is_same(name, path) else differing).append(name)
+                (fetched if self._is_same(name, path) else differing).append(name)
                 continue
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             self.storage.download(self.path(name), path, watch=watch)
-            brought.append(name)
-        return brought, differing
+            fetched.append(name)
+        return fetched, differing
 
     def _is_same(self, name: str, path: str) -> bool:
         file = self.storage.backend.open(self.path(name))
         try:
             if not os.path.isfile(path) or os.path.getsize(path) != file.size:
                 return False
-            with open(path, "rb") as here:
-                return all(here.read(len(chunk)) == bytes(chunk) for chunk in file.chunks(0, file.size))
+            with open(path, "rb") as local:
+                return all(local.read(len(chunk)) == bytes(chunk) for chunk in file.chunks(0, file.size))
         finally:
             file.close()
 
     def conflict_error(self, target: str, differing: list[str]) -> PaiError:
-        """The error for files that were not overwritten."""
+        """The error for local files that differ and were not overwritten."""
         few = ", ".join(differing[:5]) + (", ..." if len(differing) > 5 else "")
-        to = "here" if target == "." else f"in {target}"
+        where = "the current folder" if target == "." else target
         return PaiError(
-            f"What lies {to} differs from what {self.job_name} kept, and was left as it is: {few}.",
-            hint=f"Bring it elsewhere: pai job-outputs {self._option}{self.job_name} get --to FOLDER",
+            f"Files in {where} differ from the outputs of {self.job_name} and were not overwritten: {few}.",
+            hint=f"Download to another folder: pai job-outputs {self._option}{self.job_name} get --to FOLDER",
         )
 
     @property
@@ -103,7 +103,7 @@ class JobOutputs:
         path = f"{self.folder}/{name}"
         if not self.storage.exists(path):
             raise NotFound(
-                f"{self.job_name} kept no file {name}.",
+                f"{self.job_name} has no output file {name}.",
                 hint=f"pai job-outputs {self._option}{self.job_name} lists them.",
             )
         return path
@@ -114,7 +114,7 @@ def _below(name: str, every: list[str]) -> list[str]:
 
 
 class MetricSeries:
-    """One number over the steps of a task."""
+    """Values of one metric over the steps of a task."""
 
     __slots__ = ("name", "steps", "values")
 
@@ -127,22 +127,22 @@ class MetricSeries:
 def metrics(
     cluster: ClusterClient, name: str, user: str = "", role: str = "", index: int = 0
 ) -> dict[str, MetricSeries]:
-    """What the task kept with ``log_metrics``, by name. A line that cannot be read is passed over."""
+    """Metrics that a task logged with ``log_metrics``, by name. Malformed lines are skipped."""
     from urllib.parse import urlencode
 
     query = urlencode({key: value for key, value in (("role", role), ("index", index)) if value})
     try:
-        answer = cluster.transport.request("GET", f"{cluster.job_path(name, user)}/metrics?{query}")
+        response = cluster.transport.request("GET", f"{cluster.job_path(name, user)}/metrics?{query}")
     except NotFound as e:
         raise cluster.no_job(name) if is_missing_job(e) else e from None
-    found: dict[str, MetricSeries] = {}
-    for line in answer.read().splitlines():
+    by_name: dict[str, MetricSeries] = {}
+    for line in response.read().splitlines():
         try:
             step = json.loads(line)
             for key, value in step["values"].items():
-                figure = found.setdefault(key, MetricSeries(key))
-                figure.steps.append(int(step["step"]))
-                figure.values.append(float(value))
+                series = by_name.setdefault(key, MetricSeries(key))
+                series.steps.append(int(step["step"]))
+                series.values.append(float(value))
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
-    return found
+    return by_name

@@ -1,4 +1,4 @@
-"""What was packed last time from a folder, so that what has not changed is neither read nor sent again."""
+"""Cache of the last source archive of each folder: unchanged files are neither read nor uploaded again."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import time
 from openpaisdk.config.paths import make_private, user_folder
 
 MIN_FILE_AGE_NS = 2_000_000_000
-"""A file younger than this may change again without its stamp changing: it is not believed yet."""
+"""A younger file may change again without a new timestamp, so its stamp is not trusted yet."""
 FORMAT_VERSION = 1
 
 
 class PackManifest:
-    """The last tar of a folder: its identity, and where in it each member lies, by name and stamp."""
+    """The last archive of a folder: its hash, and stamp and byte range of each member."""
 
     __slots__ = ("members", "sha256", "size")
 
@@ -22,10 +22,10 @@ class PackManifest:
         self.sha256 = sha256
         self.size = size
         self.members = members
-        """By name: stamp, offset, length. Without a stamp where the file was too young to be believed."""
+        """By name: stamp, offset, length. The stamp is empty if the file was too young."""
 
     def member_range(self, name: str, stamp: str) -> tuple[int, int] | None:
-        """Where an unchanged member lies in that tar."""
+        """Offset and length of an unchanged member in that archive; None if it changed."""
         found = self.members.get(name)
         if found is None or not stamp or found[0] != stamp:
             return None
@@ -34,45 +34,45 @@ class PackManifest:
 
 
 def load(key: str) -> PackManifest | None:
-    """What was remembered of a folder; None where nothing was, or nothing that can be read."""
+    """The manifest of a folder; None if there is none or it is unreadable."""
     try:
         with open(_path(key), "rb") as f:
-            kept = json.loads(f.read())
-        if kept["form"] != FORMAT_VERSION or kept["key"] != key:
+            stored = json.loads(f.read())
+        if stored["format"] != FORMAT_VERSION or stored["key"] != key:
             return None
-        return PackManifest(str(kept["sha256"]), int(kept["size"]), dict(kept["members"]))
+        return PackManifest(str(stored["sha256"]), int(stored["size"]), dict(stored["members"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def save(key: str, last: PackManifest) -> None:
-    """Keep it for the next time. What cannot be kept only costs time."""
+def save(key: str, manifest: PackManifest) -> None:
+    """Store the manifest. Errors are ignored: without it the next upload only takes longer."""
     text = json.dumps(
         {
-            "form": FORMAT_VERSION,
+            "format": FORMAT_VERSION,
             "key": key,
-            "sha256": last.sha256,
-            "size": last.size,
-            "members": last.members,
+            "sha256": manifest.sha256,
+            "size": manifest.size,
+            "members": manifest.members,
         }
     )
     path = _path(key)
-    aside = f"{path}.{os.getpid()}.new"
+    temporary = f"{path}.{os.getpid()}.new"
     try:
         make_private(os.path.dirname(path))
-        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(fd, "w", encoding="utf-8") as f:
             f.write(text)
-        os.replace(aside, path)
+        os.replace(temporary, path)
     except (OSError, UnicodeError):
         return
 
 
-def stamp_of(found: os.stat_result) -> str:
-    """What changes when a file does; empty for one that is too young to tell."""
-    if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) < MIN_FILE_AGE_NS:
+def stamp_of(status: os.stat_result) -> str:
+    """Text that changes when the file changes; empty for a file that is too young."""
+    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < MIN_FILE_AGE_NS:
         return ""
-    return f"{found.st_mtime_ns}.{found.st_ctime_ns}.{found.st_size}.{found.st_ino}.{found.st_dev}"
+    return f"{status.st_mtime_ns}.{status.st_ctime_ns}.{status.st_size}.{status.st_ino}.{status.st_dev}"
 
 
 def _path(key: str) -> str:

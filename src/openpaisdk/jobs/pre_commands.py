@@ -1,7 +1,7 @@
-"""What runs around a command: variables, secrets, packages, a pause to look around after a failure.
+"""Shell commands that run before a job's command: variables, secrets, packages, debug hold.
 
-All of it becomes ``preCommands`` of the job's deployment: one shell runs them before the command, every
-OpenPAI cluster knows them, and ``--preview`` shows them.
+They become ``preCommands`` of the job's deployment: one shell runs them before the command, every OpenPAI
+cluster supports them, and ``--preview`` shows them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PYTHON = "python"
 SDK_SOURCE = "git+https://github.com/Microsoft/pai@{branch}#egg=openpaisdk&subdirectory=contrib/python-sdk"
-# Every Python of the task then begins by reading the runtime's start-up file.
+# Every Python process of the task then loads the runtime's start-up file.
 CAPTURE = (
     "export PAI_CAPTURE_LOGGING=1\n"
     'export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}${PAI_RUNTIME_DIR:-/usr/local/pai}/start"'
@@ -26,38 +26,38 @@ END_OF_SECRET = "PAI_END_OF_SECRET"
 
 
 def parse_variables(items: Sequence[str], option: str, default: Callable[[str], str]) -> dict[str, str]:
-    """``NAME=value`` of each ``--env`` or ``--secret``; of a NAME alone ``missing`` knows the value."""
+    """``NAME=value`` of each ``--env`` or ``--secret``; ``default`` returns the value of a bare NAME."""
     out: dict[str, str] = {}
     for item in items:
         name, equals, value = item.partition("=")
         if not name.isidentifier() or not name.isascii():
             raise UsageError(
-                f"{option} {'...' if option == '--secret' else item}: write NAME=value; a name is made of "
+                f"{option} {'...' if option == '--secret' else item}: use NAME=value; a name has only "
                 "letters, digits and _."
             )
         text = as_text(value if equals else default(name))
         if "\0" in text:
-            raise UsageError(f"{option} {name}: a variable cannot hold a NUL character.")
+            raise UsageError(f"{option} {name}: a variable cannot contain a NUL character.")
         out[name] = text
     return out
 
 
 def value_from_environment(option: str) -> Callable[[str], str]:
-    """For a NAME alone: the value it has here."""
+    """Lookup of a bare NAME in this process's environment."""
 
     def find(name: str) -> str:
         try:
             return os.environ[name]
         except KeyError:
             raise UsageError(
-                f"{option} {name}: there is no such variable here; write {option} {name}=value."
+                f"{option} {name}: there is no such variable here; use {option} {name}=value."
             ) from None
 
     return find
 
 
 class PreCommands:
-    """Everything that surrounds one command."""
+    """What the ``preCommands`` of one job consist of."""
 
     __slots__ = (
         "capture_logging",
@@ -91,60 +91,62 @@ class PreCommands:
         self.sdk_branch = sdk_branch
         self.debug_hold = debug_hold
         self.capture_logging = capture_logging
-        # What brings the job's files there, on a cluster that does not do it itself.
+        # Download of sources and upload of outputs, on a cluster that does not do it itself.
         self.transfer_commands: list[str] = []
 
     def pre_commands(self) -> list[str]:
-        """In the order in which they run."""
+        """All commands, in the order in which they run."""
         from shlex import quote
 
         lines: list[str] = []
         if self.debug_hold:
             lines.append(_debug_hold(self.debug_hold))
-        # Last: of two traps for the end the later holds, and results must not be lost.
+        # After the hold: the later of two EXIT traps wins, and outputs must not be lost.
         lines += self.transfer_commands
         lines += [f"export {name}={quote(value)}" for name, value in self.environment.items()]
         lines += [_secret(name) for name in self.secrets]
         folder = os.path.dirname(self.python)
-        if folder:  # so that a plain "python" in the command is this one too
+        if folder:  # so that a plain "python" in the command is this one, too
             lines.append(f'export PATH={quote(folder)}:"$PATH"')
         pip = quote(self.pip_path) if self.pip_path else f"{quote(self.python or PYTHON)} -m pip"
         if self.sdk_branch:
             lines.append(f"{pip} install -U {quote(SDK_SOURCE.format(branch=self.sdk_branch))}")
         if self.pip_installs:
-            lines.append(_packages(pip, self.python or PYTHON, self.pip_installs, bool(self.pip_path)))
+            lines.append(
+                _install_packages(pip, self.python or PYTHON, self.pip_installs, bool(self.pip_path))
+            )
         if self.capture_logging:
             lines.append(CAPTURE)
         return lines
 
 
 def _secret(name: str) -> str:
-    """The value is put in as it is where the task runs, so it must not stand where a shell would read it."""
+    """Export one secret. Its value is inserted as it is in the task, so no shell may parse it."""
     return f"{name}=$(cat <<'{END_OF_SECRET}'\n<% $secrets.{name} %>\n{END_OF_SECRET}\n)\nexport {name}"
 
 
-def _packages(pip: str, python: str, names: Sequence[str], fixed: bool) -> str:
-    """Where our runtime is, an environment built once serves every later job with the same wishes."""
+def _install_packages(pip: str, python: str, names: Sequence[str], use_pip: bool) -> str:
+    """Install packages. Our runtime builds an environment once and reuses it for the same package list."""
     from shlex import quote
 
-    wanted = " ".join(map(quote, names))
-    if fixed:
-        return f"{pip} install {wanted}"
+    packages = " ".join(map(quote, names))
+    if use_pip:
+        return f"{pip} install {packages}"
     return (
         "if command -v pai-runtime >/dev/null 2>&1; then\n"
-        f"  pai_packages=$(pai-runtime packages --python {quote(python)} {wanted})\n"
+        f"  pai_packages=$(pai-runtime packages --python {quote(python)} {packages})\n"
         '  eval "$pai_packages"\n'
         "else\n"
-        f"  {pip} install {wanted}\n"
+        f"  {pip} install {packages}\n"
         "fi"
     )
 
 
 def _debug_hold(time_s: int) -> str:
-    # A shell that is told to end would otherwise hold, too, until it is killed.
+    # Without the TERM trap a stopped shell would also hold, until it is killed.
     return (
         "trap 'trap - EXIT; exit 143' TERM\n"
         "trap 'pai_code=$?; if [ $pai_code -ne 0 ]; then "
-        f'echo "The command ended with $pai_code; the task is held for {time_s} seconds (--debug-hold)." >&2;'
+        f'echo "The command failed ($pai_code); the task is held for {time_s} seconds (--debug-hold)." >&2;'
         f" sleep {time_s}; fi; exit $pai_code' EXIT"
     )

@@ -1,4 +1,4 @@
-"""The files that travel with a job: found, packed into one tar, and sent unless the cluster has them."""
+"""Source files of a job: collected, packed into one tar archive, uploaded unless the cluster has it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MAX_TOTAL_BYTES = 100 << 20
 MAX_FILES = 20_000
 MAX_IN_MEMORY_BYTES = 8 << 20
 MAX_LISTED_FILES = 10
-"""How many of the largest files are named when a folder is too large."""
+"""How many of the largest files are listed when a folder is too large."""
 
 
 class Member:
-    """One file, folder or link on its way into the tar."""
+    """One file, folder or symbolic link of the archive."""
 
     __slots__ = ("full", "kind", "mode", "mtime", "name", "size", "stamp", "target")
 
@@ -51,10 +51,10 @@ class Member:
 
     @property
     def fingerprint(self) -> str:
-        """What is the same as long as its bytes in the tar are; empty where nobody can tell."""
+        """Text that changes when the member's bytes in the archive change; empty if that cannot be known."""
         return f"{self.stamp}.{self.mode}.{self.target}" if self.stamp else ""
 
-    def packed(self) -> Iterator[bytes]:
+    def tar_chunks(self) -> Iterator[bytes]:
         yield tar_writer.header(
             self.name, kind=self.kind, mode=self.mode, size=self.size, mtime=self.mtime, target=self.target
         )
@@ -65,9 +65,9 @@ class Member:
 
 
 class SourceArchive(Body):
-    """What travels. ``left_out`` names what an ignore file kept back, for the person to see.
+    """Tar archive of the source files. ``ignored``: paths excluded by ignore files, to show to the user.
 
-    ``key`` names the folder they come from: what was packed from it last time is neither read nor sent again.
+    ``key`` identifies the folder: files unchanged since its last archive are neither read nor uploaded again.
     """
 
     __slots__ = (
@@ -98,9 +98,9 @@ class SourceArchive(Body):
         self._pack()
 
     def save_manifest(self) -> None:
-        """A cluster has them now: next time only what changed is read and sent."""
+        """Save the manifest once a cluster has the archive, so that next time only changes are uploaded."""
         if self.key and self.lengths:
-            save(self.key, PackManifest(self.sha256, self.size, self._places()))
+            save(self.key, PackManifest(self.sha256, self.size, self._member_table()))
 
     def _is_unchanged(self, last: PackManifest) -> bool:
         if len(last.members) != len(self.members):
@@ -115,7 +115,7 @@ class SourceArchive(Body):
         kept: list[bytes] | None = []
         for m in (*self.members, None):
             before = size
-            for chunk in m.packed() if m else (tar_writer.END,):
+            for chunk in m.tar_chunks() if m else (tar_writer.END,):
                 digest.update(chunk)
                 size += len(chunk)
                 if kept is not None:
@@ -127,40 +127,40 @@ class SourceArchive(Body):
         self.sha256 = digest.hexdigest()
         self.content = b"".join(kept) if kept is not None else None
 
-    def _places(self) -> dict[str, list[object]]:
-        places: dict[str, list[object]] = {}
+    def _member_table(self) -> dict[str, list[object]]:
+        table: dict[str, list[object]] = {}
         offset = 0
         for m, length in zip(self.members, self.lengths, strict=False):
-            places[m.name] = [m.fingerprint, offset, length]
+            table[m.name] = [m.fingerprint, offset, length]
             offset += length
-        return places
+        return table
 
     def patch(self) -> Patch | None:
-        """How to make this tar of the last one, where that is worth it."""
+        """Patch from the previous archive; None if there is none or it saves less than half."""
         if self.previous is None or not self.lengths:
             return None
-        found = Patch(self, self.previous)
-        return found if found.size < self.size // 2 else None
+        patch = Patch(self, self.previous)
+        return patch if patch.size < self.size // 2 else None
 
     def chunks(self) -> Iterator[bytes]:
-        pieces = iter((self.content,)) if self.content is not None else self._packed()
-        return pieces if self.on_progress is None else self._watched(pieces, self.on_progress)
+        chunks = iter((self.content,)) if self.content is not None else self._tar_chunks()
+        return chunks if self.on_progress is None else self._with_progress(chunks, self.on_progress)
 
     @staticmethod
-    def _watched(pieces: Iterator[bytes], watch: Callable[[int], None]) -> Iterator[bytes]:
-        for piece in pieces:
-            yield piece
-            watch(len(piece))
+    def _with_progress(chunks: Iterator[bytes], on_progress: Callable[[int], None]) -> Iterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+            on_progress(len(chunk))
 
-    def _packed(self) -> Iterator[bytes]:
+    def _tar_chunks(self) -> Iterator[bytes]:
         for m in self.members:
-            yield from m.packed()
+            yield from m.tar_chunks()
         yield tar_writer.END
 
 
 class Patch(Body):
-    """A tar, told as parts of another one and what is new: ``copy OFFSET LENGTH`` and ``data LENGTH`` lines,
-    the latter followed by so many bytes.
+    """An archive as a patch of another one: ``copy OFFSET LENGTH`` lines, and ``data LENGTH`` lines followed
+    by that many bytes.
     """
 
     __slots__ = ("base", "on_progress", "steps")
@@ -170,17 +170,17 @@ class Patch(Body):
         self.on_progress = sources.on_progress
         self.steps: list[tuple[bytes, Member | None]] = []
         size = 0
-        begins = ends = 0  # a part of the last tar that several unchanged members lie in
+        start = end = 0  # range of adjacent unchanged members in the previous archive
         for m, length in zip((*sources.members, None), sources.lengths, strict=True):
-            place = last.member_range(m.name, m.fingerprint) if m else None
-            if place is not None and place[1] == length and place[0] == ends and begins < ends:
-                ends += length
+            span = last.member_range(m.name, m.fingerprint) if m else None
+            if span is not None and span[1] == length and span[0] == end and start < end:
+                end += length
                 continue
-            if begins < ends:
-                size += self._add(b"copy %d %d\n" % (begins, ends - begins), None)
-                begins = ends = 0
-            if place is not None and place[1] == length:
-                begins, ends = place[0], place[0] + length
+            if start < end:
+                size += self._add(b"copy %d %d\n" % (start, end - start), None)
+                start = end = 0
+            if span is not None and span[1] == length:
+                start, end = span[0], span[0] + length
             else:
                 size += self._add(b"data %d\n" % length, m) + length
         super().__init__(size)
@@ -193,20 +193,20 @@ class Patch(Body):
         for line, member in self.steps:
             yield line
             if line.startswith(b"data"):
-                for piece in member.packed() if member else (tar_writer.END,):
+                for piece in member.tar_chunks() if member else (tar_writer.END,):
                     yield piece
                     if self.on_progress:
                         self.on_progress(len(piece))
 
 
 def collect(root: str, only: Sequence[str] = (), *, max_bytes: int = MAX_TOTAL_BYTES) -> SourceArchive | None:
-    """What lies under ``root``, or only the named paths in it, less what ignore files keep back."""
-    walk = _Walk(os.path.realpath(root), max_bytes)
+    """Files under ``root``, or only those in ``only``, without what ignore files exclude."""
+    walk = _SourceWalk(os.path.realpath(root), max_bytes)
     if only:
         for path in only:
-            walk.named(path)
+            walk.add_path(path)
     else:
-        walk.folder("", rules_above(walk.root))
+        walk.add_folder("", rules_above(walk.root))
     members = [walk.found[name] for name in sorted(walk.found)]
     return SourceArchive(members, walk.ignored, "\n".join((walk.root, *only))) if members else None
 
@@ -214,39 +214,39 @@ def collect(root: str, only: Sequence[str] = (), *, max_bytes: int = MAX_TOTAL_B
 def send(
     cluster: ClusterClient, sources: SourceArchive, on_upload: Callable[[int], None] | None = None
 ) -> bool:
-    """Give the cluster the tar unless it has it; says whether anything had to travel.
+    """Upload the archive unless the cluster has it; returns whether anything was uploaded.
 
-    Of a folder that travelled before only what changed does. ``tell`` gets how many bytes that is.
+    For a folder uploaded before only the changes are sent. ``on_upload`` gets the number of bytes to send.
     """
-    there = cluster.has_sources(sources.sha256)
-    if not there:
+    exists = cluster.has_sources(sources.sha256)
+    if not exists:
         _put(cluster, sources, on_upload)
     sources.save_manifest()
-    return not there
+    return not exists
 
 
-def _put(cluster: ClusterClient, sources: SourceArchive, tell: Callable[[int], None] | None) -> None:
+def _put(cluster: ClusterClient, sources: SourceArchive, on_upload: Callable[[int], None] | None) -> None:
     patch = sources.patch()
     if patch is not None:
-        if tell:
-            tell(patch.size)
+        if on_upload:
+            on_upload(patch.size)
         if cluster.patch_sources(sources.sha256, patch.base, patch):
             return
-    if tell:
-        tell(sources.size)
+    if on_upload:
+        on_upload(sources.size)
     cluster.put_sources(sources.sha256, sources)
 
 
-class _Walk:
-    def __init__(self, root: str, cap: int):
+class _SourceWalk:
+    def __init__(self, root: str, max_bytes: int):
         self.root = root
-        self.cap = cap
+        self.max_bytes = max_bytes
         self.size = 0
         self.found: dict[str, Member] = {}
         self.ignored: list[str] = []
 
-    def named(self, path: str) -> None:
-        """A path a person named: taken even if an ignore file speaks against it."""
+    def add_path(self, path: str) -> None:
+        """Add a path given by the user, even if an ignore file excludes it."""
         full = os.path.join(self.root, os.path.expanduser(path))
         name = os.path.relpath(
             os.path.join(os.path.realpath(os.path.dirname(full)), os.path.basename(full)), self.root
@@ -256,25 +256,25 @@ class _Walk:
             name = os.path.relpath(os.path.realpath(full), self.root)
         if name.startswith(".."):
             raise UsageError(
-                f"--sources {path}: it lies outside of this folder, and files keep their place in it.",
-                hint="Go to a folder that holds it, or copy it here.",
+                f"--sources {path}: it is outside of this folder, so it has no relative path in the job.",
+                hint="Change to a folder that contains it, or copy it here.",
             )
         if not os.path.lexists(full):
             raise UsageError(f"--sources {path}: there is no such file or folder.")
         if name == ".":
-            self.folder("", rules_above(self.root))
+            self.add_folder("", rules_above(self.root))
             return
         parts = name.split(os.sep)
-        for i in range(1, len(parts)):  # the folders on the way, so that they keep their modes
+        for i in range(1, len(parts)):  # parent folders, so that they keep their modes
             self.add("/".join(parts[:i]), os.path.join(self.root, *parts[:i]))
         inside = "/".join(parts)
         if self.add(inside, os.path.join(self.root, name)):
             rules = rules_above(self.root)
             for i in range(len(parts)):
                 rules += read_rules(os.path.join(self.root, *parts[:i]), "".join(p + "/" for p in parts[:i]))
-            self.folder(inside + "/", rules)
+            self.add_folder(inside + "/", rules)
 
-    def folder(self, base: str, rules: list[Rule]) -> None:
+    def add_folder(self, base: str, rules: list[Rule]) -> None:
         here = os.path.join(self.root, base)
         rules = rules + read_rules(here, base)
         try:
@@ -287,21 +287,21 @@ class _Walk:
             name, full = base + item, os.path.join(here, item)
             is_folder = os.path.isdir(full) and not os.path.islink(full)
             if is_folder and _is_environment(full):
-                continue  # it works only where it was made, and the job finds it there
+                continue  # works only in its own place; a job on this machine finds it there
             if rules and is_ignored(name, is_folder, rules):
                 self.ignored.append(name + "/" if is_folder else name)
                 continue
             if self.add(name, full):
-                self.folder(name + "/", rules)
+                self.add_folder(name + "/", rules)
 
     def add(self, name: str, full: str) -> bool:
-        """Take one path; says whether it is a folder to go into."""
+        """Add one path; returns whether it is a folder to descend into."""
         if name in self.found:
             return False
         try:
             found = os.lstat(full)
         except FileNotFoundError:
-            return False  # gone since it was listed
+            return False  # deleted since it was listed
         except OSError as e:
             raise _unreadable(full, e) from None
         mode, mtime = stat.S_IMODE(found.st_mode), int(found.st_mtime)
@@ -323,38 +323,40 @@ class _Walk:
         return False
 
     def _link(self, full: str) -> str:
-        """A link that leads out of the folder is made absolute: elsewhere it would lead elsewhere."""
+        """Target of a symbolic link; one that leads out of the folder is made absolute to stay valid."""
         target = os.readlink(full)
-        leads = os.path.normpath(os.path.join(os.path.dirname(full), target))
-        if leads == self.root or leads.startswith(self.root + os.sep):
-            return os.path.relpath(leads, os.path.dirname(full)) if os.path.isabs(target) else target
-        return leads
+        resolved = os.path.normpath(os.path.join(os.path.dirname(full), target))
+        if resolved == self.root or resolved.startswith(self.root + os.sep):
+            return os.path.relpath(resolved, os.path.dirname(full)) if os.path.isabs(target) else target
+        return resolved
 
     def _check(self) -> None:
-        if self.size <= self.cap and len(self.found) <= MAX_FILES:
+        if self.size <= self.max_bytes and len(self.found) <= MAX_FILES:
             return
-        how = (
-            "Leave some out with a .paiignore file, name what is needed with --sources, or use --no-sources."
+        hint = (
+            "Exclude some with a .paiignore file, select what is needed with --sources, or use --no-sources."
         )
         if len(self.found) > MAX_FILES:
             raise PaiError(
-                f"This folder holds more than {MAX_FILES} files, too many to travel with a job.", hint=how
+                f"This folder has more than {MAX_FILES} files, too many to upload with a job.", hint=hint
             )
         largest = sorted(self.found.values(), key=lambda m: m.size, reverse=True)[:MAX_LISTED_FILES]
-        named = ", ".join(f"{m.name} ({megabytes(m.size)})" for m in largest if m.size * 200 > self.cap)
+        listed = ", ".join(
+            f"{m.name} ({megabytes(m.size)})" for m in largest if m.size * 200 > self.max_bytes
+        )
         raise PaiError(
-            f"This folder holds more than {megabytes(self.cap)}, too much to travel with a job: {named}.",
-            hint=how,
+            f"This folder has more than {megabytes(self.max_bytes)}, too much to upload: {listed}.",
+            hint=hint,
         )
 
 
 def _is_environment(folder: str) -> bool:
-    """A virtual environment, or one of conda's."""
+    """Whether a folder is a virtual environment or a conda environment."""
     return any(os.path.exists(os.path.join(folder, mark)) for mark in ("pyvenv.cfg", "conda-meta"))
 
 
 def _content(m: Member) -> Iterator[bytes]:
-    """Exactly as many bytes as the head promised: a file may grow or shrink while it is read."""
+    """Content of a file, exactly as long as its header says: it may grow or shrink while it is read."""
     left = m.size
     try:
         with open(m.full, "rb") as f:
@@ -372,7 +374,7 @@ def _content(m: Member) -> Iterator[bytes]:
 def _unreadable(path: str, e: OSError) -> PaiError:
     return PaiError(
         f"{path} cannot be read: {e.strerror}.",
-        hint="Leave it out with a .paiignore file, or use --no-sources.",
+        hint="Exclude it with a .paiignore file, or use --no-sources.",
     )
 
 

@@ -1,7 +1,7 @@
-"""Files of a job on a cluster that has no place for them of its own: they go there and back by its storage.
+"""Upload of a job's files through the storage of a cluster that has no source store.
 
-Beside the files travels the runtime, one file of the standard library alone: the job needs no package, no
-git, and of the network only the storage.
+The runtime (one file, standard library only) is uploaded with them: the job needs no package and no git, and
+network access only to the storage. It downloads the sources and uploads the outputs.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
     from openpaisdk.jobs.sources import SourceArchive
 
-_WHERE = "$PWD/.pai"
-# Which Python the image has is found out there.
+_TASK_FOLDER = "$PWD/.pai"
+# The Python of the image is located in the task.
 _FETCH = (
     "import sys,urllib.request as u;open(sys.argv[2],'wb').write(u.urlopen(sys.argv[1],timeout=120).read())"
 )
 
 
 def retarget_output(line: object, old: str, new: str) -> object:
-    """A command of :meth:`Carrier.lines`, for another job with the same files; any other as it is."""
+    """Change a command of :meth:`StorageUploader.job_commands` to another job's output folder."""
     if not isinstance(line, str) or "export PAI_KEEP=" not in line:
         return line
     return line.replace(f"/jobs/{old}/output", f"/jobs/{new}/output", 1)
 
 
 class StorageUploader:
-    """Brings files to ``<workspace>/jobs/<job>/source`` and says how a job fetches them."""
+    """Uploads files to ``<workspace>/jobs/<job>/source`` and generates the commands that fetch them."""
 
     def __init__(self, cluster: ClusterClient, workspace: str = ""):
         from openpaisdk.storage.catalog import choose, storages_of
@@ -41,23 +41,25 @@ class StorageUploader:
         entry = choose(storages_of(cluster), SELECTED, "", cluster.alias)
         if entry.kind != HDFS:
             raise UsageError(
-                f"The storage {entry.name} of {cluster.alias} cannot carry a job's files: it is not HDFS.",
-                hint="Put them into the image, or on a storage that the job mounts; then add --no-sources.",
+                f"The storage {entry.name} of {cluster.alias} cannot hold a job's files: it is not HDFS.",
+                hint="Put them into the image or on a storage that the job mounts, and add --no-sources.",
             )
         self._cluster = cluster
         self._workspace = (workspace or f"/user/{cluster.user}").rstrip("/")
-        at_the_door = entry.webhdfs.startswith(cluster.uri)
-        self._address = f"{cluster.uri}/webhdfs/api/v1" if at_the_door else f"{entry.webhdfs}/webhdfs/v1"
+        behind_web_server = entry.webhdfs.startswith(cluster.uri)
+        self._address = (
+            f"{cluster.uri}/webhdfs/api/v1" if behind_web_server else f"{entry.webhdfs}/webhdfs/v1"
+        )
 
     def folder(self, name: str) -> str:
         return f"{self._workspace}/jobs/{name}"
 
     def job_commands(self, name: str, *, sources: bool, outputs: Sequence[str] = ()) -> list[str]:
-        """The first commands of the job."""
+        """First commands of the job: fetch the runtime and sources, upload outputs at exit."""
         from shlex import quote
 
         folder = self.folder(name)
-        told = {
+        settings = {
             "address": self._address,
             "user": self._cluster.user,
             "target": f"{folder}/output",
@@ -65,29 +67,29 @@ class StorageUploader:
             "work": "@work@",
             "named": list(outputs),
         }
-        # The shell puts the two folders in, where it begins; everything else is quoted for it.
-        keep = json.dumps(told)
+        # The shell of the task substitutes the two folders; everything else is quoted.
+        keep = json.dumps(settings)
         for letter in '\\"`$':
             keep = keep.replace(letter, f"\\{letter}")
         keep = keep.replace("@output@", "$PAI_OUTPUT_DIR").replace("@work@", "$PWD")
-        found = [
-            f'pai_runtime="{_WHERE}/pairuntime.pyz"; mkdir -p "{_WHERE}/output"\n'
+        commands = [
+            f'pai_runtime="{_TASK_FOLDER}/pairuntime.pyz"; mkdir -p "{_TASK_FOLDER}/output"\n'
             "pai_python=$(command -v python3 || command -v python)\n"
             f'"$pai_python" -c {quote(_FETCH)} {quote(self._url(f"{folder}/source/pairuntime.pyz"))} '
             '"$pai_runtime"',
-            f'export PAI_OUTPUT_DIR="{_WHERE}/output"\n'
+            f'export PAI_OUTPUT_DIR="{_TASK_FOLDER}/output"\n'
             f'export PAI_KEEP="{keep}"\n'
             'trap \'pai_code=$?; "$pai_python" "$pai_runtime" keep || pai_code=${pai_code#0}; '
             "exit ${pai_code:-74}' EXIT",
         ]
         if sources:
-            found.append(
+            commands.append(
                 f'"$pai_python" "$pai_runtime" sources {quote(self._url(f"{folder}/source/{name}.tar"))}'
             )
-        return found
+        return commands
 
     def upload(self, name: str, sources: SourceArchive | None) -> None:
-        """The runtime, and the files; each whole or not at all."""
+        """Upload the runtime and the source archive, each atomically."""
         from openpaisdk.storage import Storage
         from pairuntime.zipapp_build import NAME, zipapp_bytes
 
@@ -102,5 +104,5 @@ class StorageUploader:
     def _url(self, path: str) -> str:
         from openpaisdk.client.address import query, quote
 
-        where = "/".join(map(quote, path.split("/")))
-        return f"{self._address}{where}{query({'op': 'OPEN', 'user.name': self._cluster.user})}"
+        quoted = "/".join(map(quote, path.split("/")))
+        return f"{self._address}{quoted}{query({'op': 'OPEN', 'user.name': self._cluster.user})}"

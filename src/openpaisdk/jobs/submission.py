@@ -1,4 +1,4 @@
-"""Handing a job in, once: under a key, so that a lost answer and a second try make no second job."""
+"""Idempotent job submission: with a key, so that a retry after a lost response creates no second job."""
 
 from __future__ import annotations
 
@@ -25,99 +25,101 @@ def submit_job(
     rename: Callable[[], str] | None = None,
     notify: Callable[[str], None] | None = None,
 ) -> str:
-    """Submit a job, in the version it is in, and give its name there.
+    """Submit a job in its own version and return its name on the cluster.
 
-    A version 1 job is converted where the cluster no longer takes them; ``tell`` gets that, and what the
-    cluster has to say about the job. A name that was made up and is taken is made up again.
+    A version 1 job is converted if the cluster no longer accepts them; ``notify`` gets a notice of that and
+    the cluster's warnings. ``rename`` generates another name if the generated one is in use.
     """
     if "protocolVersion" not in job:
         try:
-            return _hand_in_v1(cluster, job, notify)
+            return _submit_v1(cluster, job, notify)
         except NotFound as e:
             if e.code != NO_API:
                 raise
-        job = _converted(cluster, job, notify)
-    for left in range(MAX_ATTEMPTS, 0, -1):
+        job = _convert(cluster, job, notify)
+    for attempts_left in range(MAX_ATTEMPTS, 0, -1):
         try:
             cluster.submit(json.dumps(job), os.urandom(16).hex())
         except Conflict as e:
-            if rename and left > 1:
+            if rename and attempts_left > 1:
                 job["name"] = rename()
                 continue
             raise _name_conflict(cluster, str(job["name"]), e) from None
         except NotFound as e:
-            raise _missing(cluster, job, e) from None
+            raise _explain_not_found(cluster, job, e) from None
         break
     return str(job["name"])
 
 
-def _hand_in_v1(cluster: ClusterClient, job: dict[str, object], tell: Callable[[str], None] | None) -> str:
+def _submit_v1(cluster: ClusterClient, job: dict[str, object], notify: Callable[[str], None] | None) -> str:
     path = f"/api/v1/user/{quote(cluster.user)}/jobs" if cluster.user else "/api/v1/jobs"
     headers = {"Content-Type": "application/json", "Idempotency-Key": os.urandom(16).hex()}
     name = str(job["jobName"])
     try:
-        answer = cluster.transport.request("POST", path, body=json.dumps(job).encode(), headers=headers)
+        response = cluster.transport.request("POST", path, body=json.dumps(job).encode(), headers=headers)
     except Conflict as e:
         raise _name_conflict(cluster, name, e) from None
-    answer.read()
-    if tell and (warning := answer.headers.get("x-warning")):
-        tell(f"The cluster {cluster.alias} says: {warning}")
-    # The cluster may have had to change the name; where the job is now, it says.
-    there = answer.headers.get("location", "").rstrip("/").rpartition("/")[2].removeprefix(f"{cluster.user}~")
-    return there or name
+    response.read()
+    if notify and (warning := response.headers.get("x-warning")):
+        notify(f"The cluster {cluster.alias} says: {warning}")
+    # The cluster may have changed the name; the Location header has the new one.
+    actual = (
+        response.headers.get("location", "").rstrip("/").rpartition("/")[2].removeprefix(f"{cluster.user}~")
+    )
+    return actual or name
 
 
-def _converted(
-    cluster: ClusterClient, job: dict[str, object], tell: Callable[[str], None] | None
+def _convert(
+    cluster: ClusterClient, job: dict[str, object], notify: Callable[[str], None] | None
 ) -> dict[str, object]:
     from openpaisdk.protocol import convert_v1
 
     conversion = convert_v1(job, user=cluster.user)
-    if tell:
-        tell(f"The cluster {cluster.alias} takes no version 1 jobs: it gets this one as version 2.")
+    if notify:
+        notify(f"The cluster {cluster.alias} accepts no version 1 jobs: this one is converted to version 2.")
         for warning in conversion.warnings:
-            tell(str(warning))
+            notify(str(warning))
     return conversion.data
 
 
-def _missing(cluster: ClusterClient, job: dict[str, object], why: NotFound) -> NotFound:
-    """Of a job that comes after others, one of those may be unknown: it is told as everywhere."""
-    if why.code == "NoSourcesError":
+def _explain_not_found(cluster: ClusterClient, job: dict[str, object], error: NotFound) -> NotFound:
+    """Error for a submission with 404: missing sources, or a dependency that does not exist."""
+    if error.code == "NoSourcesError":
         return NotFound(
-            f"The files of {job['name']} are not on the cluster {cluster.alias}: a preview sends none.",
-            code=why.code,
-            hint="Hand it in with pai sub, or make the job file with pai sub --preview --no-sources.",
+            f"The sources of {job['name']} are not on the cluster {cluster.alias}: a preview uploads none.",
+            code=error.code,
+            hint="Submit it with pai sub, or create the job file with pai sub --preview --no-sources.",
         )
     extras = job.get("extras")
     ours = extras.get("openpaisdk") if isinstance(extras, dict) else None
     after = ours.get("after") if isinstance(ours, dict) else None
     for item in after if isinstance(after, list) else ():
         name = str(item.get("job")) if isinstance(item, dict) else ""
-        if name and is_missing_job(why) and f"{cluster.whole_name(name)} " in why.message:
+        if name and is_missing_job(error) and f"{cluster.whole_name(name)} " in error.message:
             return cluster.no_job(name)
-    return why
+    return error
 
 
-def _name_conflict(cluster: ClusterClient, name: str, why: Conflict) -> Conflict:
+def _name_conflict(cluster: ClusterClient, name: str, error: Conflict) -> Conflict:
     return Conflict(
         f"The cluster {cluster.alias} already has a job called {name}.",
-        code=why.code,
-        hint="Choose another name; a $ in it becomes letters that make it unique (train_$).",
+        code=error.code,
+        hint="Choose another name; each $ in it is replaced by random letters (train_$).",
     )
 
 
 def mask_secrets(job: dict[str, object]) -> dict[str, object]:
-    """The job as it may be shown: the same, with its secrets masked."""
+    """A copy of the job with its secrets masked, for display."""
     shown = dict(job)
     if shown.get("secrets"):
         shown["secrets"] = MASK
     prerequisites = shown.get("prerequisites")
     if isinstance(prerequisites, list):
-        shown["prerequisites"] = [_without_password(item) for item in prerequisites]
+        shown["prerequisites"] = [_mask_password(item) for item in prerequisites]
     return shown
 
 
-def _without_password(item: dict[str, object]) -> dict[str, object]:
+def _mask_password(item: dict[str, object]) -> dict[str, object]:
     auth = item.get("auth")
     if not isinstance(auth, dict) or "<%" in str(auth.get("password", "<%")):
         return item

@@ -1,6 +1,6 @@
-"""A tar whose bytes depend on names, modes, times and contents alone, so that it can be known by its hash.
+"""Deterministic tar writer: the bytes, and so the hash, depend only on names, modes, times and contents.
 
-Written by hand: a header is 512 bytes, and tarfile takes longer to import than a small folder takes to pack.
+Does not use tarfile: a header is 512 bytes, and importing tarfile takes longer than packing a small folder.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ FILE, LINK, FOLDER, EXTENDED = b"0", b"2", b"5", b"x"
 
 
 def header(name: str, *, kind: bytes, mode: int, size: int, mtime: int, target: str = "") -> bytes:
-    """The head of one member. What does not fit the old fields goes into an extended head before it."""
+    """Header of one member. What does not fit into the ustar fields goes into a pax header before it."""
     path, link = _bytes(name), _bytes(target)
     extended: dict[str, bytes] = {}
     if len(path) > 100:
         extended["path"] = path
     if len(link) > 100:
         extended["linkpath"] = link
-    front = b""
+    pax = b""
     if extended:
         if any(not _is_utf8(value) for value in extended.values()):
             extended = {"hdrcharset": b"BINARY", **extended}
         records = b"".join(_record(key, value) for key, value in extended.items())
-        front = _block(b"pax", EXTENDED, 0o644, len(records), 0, b"") + padded(records)
-    return front + _block(path[:100], kind, mode, size, mtime, link[:100])
+        pax = _block(b"pax", EXTENDED, 0o644, len(records), 0, b"") + padded(records)
+    return pax + _block(path[:100], kind, mode, size, mtime, link[:100])
 
 
 def padded(data: bytes) -> bytes:
@@ -43,11 +43,11 @@ def _block(name: bytes, kind: bytes, mode: int, size: int, mtime: int, link: byt
         b"%07o\0" % 0,
         b"%011o\0" % size,
         b"%011o\0" % min(max(mtime, 0), 0o77777777777),
-        b" " * 8,  # the checksum counts itself as blanks
+        b" " * 8,  # the checksum is computed with its own field as blanks
         kind,
         link.ljust(100, b"\0"),
         b"ustar\x0000",
-        b"\0" * 64,  # owner and group by name: left open, so that the tar says nothing about who packed it
+        b"\0" * 64,  # owner and group names: empty, so that the bytes do not depend on the user
         b"%07o\0" % 0,
         b"%07o\0" % 0,
     ]
@@ -56,7 +56,7 @@ def _block(name: bytes, kind: bytes, mode: int, size: int, mtime: int, link: byt
 
 
 def _record(key: str, value: bytes) -> bytes:
-    """``<length> key=value``, where the length counts its own digits."""
+    """pax record ``<length> key=value``; the length includes its own digits."""
     rest = b" " + key.encode() + b"=" + value + b"\n"
     length = len(rest)
     while length != len(str(length)) + len(rest):

@@ -1,4 +1,4 @@
-"""Checking job files as strictly as can be, without a cluster."""
+"""Strict validation of job files, without a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = (("name",), ("jobName",))
 
 
 class FileReport:
-    """One file and all there is to say about it. ``version`` is None where nobody can tell."""
+    """Problems of one job file. ``version`` is None if it cannot be determined."""
 
     def __init__(self, file: str, version: int | None, problems: Iterable[Problem], good: bool):
         self.file = file
@@ -28,7 +28,7 @@ class FileReport:
         self.is_good = good
 
     def as_dict(self) -> dict[str, object]:
-        """For programs."""
+        """The report as plain data, for JSON output."""
         return {
             "file": self.file,
             "version": self.version,
@@ -38,12 +38,12 @@ class FileReport:
 
 
 def level_of(problem: Problem) -> str:
-    """A check refuses also what clusters let pass, so there are only errors and notes."""
+    """Level of a problem; validation also rejects what clusters accept, so only errors and notes remain."""
     return "note" if problem.level == "note" else "error"
 
 
 def check_file(path: str) -> FileReport:
-    """Check one file; ``-`` is the standard input. A file that cannot be read is one problem more."""
+    """Validate one file; ``-`` is standard input. An unreadable file is reported as a problem."""
     try:
         name, source = read_contents(path)
     except PaiError as error:
@@ -53,7 +53,7 @@ def check_file(path: str) -> FileReport:
         notes = job.warnings
         version = 2
         if isinstance(job, JobV1):
-            # Clusters run the converted job: what has no place in version 2 is refused, or lost, there.
+            # Clusters run the converted job: what version 2 does not have is rejected or dropped there.
             version, notes = 1, convert_v1(job, file=name).warnings
     except ProtocolError as error:
         problems = (p for p in error.problems if isinstance(p, Problem))
@@ -62,12 +62,12 @@ def check_file(path: str) -> FileReport:
 
 
 def _read(source: bytes, name: str) -> JobSpec | JobV1:
-    """The job; a ``$`` in its name is filled in when it is submitted, so it is no mistake."""
+    """Read the job; a ``$`` in its name is replaced at submission, so it is not an error."""
     try:
         return read_any_job(source, file=name, strict=True)
     except ProtocolError as error:
         if any(isinstance(p, Problem) and p.path not in NAMES for p in error.problems):
-            raise  # with the places in the text, which filled-in data has not
+            raise  # with line numbers, which the changed data does not have
         data = dict(plain_data(source, name))
         key = "jobName" if job_version(data) == 1 else "name"
         if "$" not in str(data.get(key)):

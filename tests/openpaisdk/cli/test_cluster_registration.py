@@ -98,7 +98,7 @@ def test_an_address_without_a_cluster_adds_nothing(newcomer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
     done = add(newcomer, f"http://127.0.0.1:{port}")
-    assert done.status == 1 and "does not answer" in done.err, done
+    assert done.status == 1 and "does not respond" in done.err, done
     assert add(newcomer, "ftp://x").status == 2
     assert add(newcomer, "http://x", "local").status == 2
     assert not (newcomer.home / ".openpai/clusters.yaml").exists()

@@ -81,7 +81,7 @@ def test_a_cluster_that_never_answers_holds_up_nobody(capsys) -> None:
     quick, slow = ClusterCall("quick", lambda: 1), ClusterCall("slow", never.wait)
     call_all([quick, slow], timeout_s=1.0)  # on a busy machine quick is slower than it looks
     never.set()
-    assert quick.result == 1 and slow.error and "slow did not answer" in slow.error.message
+    assert quick.result == 1 and slow.error and "slow did not respond" in slow.error.message
 
 
 # So many that no command would be given the time to wait for one after the other.
@@ -98,7 +98,7 @@ def test_clusters_that_are_down_are_told_together_and_quickly(keeper) -> None:
         keeper.clusters.write_text(yaml.safe_dump(entries))
         done = keeper.pai("update-clusters", "-o", "json")
         assert done.status == 1 and json.loads(done.out) == {}, done
-        assert "refuses" in done.err and done.err.count("did not answer") == _SILENT, done
+        assert "refuses" in done.err and done.err.count("did not respond") == _SILENT, done
     assert keeper.pai("update-clusters", "nobody").status == 2
 
 

@@ -48,7 +48,7 @@ def test_every_commands_help_has_an_example(newcomer, name: str) -> None:
         (["sub"], 2, "no command to run"),
         (["sub", "--", ""], 2, "no command to run"),
         (["sub", "--cpu", "0", "true"], 2, "--cpu"),
-        (["sub", "-j", "not a name", "true"], 2, "cannot be a job's name"),
+        (["sub", "-j", "not a name", "true"], 2, "is not a valid job name"),
         (["sub", "--ports", "http=8080", "true"], 2, "how many ports"),
         (["sub", "-a", "nowhere", "true"], 2, "no cluster called 'nowhere'"),
         (["submit", "none.yaml"], 2, "none.yaml cannot be read: No such file"),
@@ -91,7 +91,7 @@ def test_a_cluster_that_does_not_answer_is_one_sentence(newcomer) -> None:
     (newcomer.home / ".openpai/clusters.yaml").write_text(entry)
     for words in (["list-jobs"], ["sub", "-i", "x", "true"], ["cluster-resources"]):
         done = newcomer.pai(*words)
-        assert done.status == 1 and f"gone at http://127.0.0.1:{port} does not answer" in done.err, done
+        assert done.status == 1 and f"gone at http://127.0.0.1:{port} does not respond" in done.err, done
         assert done.out == "" and "Traceback" not in done.err
 
 

@@ -196,7 +196,7 @@ def test_where_a_cluster_has_no_version_1_the_job_is_converted_and_that_is_told(
     add(newcomer, recent)
     done = newcomer.pai("submit", "-u", "jobName=an.old", "-", stdin=OLD)
     assert done.status == 0 and done.out == "an_old\n", done
-    assert "The cluster recent takes no version 1 jobs: it gets this one as version 2." in done.err
+    assert "The cluster recent accepts no version 1 jobs: this one is converted to version 2." in done.err
     assert "killAllOnCompletedTaskNumber" in done.err and '"an.old"' in done.err
     first, second = recent.requests
     assert (

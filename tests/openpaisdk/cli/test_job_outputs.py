@@ -71,7 +71,7 @@ def test_what_a_job_kept_is_listed_looked_into_and_fetched(person: Person) -> No
 def test_a_file_that_was_not_kept_is_named(person: Person) -> None:
     done = person.pai("job-outputs", "trained", "get", "nothing.txt")
     assert done.returncode != 0
-    assert "kept no file nothing.txt" in done.stderr
+    assert "has no output file nothing.txt" in done.stderr
 
 
 def test_figures_are_drawn_and_given_to_programs(person: Person) -> None:
@@ -106,7 +106,7 @@ def test_what_lies_here_is_not_overwritten(person: Person) -> None:
     assert (person.folder / "first_output" / "x").read_text() == "1\n"
     (person.folder / "first_output" / "y").unlink()
     done = person.pai("sub", "--no-sources", "--fetch=first_output", "-j", "second", keeps.format(3))
-    assert done.returncode == 1 and "left as it is: x." in done.stderr, done.stderr
+    assert done.returncode == 1 and "were not overwritten: x." in done.stderr, done.stderr
     assert (person.folder / "first_output" / "x").read_text() == "1\n"
     assert (person.folder / "first_output" / "y").read_text() == "2\n", "the others came"
     assert person.pai("job-outputs", "first", "get").returncode == 0, "what is the same is no trouble"

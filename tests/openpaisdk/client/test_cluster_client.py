@@ -7,6 +7,7 @@ import pytest
 
 from openpaisdk.client import ClusterClient, Endpoint
 from openpaisdk.client import transport as transport_module
+from openpaisdk.client.transport import CONNECTION_LOST
 from openpaisdk.connect import open_embedded
 from openpaisdk.embedded.handshake import Handshake
 from openpaisdk.errors import (
@@ -118,7 +119,7 @@ def test_a_job_of_somebody_else_is_asked_for_by_both_names(peer) -> None:
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"[1]", b"null", b""])
 def test_something_else_than_a_cluster_is_told_apart(peer, body: bytes) -> None:
     p = peer(lambda r: reply(body))
-    with pytest.raises(ConnectionFailed, match="not as an OpenPAI cluster does"):
+    with pytest.raises(ConnectionFailed, match="does not respond like an OpenPAI cluster"):
         cluster(p.uri).info()
 
 
@@ -126,13 +127,13 @@ def test_nobody_at_the_address_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
     with pytest.raises(
-        ConnectionFailed, match=rf"test at http://127\.0\.0\.1:{port} does not answer: nothing listens"
+        ConnectionFailed, match=rf"test at http://127\.0\.0\.1:{port} does not respond: nothing listens"
     ):
         cluster(f"http://127.0.0.1:{port}").jobs()
 
 
 def test_a_name_nobody_knows_is_one_sentence() -> None:
-    with pytest.raises(ConnectionFailed, match="its name cannot be found"):
+    with pytest.raises(ConnectionFailed, match="its host name cannot be resolved"):
         cluster("http://no-such-host.invalid").jobs()
 
 
@@ -148,7 +149,7 @@ def test_a_cluster_that_moved_is_found_again(peer) -> None:
 
     c = ClusterClient("local", Endpoint(gone, "me", "old"), renew=renew)
     assert c.jobs() == []
-    assert asked == ["gone"] and p.requests[0].headers["authorization"] == "Bearer new"
+    assert asked == [CONNECTION_LOST] and p.requests[0].headers["authorization"] == "Bearer new"
 
 
 def test_who_asks_late_does_not_take_the_new_cluster_for_the_one_that_is_gone(peer, monkeypatch) -> None:
@@ -188,7 +189,7 @@ def test_sources_travel_only_where_they_are_kept(peer) -> None:
     )
     c = cluster(p.uri)
     assert not c.has_sources("0" * 64)
-    with pytest.raises(PaiError, match="keeps no sources"):
+    with pytest.raises(PaiError, match="has no source store"):
         c.put_sources("0" * 64, b"tar")
 
 

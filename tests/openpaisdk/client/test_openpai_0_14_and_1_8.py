@@ -108,7 +108,7 @@ def test_jobs_go_in_in_the_version_they_are_in(there) -> None:
     if isinstance(there.server, V014):
         assert path.endswith(f"/user/{USER}/jobs") and json.loads(body)["jobName"] == "older", done
     else:
-        assert path == "/api/v2/jobs" and "takes no version 1 jobs" in done.err, done
+        assert path == "/api/v2/jobs" and "accepts no version 1 jobs" in done.err, done
 
 
 def test_what_such_a_cluster_does_not_know_is_refused_in_a_sentence(there) -> None:
@@ -118,10 +118,10 @@ def test_what_such_a_cluster_does_not_know_is_refused_in_a_sentence(there) -> No
     if isinstance(there.server, V014):
         assert done.status == 0 and done.out == "Deleted new_one\n", done  # the first generation could
     else:
-        assert done.status == 1 and "no way to delete" in done.err, done
+        assert done.status == 1 and "does not support deleting jobs" in done.err, done
     done = there.pai("tag-job", "old_one", "good")
     if isinstance(there.server, V014):
-        assert done.status == 1 and "knows no tags" in done.err, done
+        assert done.status == 1 and "has no tags" in done.err, done
     else:
         assert done.status == 0 and done.out == "good\n", done
         assert there.pai("tag-job", "old_one", "--remove", "good").status == 0

@@ -49,7 +49,7 @@ def secure(certificate):
 
 def test_a_certificate_nobody_vouches_for_is_refused_with_a_way_out(secure) -> None:
     p = secure(lambda r: reply([]))
-    with pytest.raises(ConnectionFailed, match="certificate is not one this machine trusts") as caught:
+    with pytest.raises(ConnectionFailed, match="certificate is not trusted by this machine") as caught:
         ClusterClient("team", Endpoint(p.uri, "me", "t")).jobs()
     assert "--ca" in caught.value.hint and "--insecure" in caught.value.hint
     assert p.requests == []

@@ -133,5 +133,5 @@ def test_ports_are_counted_and_a_chosen_port_is_explained() -> None:
     assert port_counts(["http=1", "ssh=2"]) == {"http": 1, "ssh": 2}
     with pytest.raises(UsageError, match="how many ports"):
         port_counts(["http=8080"])
-    with pytest.raises(UsageError, match="names no ports"):
+    with pytest.raises(UsageError, match="is not a valid port request"):
         port_counts(["http"])

@@ -313,7 +313,7 @@ def test_a_connection_that_stays_cut_is_said_and_the_next_run_continues(
     process = begun(desk, "copy", "--http", "f", f"{far(desk)}/f")
     until(lambda: wire.carried > 34 << 20)
     wire.close()
-    refused(ended(process), "does not answer", "continues where it was")
+    refused(ended(process), "does not respond", "continues where it was")
     assert desk.read("f") == b"old"
     again = BadWire(desk.url)
     try:
@@ -335,7 +335,7 @@ def test_a_proxy_that_cuts_answers_off_is_noticed(desk: Desk, wire: BadWire) -> 
     kept = desk.write("kept", b"kept")
     wire.answer_limit = 200_000
     short = {"PAI_TRANSFER_PATIENCE": "1"}
-    refused(desk.pai("copy", "--http", f"{far(desk)}/f", "kept", env=short), "in the middle of an answer")
+    refused(desk.pai("copy", "--http", f"{far(desk)}/f", "kept", env=short), "in the middle of a response")
     assert kept.read_bytes() == b"kept"
     refused(desk.pai("copy", "--http", f"{far(desk)}/d", "back", env=short))
     assert not (desk.here / "back/small").exists()
