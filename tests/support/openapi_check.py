@@ -1,4 +1,4 @@
-"""Holds answers against the description the server serves of itself: status, type and shape."""
+"""Validates responses against the server's OpenAPI document: status, media type and schema."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-_HERE = "urn:description"
+_DOCUMENT_URI = "urn:description"
 
 
-# Hadoop's own, and what our client and our tasks have with our cluster alone.
-_NOT_DESCRIBED = ("/webhdfs/", "/api/v2/transfer", "/api/v2/attempts/")
-# Where a test is about something else, so many answers of a kind are looked into, and none that is larger.
-_ENOUGH = 25
-_LARGE = 256 << 10
+# Hadoop's protocol, and the private protocols of our client and tasks.
+_UNDESCRIBED_PATHS = ("/webhdfs/", "/api/v2/transfer", "/api/v2/attempts/")
+# Limits in tests about something else: validated responses per schema, and size of a response.
+_MAX_CHECKED = 25
+_MAX_CHECKED_BYTES = 256 << 10
 
 
 @lru_cache(maxsize=1)
-def of_the_code() -> Description:
-    """The description that a server of this code serves, for tests that are about something else."""
+def current_description() -> Description:
+    """The document of the current code, for tests about something else."""
     from paicluster.api.app import ROUTES
     from paicluster.api.openapi import openapi_json
 
@@ -33,57 +33,58 @@ def of_the_code() -> Description:
 
 
 class Description:
-    """`/openapi.json`, and whether what came back is what it promised."""
+    """An OpenAPI document that responses are validated against. ``seen`` collects the validated ones."""
 
     def __init__(self, document: dict[str, Any], *, thorough: bool = True):
         self.document = document
         self._thorough = thorough
-        self._looked_into: Counter[str] = Counter()
+        self._checked_counts: Counter[str] = Counter()
         registry: Registry[Any] = Registry()
-        self._registry = registry.with_resource(_HERE, Resource.from_contents(document, DRAFT202012))
+        self._registry = registry.with_resource(_DOCUMENT_URI, Resource.from_contents(document, DRAFT202012))
         self._validators: dict[str, Draft202012Validator] = {}
         self.seen: set[tuple[str, str, int]] = set()
 
     @cached_property
     def _templates(self) -> list[tuple[re.Pattern[str], str]]:
-        # The more of an address is fixed, the sooner it is tried, as the router does.
+        # Paths with fewer parameters first, as in the router.
         ordered = sorted(self.document["paths"], key=lambda path: (path.count("{"), -len(path)))
         return [(re.compile(_pattern(path)), path) for path in ordered]
 
-    def hold(self, method: str, url: str, status: int, headers: dict[str, str], body: bytes) -> None:
-        """Fails when this answer was not described."""
-        # What browsers ask first, and what is answered in another dialect, is not described.
+    def check(self, method: str, url: str, status: int, headers: dict[str, str], body: bytes) -> None:
+        """Fail when a response is not described."""
+        # CORS preflight requests and the PaddleCloud dialect are not described.
         if method == "OPTIONS" or status == 501:
             return
         path = unquote(urlsplit(url).path)
         if path.startswith("/rest-server/"):
             path = path.removeprefix("/rest-server")
         where = f"{method} {url[:120]} -> {status}"
-        if path.startswith(_NOT_DESCRIBED):
+        if path.startswith(_UNDESCRIBED_PATHS):
             return
         template = self._template(path, method.lower()) or self._template(path.rstrip("/"), method.lower())
         if template is None:
-            assert status == 404, f"{where}: no such route is described"
+            assert status == 404, f"{where}: the route is not described"
             return
         operation = self.document["paths"][template][method.lower()]
         self.seen.add((method, template, status))
-        answer = operation["responses"].get(str(status))
-        assert answer is not None, (
-            f"{where}: the description of {template} knows no such status; {body[:300]!r}"
+        response = operation["responses"].get(str(status))
+        assert response is not None, (
+            f"{where}: {template} has no such status in the description; {body[:300]!r}"
         )
-        contents = answer.get("content")
+        contents = response.get("content")
         if contents is None:
-            assert not body, f"{where}: described without a body, and has {body[:100]!r}"
+            assert not body, f"{where}: described without a body, but has {body[:100]!r}"
             return
         media = headers.get("content-type", "").partition(";")[0].strip()
         assert media in contents, f"{where}: {media!r} is not among {sorted(contents)}"
         if media == "application/json" and "schema" in contents[media]:
             slash = template.replace("~", "~0").replace("/", "~1")
-            schema = (
-                f"{_HERE}#/paths/{slash}/{method.lower()}/responses/{status}/content/application~1json/schema"
-            )
-            self._looked_into[schema] += 1
-            if self._thorough or (self._looked_into[schema] <= _ENOUGH and len(body) <= _LARGE):
+            pointer = f"/paths/{slash}/{method.lower()}/responses/{status}/content/application~1json/schema"
+            schema = f"{_DOCUMENT_URI}#{pointer}"
+            self._checked_counts[schema] += 1
+            if self._thorough or (
+                self._checked_counts[schema] <= _MAX_CHECKED and len(body) <= _MAX_CHECKED_BYTES
+            ):
                 self._validate(schema, json.loads(body), where)
 
     def _template(self, path: str, method: str) -> str | None:
@@ -105,13 +106,13 @@ class Description:
             self._validators[reference] = validator
         error = next(iter(validator.iter_errors(value)), None)
         if error is not None:
-            place = "/".join(map(str, error.absolute_path)) or "(the whole)"
+            place = "/".join(map(str, error.absolute_path)) or "(root)"
             raise AssertionError(f"{where}: {place}: {error.message[:600]}")
 
 
 def _pattern(path: str) -> str:
     parts = re.split(r"(\{\w+\})", path)
-    # A path within an address has slashes of its own.
+    # The parameter `path` contains slashes.
     return "".join(
         ".+" if part == "{path}" else "[^/]+" if part.startswith("{") else re.escape(part) for part in parts
     )

@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from support.openapi_check import Description, of_the_code
+from support.openapi_check import Description, current_description
 
 # Machines may stand still for half a minute: whoever waits for something waits for it, not for a clock.
 DEADLINE_S = 90.0
@@ -138,7 +138,7 @@ class Cluster:
     user: str = ""
     token: str = ""
     # Every answer is held against it.
-    description: Description | None = field(default_factory=of_the_code)
+    description: Description | None = field(default_factory=current_description)
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -287,7 +287,7 @@ class Cluster:
         finally:
             connection.close()
         if self.description is not None:
-            self.description.hold(method, path, reply.status, reply.headers, reply.body)
+            self.description.check(method, path, reply.status, reply.headers, reply.body)
         return reply
 
     def get(self, path: str, **more: Any) -> Reply:

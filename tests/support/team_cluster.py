@@ -1,4 +1,4 @@
-"""A cluster with three people: what the tests of the API talk to."""
+"""A cluster with three users, for the tests of the API."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from support.openapi_check import Description
 from support.server_fixture import Cluster, job
 
 PASSWORD = "a good password"
-PEOPLE = ("admin", "alice", "bob")
+USERS = ("admin", "alice", "bob")
 MACHINE = ("--cpus", "64", "--memory-mb", "65536", "--gpus", "4", "--allow-shared-account")
 NewTeam = Callable[..., "TeamCluster"]
 
 
 @dataclass
 class TeamCluster(Cluster):
-    """A cluster with people; requests without a token of their own are alice's."""
+    """A cluster with users; requests without an explicit token are sent as alice."""
 
     tokens: dict[str, str] = field(default_factory=dict)
 
     def log_in(self, username: str) -> str:
-        who = {"username": username, "password": PASSWORD}
-        reply = self.ask("POST", "/api/v2/authn/basic/login", who, token=None)
+        credentials = {"username": username, "password": PASSWORD}
+        reply = self.ask("POST", "/api/v2/authn/basic/login", credentials, token=None)
         assert reply.status == 200, reply.text
         return str(reply.json()["token"])
 
     def admin_token(self) -> str:
         return self.tokens["admin"]
 
-    def have_a_long_log(self, name: str, size: int) -> Path:
-        """A job that is over, with a log as progress bars make them: without a line's end. Gives its file."""
+    def make_long_log(self, name: str, size: int) -> Path:
+        """Create a finished job with a long log without line breaks; returns the log's file."""
         self.run(job(name, "true"))
         uid = self.detail(name)["taskRoles"]["main"]["taskStatuses"][0]["containerId"]
         folder = self.home / "tasks" / uid[:2] / uid
@@ -46,45 +46,39 @@ class TeamCluster(Cluster):
         return folder / "all.0"
 
     def bytes_read(self) -> int:
-        """By the server, from whatever it has open."""
+        """Bytes that the server process has read so far."""
         assert self.process is not None
         return int(Path(f"/proc/{self.process.pid}/io").read_text().split()[1])
 
 
-def add_people(
+def add_users(
     home: Path,
-    names: tuple[str, ...] = PEOPLE,
+    names: tuple[str, ...] = USERS,
     password: str = PASSWORD,
     admins: tuple[str, ...] = ("admin",),
 ) -> None:
-    """Users in a home nobody has started yet."""
+    """Create users in a home that was never started."""
     home.mkdir(parents=True, exist_ok=True)
     store = Store.open(home / "cluster.db")
     hashed = hash_password(password)
-    for who in names:
-        admin = who in admins
-        store.write_sync(lambda conn, w=who, a=admin: users.add_user(conn, w, hashed, created_ms=0, admin=a))
+    for name in names:
+        admin = name in admins
+        store.write_sync(lambda conn, n=name, a=admin: users.add_user(conn, n, hashed, created_ms=0, admin=a))
     store.close()
 
 
 @pytest.fixture(scope="session", name="cluster")
 def api_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluster]:
-    """One running cluster with three people for all tests that ask for it."""
+    """One running cluster with three users for the whole session."""
     home = tmp_path_factory.mktemp("api") / "home"
-    home.mkdir()
-    store = Store.open(home / "cluster.db")
-    hashed = hash_password(PASSWORD)
-    for who in PEOPLE:
-        admin = who == "admin"
-        store.write_sync(lambda conn, w=who, a=admin: users.add_user(conn, w, hashed, created_ms=0, admin=a))
-    store.close()
+    add_users(home)
     running = TeamCluster(
         home, ("--allow-shared-account", "--cpus", "64", "--memory-mb", "65536", "--gpus", "4")
     )
     try:
         running.start()
         running.description = Description(running.get("/openapi.json", token=None).json())
-        running.tokens = {who: running.log_in(who) for who in PEOPLE}
+        running.tokens = {user: running.log_in(user) for user in USERS}
         running.user, running.token = "alice", running.tokens["alice"]
         yield running
     finally:
@@ -93,12 +87,12 @@ def api_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluste
 
 @pytest.fixture(name="new_team")
 def new_team_fixture(tmp_path: Path) -> Iterator[NewTeam]:
-    """Starts clusters with `admin`, `alice` and `bob`; ``config`` is what their file says."""
+    """Starts clusters with `admin`, `alice` and `bob`; ``config`` is their settings file."""
     running: list[TeamCluster] = []
 
-    def start(config: str = "", names: tuple[str, ...] = PEOPLE, **more: Any) -> TeamCluster:
+    def start(config: str = "", names: tuple[str, ...] = USERS, **more: Any) -> TeamCluster:
         home = tmp_path / f"home-{len(running)}"
-        add_people(home, names)
+        add_users(home, names)
         options = MACHINE
         if config:
             file = tmp_path / f"cluster-{len(running)}.yaml"
@@ -108,7 +102,7 @@ def new_team_fixture(tmp_path: Path) -> Iterator[NewTeam]:
         running.append(cluster)
         cluster.start()
         cluster.description = Description(cluster.get("/openapi.json", token=None).json())
-        cluster.tokens = {who: cluster.log_in(who) for who in names[:3]}
+        cluster.tokens = {user: cluster.log_in(user) for user in names[:3]}
         cluster.user, cluster.token = "alice", cluster.tokens["alice"]
         return cluster
 
@@ -119,14 +113,14 @@ def new_team_fixture(tmp_path: Path) -> Iterator[NewTeam]:
 
 @pytest.fixture(scope="module", name="team")
 def module_team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluster]:
-    """One cluster for the tests of a file, as the settings have it by default."""
-    home = tmp_path_factory.mktemp("edge") / "home"
-    add_people(home)
+    """One cluster for the tests of a file, with default settings."""
+    home = tmp_path_factory.mktemp("team") / "home"
+    add_users(home)
     cluster = TeamCluster(home, MACHINE)
     try:
         cluster.start()
         cluster.description = Description(cluster.get("/openapi.json", token=None).json())
-        cluster.tokens = {who: cluster.log_in(who) for who in PEOPLE}
+        cluster.tokens = {user: cluster.log_in(user) for user in USERS}
         cluster.user, cluster.token = "alice", cluster.tokens["alice"]
         yield cluster
     finally:
@@ -135,19 +129,13 @@ def module_team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluste
 
 @pytest.fixture(scope="session", name="team")
 def storage_team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamCluster]:
-    """One cluster for all tests of transfers."""
+    """One cluster for all transfer tests."""
     home = tmp_path_factory.mktemp("transfer") / "home"
-    home.mkdir()
-    store = Store.open(home / "cluster.db")
-    hashed = hash_password(PASSWORD)
-    for who in PEOPLE:
-        admin = who == "admin"
-        store.write_sync(lambda conn, w=who, a=admin: users.add_user(conn, w, hashed, created_ms=0, admin=a))
-    store.close()
+    add_users(home)
     running = TeamCluster(home, ("--cpus", "4", "--memory-mb", "4096", "--allow-shared-account"))
     try:
         running.start()
-        running.tokens = {who: running.log_in(who) for who in PEOPLE}
+        running.tokens = {user: running.log_in(user) for user in USERS}
         running.user, running.token = "alice", running.tokens["alice"]
         yield running
     finally:

@@ -1,4 +1,4 @@
-"""Clients of OpenPAI that other people wrote, installed once outside of our own environment."""
+"""Third-party OpenPAI clients, installed once outside of our own environment."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from pathlib import Path
 
 from support.external_services import debian, missing
 
-_FOLDER = Path(tempfile.gettempdir()) / f"openpaisdk-foreign-{os.getuid()}"
-_INSTALL_S = 300
+_FOLDER = Path(tempfile.gettempdir()) / f"openpaisdk-third-party-{os.getuid()}"
+_INSTALL_TIMEOUT_S = 300
 
 
 def javascript_sdk() -> Path:
-    """The folder to run node in, so that it finds Microsoft's SDK."""
+    """Folder to run node in, so that it finds Microsoft's SDK."""
     debian(["nodejs", "npm"], commands=["node", "npm"])
-    wanted = "@microsoft/openpai-js-sdk@0.1.5"
+    package = "@microsoft/openpai-js-sdk@0.1.5"
 
     def install(folder: Path) -> list[str]:
-        return ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), wanted]
+        return ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), package]
 
-    return _installed("js-sdk-0.1.5", install)
+    return _install("js-sdk-0.1.5", install)
 
 
 def paicli() -> Path:
-    """The folder to put on the path. Not in our environment: its command is called `pai`, as ours is."""
+    """Folder to put on `sys.path`. Not in our environment: its command is called `pai`, like ours."""
 
     def install(folder: Path) -> list[str]:
         pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         return [*pip, "--no-deps", "--target", str(folder), "paicli==0.5.5"]
 
-    return _installed("paicli-0.5.5", install)
+    return _install("paicli-0.5.5", install)
 
 
-def _installed(name: str, command: Callable[[Path], list[str]]) -> Path:
+def _install(name: str, command: Callable[[Path], list[str]]) -> Path:
     _FOLDER.mkdir(mode=0o700, exist_ok=True)
-    folder, done = _FOLDER / name, _FOLDER / f"{name}.done"
+    folder, marker = _FOLDER / name, _FOLDER / f"{name}.done"
     with (_FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists():
+        if not marker.exists():
             folder.mkdir(exist_ok=True)
             ran = subprocess.run(
-                command(folder), capture_output=True, text=True, timeout=_INSTALL_S, check=False
+                command(folder), capture_output=True, text=True, timeout=_INSTALL_TIMEOUT_S, check=False
             )
             if ran.returncode != 0:
                 missing(f"{name} ({ran.stderr.strip()[-300:]})")
-            done.touch()
+            marker.touch()
     return folder

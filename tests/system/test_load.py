@@ -17,7 +17,7 @@ from paicluster.auth.tokens import Tokens
 from paicluster.store import Store
 from support.paths import TESTS
 from support.server_fixture import Cluster, eventually, job
-from support.team_cluster import MACHINE, TeamCluster, add_people
+from support.team_cluster import MACHINE, TeamCluster, add_users
 
 NewTeam = Callable[..., TeamCluster]
 PEOPLE = 200
@@ -43,7 +43,7 @@ def test_two_hundred_people_for_a_minute_without_an_error(tmp_path: Path) -> Non
     home = tmp_path / "home"
     names = tuple(f"admin{n}" for n in range(PEOPLE))
     # Administrators, because only they see pods.
-    add_people(home, names, admins=names)
+    add_users(home, names, admins=names)
     tokens = tokens_of(home, names)
     # Hardly any room: it is the answers that are measured here, not what the jobs do.
     cluster = Cluster(home, ("--cpus", "2", *MACHINE[2:]))

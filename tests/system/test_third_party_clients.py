@@ -1,4 +1,4 @@
-"""Luigi, Microsoft's JavaScript SDK and a command line of 2019 work against our cluster, unchanged."""
+"""Unmodified third-party clients: Luigi, Microsoft's JavaScript SDK, paicli."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from support.team_cluster import PASSWORD, TeamCluster
 from support.third_party_clients import javascript_sdk, paicli
 
 NewTeam = Callable[..., TeamCluster]
-OLD_READERS = "authentication: {anonymous-v1-reads: true}\n"
+ANONYMOUS_READS = "authentication: {anonymous-v1-reads: true}\n"
 pytestmark = pytest.mark.service
 
 
 @pytest.fixture
 def cluster(new_team: NewTeam) -> TeamCluster:
-    return new_team(OLD_READERS)
+    return new_team(ANONYMOUS_READS)
 
 
 def address(cluster: TeamCluster) -> str:
@@ -37,7 +37,7 @@ def address(cluster: TeamCluster) -> str:
 @pytest.mark.slow
 def test_luigi_runs_its_pai_task(cluster: TeamCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     pai = importlib.import_module("luigi.contrib.pai")
-    # It asks every five seconds, which is not what is tested.
+    # It polls every five seconds; shortened.
     monkeypatch.setattr(pai.time, "sleep", lambda seconds, wait=pai.time.sleep: wait(0.05))
     for key, value in (("pai_url", address(cluster)), ("username", "alice"), ("password", PASSWORD)):
         importlib.import_module("luigi.configuration").get_config().set("OpenPai", key, value)
@@ -52,7 +52,7 @@ def test_luigi_runs_its_pai_task(cluster: TeamCluster, monkeypatch: pytest.Monke
 
     task = Train()
     assert task.complete() is False
-    # Its own end of the story: it waits for a state "SUCCEED", which OpenPAI never had.
+    # Luigi's own bug: it waits for a state "SUCCEED", which OpenPAI never had.
     with pytest.raises(RuntimeError, match="Job luigi_sklearn finished in state SUCCEEDED"):
         task.run()
     assert b"trained" in cluster.log_of("luigi_sklearn")
@@ -62,10 +62,10 @@ def test_luigi_runs_its_pai_task(cluster: TeamCluster, monkeypatch: pytest.Monke
 # -- Microsoft's JavaScript SDK --------------------------------------------------------------------
 
 
-def drive(cluster: TeamCluster, who: str, name: str, role: str) -> dict[str, Any]:
+def drive(cluster: TeamCluster, user: str, name: str, role: str) -> dict[str, Any]:
     script = (TESTS / "support/drive_js_sdk.js").read_text()
     ran = subprocess.run(
-        ["node", "-", address(cluster), who, PASSWORD, name, role],
+        ["node", "-", address(cluster), user, PASSWORD, name, role],
         input=script,
         cwd=javascript_sdk(),
         capture_output=True,
@@ -74,50 +74,50 @@ def drive(cluster: TeamCluster, who: str, name: str, role: str) -> dict[str, Any
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    got: dict[str, Any] = json.loads(ran.stdout)
-    return got
+    results: dict[str, Any] = json.loads(ran.stdout)
+    return results
 
 
 @pytest.mark.slow
-def test_the_javascript_sdk_does_a_users_work(cluster: TeamCluster) -> None:
-    got = drive(cluster, "alice", "from_javascript", "user")
-    assert got["info"]["name"] == "PAI RESTful API"
-    assert got["login"]["user"] == "alice"
-    assert got["created"]["message"] == "Update job from_javascript for user alice successfully."
-    assert got["again"]["code"] == "ConflictJobError"
-    assert got["status"]["jobStatus"]["state"] == "SUCCEEDED"
-    assert got["attempt"]["jobStatus"]["attemptId"] == 0
-    assert got["config"]["name"] == "from_javascript"
-    assert got["list"]["totalCount"] == 1
-    assert got["list"]["data"][0]["name"] == "from_javascript"
-    assert got["task"]["attempts"][0]["containerExitCode"] == 0
-    assert {location["name"] for location in got["logs"]["locations"]} >= {"stdout", "stderr", "all"}
-    log = next(location["uri"] for location in got["logs"]["locations"] if location["name"] == "stdout")
+def test_javascript_sdk_as_user(cluster: TeamCluster) -> None:
+    results = drive(cluster, "alice", "from_javascript", "user")
+    assert results["info"]["name"] == "PAI RESTful API"
+    assert results["login"]["user"] == "alice"
+    assert results["created"]["message"] == "Update job from_javascript for user alice successfully."
+    assert results["again"]["code"] == "ConflictJobError"
+    assert results["status"]["jobStatus"]["state"] == "SUCCEEDED"
+    assert results["attempt"]["jobStatus"]["attemptId"] == 0
+    assert results["config"]["name"] == "from_javascript"
+    assert results["list"]["totalCount"] == 1
+    assert results["list"]["data"][0]["name"] == "from_javascript"
+    assert results["task"]["attempts"][0]["containerExitCode"] == 0
+    assert {location["name"] for location in results["logs"]["locations"]} >= {"stdout", "stderr", "all"}
+    log = next(location["uri"] for location in results["logs"]["locations"] if location["name"] == "stdout")
     assert "said by a job" in cluster.get(log, token=None).text
-    assert got["attempts"][0]["isLatest"] is True
-    assert got["oneAttempt"]["attemptIndex"] == 0
-    assert got["noJob"]["code"] == "NoJobError"
-    assert "default" in got["clusters"]
-    assert got["cluster"]["resourcesTotal"]["cpu"] == 64
-    assert isinstance(got["storages"]["storages"], list)
-    assert got["me"]["username"] == "alice"
-    assert {user["username"] for user in got["users"]} >= {"admin", "alice", "bob"}
-    assert got["application"]["application"] is True
-    assert got["application"]["token"] in got["tokens"]["tokens"]
-    assert got["revoked"]["message"] == "revoke successfully"
-    assert got["notAdmin"]["code"] == "ForbiddenUserError"
+    assert results["attempts"][0]["isLatest"] is True
+    assert results["oneAttempt"]["attemptIndex"] == 0
+    assert results["noJob"]["code"] == "NoJobError"
+    assert "default" in results["clusters"]
+    assert results["cluster"]["resourcesTotal"]["cpu"] == 64
+    assert isinstance(results["storages"]["storages"], list)
+    assert results["me"]["username"] == "alice"
+    assert {user["username"] for user in results["users"]} >= {"admin", "alice", "bob"}
+    assert results["application"]["application"] is True
+    assert results["application"]["token"] in results["tokens"]["tokens"]
+    assert results["revoked"]["message"] == "revoke successfully"
+    assert results["notAdmin"]["code"] == "ForbiddenUserError"
 
 
 @pytest.mark.slow
-def test_the_javascript_sdk_does_an_administrators_work(cluster: TeamCluster) -> None:
-    got = drive(cluster, "admin", "unused", "admin")
-    assert got["user"]["message"] == "User is created successfully"
-    assert got["carol"]["email"] == "carol@example.com"
-    assert [member["username"] for member in got["members"]] == ["carol"]
-    assert "lab" in {group["groupname"] for group in got["groups"]}
-    assert got["nodes"]["items"]
-    assert "items" in got["pods"]
-    assert got["removed"]["message"] == "user is removed successfully"
+def test_javascript_sdk_as_administrator(cluster: TeamCluster) -> None:
+    results = drive(cluster, "admin", "unused", "admin")
+    assert results["user"]["message"] == "User is created successfully"
+    assert results["carol"]["email"] == "carol@example.com"
+    assert [member["username"] for member in results["members"]] == ["carol"]
+    assert "lab" in {group["groupname"] for group in results["groups"]}
+    assert results["nodes"]["items"]
+    assert "items" in results["pods"]
+    assert results["removed"]["message"] == "user is removed successfully"
 
 
 # -- paicli ----------------------------------------------------------------------------------------
@@ -138,11 +138,11 @@ def paicli_api(cluster: TeamCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 @pytest.mark.slow
-def test_paicli_submits_looks_and_stops(cluster: TeamCluster, paicli_api: Any) -> None:
+def test_paicli_submits_reads_and_stops_jobs(cluster: TeamCluster, paicli_api: Any) -> None:
     config = paicli_api.config
     config.access_token = json.loads(paicli_api.post_token("alice", PASSWORD))["token"]
     config.write_access_token()
-    described = {
+    spec = {
         "jobName": "from_paicli",
         "image": "ubuntu:22.04",
         "taskRoles": [
@@ -156,17 +156,17 @@ def test_paicli_submits_looks_and_stops(cluster: TeamCluster, paicli_api: Any) -
             }
         ],
     }
-    paicli_api.post_user_username_jobs("alice", json.dumps(described))
+    paicli_api.post_user_username_jobs("alice", json.dumps(spec))
 
-    def look() -> str:
-        seen = json.loads(paicli_api.get_user_username_jobs_jobname("alice", "from_paicli"))
-        return str(seen["jobStatus"]["state"])
+    def state() -> str:
+        detail = json.loads(paicli_api.get_user_username_jobs_jobname("alice", "from_paicli"))
+        return str(detail["jobStatus"]["state"])
 
-    eventually(lambda: look() == "RUNNING", "a running job")
+    eventually(lambda: state() == "RUNNING", "a running job")
     listed = json.loads(paicli_api.get_jobs("alice"))
     assert [one["name"] for one in listed] == ["from_paicli"]
     assert listed[0]["username"] == "alice"
     paicli_api.put_user_username_jobs_jobname_executiontype("alice", "from_paicli", "STOP")
-    eventually(lambda: look() == "STOPPED", "a stopped job")
+    eventually(lambda: state() == "STOPPED", "a stopped job")
     cluster.run(job("another", "true"))
     assert len(json.loads(paicli_api.get_jobs())) == 2

@@ -1,1 +1,1 @@
-"""HTTP. Routes are thin: who asks, what for, one call inward, the exact words outward. One room a dialect."""
+"""HTTP API. Routes are thin: authenticate, parse, one call inward, OpenPAI's exact response."""

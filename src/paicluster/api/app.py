@@ -80,7 +80,7 @@ ROUTES: list[tuple[str, list[str], Handler]] = [
     *v2.ROUTES,
     *v1.ROUTES,
     ("/job-detail.html", ["GET"], job_page.job_detail),
-    ("/job-detail.html", ["POST"], job_page.sign),
+    ("/job-detail.html", ["POST"], job_page.sign_in_or_out),
     ("/healthz", ["GET"], server_status.health),
     ("/metrics", ["GET"], server_status.metrics),
     ("/openapi.json", ["GET"], openapi),
@@ -189,6 +189,6 @@ def build(ctx: Context) -> Gateway:
     app = Starlette(routes=routes, exception_handlers={404: not_found, 405: not_found})
     app.router.redirect_slashes = False
     paddlecloud_handler = wrap_route(
-        paddlecloud.not_yet, "paddlecloud", [*_ANY, "PATCH", "OPTIONS"], policies
+        paddlecloud.not_implemented, "paddlecloud", [*_ANY, "PATCH", "OPTIONS"], policies
     )
     return Gateway(app, direct, RequestFilter(policies, paddlecloud_handler), ctx)

@@ -55,7 +55,7 @@ class Context:
     degraded_reason: Callable[..., str]
     # Number of quarantined jobs, and of stops that are not yet written to the database.
     quarantined_jobs: Callable[[], int]
-    unwritten_stops: Callable[[], int]
+    pending_stops: Callable[[], int]
     sources: Path
     version: str
     authority: Callable[[], str]
@@ -78,7 +78,7 @@ class Context:
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.store.changes.subscribe(self.detail_cache.forget)
+        self.store.changes.subscribe(self.detail_cache.invalidate)
         checkouts = SourceCheckouts(self.files.storage, self.store, self.sources)
         admission = Admission(
             self.store,
@@ -93,9 +93,9 @@ class Context:
         object.__setattr__(self, "admission", admission)
 
     @property
-    def shares(self) -> Mapping[str, Resources]:
+    def quotas(self) -> Mapping[str, Resources]:
         """Guaranteed capacity of each virtual cluster."""
-        return self.virtual_clusters.shares
+        return self.virtual_clusters.quotas
 
     def close_streams(self) -> None:
         """End all streaming responses at shutdown; clients reconnect to the next server."""

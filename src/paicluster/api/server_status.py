@@ -43,7 +43,7 @@ async def metric_lines(request: Request) -> list[str]:
     """All metrics as lines of Prometheus' text format; needs a token."""
     await authenticate(request)
     ctx = context(request)
-    counts = await ctx.store.read(lambda conn: _job_counts(conn, tuple(ctx.shares)))
+    counts = await ctx.store.read(lambda conn: _job_counts(conn, tuple(ctx.quotas)))
     return [
         *exposition.cluster_lines(_cluster_snapshot(await ctx.nodes(), counts)),
         *exposition.server_lines(_server_snapshot(ctx)),
@@ -97,7 +97,7 @@ def _server_snapshot(ctx: Context) -> exposition.ServerSnapshot:
         reconcile_age_s=ctx.controller_age(),
         store_unwritable=bool(ctx.degraded_reason()),
         quarantined_jobs=ctx.quarantined_jobs(),
-        stops_pending_write=ctx.unwritten_stops(),
+        stops_pending_write=ctx.pending_stops(),
         commits=ctx.store.commits,
         event_loop=event_loop,
     )

@@ -103,7 +103,7 @@ class Admission:
             await self.source_checkouts.check_out(job, storage_user(identity), inserted.id)
 
     def _check_virtual_cluster(self, identity: Identity, vc: str) -> None:
-        names = self.virtual_clusters.shares
+        names = self.virtual_clusters.quotas
         if vc not in names or not identity.access.may_use(vc):
             usable = ", ".join(name for name in names if identity.access.may_use(name)) or "none"
             missing = f"There is no virtual cluster {vc}. " if vc not in names else ""

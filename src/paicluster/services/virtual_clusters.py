@@ -1,4 +1,4 @@
-"""Every virtual cluster with its share: what the settings give, and what was changed since."""
+"""Virtual clusters and their quotas: those of the settings, changed by administrators at run time."""
 
 from __future__ import annotations
 
@@ -18,97 +18,103 @@ DEFAULT = groups.DEFAULT
 
 
 class VirtualClusters:
-    """``shares`` and ``limits`` stay the same objects: who holds one sees the changes, and hears of it."""
+    """Registry of virtual clusters.
 
-    def __init__(self, store: Store, whole: Callable[[], Resources], given: Mapping[str, Resources]):
+    ``quotas`` and ``max_capacities`` are updated in place: the scheduler keeps references to them. Listeners
+    are called after each change.
+    """
+
+    def __init__(
+        self, store: Store, cluster_capacity: Callable[[], Resources], configured: Mapping[str, Resources]
+    ):
         self._store = store
-        self._whole = whole
-        self._configured = {name: share for name, share in given.items() if name != DEFAULT}
-        self._elsewhere: dict[str, Resources] = {}
-        self._changed: dict[str, ClusterRow] = {}
+        self._cluster_capacity = cluster_capacity
+        self._configured = {name: quota for name, quota in configured.items() if name != DEFAULT}
+        self._external: dict[str, Resources] = {}
+        self._rows: dict[str, ClusterRow] = {}
         self._listeners: list[Callable[[], None]] = []
-        self.shares: dict[str, Resources] = {}
-        # Of those that may have more than their share when others leave it idle, how much.
-        self.limits: dict[str, Resources] = {}
-        # Those that take no new jobs.
+        self.quotas: dict[str, Resources] = {}
+        # Of those that may borrow idle resources, how much they may use in all.
+        self.max_capacities: dict[str, Resources] = {}
+        # Those that accept no new jobs.
         self.stopped: frozenset[str] = frozenset()
         rows = store.read_sync(virtual_clusters.list_clusters)
-        self._take(rows)
+        self._apply(rows)
         store.write_sync(self._ensure_groups)
 
     def on_change(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
 
-    def set_external(self, shares: Mapping[str, Resources]) -> None:
-        """These are scheduled by somebody else, and have all that he has."""
-        self._elsewhere = dict(shares)
-        self._take(list(self._changed.values()))
+    def set_external(self, quotas: Mapping[str, Resources]) -> None:
+        """Virtual clusters backed by an external scheduler: each has all of that scheduler's resources."""
+        self._external = dict(quotas)
+        self._apply(list(self._rows.values()))
         self._store.write_sync(self._ensure_groups)
 
-    def resize(self, shares: Mapping[str, Resources]) -> None:
-        """What was handed over has changed; which these are has not."""
-        self._elsewhere.update(shares)
-        self.shares.update(shares)
+    def resize(self, quotas: Mapping[str, Resources]) -> None:
+        """Update the resources of external virtual clusters; the set of them stays the same."""
+        self._external.update(quotas)
+        self.quotas.update(quotas)
 
     def capacity(self, name: str) -> float:
-        """Its part of the cluster, in percent; of somebody else's it has all."""
-        if name in self._elsewhere:
+        """Guaranteed part of the cluster, in percent; 100 for an external virtual cluster."""
+        if name in self._external:
             return 100.0
         if name == DEFAULT:
-            others = (other for other in self.shares if other != DEFAULT and other not in self._elsewhere)
+            others = (other for other in self.quotas if other != DEFAULT and other not in self._external)
             return max(0.0, 100.0 - sum(map(self.capacity, others)))
-        row = self._changed.get(name)
+        row = self._rows.get(name)
         if row is not None and row.capacity is not None:
             return row.capacity
-        return _percent(self.shares[name], self._whole())
+        return _percent(self.quotas[name], self._cluster_capacity())
 
     def max_capacity(self, name: str) -> float:
-        """What it may grow to, in percent."""
-        row = self._changed.get(name)
+        """Maximum part of the cluster including borrowed resources, in percent."""
+        row = self._rows.get(name)
         return self.capacity(name) if row is None or row.max_capacity is None else row.max_capacity
 
     async def put(
-        self, name: str, capacity: float, largest: float, description: str = "", external_name: str = ""
+        self, name: str, capacity: float, max_capacity: float, description: str = "", external_name: str = ""
     ) -> bool:
-        """Give a virtual cluster this part of the whole, taken from `default`; True when it is new."""
-        if name in self._elsewhere:
-            raise _fixed(name)
-        created = name not in self.shares
-        whole = self._whole()
-        share = _part(whole, capacity)
+        """Set the capacity of a virtual cluster, taken from `default`; True when it is created."""
+        if name in self._external:
+            raise _read_only(name)
+        created = name not in self.quotas
+        cluster_capacity = self._cluster_capacity()
+        quota = _fraction(cluster_capacity, capacity)
 
         def write(conn: Connection) -> list[ClusterRow]:
             groups.ensure_group_of_cluster(conn, name, description, external_name)
             known = {row.name: row for row in virtual_clusters.list_clusters(conn)}
             status = known[name].status if name in known else "running"
-            virtual_clusters.put_cluster(conn, ClusterRow(name, *share, capacity, largest, status))
+            virtual_clusters.put_cluster(conn, ClusterRow(name, *quota, capacity, max_capacity, status))
             rows = virtual_clusters.list_clusters(conn)
-            merged, asked = self._merged(rows), {row.name: row.capacity for row in rows}
-            taken = sum(asked.get(one) or _percent(given, whole) for one, given in merged.items())
-            if min(_rest(whole, merged.values())) < 0 or taken > 100.0001:
+            quotas, percents = self._merge(rows), {row.name: row.capacity for row in rows}
+            total = sum(percents.get(vc) or _percent(held, cluster_capacity) for vc, held in quotas.items())
+            if min(_remaining(cluster_capacity, quotas.values())) < 0 or total > 100.0001:
                 raise Forbidden("No enough quota", code="NoEnoughQuotaError")
             return rows
 
-        self._take(await self._store.write(write))
+        self._apply(await self._store.write(write))
         return created
 
     async def set_status(self, name: str, status: str) -> None:
-        """Let a virtual cluster take jobs (`running`), or only finish those it has (`stopped`)."""
-        if name not in self.shares:
+        """Set whether a virtual cluster accepts jobs (`running`) or only finishes its own (`stopped`)."""
+        if name not in self.quotas:
             raise no_cluster(name)
 
         def write(conn: Connection) -> list[ClusterRow]:
             virtual_clusters.set_status(conn, name, status)
             return virtual_clusters.list_clusters(conn)
 
-        self._take(await self._store.write(write))
+        self._apply(await self._store.write(write))
 
     async def remove(self, name: str) -> None:
-        """Take a virtual cluster away, with its group. Its share goes back to `default`."""
-        if name not in self.shares:
+        """Delete a virtual cluster and its group. Its quota returns to `default`."""
+        if name not in self.quotas:
             raise NotFound(f"Can't delete a nonexistent vc {name}", code="NoVirtualClusterError")
-        if name in self._configured or name in self._elsewhere:
-            raise _fixed(name)
+        if name in self._configured or name in self._external:
+            raise _read_only(name)
 
         def write(conn: Connection) -> list[ClusterRow]:
             count = virtual_clusters.unfinished_jobs(conn, name)
@@ -121,31 +127,31 @@ class VirtualClusters:
             groups.forget_cluster(conn, name)
             return virtual_clusters.list_clusters(conn)
 
-        self._take(await self._store.write(write))
+        self._apply(await self._store.write(write))
 
-    def _take(self, rows: list[ClusterRow]) -> None:
-        merged = self._merged(rows)
-        rest = _rest(self._whole(), merged.values())
-        if min(rest) < 0:
-            log.warning("The virtual clusters together have more than the cluster; `default` has nothing.")
-        self._changed = {row.name: row for row in rows}
-        # One after the other on the loop's thread, where all who read it are.
-        self.shares.clear()
-        self.shares.update({DEFAULT: Resources(*(max(0, amount) for amount in rest)), **merged})
-        self.shares.update(self._elsewhere)
-        self.limits.clear()
-        self.limits.update(
-            (row.name, _part(self._whole(), row.max_capacity))
+    def _apply(self, rows: list[ClusterRow]) -> None:
+        merged = self._merge(rows)
+        remaining = _remaining(self._cluster_capacity(), merged.values())
+        if min(remaining) < 0:
+            log.warning("The quotas of the virtual clusters exceed the cluster; `default` has nothing.")
+        self._rows = {row.name: row for row in rows}
+        # In place and without locks: all readers are on the event loop's thread.
+        self.quotas.clear()
+        self.quotas.update({DEFAULT: Resources(*(max(0, amount) for amount in remaining)), **merged})
+        self.quotas.update(self._external)
+        self.max_capacities.clear()
+        self.max_capacities.update(
+            (row.name, _fraction(self._cluster_capacity(), row.max_capacity))
             for row in rows
-            if row.max_capacity is not None and row.name in merged and row.name not in self._elsewhere
+            if row.max_capacity is not None and row.name in merged and row.name not in self._external
         )
         self.stopped = frozenset(
-            row.name for row in rows if row.status == "stopped" and row.name in self.shares
+            row.name for row in rows if row.status == "stopped" and row.name in self.quotas
         )
         for listener in self._listeners:
             listener()
 
-    def _merged(self, rows: list[ClusterRow]) -> dict[str, Resources]:
+    def _merge(self, rows: list[ClusterRow]) -> dict[str, Resources]:
         merged = dict(self._configured)
         for row in rows:
             if row.cpu is not None and row.memory_mb is not None and row.gpu is not None:
@@ -153,37 +159,37 @@ class VirtualClusters:
         return merged
 
     def _ensure_groups(self, conn: Connection) -> None:
-        for name in self.shares:
+        for name in self.quotas:
             try:
                 groups.ensure_group_of_cluster(conn, name)
             except Conflict:
-                log.warning("The group %s gives no right to the virtual cluster of that name.", name)
+                log.warning("Group %s does not grant access to the virtual cluster of the same name.", name)
 
 
 def no_cluster(name: str) -> NotFound:
     return NotFound(f"Vc {name} not found", code="NoVirtualClusterError")
 
 
-def _fixed(name: str) -> Forbidden:
+def _read_only(name: str) -> Forbidden:
     return Forbidden(
-        f"Virtual cluster {name} is described in the cluster's settings.",
+        f"Virtual cluster {name} is defined in the cluster's settings.",
         code="ReadOnlyVcError",
-        hint="Change it there, and start the server anew.",
+        hint="Change it there, and restart the server.",
     )
 
 
-def _rest(whole: Resources, shares: Iterable[Resources]) -> Resources:
-    for share in shares:
-        whole = whole.minus(share)
-    return whole
+def _remaining(capacity: Resources, quotas: Iterable[Resources]) -> Resources:
+    for quota in quotas:
+        capacity = capacity.minus(quota)
+    return capacity
 
 
-def _part(whole: Resources, percent: float) -> Resources:
-    return Resources(*(int(amount * percent / 100) for amount in whole))
+def _fraction(capacity: Resources, percent: float) -> Resources:
+    return Resources(*(int(amount * percent / 100) for amount in capacity))
 
 
-def _percent(share: Resources, whole: Resources) -> float:
-    """By GPUs, as the original counts; by cores where there are none."""
-    if whole.gpu:
-        return 100 * share.gpu / whole.gpu
-    return 100 * share.cpu / whole.cpu if whole.cpu else 0.0
+def _percent(quota: Resources, capacity: Resources) -> float:
+    """Percentage by GPUs, as in OpenPAI; by cores in a cluster without GPUs."""
+    if capacity.gpu:
+        return 100 * quota.gpu / capacity.gpu
+    return 100 * quota.cpu / capacity.cpu if capacity.cpu else 0.0

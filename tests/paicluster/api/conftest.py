@@ -1,4 +1,4 @@
-"""Running clusters with three people (`admin`, `alice`, `bob`)."""
+"""Running clusters with three users (`admin`, `alice`, `bob`)."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A job name nobody has used."""
+    """An unused job name."""
     return f"{request.node.originalname[5:45]}-{next(_numbers)}"

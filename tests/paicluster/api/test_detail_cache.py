@@ -1,4 +1,4 @@
-"""Large answers are kept while their job does not change, and never longer."""
+"""Cache of large job details: entries are valid until their job changes."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from support.team_cluster import TeamCluster
 BODY = b"x" * 100
 
 
-def test_an_answer_is_kept_until_its_job_changes() -> None:
-    kept = ResponseCache(smallest=10, largest=1000)
-    kept.keep(("a~b", None), 1, BODY, kept.moment())
-    kept.keep(("a~b", 0), 1, BODY, kept.moment())
-    kept.keep(("a~c", None), 2, BODY, kept.moment())
-    assert kept.get(("a~b", None)) == BODY
-    kept.forget(1)
-    assert kept.get(("a~b", None)) is None and kept.get(("a~b", 0)) is None
-    assert kept.get(("a~c", None)) == BODY
+def test_response_is_cached_until_its_job_changes() -> None:
+    cache = ResponseCache(min_bytes=10, max_bytes=1000)
+    cache.put(("a~b", None), 1, BODY, cache.version())
+    cache.put(("a~b", 0), 1, BODY, cache.version())
+    cache.put(("a~c", None), 2, BODY, cache.version())
+    assert cache.get(("a~b", None)) == BODY
+    cache.invalidate(1)
+    assert cache.get(("a~b", None)) is None and cache.get(("a~b", 0)) is None
+    assert cache.get(("a~c", None)) == BODY
 
 
-def test_what_changed_while_it_was_read_is_not_kept() -> None:
-    kept = ResponseCache(smallest=10, largest=1000)
-    since = kept.moment()
-    kept.forget(1)
-    kept.keep(("a~b", None), 1, BODY, since)
-    assert kept.get(("a~b", None)) is None
-    kept.keep(("a~c", None), 2, BODY, since)
-    assert kept.get(("a~c", None)) == BODY, "another job's change is none of its"
-    since = kept.moment()
+def test_response_of_job_changed_during_read_is_not_cached() -> None:
+    cache = ResponseCache(min_bytes=10, max_bytes=1000)
+    version = cache.version()
+    cache.invalidate(1)
+    cache.put(("a~b", None), 1, BODY, version)
+    assert cache.get(("a~b", None)) is None
+    cache.put(("a~c", None), 2, BODY, version)
+    assert cache.get(("a~c", None)) == BODY, "a change of another job does not matter"
+    version = cache.version()
     for job_id in range(10, 10_000):
-        kept.forget(job_id)
-    kept.keep(("a~d", None), 3, BODY, since)
-    assert kept.get(("a~d", None)) is None, "too much happened to know"
+        cache.invalidate(job_id)
+    cache.put(("a~d", None), 3, BODY, version)
+    assert cache.get(("a~d", None)) is None, "too many changes to know"
 
 
-def test_small_answers_are_not_kept_and_the_least_used_go_first() -> None:
-    kept = ResponseCache(smallest=50, largest=250)
-    kept.keep(("small", None), 1, b"x", kept.moment())
-    assert kept.get(("small", None)) is None
+def test_small_responses_are_not_cached_and_least_recently_used_go_first() -> None:
+    cache = ResponseCache(min_bytes=50, max_bytes=250)
+    cache.put(("small", None), 1, b"x", cache.version())
+    assert cache.get(("small", None)) is None
     for number, name in enumerate("abc"):
-        kept.keep((name, None), number, BODY, kept.moment())
-        assert kept.get(("a", None)) == BODY
-    assert kept.get(("b", None)) is None and kept.get(("c", None)) == BODY
+        cache.put((name, None), number, BODY, cache.version())
+        assert cache.get(("a", None)) == BODY
+    assert cache.get(("b", None)) is None and cache.get(("c", None)) == BODY
 
 
-def test_a_large_job_is_told_as_it_is_now(cluster: TeamCluster, name: str) -> None:
+def test_detail_of_large_job_is_never_stale(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "true", instances=80, cpu=0, memory_mb=1))
     cluster.wait_over(name)
     before = cluster.get(cluster.path(name))

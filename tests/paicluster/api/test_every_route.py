@@ -1,4 +1,4 @@
-"""Each row of the table of routes is asked for once, and answers well and as described."""
+"""Every route is called once successfully, and responds as described."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from support.team_cluster import PASSWORD, TeamCluster
 
 NewTeam = Callable[..., TeamCluster]
 SSH = {"com.microsoft.pai.runtimeplugin": [{"plugin": "ssh", "parameters": {"jobssh": True}}]}
-# As in the original, which took it away with version 1 and left the address.
-NEVER = {("GET", "/api/v2/jobs/{framework}/ssh")}
-# Whose good answer leads somewhere else.
+# Always 404, as in OpenPAI, which kept the path after version 1.
+ALWAYS_404 = {("GET", "/api/v2/jobs/{framework}/ssh")}
+# A successful response is a redirect.
 REDIRECTS = {("POST", "/job-detail.html")}
-# It is there for those who look for it, and empty.
+# Always empty.
 MARKETPLACE = "/marketplace/api/"
 
 
-class Walk:
-    """Asks as an administrator, unless told otherwise, and expects success."""
+class SuccessfulCalls:
+    """Sends requests, by default as an administrator, and expects success."""
 
     def __init__(self, cluster: TeamCluster):
         self.cluster = cluster
 
-    def __call__(self, method: str, path: str, body: Any = None, who: str = "admin", **more: Any) -> Reply:
-        more.setdefault("token", self.cluster.tokens[who])
+    def __call__(self, method: str, path: str, body: Any = None, user: str = "admin", **more: Any) -> Reply:
+        more.setdefault("token", self.cluster.tokens[user])
         reply = self.cluster.ask(method, path, body, **more)
         assert reply.status < 300, f"{method} {path}: {reply.status} {reply.text}"
         return reply
@@ -40,62 +40,62 @@ def v1_job(name: str, command: str = "true") -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_every_described_route_answers_well(new_team: NewTeam) -> None:
+def test_every_described_route_succeeds(new_team: NewTeam) -> None:
     cluster = new_team()
-    walk = Walk(cluster)
-    about_the_server(walk)
-    tokens(walk)
-    jobs(walk)
-    logs(walk)
-    jobs_of_version_one(walk)
-    people(walk)
-    shares(walk)
-    what_there_is(walk)
+    call = SuccessfulCalls(cluster)
+    call_server_routes(call)
+    call_token_routes(call)
+    call_job_routes(call)
+    call_log_routes(call)
+    call_v1_job_routes(call)
+    call_user_and_group_routes(call)
+    call_virtual_cluster_routes(call)
+    call_storage_and_node_routes(call)
     assert cluster.description is not None
     paths = cluster.description.document["paths"]
     rows = {(method.upper(), path) for path, methods in paths.items() for method in methods}
-    well = {(method, path) for method, path, status in cluster.description.seen if status < 300}
-    left = {row for row in rows - well - NEVER - REDIRECTS if not row[1].startswith(MARKETPLACE)}
+    succeeded = {(method, path) for method, path, status in cluster.description.seen if status < 300}
+    left = {row for row in rows - succeeded - ALWAYS_404 - REDIRECTS if not row[1].startswith(MARKETPLACE)}
     assert sorted(left) == []
 
 
-def about_the_server(walk: Walk) -> None:
+def call_server_routes(call: SuccessfulCalls) -> None:
     for path in ("/healthz", "/metrics", "/openapi.json", "/api/v2/authn/info", "/api/v1/authn/info"):
-        walk("GET", path)
+        call("GET", path)
     for method in ("GET", "POST"):
-        walk(method, "/prometheus/api/v1/query?query=paicluster_jobs")
-        walk(method, "/prometheus/api/v1/query_range?query=paicluster_jobs&start=0&end=9999999999&step=60")
+        call(method, "/prometheus/api/v1/query?query=paicluster_jobs")
+        call(method, "/prometheus/api/v1/query_range?query=paicluster_jobs&start=0&end=9999999999&step=60")
     for path in ("/api/v2", "/api/v2/info", "/api/v1"):
         for method in ("GET", "POST", "PUT", "DELETE"):
-            walk(method, path, token=None)
+            call(method, path, token=None)
     page = "/job-detail.html?username=alice&jobName=x"
-    walk("GET", page, token=None)
+    call("GET", page, token=None)
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    signed = walk.cluster.ask("POST", page, f"token={walk.cluster.token}".encode(), form, token=None)
-    assert signed.status == 303
+    redirected = call.cluster.ask("POST", page, f"token={call.cluster.token}".encode(), form, token=None)
+    assert redirected.status == 303
 
 
-def tokens(walk: Walk) -> None:
-    who = {"username": "bob", "password": PASSWORD}
+def call_token_routes(call: SuccessfulCalls) -> None:
+    user = {"username": "bob", "password": PASSWORD}
     for version, of_tokens in (("v2", "tokens"), ("v1", "token")):
         base = f"/api/{version}"
-        session = walk("POST", f"{base}/authn/basic/login", who, token=None).json()["token"]
-        walk("GET", f"{base}/{of_tokens}", token=session)
-        made = walk("POST", f"{base}/{of_tokens}/application", token=session).json()["token"]
-        walk("GET", f"{base}/{of_tokens}/check", token=made)
-        walk("DELETE", f"{base}/{of_tokens}/{made}", token=session)
-        walk("DELETE", f"{base}/authn/basic/logout", token=session)
-    walk("POST", "/api/v1/token", who, token=None)
+        session = call("POST", f"{base}/authn/basic/login", user, token=None).json()["token"]
+        call("GET", f"{base}/{of_tokens}", token=session)
+        issued = call("POST", f"{base}/{of_tokens}/application", token=session).json()["token"]
+        call("GET", f"{base}/{of_tokens}/check", token=issued)
+        call("DELETE", f"{base}/{of_tokens}/{issued}", token=session)
+        call("DELETE", f"{base}/authn/basic/logout", token=session)
+    call("POST", "/api/v1/token", user, token=None)
 
 
-def jobs(walk: Walk) -> None:
+def call_job_routes(call: SuccessfulCalls) -> None:
     sources = b"not really a tar"
     digest = hashlib.sha256(sources).hexdigest()
-    walk("PUT", f"/api/v2/sources/{digest}", sources, who="alice")
-    walk("HEAD", f"/api/v2/sources/{digest}", who="alice")
-    walk("POST", "/api/v2/jobs", job("seen", "echo seen", "sleep 600", extras=SSH), who="alice")
-    walk.cluster.wait_state("seen", "RUNNING")
-    walk("GET", "/api/v2/jobs")
+    call("PUT", f"/api/v2/sources/{digest}", sources, user="alice")
+    call("HEAD", f"/api/v2/sources/{digest}", user="alice")
+    call("POST", "/api/v2/jobs", job("seen", "echo seen", "sleep 600", extras=SSH), user="alice")
+    call.cluster.wait_state("seen", "RUNNING")
+    call("GET", "/api/v2/jobs")
     of_job = "/api/v2/jobs/alice~seen"
     for rest in (
         "",
@@ -110,93 +110,93 @@ def jobs(walk: Walk) -> None:
         "/job-attempts/healthz",
         "/job-attempts/0",
     ):
-        walk("GET", of_job + rest)
-    walk("PUT", f"{of_job}/tag", {"value": "one"}, who="alice")
-    walk("DELETE", f"{of_job}/tag", {"value": "one"}, who="alice")
+        call("GET", of_job + rest)
+    call("PUT", f"{of_job}/tag", {"value": "one"}, user="alice")
+    call("DELETE", f"{of_job}/tag", {"value": "one"}, user="alice")
 
 
-def logs(walk: Walk) -> None:
-    base = f"http://{walk.cluster.address[0]}:{walk.cluster.address[1]}"
-    detail = walk("GET", "/api/v1/user/alice/jobs/seen").json()
+def call_log_routes(call: SuccessfulCalls) -> None:
+    base = f"http://{call.cluster.address[0]}:{call.cluster.address[1]}"
+    detail = call("GET", "/api/v1/user/alice/jobs/seen").json()
     pages = detail["taskRoles"]["main"]["taskStatuses"][0]["containerLog"].removeprefix(base)
     for rest in ("", "user.pai.stdout", "user.pai.stdout/"):
-        walk("GET", pages + rest, token=None)
-    where = walk(
+        call("GET", pages + rest, token=None)
+    where = call(
         "GET", "/api/v2/jobs/alice~seen/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs"
     ).json()
-    walk("GET", where["locations"][0]["uri"], token=None)
+    call("GET", where["locations"][0]["uri"], token=None)
     manager, _, query = where["locations"][0]["uri"].partition("/api/v1/logs/")
-    walk("GET", f"{manager}/api/v1/logs?{query.partition('?')[2]}", token=None)
-    walk("POST", f"{manager}/api/v1/tokens", {"username": "bob", "password": PASSWORD}, token=None)
+    call("GET", f"{manager}/api/v1/logs?{query.partition('?')[2]}", token=None)
+    call("POST", f"{manager}/api/v1/tokens", {"username": "bob", "password": PASSWORD}, token=None)
     for address in ("/api/v1/user/alice/jobs/seen/ssh", "/api/v1/jobs/alice~seen/ssh"):
-        link = walk("GET", address, who="alice").json()["keyPair"]["privateKeyDirectDownloadLink"]
-        walk("GET", link.removeprefix(base), token=None)
-    walk("PUT", "/api/v2/jobs/alice~seen/executionType", {"value": "STOP"}, who="alice")
+        link = call("GET", address, user="alice").json()["keyPair"]["privateKeyDirectDownloadLink"]
+        call("GET", link.removeprefix(base), token=None)
+    call("PUT", "/api/v2/jobs/alice~seen/executionType", {"value": "STOP"}, user="alice")
 
 
-def jobs_of_version_one(walk: Walk) -> None:
+def call_v1_job_routes(call: SuccessfulCalls) -> None:
     for base in ("/api/v1/jobs", "/api/v1/user/alice/jobs"):
         posted, put = f"posted_{len(base)}", f"put_{len(base)}"
-        walk("POST", base, v1_job(posted), who="alice")
-        walk("PUT", f"{base}/{put}", v1_job(put, "sleep 600"), who="alice")
-        walk("GET", base, who="alice")
-        walk("GET", f"{base}/{put}", who="alice")
-        walk("GET", f"{base}/{put}/config", who="alice")
-        walk("PUT", f"{base}/{put}/executionType", {"value": "STOP"}, who="alice")
+        call("POST", base, v1_job(posted), user="alice")
+        call("PUT", f"{base}/{put}", v1_job(put, "sleep 600"), user="alice")
+        call("GET", base, user="alice")
+        call("GET", f"{base}/{put}", user="alice")
+        call("GET", f"{base}/{put}/config", user="alice")
+        call("PUT", f"{base}/{put}/executionType", {"value": "STOP"}, user="alice")
 
         def is_removed(address: str = f"{base}/{put}") -> bool:
-            return walk.cluster.ask("DELETE", address, token=walk.cluster.tokens["alice"]).status == 202
+            return call.cluster.ask("DELETE", address, token=call.cluster.tokens["alice"]).status == 202
 
-        eventually(is_removed, "a job that is over, and gone")
+        eventually(is_removed, "a finished job to be deleted")
 
 
-def people(walk: Walk) -> None:
+def call_user_and_group_routes(call: SuccessfulCalls) -> None:
     for of_users, of_groups in (("users", "groups"), ("user", "group")):
         users, groups = f"/api/v2/{of_users}", f"/api/v2/{of_groups}"
         new = {"username": "dora", "password": PASSWORD, "virtualCluster": ["default"]}
-        walk("POST", users, new)
-        walk("GET", users)
-        walk("GET", f"{users}/dora")
-        walk("PUT", users, {"patch": True, "data": {"username": "dora", "email": "dora@example.com"}})
+        call("POST", users, new)
+        call("GET", users)
+        call("GET", f"{users}/dora")
+        call("PUT", users, {"patch": True, "data": {"username": "dora", "email": "dora@example.com"}})
         own = {"patch": True, "data": {"username": "alice", "email": "alice@example.com"}}
-        walk("PUT", f"{users}/me", own, who="alice")
-        walk("POST", groups, {"groupname": "crew", "description": "a crew"})
-        walk("GET", groups)
-        walk("GET", f"{groups}/crew")
-        walk("PUT", groups, {"patch": True, "data": {"groupname": "crew", "description": "the crew"}})
-        walk("PUT", f"{groups}/crew/extension", {"extension": {"note": 1}})
-        walk("PUT", f"{groups}/crew/extension/note", {"data": 2})
-        walk("PUT", f"{groups}/crew/description", {"description": "ours"})
-        walk("PUT", f"{groups}/crew/externalname", {"externalName": "them"})
-        walk("PUT", f"{users}/dora/group", {"groupname": "crew"})
-        walk("GET", f"{groups}/crew/userlist")
-        walk("DELETE", f"{users}/dora/group", {"groupname": "crew"})
-        walk("PUT", f"{users}/dora/grouplist", {"grouplist": ["crew"]})
-        walk("PUT", f"{users}/dora/extension", {"extension": {"note": 1}})
-        walk("PUT", f"{users}/dora/virtualcluster", {"virtualCluster": ["default"]})
-        walk("PUT", f"{users}/dora/password", {"newPassword": "another password"})
-        walk("PUT", f"{users}/dora/email", {"email": ""})
-        walk("PUT", f"{users}/dora/admin", {"admin": False})
-        walk("DELETE", f"{users}/dora")
-        walk("DELETE", f"{groups}/crew")
-    walk("PUT", "/api/v1/user", {"username": "emil", "password": PASSWORD, "admin": False, "modify": False})
-    walk("GET", "/api/v1/user/emil")
-    walk("PUT", "/api/v1/user/emil/virtualClusters", {"virtualClusters": "default"})
-    walk("DELETE", "/api/v1/user", {"username": "emil"})
+        call("PUT", f"{users}/me", own, user="alice")
+        call("POST", groups, {"groupname": "crew", "description": "a crew"})
+        call("GET", groups)
+        call("GET", f"{groups}/crew")
+        call("PUT", groups, {"patch": True, "data": {"groupname": "crew", "description": "the crew"}})
+        call("PUT", f"{groups}/crew/extension", {"extension": {"note": 1}})
+        call("PUT", f"{groups}/crew/extension/note", {"data": 2})
+        call("PUT", f"{groups}/crew/description", {"description": "ours"})
+        call("PUT", f"{groups}/crew/externalname", {"externalName": "them"})
+        call("PUT", f"{users}/dora/group", {"groupname": "crew"})
+        call("GET", f"{groups}/crew/userlist")
+        call("DELETE", f"{users}/dora/group", {"groupname": "crew"})
+        call("PUT", f"{users}/dora/grouplist", {"grouplist": ["crew"]})
+        call("PUT", f"{users}/dora/extension", {"extension": {"note": 1}})
+        call("PUT", f"{users}/dora/virtualcluster", {"virtualCluster": ["default"]})
+        call("PUT", f"{users}/dora/password", {"newPassword": "another password"})
+        call("PUT", f"{users}/dora/email", {"email": ""})
+        call("PUT", f"{users}/dora/admin", {"admin": False})
+        call("DELETE", f"{users}/dora")
+        call("DELETE", f"{groups}/crew")
+    call("PUT", "/api/v1/user", {"username": "emil", "password": PASSWORD, "admin": False, "modify": False})
+    call("GET", "/api/v1/user/emil")
+    call("PUT", "/api/v1/user/emil/virtualClusters", {"virtualClusters": "default"})
+    call("DELETE", "/api/v1/user", {"username": "emil"})
 
 
-def shares(walk: Walk) -> None:
+def call_virtual_cluster_routes(call: SuccessfulCalls) -> None:
     for version in ("v2", "v1"):
         base = f"/api/{version}/virtual-clusters"
-        walk("PUT", f"{base}/lab", {"vcCapacity": 25, "vcMaxCapacity": 50})
-        walk("GET", base)
-        walk("GET", f"{base}/lab")
-        walk("PUT", f"{base}/lab/status", {"vcStatus": "stopped"})
-        walk("DELETE", f"{base}/lab")
+        call("PUT", f"{base}/lab", {"vcCapacity": 25, "vcMaxCapacity": 50})
+        call("GET", base)
+        call("GET", f"{base}/lab")
+        call("PUT", f"{base}/lab/status", {"vcStatus": "stopped"})
+        call("DELETE", f"{base}/lab")
 
 
-def what_there_is(walk: Walk) -> None:
-    name = walk("GET", "/api/v2/storages").json()["storages"][0]["name"]
+def call_storage_and_node_routes(call: SuccessfulCalls) -> None:
+    name = call("GET", "/api/v2/storages").json()["storages"][0]["name"]
     for path in (
         f"/api/v2/storages/{name}",
         "/api/v2/storage/config",
@@ -214,16 +214,16 @@ def what_there_is(walk: Walk) -> None:
         "/api/v1/kubernetes/nodes",
         "/api/v1/kubernetes/pods",
     ):
-        walk("GET", path)
-    walk("POST", "/api/v2/storage/configs", {"names": [name]})
-    walk("POST", "/api/v2/storage/servers", {"names": [name]})
+        call("GET", path)
+    call("POST", "/api/v2/storage/configs", {"names": [name]})
+    call("POST", "/api/v2/storage/servers", {"names": [name]})
     for where, body in (
         ("/api/v2/storage/server", {"spn": "nas", "type": "nfs", "data": {"address": "x", "rootPath": "/"}}),
         ("/api/v2/storage/config", {"name": "team", "servers": ["nas"]}),
     ):
         key = next(iter(body))
-        walk("POST", where, body)
-        walk("PUT", where, body)
-        walk("DELETE", where, {key: body[key]})
-        walk("POST", where, body)
-        walk("DELETE", f"{where}/{body[key]}")
+        call("POST", where, body)
+        call("PUT", where, body)
+        call("DELETE", where, {key: body[key]})
+        call("POST", where, body)
+        call("DELETE", f"{where}/{body[key]}")

@@ -25,7 +25,7 @@ def log_in(frames: list[dict[str, Any]]) -> bytes:
     return b"".join(frame["data"] for frame in frames if frame["kind"] == "log")
 
 
-def test_a_job_is_followed_from_before_it_starts_to_its_end(cluster: TeamCluster, name: str) -> None:
+def test_job_is_followed_from_before_its_start_to_its_end(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "echo out", "echo err >&2", "exit 2"))
     frames = frames_of(cluster, name)
     assert frames[-1] == {"kind": "end", "state": "FAILED", "exitCode": 255}
@@ -34,14 +34,14 @@ def test_a_job_is_followed_from_before_it_starts_to_its_end(cluster: TeamCluster
     assert states[-1]["state"] == "FAILED"
     assert states[-1]["exitCode"] == 255
     last_log = max(number for number, frame in enumerate(frames) if frame["kind"] == "log")
-    assert frames.index(states[-1]) > last_log, "how it ended is told after the last byte"
+    assert frames.index(states[-1]) > last_log, "the final state comes after the last byte"
     again = frames_of(cluster, name)
     assert log_in(again) == log_in(frames)
     assert again[-1]["kind"] == "end"
 
 
-def test_a_task_that_is_started_again_by_itself_is_followed_on(cluster: TeamCluster, name: str) -> None:
-    """Whoever comes later sees how it is tried now, as with a job that is retried as a whole."""
+def test_retried_task_is_followed_into_its_next_attempt(cluster: TeamCluster, name: str) -> None:
+    """A later follower sees the current attempt, as with a job that is retried as a whole."""
     gate = cluster.home.parent / f"{name}.gate"
     command = f"echo try; [ -e {gate} ] || {{ touch {gate}; exit 3; }}; echo well"
     work = job(name, command, extras={"gangAllocation": False})
@@ -57,12 +57,12 @@ def test_a_task_that_is_started_again_by_itself_is_followed_on(cluster: TeamClus
 
 
 @pytest.mark.parametrize(("stream", "expected"), [("stdout", b"out\n"), ("stderr", b"err\n"), ("none", b"")])
-def test_one_stream_alone(cluster: TeamCluster, name: str, stream: str, expected: bytes) -> None:
+def test_single_stream(cluster: TeamCluster, name: str, stream: str, expected: bytes) -> None:
     cluster.accept(job(name, "echo out", "echo err >&2"))
     assert log_in(frames_of(cluster, name, stream=stream)) == expected
 
 
-def test_every_line_comes_while_the_job_runs(cluster: TeamCluster, name: str) -> None:
+def test_lines_arrive_while_the_job_runs(cluster: TeamCluster, name: str) -> None:
     gate = cluster.home.parent / f"{name}.gate"
     wait = f"until [ -e {gate} ]; do sleep 0.02; done"
     cluster.accept(job(name, "echo first", wait, "echo second"))
@@ -74,11 +74,11 @@ def test_every_line_comes_while_the_job_runs(cluster: TeamCluster, name: str) ->
     assert log_in(seen) == b"first\nsecond\n"
 
 
-def test_a_broken_connection_is_taken_up_where_it_broke(cluster: TeamCluster, name: str) -> None:
-    """Read a random piece, hang up, go on: what arrives is the log, each byte once."""
+def test_broken_connection_resumes_at_its_offset(cluster: TeamCluster, name: str) -> None:
+    """Read a few chunks, disconnect, resume: every byte of the log arrives once."""
     total = 400_000
     cluster.accept(job(name, f"head -c {total} /dev/zero | tr '\\0' 'x'; sleep 0.1; echo; echo end"))
-    got = b""
+    received = b""
     position: dict[str, str] = {}
     for turn in range(100):
         stream = cluster.follow(name, **position)
@@ -86,9 +86,9 @@ def test_a_broken_connection_is_taken_up_where_it_broke(cluster: TeamCluster, na
         ended = False
         for frame in stream:
             if frame["kind"] == "log":
-                assert frame["offset"] == len(got)
-                got += frame["data"]
-                position = {"from": f"{frame['attempt']}.{frame['taskAttempt']}:{len(got)}"}
+                assert frame["offset"] == len(received)
+                received += frame["data"]
+                position = {"from": f"{frame['attempt']}.{frame['taskAttempt']}:{len(received)}"}
                 pieces += 1
                 if pieces > turn % 3:
                     break
@@ -96,19 +96,19 @@ def test_a_broken_connection_is_taken_up_where_it_broke(cluster: TeamCluster, na
         stream.close()
         if ended:
             break
-    assert got == b"x" * total + b"\nend\n"
+    assert received == b"x" * total + b"\nend\n"
 
 
-def test_the_tail_counts_lines(cluster: TeamCluster, name: str) -> None:
+def test_tail_counts_lines(cluster: TeamCluster, name: str) -> None:
     cluster.run(job(name, "seq 1 1000"))
     assert log_in(frames_of(cluster, name, tail=3)) == b"998\n999\n1000\n"
     assert log_in(frames_of(cluster, name, tail=0)) == b""
     assert log_in(frames_of(cluster, name, tail=5000)).startswith(b"1\n2\n")
 
 
-def test_for_one_who_hangs_up_no_more_of_a_log_is_read(cluster: TeamCluster, name: str) -> None:
+def test_log_is_not_read_further_after_a_disconnect(cluster: TeamCluster, name: str) -> None:
     size = 4 << 30
-    cluster.have_a_long_log(name, size)
+    cluster.make_long_log(name, size)
     before = cluster.bytes_read()
     stream = cluster.follow(name)
     next(frame for frame in stream if frame["kind"] == "log")
@@ -117,26 +117,24 @@ def test_for_one_who_hangs_up_no_more_of_a_log_is_read(cluster: TeamCluster, nam
     assert cluster.bytes_read() - before < size / 4
 
 
-def test_looking_for_the_last_line_of_a_long_log_keeps_nobody_waiting(
-    cluster: TeamCluster, name: str
-) -> None:
+def test_searching_the_tail_of_a_long_log_does_not_block_requests(cluster: TeamCluster, name: str) -> None:
     size, step = 64 << 30, 1 << 30
-    log = cluster.have_a_long_log(name, size)
-    begun = cluster.follow(name, tail=1)
+    log = cluster.make_long_log(name, size)
+    stream = cluster.follow(name, tail=1)
     try:
         assert cluster.get("/api/v2/info").status == 200
-        # There are lines only now: whoever finds one was still looking when they were answered.
-        with log.open("r+b") as writing:
+        # Lines exist only from now on: if the search finds one, it was still running during the request.
+        with log.open("r+b") as f:
             for at in range(0, size, step):
-                writing.seek(at)
-                writing.write(b"\n")
-        found = next(frame for frame in begun if frame["kind"] == "log")
-        assert found["offset"] % step == 1, "they were answered only after it was found"
+                f.seek(at)
+                f.write(b"\n")
+        found = next(frame for frame in stream if frame["kind"] == "log")
+        assert found["offset"] % step == 1, "the request was answered only after the search"
     finally:
-        begun.close()
+        stream.close()
 
 
-def test_without_following_it_ends_after_what_there_is(cluster: TeamCluster, name: str) -> None:
+def test_without_follow_the_stream_ends_after_existing_output(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "echo here", "sleep 600"))
     stream = iter(cluster.follow(name))
     seen: set[str] = set()
@@ -150,7 +148,7 @@ def test_without_following_it_ends_after_what_there_is(cluster: TeamCluster, nam
     cluster.stop(name)
 
 
-def test_all_attempts_are_followed_one_after_the_other(cluster: TeamCluster, name: str) -> None:
+def test_all_attempts_are_followed_in_order(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "echo attempt $FC_FRAMEWORK_ATTEMPT_ID", "exit 3", jobRetryCount=2))
     frames = frames_of(cluster, name, **{"from": "0.0:0"})
     assert log_in(frames) == b"attempt 0\nattempt 1\nattempt 2\n"
@@ -167,7 +165,7 @@ def test_another_task_can_be_followed(cluster: TeamCluster, name: str) -> None:
         assert frames[-1]["kind"] == "end"
 
 
-def test_a_stop_is_seen_by_followers(cluster: TeamCluster, name: str) -> None:
+def test_followers_see_a_stop(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "sleep 600"))
     stream = iter(cluster.follow(name))
     next(frame for frame in stream if frame["kind"] == "state" and frame["state"] == "RUNNING")
@@ -196,13 +194,13 @@ def test_a_stop_is_seen_by_followers(cluster: TeamCluster, name: str) -> None:
         "tail=" + "9" * 5000,
     ],
 )
-def test_a_question_that_makes_no_sense_is_refused(cluster: TeamCluster, name: str, query: str) -> None:
+def test_invalid_query_is_rejected(cluster: TeamCluster, name: str, query: str) -> None:
     cluster.accept(job(name, "true"))
     reply = cluster.get(cluster.path(name, f"/follow?{query}"))
     assert (reply.status, reply.json()["code"]) == (400, "InvalidParametersError"), reply.text
 
 
-def test_many_followers_of_one_job_all_get_everything(cluster: TeamCluster, name: str) -> None:
+def test_many_followers_of_one_job_get_the_whole_log(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "for i in $(seq 200); do echo line $i; sleep 0.002; done"))
     with ThreadPoolExecutor(20) as pool:
         logs = list(pool.map(lambda _: log_in(frames_of(cluster, name)), range(20)))
@@ -210,8 +208,8 @@ def test_many_followers_of_one_job_all_get_everything(cluster: TeamCluster, name
     assert set(logs) == {expected}
 
 
-def test_followers_that_hang_up_leave_nothing_behind(cluster: TeamCluster, name: str) -> None:
-    """Descriptors and inotify watches of the server are as many after as before."""
+def test_disconnected_followers_leak_no_descriptors(cluster: TeamCluster, name: str) -> None:
+    """The server has as many descriptors and inotify watches after as before."""
     cluster.accept(job(name, "echo ready", "sleep 600"))
     stream = iter(cluster.follow(name))
     next(frame for frame in stream if frame["kind"] == "log")
@@ -220,10 +218,10 @@ def test_followers_that_hang_up_leave_nothing_behind(cluster: TeamCluster, name:
     assert cluster.process is not None
     fds = cluster.home.joinpath("/proc", str(cluster.process.pid), "fd")
 
-    def held() -> int:
+    def open_fds() -> int:
         return len(list(fds.iterdir()))
 
-    before = held()
+    before = open_fds()
     for _ in range(20):
         other = cluster.follow(name)
         next(iter(other))
@@ -232,7 +230,7 @@ def test_followers_that_hang_up_leave_nothing_behind(cluster: TeamCluster, name:
         connection.request("GET", uri + "&follow=true")
         assert connection.getresponse().readline() == b"ready\n"
         connection.close()
-    eventually(lambda: held() <= before + 2, "the end of the connections", 10)
+    eventually(lambda: open_fds() <= before + 2, "the end of the connections", 10)
     cluster.stop(name)
     assert [frame for frame in stream if frame["kind"] == "end"]
     log = cluster.log.read_text()
@@ -241,28 +239,28 @@ def test_followers_that_hang_up_leave_nothing_behind(cluster: TeamCluster, name:
     assert "Traceback" not in log
 
 
-def test_a_line_reaches_a_follower_at_once(cluster: TeamCluster, name: str) -> None:
-    """Also when he was there before the job's folder was: the server hears of it, and does not look."""
+def test_new_line_reaches_a_follower_at_once(cluster: TeamCluster, name: str) -> None:
+    """Also when it connected before the job's folder existed: the server uses inotify, and does not poll."""
     lines = cluster.home.parent / f"{name}.lines"
     os.mkfifo(lines)
     cluster.accept(job(name, f"while read line; do echo $line; done < {lines}"))
     stream = cluster.follow(name)
     frames = iter(stream)
-    # Open to read as well: nobody waits for the other to open it.
-    with os.fdopen(os.open(lines, os.O_RDWR), "wb", buffering=0) as to_the_job:
+    # Opened for reading too, so that neither side blocks in open.
+    with os.fdopen(os.open(lines, os.O_RDWR), "wb", buffering=0) as fifo:
         next(frame for frame in frames if frame["kind"] == "state" and frame["state"] == "RUNNING")
         eventually(lambda: is_watched(cluster, name), "the watch")
         for number in range(30):
-            to_the_job.write(b"%d\n" % number)
-            came = next(frame for frame in frames if frame["kind"] in ("log", "ping"))
-            assert came["kind"] == "log", "it was found when the server looked, after a long silence"
-            assert came["data"] == b"%d\n" % number
+            fifo.write(b"%d\n" % number)
+            received = next(frame for frame in frames if frame["kind"] in ("log", "ping"))
+            assert received["kind"] == "log", "the server found the line by polling, after a long silence"
+            assert received["data"] == b"%d\n" % number
     assert list(frames)[-1]["state"] == "SUCCEEDED"
     stream.close()
 
 
 def is_watched(cluster: TeamCluster, name: str) -> bool:
-    """Whether the kernel is to tell the server of changes in the folder of the job's task."""
+    """Whether the server has an inotify watch on the folder of the job's task."""
     uid = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"][0]["containerId"]
     folder = cluster.home / "tasks" / uid[:2] / uid
     assert cluster.process is not None

@@ -1,4 +1,4 @@
-"""Groups over real HTTP, and what being in one permits."""
+"""Groups over real HTTP, and the permissions of their members."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def admin(cluster: TeamCluster, method: str, path: str, body: Any = None) -> Rep
 @pytest.fixture
 def group(cluster: TeamCluster) -> str:
     name = f"team_{next(_numbers)}"
-    made = admin(cluster, "POST", "/api/v2/groups", {"groupname": name, "description": "ours"})
-    assert (made.status, made.json()) == (201, {"message": "group is created successfully"})
+    created = admin(cluster, "POST", "/api/v2/groups", {"groupname": name, "description": "ours"})
+    assert (created.status, created.json()) == (201, {"message": "group is created successfully"})
     return name
 
 
 @pytest.mark.parametrize("where", ["/api/v2/groups", "/api/v2/group", "/rest-server/api/v2/groups"])
-def test_anybody_may_see_groups(cluster: TeamCluster, group: str, where: str) -> None:
+def test_any_user_may_list_groups(cluster: TeamCluster, group: str, where: str) -> None:
     listed = {one["groupname"]: one for one in cluster.get(where).json()}
     assert {"default", "admingroup", group} <= set(listed)
     assert all(set(one) == GROUP for one in listed.values())
@@ -45,7 +45,7 @@ def test_anybody_may_see_groups(cluster: TeamCluster, group: str, where: str) ->
     assert cluster.get(where, token=None).status == 401
 
 
-def test_who_is_in_a_group_is_told_to_administrators(cluster: TeamCluster, group: str) -> None:
+def test_administrators_list_the_members_of_a_group(cluster: TeamCluster, group: str) -> None:
     admin(cluster, "PUT", "/api/v2/users/alice/group", {"groupname": group})
     admin(cluster, "PUT", "/api/v2/users/admin/group", {"groupname": group})
     listed = admin(cluster, "GET", f"/api/v2/groups/{group}/userlist")
@@ -65,7 +65,7 @@ def test_who_is_in_a_group_is_told_to_administrators(cluster: TeamCluster, group
     assert (again.status, again.json()["code"]) == (400, "NoGroupError")
 
 
-def test_a_group_is_changed_whole_or_in_part(cluster: TeamCluster, group: str) -> None:
+def test_group_is_updated_whole_or_in_part(cluster: TeamCluster, group: str) -> None:
     def change(patch: bool, **data: Any) -> Reply:
         return admin(cluster, "PUT", "/api/v2/groups", {"patch": patch, "data": {"groupname": group, **data}})
 
@@ -80,7 +80,7 @@ def test_a_group_is_changed_whole_or_in_part(cluster: TeamCluster, group: str) -
     assert (unknown.status, unknown.json()["code"]) == (400, "NoGroupError")
 
 
-def test_the_older_ways_to_change_one_thing(cluster: TeamCluster, group: str) -> None:
+def test_legacy_routes_change_single_properties(cluster: TeamCluster, group: str) -> None:
     where = f"/api/v2/group/{group}"
     for path, body, message in (
         ("extension", {"extension": {"k": 1}}, "update group extension data successfully."),
@@ -100,7 +100,7 @@ def test_the_older_ways_to_change_one_thing(cluster: TeamCluster, group: str) ->
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "message"),
     [
         ({}, '"groupname" is required'),
         ({"groupname": "a-b"}, "fails to match"),
@@ -113,15 +113,15 @@ def test_the_older_ways_to_change_one_thing(cluster: TeamCluster, group: str) ->
         ({"groupname": "x", "admin": True}, '"admin" is not allowed'),
     ],
 )
-def test_what_is_wrong_about_a_group_is_told(cluster: TeamCluster, body: dict[str, Any], words: str) -> None:
+def test_invalid_group_is_rejected_with_a_message(
+    cluster: TeamCluster, body: dict[str, Any], message: str
+) -> None:
     reply = admin(cluster, "POST", "/api/v2/groups", body)
     assert (reply.status, reply.json()["code"]) == (400, "InvalidParametersError")
-    assert words in reply.json()["message"], reply.json()
+    assert message in reply.json()["message"], reply.json()
 
 
-def test_groups_are_changed_by_administrators_alone_and_names_taken_once(
-    cluster: TeamCluster, group: str
-) -> None:
+def test_only_administrators_change_groups_and_names_are_unique(cluster: TeamCluster, group: str) -> None:
     for method, path, body in (
         ("POST", "/api/v2/groups", {"groupname": "evil"}),
         ("PUT", "/api/v2/groups", {"patch": True, "data": {"groupname": group}}),
@@ -135,11 +135,13 @@ def test_groups_are_changed_by_administrators_alone_and_names_taken_once(
         assert admin(cluster, "DELETE", f"/api/v2/groups/{needed}").status == 403
 
 
-def test_a_group_with_the_right_makes_administrators(cluster: TeamCluster, group: str) -> None:
+def test_group_with_admin_acl_makes_its_members_administrators(cluster: TeamCluster, group: str) -> None:
     token = cluster.log_in("bob")
     admin(cluster, "PUT", "/api/v2/users/bob/group", {"groupname": group})
     assert cluster.get("/api/v2/kubernetes/nodes", token=token).status == 403
     admin(cluster, "PUT", f"/api/v2/groups/{group}/extension/acls/admin", {"data": True})
-    assert cluster.get("/api/v2/kubernetes/nodes", token=token).status == 200, "at once, with the same token"
+    assert cluster.get("/api/v2/kubernetes/nodes", token=token).status == 200, (
+        "immediately, with the same token"
+    )
     assert admin(cluster, "DELETE", f"/api/v2/groups/{group}").status == 200
     assert cluster.get("/api/v2/kubernetes/nodes", token=token).status == 403

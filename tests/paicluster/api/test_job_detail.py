@@ -1,4 +1,4 @@
-"""Detail, attempts, config, events, stopping, and the answers for what is not there."""
+"""Detail, attempts, config, events, stopping, and responses for missing jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TASK = {
 
 
 @pytest.mark.parametrize("prefix", ["", "/rest-server"])
-def test_a_finished_job_in_the_originals_shape(cluster: TeamCluster, name: str, prefix: str) -> None:
+def test_finished_job_has_openpai_format(cluster: TeamCluster, name: str, prefix: str) -> None:
     name += "-gateway" if prefix else ""
     cluster.run(job(name, "true", instances=2, ports={"web": 2}))
     found = cluster.get(prefix + cluster.path(name)).json()
@@ -55,12 +55,12 @@ def test_a_finished_job_in_the_originals_shape(cluster: TeamCluster, name: str, 
         assert cluster.get(task["containerLog"]).status == 200
 
 
-def test_every_attempt_can_be_looked_at(cluster: TeamCluster, name: str) -> None:
+def test_every_attempt_can_be_read(cluster: TeamCluster, name: str) -> None:
     status = cluster.run(job(name, "exit 4", jobRetryCount=1))
     assert (status["state"], status["retries"], status["attemptId"]) == ("FAILED", 1, 1)
     first = cluster.detail(name, 0)["jobStatus"]
     assert (first["attemptId"], first["attemptState"], first["appExitCode"]) == (0, "FAILED", 255)
-    assert first["retries"] == 1, "the job's own figures are those of the latest attempt"
+    assert first["retries"] == 1, "the job's own counters are those of the latest attempt"
     assert cluster.detail(name, 1)["jobStatus"]["attemptId"] == 1
     uids = [cluster.detail(name, n)["taskRoles"]["main"]["taskStatuses"][0]["containerId"] for n in (0, 1)]
     assert uids[0] != uids[1]
@@ -68,10 +68,10 @@ def test_every_attempt_can_be_looked_at(cluster: TeamCluster, name: str) -> None
         assert cluster.get(cluster.path(name, rest)).status == 404, rest
     for attempt in (0, 1):
         path = f"/attempts/{attempt}/taskRoles/main/taskIndex/0/attempts"
-        said = cluster.get(cluster.path(name, path)).json()
-        assert (said["jobAttemptId"], said["taskRoleName"], said["taskIndex"]) == (attempt, "main", 0)
-        assert [one["containerId"] for one in said["attempts"]] == [uids[attempt]]
-        assert said["attempts"][0]["containerExitCode"] == 255
+        reply = cluster.get(cluster.path(name, path)).json()
+        assert (reply["jobAttemptId"], reply["taskRoleName"], reply["taskIndex"]) == (attempt, "main", 0)
+        assert [one["containerId"] for one in reply["attempts"]] == [uids[attempt]]
+        assert reply["attempts"][0]["containerExitCode"] == 255
     for path in (
         "/attempts/0/taskRoles/main/taskIndex/1/attempts",
         "/attempts/0/taskRoles/other/taskIndex/0/attempts",
@@ -84,7 +84,7 @@ def test_every_attempt_can_be_looked_at(cluster: TeamCluster, name: str) -> None
 ONE_AT_A_TIME = {"gangAllocation": False, "openpaisdk": {"arrayLimit": 1}}
 
 
-def test_tasks_that_wait_for_their_turn_are_there_from_the_start(cluster: TeamCluster, name: str) -> None:
+def test_unstarted_tasks_are_in_the_detail(cluster: TeamCluster, name: str) -> None:
     work = job(name, "sleep 600", instances=3, extras=ONE_AT_A_TIME)
     work["taskRoles"]["other"] = role("true", instances=2)
     cluster.accept(work)
@@ -92,8 +92,8 @@ def test_tasks_that_wait_for_their_turn_are_there_from_the_start(cluster: TeamCl
     roles = cluster.detail(name)["taskRoles"]
     assert list(roles) == ["main", "other"]
     assert roles["other"]["taskRoleStatus"] == {"name": "other"}
-    begun, *others = [one for each in roles.values() for one in each["taskStatuses"]]
-    assert begun["taskState"] == "RUNNING"
+    started, *others = [one for each in roles.values() for one in each["taskStatuses"]]
+    assert started["taskState"] == "RUNNING"
     assert [one["taskIndex"] for one in others] == [1, 2, 0, 1]
     for one in others:
         assert set(one) == TASK
@@ -101,15 +101,15 @@ def test_tasks_that_wait_for_their_turn_are_there_from_the_start(cluster: TeamCl
         assert one["taskUid"] is one["containerId"] is one["containerIp"] is one["containerExitCode"] is None
         assert one["createdTime"] >= cluster.status(name)["createdTime"]
         assert one["launchedTime"] is one["completedTime"] is None
-    assert others[1]["containerLog"] == begun["containerLog"].replace("/taskIndex/0/", "/taskIndex/2/")
+    assert others[1]["containerLog"] == started["containerLog"].replace("/taskIndex/0/", "/taskIndex/2/")
     cluster.stop(name)
     assert cluster.wait_over(name)["state"] == "STOPPED"
-    over = [one for each in cluster.detail(name)["taskRoles"].values() for one in each["taskStatuses"]]
-    assert [(one["taskState"], one["containerExitCode"]) for one in over] == [("STOPPED", -210)] * 5
-    assert all(one["completedTime"] for one in over)
+    finished = [one for each in cluster.detail(name)["taskRoles"].values() for one in each["taskStatuses"]]
+    assert [(one["taskState"], one["containerExitCode"]) for one in finished] == [("STOPPED", -210)] * 5
+    assert all(one["completedTime"] for one in finished)
 
 
-def test_tasks_that_were_not_needed_any_more_never_began(cluster: TeamCluster, name: str) -> None:
+def test_tasks_not_needed_for_completion_never_start(cluster: TeamCluster, name: str) -> None:
     enough = {"minFailedInstances": -1, "minSucceededInstances": 1}
     cluster.run(job(name, "true", instances=3, extras=ONE_AT_A_TIME, completion=enough))
     tasks = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"]
@@ -119,26 +119,26 @@ def test_tasks_that_were_not_needed_any_more_never_began(cluster: TeamCluster, n
     assert tasks[2]["containerExitDiagnostics"] == "Stop to complete current FrameworkAttempt"
 
 
-def test_the_config_reads_as_json_and_as_yaml(cluster: TeamCluster, name: str) -> None:
-    what = job(name, "echo  'two  spaces'", contributor="née")
-    cluster.submit(yaml.safe_dump(what, allow_unicode=True))
+def test_config_parses_as_json_and_as_yaml(cluster: TeamCluster, name: str) -> None:
+    spec = job(name, "echo  'two  spaces'", contributor="née")
+    cluster.submit(yaml.safe_dump(spec, allow_unicode=True))
     reply = cluster.get(cluster.path(name, "/config"))
     assert reply.status == 200
     assert reply.headers["content-type"].startswith("text/yaml")
-    assert json.loads(reply.text) == yaml.safe_load(reply.text) == what
-    cluster.submit(json.dumps({**what, "name": name + "-json"}))
-    assert cluster.get(cluster.path(name + "-json", "/config")).json() == {**what, "name": name + "-json"}
+    assert json.loads(reply.text) == yaml.safe_load(reply.text) == spec
+    cluster.submit(json.dumps({**spec, "name": name + "-json"}))
+    assert cluster.get(cluster.path(name + "-json", "/config")).json() == {**spec, "name": name + "-json"}
 
 
 @pytest.mark.parametrize("rest", ["", "/config", "/events", "/follow", "/attempts/0", "/executionType"])
-def test_a_job_that_is_not_there(cluster: TeamCluster, rest: str) -> None:
+def test_missing_job_is_404(cluster: TeamCluster, rest: str) -> None:
     method, body = ("PUT", {"value": "STOP"}) if rest == "/executionType" else ("GET", None)
     for framework in ("alice~no-such-job", "nobody~x", "protocolversion", "%00", "a~b~c", "%F0%9F%90%99"):
         reply = cluster.ask(method, f"/api/v2/jobs/{framework}{rest}", body)
         assert (reply.status, reply.json()["code"]) == (404, "NoJobError"), framework
 
 
-def test_only_the_owner_and_administrators_may_stop_a_job(cluster: TeamCluster, name: str) -> None:
+def test_only_owner_and_administrators_may_stop_a_job(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "sleep 600"))
     path = cluster.path(name, "/executionType")
     refused = cluster.ask("PUT", path, {"value": "STOP"}, token=cluster.tokens["bob"])
@@ -151,7 +151,7 @@ def test_only_the_owner_and_administrators_may_stop_a_job(cluster: TeamCluster, 
     assert (status["state"], status["executionType"], status["appExitCode"]) == ("STOPPED", "STOP", -210)
 
 
-def test_starting_a_stopped_job_is_answered_and_changes_nothing(cluster: TeamCluster, name: str) -> None:
+def test_start_of_a_stopped_job_has_no_effect(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "sleep 600"))
     path = cluster.path(name, "/executionType")
     assert cluster.ask("PUT", path, {"value": "START"}).status == 202
@@ -166,7 +166,7 @@ def test_starting_a_stopped_job_is_answered_and_changes_nothing(cluster: TeamClu
 @pytest.mark.parametrize(
     "body", ['{"value": "PAUSE"}', "{}", "[]", "", "STOP", '{"value": ["STOP"]}', '{"value": null}']
 )
-def test_an_execution_type_that_does_not_exist_is_refused(cluster: TeamCluster, name: str, body: str) -> None:
+def test_unknown_execution_type_is_rejected(cluster: TeamCluster, name: str, body: str) -> None:
     cluster.accept(job(name, "true"))
     reply = cluster.ask(
         "PUT", cluster.path(name, "/executionType"), body, {"Content-Type": "application/json"}
@@ -174,22 +174,22 @@ def test_an_execution_type_that_does_not_exist_is_refused(cluster: TeamCluster, 
     assert (reply.status, reply.json()["code"]) == (400, "InvalidParametersError")
 
 
-def test_events_say_why_a_job_waits(cluster: TeamCluster, name: str) -> None:
+def test_events_have_the_pending_reason(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "true", cpu=4096))
     stream = cluster.follow(name)
-    told = next(frame for frame in stream if frame["kind"] == "event")
+    event_frame = next(frame for frame in stream if frame["kind"] == "event")
     stream.close()
-    assert (told["type"], told["reason"]) == ("Warning", "FailedScheduling")
-    said = cluster.get(cluster.path(name, "/events")).json()
-    assert said["totalCount"] == len(said["data"]) == 1
-    event = said["data"][0]
-    assert event["message"] == told["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+    assert (event_frame["type"], event_frame["reason"]) == ("Warning", "FailedScheduling")
+    reply = cluster.get(cluster.path(name, "/events")).json()
+    assert reply["totalCount"] == len(reply["data"]) == 1
+    event = reply["data"][0]
+    assert event["message"] == event_frame["message"] == "0/1 nodes are available: 1 Insufficient cpu."
     assert event["firstTimestamp"].endswith("Z")
     assert cluster.get(cluster.path(name, "/events?type=Normal")).json() == {"totalCount": 0, "data": []}
     assert cluster.get(cluster.path(name, "/events?type=Warning")).json()["totalCount"] == 1
 
 
-def test_the_virtual_cluster_counts_what_running_jobs_hold(cluster: TeamCluster, name: str) -> None:
+def test_virtual_cluster_counts_resources_of_running_jobs(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "sleep 600", gpu=2, cpu=3))
     cluster.wait_state(name, "RUNNING")
     found = cluster.get("/api/v2/virtual-clusters").json()["default"]
@@ -204,6 +204,6 @@ def test_the_virtual_cluster_counts_what_running_jobs_hold(cluster: TeamCluster,
 
 
 @pytest.mark.parametrize("prefix", ["", "/rest-server"])
-def test_healthz_says_ready(cluster: TeamCluster, prefix: str) -> None:
+def test_healthz_is_ready(cluster: TeamCluster, prefix: str) -> None:
     reply = cluster.get(prefix + "/healthz", token=None)
     assert (reply.status, reply.text) == (200, "Pylon ready.")

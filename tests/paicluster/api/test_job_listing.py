@@ -19,8 +19,8 @@ SUMMARY = {
 
 @pytest.fixture(scope="module")
 def listed(cluster: TeamCluster) -> list[str]:
-    """Six jobs of two people, in the order of their submission; the last two wait for ever."""
-    whats = [
+    """Six jobs of two users, in submission order; the last two stay pending."""
+    specs = [
         job("listed-a", "true"),
         job("listed-b", "exit 1"),
         job("listed-c", "true", gpu=1, extras={"hivedScheduler": {"jobPriorityClass": "prod"}}),
@@ -29,10 +29,10 @@ def listed(cluster: TeamCluster) -> list[str]:
         job("listed-f", "true", cpu=4096, instances=2),
     ]
     names = []
-    for number, what in enumerate(whats):
+    for number, spec in enumerate(specs):
         token = cluster.tokens["bob" if number in (1, 5) else "alice"]
-        assert cluster.submit(what, token=token).status == 202
-        names.append(what["name"])
+        assert cluster.submit(spec, token=token).status == 202
+        names.append(spec["name"])
     for name in ("listed-a", "listed-c", "listed-d"):
         cluster.wait_over(name)
     me, cluster.user = cluster.user, "bob"
@@ -47,7 +47,7 @@ def names_of(cluster: TeamCluster, query: str) -> list[str]:
     return [one["name"] for one in reply.json()]
 
 
-def test_a_list_is_an_array_of_summaries_latest_first(cluster: TeamCluster, listed: list[str]) -> None:
+def test_list_is_an_array_of_summaries_latest_first(cluster: TeamCluster, listed: list[str]) -> None:
     found = cluster.get("/api/v2/jobs?keyword=listed-").json()
     assert [one["name"] for one in found] == listed[::-1]
     assert all(set(one) == SUMMARY for one in found)
@@ -92,9 +92,7 @@ def test_filters_and_pages(cluster: TeamCluster, listed: list[str], query: str, 
     assert names_of(cluster, query) == [f"listed-{letter}" for letter in which]
 
 
-def test_a_keyword_is_looked_for_in_the_user_the_name_and_the_cluster(
-    cluster: TeamCluster, listed: list[str]
-) -> None:
+def test_keyword_matches_user_name_and_virtual_cluster(cluster: TeamCluster, listed: list[str]) -> None:
     assert [one["name"] for one in cluster.get("/api/v2/jobs?keyword=isted-c").json()] == ["listed-c"]
     assert cluster.get("/api/v2/jobs?keyword=no-such-thing").json() == []
     bobs = cluster.get("/api/v2/jobs?keyword=bob").json()
@@ -118,25 +116,23 @@ FIELDS = {
 
 
 @pytest.mark.parametrize(("field", "direction"), list(itertools.product(FIELDS, ["ASC", "DESC"])))
-def test_every_order(cluster: TeamCluster, listed: list[str], field: str, direction: str) -> None:
+def test_order_by_each_field(cluster: TeamCluster, listed: list[str], field: str, direction: str) -> None:
     found = cluster.get(f"/api/v2/jobs?keyword=listed-&order={field},{direction}").json()
     values: list[Any] = [one[FIELDS[field]] for one in found]
     assert len(values) == len(listed)
-    there = [value for value in values if value is not None]
-    assert there == sorted(there, reverse=direction == "DESC")
+    present = [value for value in values if value is not None]
+    assert present == sorted(present, reverse=direction == "DESC")
     nulls = [value is None for value in values]
-    # What has no value yet counts as the largest.
+    # A missing value sorts as the largest.
     assert nulls == sorted(nulls, reverse=direction == "DESC")
 
 
 @pytest.mark.parametrize("order", ["nonsense", "jobName", "jobName,UP", "name;drop,ASC", ",", ""])
-def test_an_order_that_does_not_exist_is_the_default(
-    cluster: TeamCluster, listed: list[str], order: str
-) -> None:
+def test_unknown_order_is_the_default(cluster: TeamCluster, listed: list[str], order: str) -> None:
     assert names_of(cluster, f"order={order}") == listed[::-1]
 
 
-def test_the_total_counts_what_the_page_leaves_out(cluster: TeamCluster, listed: list[str]) -> None:
+def test_total_counts_jobs_beyond_the_page(cluster: TeamCluster, listed: list[str]) -> None:
     both = cluster.get("/api/v2/jobs?keyword=listed-&limit=2&withTotalCount=true").json()
     assert both["totalCount"] == 6
     assert [one["name"] for one in both["data"]] == ["listed-f", "listed-e"]
@@ -148,7 +144,7 @@ def test_the_total_counts_what_the_page_leaves_out(cluster: TeamCluster, listed:
     "query",
     ["limit=-1", "limit=x", "limit=50001", "limit=1.5", "offset=-1", "offset=x", "limit=²", "limit=1e3"],
 )
-def test_a_page_that_makes_no_sense_is_refused(cluster: TeamCluster, query: str) -> None:
+def test_invalid_page_is_rejected(cluster: TeamCluster, query: str) -> None:
     from urllib.parse import quote
 
     reply = cluster.get("/api/v2/jobs?" + quote(query, safe="=&"))
@@ -156,6 +152,6 @@ def test_a_page_that_makes_no_sense_is_refused(cluster: TeamCluster, query: str)
 
 
 @pytest.mark.parametrize("offset", ["9223372036854775807", "9999999999999999999", "9" * 40, "9" * 5000])
-def test_an_offset_past_everything_is_an_empty_page_or_refused(cluster: TeamCluster, offset: str) -> None:
+def test_huge_offset_is_an_empty_page_or_rejected(cluster: TeamCluster, offset: str) -> None:
     reply = cluster.get(f"/api/v2/jobs?offset={offset}")
     assert reply.status == 400 or (reply.status == 200 and reply.json() == [])

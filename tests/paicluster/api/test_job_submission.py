@@ -1,4 +1,4 @@
-"""POST /api/v2/jobs: what is taken, what is refused, and what a repetition gets."""
+"""POST /api/v2/jobs: accepted and rejected jobs, idempotency keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def accepted(name: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("content_type", TYPES)
-def test_a_job_is_taken_as_yaml_whatever_its_type_is_called(
+def test_yaml_job_is_accepted_with_any_content_type(
     cluster: TeamCluster, name: str, content_type: str
 ) -> None:
     headers = {"Content-Type": content_type} if content_type else {}
@@ -28,12 +28,12 @@ def test_a_job_is_taken_as_yaml_whatever_its_type_is_called(
     assert cluster.wait_over(name)["state"] == "SUCCEEDED"
 
 
-def test_a_job_is_taken_as_json_and_under_the_gateways_prefix(cluster: TeamCluster, name: str) -> None:
+def test_json_job_is_accepted_below_rest_server(cluster: TeamCluster, name: str) -> None:
     reply = cluster.ask("POST", "/rest-server/api/v2/jobs", job(name, "true"))
     assert (reply.status, reply.json()) == (202, accepted(name))
 
 
-def test_a_name_is_never_used_twice_by_one_person(cluster: TeamCluster, name: str) -> None:
+def test_job_name_is_unique_per_user(cluster: TeamCluster, name: str) -> None:
     assert cluster.submit(job(name, "true")).status == 202
     again = cluster.submit(job(name, "false"))
     assert again.status == 409
@@ -43,7 +43,7 @@ def test_a_name_is_never_used_twice_by_one_person(cluster: TeamCluster, name: st
     assert cluster.submit(job(name, "true"), token=cluster.tokens["bob"]).status == 202
 
 
-def test_the_same_key_and_body_give_the_same_answer_and_one_job(cluster: TeamCluster, name: str) -> None:
+def test_same_key_and_body_give_same_response_and_one_job(cluster: TeamCluster, name: str) -> None:
     replies = [cluster.submit(job(name, "true"), key=f"key of {name}") for _ in range(3)]
     assert {reply.status for reply in replies} == {202}
     assert len({reply.body for reply in replies}) == 1
@@ -52,26 +52,26 @@ def test_the_same_key_and_body_give_the_same_answer_and_one_job(cluster: TeamClu
     assert cluster.submit(job(name, "true"), key=f"key of {name}").body == replies[0].body
 
 
-def test_the_same_key_with_another_body_is_refused(cluster: TeamCluster, name: str) -> None:
+def test_same_key_with_another_body_is_rejected(cluster: TeamCluster, name: str) -> None:
     assert cluster.submit(job(name, "true"), key=f"key of {name}").status == 202
     other = cluster.submit(job(name + "-other", "true"), key=f"key of {name}")
     assert other.status == 422
     assert cluster.get(cluster.path(name + "-other")).status == 404
 
 
-def test_a_key_belongs_to_its_user(cluster: TeamCluster, name: str) -> None:
+def test_idempotency_key_belongs_to_its_user(cluster: TeamCluster, name: str) -> None:
     assert cluster.submit(job(name, "true"), key=f"key of {name}").status == 202
     assert cluster.submit(job(name, "false"), key=f"key of {name}", token=cluster.tokens["bob"]).status == 202
 
 
-def test_many_at_once_with_one_key_make_one_job(cluster: TeamCluster, name: str) -> None:
+def test_concurrent_submissions_with_one_key_make_one_job(cluster: TeamCluster, name: str) -> None:
     with ThreadPoolExecutor(16) as pool:
         replies = list(pool.map(lambda _: cluster.submit(job(name, "true"), key=name), range(48)))
     assert {(reply.status, reply.body) for reply in replies} == {(202, replies[0].body)}
     assert len(cluster.get(f"/api/v2/jobs?keyword={name}").json()) == 1
 
 
-def test_many_at_once_with_one_name_make_one_job(cluster: TeamCluster, name: str) -> None:
+def test_concurrent_submissions_with_one_name_make_one_job(cluster: TeamCluster, name: str) -> None:
     with ThreadPoolExecutor(16) as pool:
         replies = list(pool.map(lambda i: cluster.submit(job(name, "true"), key=f"{name} {i}"), range(32)))
     statuses = sorted(reply.status for reply in replies)
@@ -79,16 +79,16 @@ def test_many_at_once_with_one_name_make_one_job(cluster: TeamCluster, name: str
 
 
 @pytest.mark.parametrize("key", ["", "k" * 256])
-def test_a_key_of_impossible_length_is_refused(cluster: TeamCluster, name: str, key: str) -> None:
+def test_key_of_invalid_length_is_rejected(cluster: TeamCluster, name: str, key: str) -> None:
     assert cluster.submit(job(name, "true"), key=key).status == 400
     assert cluster.get(cluster.path(name)).status == 404
 
 
-def test_secrets_are_nowhere_to_be_found(cluster: TeamCluster, name: str) -> None:
+def test_secrets_are_never_shown_or_stored_in_plain_text(cluster: TeamCluster, name: str) -> None:
     secret = "hunter2-and-longer"
-    what = job(name, "echo <% $secrets.password %>", secrets={"password": secret, "more": {"deep": secret}})
-    assert cluster.submit(yaml.safe_dump(what)).status == 202
-    assert cluster.submit(json.dumps({**what, "name": name + "-json"})).status == 202
+    spec = job(name, "echo <% $secrets.password %>", secrets={"password": secret, "more": {"deep": secret}})
+    assert cluster.submit(yaml.safe_dump(spec)).status == 202
+    assert cluster.submit(json.dumps({**spec, "name": name + "-json"})).status == 202
     for one in (name, name + "-json"):
         assert cluster.wait_over(one)["state"] == "SUCCEEDED"
         assert cluster.log_of(one) == b"******\n"
@@ -101,13 +101,13 @@ def test_secrets_are_nowhere_to_be_found(cluster: TeamCluster, name: str) -> Non
     assert secret not in cluster.log.read_text()
 
 
-def test_a_job_whose_sources_are_not_here_is_refused(cluster: TeamCluster, name: str) -> None:
-    what = job(name, "true", extras={"openpaisdk": {"sources": {"sha256": "0" * 64, "size": 3}}})
-    reply = cluster.submit(what)
+def test_job_with_missing_sources_is_rejected(cluster: TeamCluster, name: str) -> None:
+    spec = job(name, "true", extras={"openpaisdk": {"sources": {"sha256": "0" * 64, "size": 3}}})
+    reply = cluster.submit(spec)
     assert (reply.status, reply.json()["code"]) == (404, "NoSourcesError")
 
 
-BAD_JOBS = {
+INVALID_JOBS = {
     "nothing": "",
     "not a mapping": "- a\n- b\n",
     "broken yaml": "name: [",
@@ -135,20 +135,20 @@ BAD_JOBS = {
 }
 
 
-@pytest.mark.parametrize("what", BAD_JOBS)
-def test_a_bad_job_is_refused_with_a_sentence_and_nothing_is_kept(cluster: TeamCluster, what: str) -> None:
-    body = BAD_JOBS[what]
+@pytest.mark.parametrize("case", INVALID_JOBS)
+def test_invalid_job_is_rejected_with_a_message_and_not_stored(cluster: TeamCluster, case: str) -> None:
+    body = INVALID_JOBS[case]
     reply = cluster.ask("POST", "/api/v2/jobs", body, {"Content-Type": "text/yaml"})
-    said = reply.json()
-    assert reply.status == 400, said
-    assert said["code"] in ("InvalidProtocolError", "InvalidParametersError")
-    assert said["message"].strip()
-    assert set(said) <= {"code", "message", "hint"}
+    error = reply.json()
+    assert reply.status == 400, error
+    assert error["code"] in ("InvalidProtocolError", "InvalidParametersError")
+    assert error["message"].strip()
+    assert set(error) <= {"code", "message", "hint"}
     assert "Traceback" not in reply.text
     assert cluster.get(cluster.path("x")).status == 404
 
 
-def test_bodies_that_are_too_large_are_refused(cluster: TeamCluster, name: str) -> None:
+def test_too_large_bodies_are_rejected(cluster: TeamCluster, name: str) -> None:
     padded = json.dumps(job(name, "true")) + " " * (9 << 20)
     assert cluster.submit(padded).status == 413
     chunks = iter([padded.encode()[at : at + (1 << 20)] for at in range(0, len(padded), 1 << 20)])

@@ -1,4 +1,4 @@
-"""What fewer clients ask for: older attempts, tags, nodes, pods, alerts, the log manager, older addresses."""
+"""Less frequent routes: legacy attempts, tags, nodes, pods, alerts, log manager, version 1 paths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def admin(cluster: TeamCluster, method: str, path: str, body: Any = None) -> Rep
 # -- attempts ----------------------------------------------------------------------------------------
 
 
-def test_attempts_in_their_older_form(cluster: TeamCluster, name: str) -> None:
+def test_attempts_in_legacy_format(cluster: TeamCluster, name: str) -> None:
     cluster.run(job(name, "exit 4", jobRetryCount=2))
     where = cluster.path(name, "/job-attempts")
     listed = cluster.get(where).json()
@@ -52,7 +52,7 @@ def test_attempts_in_their_older_form(cluster: TeamCluster, name: str) -> None:
         assert cluster.get(where + rest, token=None).status == 401
 
 
-def test_a_job_that_waits_has_one_attempt(cluster: TeamCluster, name: str) -> None:
+def test_pending_job_has_one_attempt(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "true", gpu=99))
     listed = cluster.get(cluster.path(name, "/job-attempts")).json()
     assert [(one["attemptIndex"], one["state"], one["taskRoles"]) for one in listed] == [(0, "WAITING", {})]
@@ -63,7 +63,7 @@ def test_a_job_that_waits_has_one_attempt(cluster: TeamCluster, name: str) -> No
 # -- tags --------------------------------------------------------------------------------------------
 
 
-def test_tags_come_and_go(cluster: TeamCluster, name: str) -> None:
+def test_tags_are_added_and_removed(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "true"))
     framework = f"alice~{name}"
     where = cluster.path(name, "/tag")
@@ -96,7 +96,7 @@ def test_tags_come_and_go(cluster: TeamCluster, name: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_nodes_and_pods_are_for_administrators(cluster: TeamCluster, name: str, version: str) -> None:
+def test_nodes_and_pods_are_for_administrators_only(cluster: TeamCluster, name: str, version: str) -> None:
     name += version
     cluster.accept(job(name, "sleep 600", instances=3, gpu=1, memory_mb=32))
     cluster.wait_state(name, "RUNNING")
@@ -107,12 +107,14 @@ def test_nodes_and_pods_are_for_administrators(cluster: TeamCluster, name: str, 
     assert node["status"]["capacity"] == {"cpu": "64", "memory": "65536Mi", "nvidia.com/gpu": "4"}
     assert {"type": "InternalIP", "address": "127.0.0.1"} in node["status"]["addresses"]
 
-    def mine(query: str = "") -> list[dict[str, Any]]:
+    def job_pods(query: str = "") -> list[dict[str, Any]]:
         items = admin(cluster, "GET", f"{where}/pods{query}").json()["items"]
         return [one for one in items if one["metadata"]["labels"]["jobName"] == name]
 
-    eventually(lambda: [pod["status"]["phase"] for pod in mine()] == ["Running"] * 3, "three running pods")
-    pod = mine("?namespace=default")[1]
+    eventually(
+        lambda: [pod["status"]["phase"] for pod in job_pods()] == ["Running"] * 3, "three running pods"
+    )
+    pod = job_pods("?namespace=default")[1]
     assert pod["metadata"]["labels"]["userName"] == "alice"
     assert (pod["metadata"]["labels"]["FC_TASK_INDEX"], pod["spec"]["nodeName"]) == (
         "1",
@@ -127,17 +129,17 @@ def test_nodes_and_pods_are_for_administrators(cluster: TeamCluster, name: str, 
         assert len(page["items"]) <= 2
         seen += [one["metadata"]["uid"] for one in page["items"]]
         more = page["metadata"].get("continue")
-    assert {one["metadata"]["uid"] for one in mine()} <= set(seen) and len(seen) == len(set(seen))
-    for what in ("nodes", "pods"):
-        refused = cluster.get(f"{where}/{what}")
+    assert {one["metadata"]["uid"] for one in job_pods()} <= set(seen) and len(seen) == len(set(seen))
+    for kind in ("nodes", "pods"):
+        refused = cluster.get(f"{where}/{kind}")
         assert (refused.status, refused.json()["code"]) == (403, "ForbiddenUserError")
-        assert cluster.get(f"{where}/{what}", token=None).status == 401
+        assert cluster.get(f"{where}/{kind}", token=None).status == 401
     cluster.stop(name)
     cluster.wait_over(name)
-    assert mine() == []
+    assert job_pods() == []
 
 
-def test_alerts_tell_of_jobs_that_wait_too_long(cluster: TeamCluster, name: str) -> None:
+def test_alerts_for_jobs_pending_for_long(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "true", gpu=99))
     assert [one for one in cluster.get("/api/v2/alerts").json() if name in one["labels"]["job_name"]] == []
     database = sqlite3.connect(cluster.home / "cluster.db", timeout=30)
@@ -145,31 +147,31 @@ def test_alerts_tell_of_jobs_that_wait_too_long(cluster: TeamCluster, name: str)
         database.execute("UPDATE jobs SET submission_ms = submission_ms - 3600000 WHERE name = ?", (name,))
     database.close()
 
-    def about(token: str, path: str = "/api/v2/alerts") -> list[dict[str, Any]]:
-        said = cluster.get(path, token=token).json()
-        found = said if isinstance(said, list) else said["data"]
+    def job_alerts(token: str, path: str = "/api/v2/alerts") -> list[dict[str, Any]]:
+        body = cluster.get(path, token=token).json()
+        found = body if isinstance(body, list) else body["data"]
         return [one for one in found if one["labels"].get("job_name") == f"alice~{name}"]
 
-    alert = about(cluster.token)[0]
+    alert = job_alerts(cluster.token)[0]
     assert alert["labels"]["alertname"] == "PaiJobPending" and alert["labels"]["username"] == "alice"
     assert alert["status"]["state"] == "active" and alert["startsAt"].endswith("Z")
-    assert about(cluster.tokens["admin"]) == [alert] and about(cluster.tokens["bob"]) == []
-    assert about(cluster.token, "/alert-manager/api/v1/alerts?silenced=false&inhibited=false") == [alert]
+    assert job_alerts(cluster.tokens["admin"]) == [alert] and job_alerts(cluster.tokens["bob"]) == []
+    assert job_alerts(cluster.token, "/alert-manager/api/v1/alerts?silenced=false&inhibited=false") == [alert]
     assert cluster.get("/api/v2/alerts", token=None).status == 401
     cluster.stop(name)
     cluster.wait_over(name)
-    assert about(cluster.token) == []
+    assert job_alerts(cluster.token) == []
 
 
 # -- logs and pages ------------------------------------------------------------------------------------
 
 
-def test_the_log_manager_speaks_to_its_own_clients(cluster: TeamCluster, name: str) -> None:
+def test_log_manager_api(cluster: TeamCluster, name: str) -> None:
     cluster.run(job(name, "echo out; echo err >&2"))
     task = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"][0]
     base = "/log-manager/127.0.0.1:9103"
-    who = {"username": "bob", "password": PASSWORD}
-    made = cluster.ask("POST", f"{base}/api/v1/tokens", who, token=None)
+    credentials = {"username": "bob", "password": PASSWORD}
+    made = cluster.ask("POST", f"{base}/api/v1/tokens", credentials, token=None)
     assert made.status == 200 and set(made.json()) == {"token"}
     query = {
         "username": "alice",
@@ -183,7 +185,7 @@ def test_the_log_manager_speaks_to_its_own_clients(cluster: TeamCluster, name: s
     assert cluster.get(base + listed["stdout"], token=None).body == b"out\n"
     tail = cluster.get(base + listed["stderr"] + "&tail-mode=true", token=None)
     assert (tail.status, tail.body) == (206, b"err\n")
-    wrong = cluster.ask("POST", f"{base}/api/v1/tokens", {**who, "password": "not this"}, token=None)
+    wrong = cluster.ask("POST", f"{base}/api/v1/tokens", {**credentials, "password": "not this"}, token=None)
     assert (wrong.status, wrong.json()["code"]) == (400, "IncorrectPasswordError")
     query["token"] = "1.x"
     assert cluster.get(f"{base}/api/v1/logs?{urlencode(query)}", token=None).status == 401
@@ -195,7 +197,7 @@ def test_the_log_manager_speaks_to_its_own_clients(cluster: TeamCluster, name: s
     assert (missing.status, missing.json()["code"]) == (404, "NoTaskLogError")
 
 
-def test_the_address_of_a_jobs_page_leads_somewhere_and_runs_nothing(cluster: TeamCluster) -> None:
+def test_job_page_is_served_without_scripts(cluster: TeamCluster) -> None:
     page = cluster.get("/job-detail.html?username=alice&jobName=my-job", token=None)
     assert page.status == 200 and page.headers["content-type"].startswith("text/html")
     assert "alice~my-job" in page.text
@@ -205,14 +207,18 @@ def test_the_address_of_a_jobs_page_leads_somewhere_and_runs_nothing(cluster: Te
         assert bad.status == 400 and "<script" not in bad.text and "<img" not in bad.text
 
 
-# -- version 1's own addresses of what version 2 has ----------------------------------------------------
+# -- version 1 paths of version 2 functions -----------------------------------------------------------
 
 
-def test_tokens_and_logins_of_version_1(cluster: TeamCluster) -> None:
-    how = cluster.get("/api/v1/authn/info", token=None).json()
-    assert how == {"authn_type": "basic", "loginURI": "/api/v1/authn/basic/login", "loginURIMethod": "post"}
-    who = {"username": "bob", "password": PASSWORD, "expiration": 3600}
-    token = cluster.ask("POST", how["loginURI"], who, token=None).json()["token"]
+def test_version_1_tokens_and_logins(cluster: TeamCluster) -> None:
+    authn_info = cluster.get("/api/v1/authn/info", token=None).json()
+    assert authn_info == {
+        "authn_type": "basic",
+        "loginURI": "/api/v1/authn/basic/login",
+        "loginURIMethod": "post",
+    }
+    credentials = {"username": "bob", "password": PASSWORD, "expiration": 3600}
+    token = cluster.ask("POST", authn_info["loginURI"], credentials, token=None).json()["token"]
     checked = cluster.get("/api/v1/token/check", token=token).json()
     assert checked["username"] == "bob" and checked["exp"] - checked["iat"] == 7 * 24 * 3600
     assert token in cluster.get("/api/v1/token", token=token).json()["tokens"]
@@ -225,43 +231,41 @@ def test_tokens_and_logins_of_version_1(cluster: TeamCluster) -> None:
     assert (gone.status, gone.json()) == (200, {"message": "Logout successfully"})
     assert cluster.get("/api/v1/token/check", token=token).status == 401
     for bad in (59, 604801, "soon", True):
-        reply = cluster.ask("POST", "/api/v1/token", {**who, "expiration": bad}, token=None)
+        reply = cluster.ask("POST", "/api/v1/token", {**credentials, "expiration": bad}, token=None)
         assert (reply.status, reply.json()["code"]) == (400, "InvalidParametersError"), bad
 
 
-def test_a_token_has_a_name_and_can_be_revoked_by_its_id(cluster: TeamCluster) -> None:
+def test_named_token_can_be_revoked_by_its_id(cluster: TeamCluster) -> None:
     made = cluster.ask("POST", "/api/v2/tokens/application", {"name": "nightly build"}).json()["token"]
     plain = cluster.get("/api/v2/tokens").json()
     assert set(plain) == {"tokens"} and made in plain["tokens"]
-    told = cluster.get("/api/v2/tokens?details").json()
-    one = next(one for one in told["details"] if one["name"] == "nightly build")
+    listed = cluster.get("/api/v2/tokens?details").json()
+    one = next(one for one in listed["details"] if one["name"] == "nightly build")
     assert one["application"] is True and one["expirationTime"] is None
-    assert told["tokens"][told["details"].index(one)] == made
+    assert listed["tokens"][listed["details"].index(one)] == made
     assert cluster.ask("DELETE", f"/api/v2/tokens/{one['id']}", token=cluster.tokens["bob"]).status == 403
     assert cluster.ask("DELETE", f"/api/v2/tokens/{one['id']}").status == 200
     assert cluster.get("/api/v2/tokens/check", token=made).status == 401
 
 
-def test_version_2_never_tells_of_ssh(cluster: TeamCluster, name: str) -> None:
+def test_version_2_has_no_ssh_info(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "true"))
     reply = cluster.get(cluster.path(name, "/ssh"))
     assert (reply.status, reply.json()["code"]) == (404, "NoJobSshInfoError")
     assert cluster.get(cluster.path("none", "/ssh")).json()["code"] == "NoJobError"
 
 
-def test_a_job_that_asked_for_ssh_tells_where_and_hands_its_user_the_key(
-    cluster: TeamCluster, name: str
-) -> None:
+def test_ssh_info_has_addresses_and_only_the_owner_gets_the_key(cluster: TeamCluster, name: str) -> None:
     ssh = {"com.microsoft.pai.runtimeplugin": [{"plugin": "ssh", "parameters": {"jobssh": True}}]}
     cluster.accept(job(name, "sleep 600", extras=ssh))
     cluster.wait_state(name, "RUNNING")
     where = f"/api/v1/user/alice/jobs/{name}/ssh"
-    said = cluster.get(where).json()
+    ssh_info = cluster.get(where).json()
     task = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"][0]
-    assert said["containers"] == [
+    assert ssh_info["containers"] == [
         {"id": task["containerId"], "sshIp": task["containerIp"], "sshPort": task["containerPorts"]["ssh"]}
     ]
-    pair = said["keyPair"]
+    pair = ssh_info["keyPair"]
     assert pair["privateKeyFileName"] == f"alice~{name}"
     assert pair["publicKeyFileName"] == f"alice~{name}.pub"
     link = pair["privateKeyDirectDownloadLink"]
@@ -270,11 +274,11 @@ def test_a_job_that_asked_for_ssh_tells_where_and_hands_its_user_the_key(
     assert path.split("?")[0].endswith(f"/alice~{name}")
     key = cluster.get(path, token=None)
     assert key.status == 200 and key.text.startswith("-----BEGIN RSA PRIVATE KEY-----")
-    assert cluster.get(path, token=None).body == key.body, "a key is made once"
+    assert cluster.get(path, token=None).body == key.body, "a key pair is generated once"
     other = cluster.get(where, token=cluster.tokens["bob"]).json()
     assert other["keyPair"]["privateKeyDirectDownloadLink"] == ""
     assert cluster.get(f"/ssh-keys/1.x/alice~{name}", token=None).status == 401
     cluster.stop(name)
     cluster.wait_over(name)
-    over = cluster.get(where)
-    assert (over.status, over.json()["code"]) == (404, "NoJobSshInfoError")
+    finished = cluster.get(where)
+    assert (finished.status, finished.json()["code"]) == (404, "NoJobSshInfoError")

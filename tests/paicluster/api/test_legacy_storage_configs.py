@@ -1,4 +1,4 @@
-"""Storages that administrators write down through the older calls, for clients to read."""
+"""Legacy storage configs and servers that administrators store for clients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TEAM: dict[str, Any] = {
 
 
 @pytest.fixture
-def written(cluster: TeamCluster) -> Iterator[TeamCluster]:
+def stored(cluster: TeamCluster) -> Iterator[TeamCluster]:
     assert admin(cluster, "POST", SERVER, NAS).status == 201
     assert admin(cluster, "POST", CONFIG, TEAM).status == 201
     yield cluster
@@ -40,13 +40,16 @@ def admin(cluster: TeamCluster, method: str, path: str, body: Any = None) -> Rep
     return cluster.ask(method, path, body, token=cluster.tokens["admin"])
 
 
-def told(reply: Reply) -> tuple[int, str]:
+def status_and_message(reply: Reply) -> tuple[int, str]:
     return reply.status, reply.json()["message"]
 
 
-def test_what_is_written_down_is_read_changed_and_forgotten(cluster: TeamCluster) -> None:
+def test_stored_records_are_read_changed_and_deleted(cluster: TeamCluster) -> None:
     for where, kind, body, key in ((SERVER, "Server", NAS, "spn"), (CONFIG, "Config", TEAM, "name")):
-        assert told(admin(cluster, "POST", where, body)) == (201, f"Storage {kind} is created successfully")
+        assert status_and_message(admin(cluster, "POST", where, body)) == (
+            201,
+            f"Storage {kind} is created successfully",
+        )
         assert admin(cluster, "GET", f"{where}/{body[key]}").json() == body
         assert body in admin(cluster, "GET", where).json()
         assert admin(cluster, "GET", f"{where}?names={body[key]}").json() == [body]
@@ -54,18 +57,27 @@ def test_what_is_written_down_is_read_changed_and_forgotten(cluster: TeamCluster
         again = admin(cluster, "POST", where, body)
         assert (again.status, again.json()["code"]) == (409, "ConflictStorageError")
     changed = {**NAS, "data": {"address": "10.0.0.6", "rootPath": "/"}}
-    assert told(admin(cluster, "PUT", SERVER, changed)) == (201, "Storage Server is updated successfully")
+    assert status_and_message(admin(cluster, "PUT", SERVER, changed)) == (
+        201,
+        "Storage Server is updated successfully",
+    )
     assert admin(cluster, "GET", f"{SERVER}/nas").json() == changed
     open_to_all = {"name": "TEAM", "servers": ["nas"]}
-    assert told(admin(cluster, "PUT", CONFIG, open_to_all))[1] == "Storage Config is updated successfully"
+    assert (
+        status_and_message(admin(cluster, "PUT", CONFIG, open_to_all))[1]
+        == "Storage Config is updated successfully"
+    )
     assert admin(cluster, "GET", f"{CONFIG}/TEAM").json() == {
         **open_to_all,
         "default": False,
         "mountInfos": [],
     }
     gone = admin(cluster, "DELETE", CONFIG, {"name": "TEAM"})
-    assert told(gone) == (201, "Storage Config is deleted successfully")
-    assert told(admin(cluster, "DELETE", f"{SERVER}/nas"))[1] == "Storage Server is deleted successfully"
+    assert status_and_message(gone) == (201, "Storage Config is deleted successfully")
+    assert (
+        status_and_message(admin(cluster, "DELETE", f"{SERVER}/nas"))[1]
+        == "Storage Server is deleted successfully"
+    )
     assert admin(cluster, "GET", f"{CONFIG}/TEAM").status == 500
     for method, where, body in (
         ("DELETE", f"{CONFIG}/TEAM", None),
@@ -77,46 +89,46 @@ def test_what_is_written_down_is_read_changed_and_forgotten(cluster: TeamCluster
         assert (missing.status, missing.json()["code"]) == (404, "NoStorageError")
 
 
-def test_only_administrators_in_person_write(cluster: TeamCluster) -> None:
+def test_only_administrators_with_user_tokens_write(cluster: TeamCluster) -> None:
     application = admin(cluster, "POST", "/api/v2/tokens/application").json()["token"]
     for method in ("POST", "PUT", "DELETE"):
         for where, body in ((CONFIG, TEAM), (SERVER, NAS)):
             refused = cluster.ask(method, where, body)
-            assert told(refused) == (403, "Non-admin is not allow to do this operation.")
+            assert status_and_message(refused) == (403, "Non-admin is not allow to do this operation.")
             assert cluster.ask(method, where, body, token=None).status == 401
             assert cluster.ask(method, where, body, token=application).status == 403
 
 
-def test_they_are_for_those_of_their_group(written: TeamCluster) -> None:
+def test_record_is_visible_to_its_group_only(stored: TeamCluster) -> None:
     def seen(where: str, key: str) -> list[str]:
-        return [one[key] for one in written.get(where).json() if one[key] in ("TEAM", "nas")]
+        return [one[key] for one in stored.get(where).json() if one[key] in ("TEAM", "nas")]
 
     assert seen(CONFIG, "name") == seen(SERVER, "spn") == []
-    assert written.get(f"{SERVER}/nas").status == 500
-    assert "TEAM" not in written.get("/api/v2/users/alice").json()["storageConfig"]
-    admin(written, "POST", "/api/v2/groups", {"groupname": "nas_users"})
+    assert stored.get(f"{SERVER}/nas").status == 500
+    assert "TEAM" not in stored.get("/api/v2/users/alice").json()["storageConfig"]
+    admin(stored, "POST", "/api/v2/groups", {"groupname": "nas_users"})
     try:
-        admin(written, "PUT", "/api/v2/users/alice/group", {"groupname": "nas_users"})
+        admin(stored, "PUT", "/api/v2/users/alice/group", {"groupname": "nas_users"})
         assert (seen(CONFIG, "name"), seen(SERVER, "spn")) == (["TEAM"], ["nas"])
-        assert written.get(f"{SERVER}/nas").json() == NAS
-        assert "TEAM" in written.get("/api/v2/users/alice").json()["storageConfig"]
-        listed = {user["username"]: user["storageConfig"] for user in written.get("/api/v2/users").json()}
+        assert stored.get(f"{SERVER}/nas").json() == NAS
+        assert "TEAM" in stored.get("/api/v2/users/alice").json()["storageConfig"]
+        listed = {user["username"]: user["storageConfig"] for user in stored.get("/api/v2/users").json()}
         assert ("TEAM" in listed["alice"], "TEAM" in listed["bob"]) == (True, False)
     finally:
-        admin(written, "DELETE", "/api/v2/groups/nas_users")
+        admin(stored, "DELETE", "/api/v2/groups/nas_users")
 
 
-def test_jobs_do_not_have_them_and_what_is_in_them_is_sealed(written: TeamCluster, name: str) -> None:
-    refused = written.submit(job(name, "true", extras={"storages": [{"name": "TEAM"}]}))
+def test_jobs_cannot_use_records_and_contents_are_sealed(stored: TeamCluster, name: str) -> None:
+    refused = stored.submit(job(name, "true", extras={"storages": [{"name": "TEAM"}]}))
     assert (refused.status, refused.json()["code"]) == (404, "NoStorageError")
     assert "Storages of this cluster:" in refused.json()["hint"]
-    for file in written.home.glob("cluster.db*"):
+    for file in stored.home.glob("cluster.db*"):
         assert PASSWORD_OF_SERVER.encode() not in file.read_bytes()
-    assert PASSWORD_OF_SERVER not in (written.home / "audit.log").read_text()
+    assert PASSWORD_OF_SERVER not in (stored.home / "audit.log").read_text()
 
 
 @pytest.mark.parametrize(
-    ("where", "change", "said"),
+    ("where", "change", "message"),
     [
         (CONFIG, {"name": "a-b"}, '"name" with value "a-b" fails to match'),
         (CONFIG, {"mountInfos": [{"mountPoint": "/x"}]}, '"mountInfos[0].server" is required'),
@@ -127,15 +139,15 @@ def test_jobs_do_not_have_them_and_what_is_in_them_is_sealed(written: TeamCluste
         (SERVER, {"data": "x"}, '"data" must be an object'),
     ],
 )
-def test_what_is_no_storage_is_refused(
-    cluster: TeamCluster, where: str, change: dict[str, Any], said: str
+def test_invalid_record_is_rejected(
+    cluster: TeamCluster, where: str, change: dict[str, Any], message: str
 ) -> None:
     refused = admin(cluster, "POST", where, {**(TEAM if where == CONFIG else NAS), **change})
     assert (refused.status, refused.json()["code"]) == (400, "InvalidParametersError")
-    assert refused.json()["message"].startswith(said)
+    assert refused.json()["message"].startswith(message)
 
 
-def test_names_that_are_taken_stay_taken(cluster: TeamCluster) -> None:
+def test_reserved_and_configured_names_are_read_only(cluster: TeamCluster) -> None:
     for where, body in ((CONFIG, {**TEAM, "name": "empty"}), (SERVER, {**NAS, "spn": "empty"})):
         for method in ("POST", "PUT", "DELETE"):
             refused = admin(cluster, method, where, body)

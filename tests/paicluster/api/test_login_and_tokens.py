@@ -1,4 +1,4 @@
-"""Info, logging in, and the life of tokens, over real HTTP."""
+"""Info, login and token lifecycle over real HTTP."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ LOGIN = "/api/v2/authn/basic/login"
 
 
 @pytest.mark.parametrize("prefix", ["", "/rest-server"])
-def test_info_is_open_to_everybody(cluster: TeamCluster, prefix: str) -> None:
+def test_info_needs_no_token(cluster: TeamCluster, prefix: str) -> None:
     reply = cluster.get(prefix + "/api/v2/info", token=None)
     assert reply.status == 200
-    said = reply.json()
-    assert said["name"] == "PAI RESTful API"
-    assert said["launcherType"] == "k8s"
-    assert said["authnMethod"] == "basic"
-    assert said["version"].startswith("v")
+    body = reply.json()
+    assert body["name"] == "PAI RESTful API"
+    assert body["launcherType"] == "k8s"
+    assert body["authnMethod"] == "basic"
+    assert body["version"].startswith("v")
     assert cluster.get(prefix + "/api/v2", token=None).text == "PAI RESTful API v2 (beta version)"
-    how = cluster.get(prefix + "/api/v2/authn/info", token=None).json()
-    assert how == {"authn_type": "basic", "loginURI": LOGIN, "loginURIMethod": "post"}
+    authn_info = cluster.get(prefix + "/api/v2/authn/info", token=None).json()
+    assert authn_info == {"authn_type": "basic", "loginURI": LOGIN, "loginURIMethod": "post"}
 
 
 @pytest.mark.parametrize("path", [LOGIN, "/api/v1/token", "/rest-server" + LOGIN])
-def test_logging_in_takes_json_and_forms(cluster: TeamCluster, path: str) -> None:
-    who = {"username": "alice", "password": PASSWORD, "expiration": "4000"}
+def test_login_accepts_json_and_forms(cluster: TeamCluster, path: str) -> None:
+    credentials = {"username": "alice", "password": PASSWORD, "expiration": "4000"}
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     for reply in (
-        cluster.ask("POST", path, who, token=None),
-        cluster.ask("POST", path, urlencode(who), form, token=None),
+        cluster.ask("POST", path, credentials, token=None),
+        cluster.ask("POST", path, urlencode(credentials), form, token=None),
     ):
         assert reply.status == 200, reply.text
-        said = reply.json()
-        assert (said["user"], said["admin"], said["hasGitHubPAT"]) == ("alice", False, False)
-        assert cluster.get("/api/v2/tokens/check", token=said["token"]).status == 200
+        body = reply.json()
+        assert (body["user"], body["admin"], body["hasGitHubPAT"]) == ("alice", False, False)
+        assert cluster.get("/api/v2/tokens/check", token=body["token"]).status == 200
 
 
-def test_a_wrong_password_and_an_unknown_user_are_told_apart_as_the_original_does(
+def test_wrong_password_and_unknown_user_have_openpai_codes(
     cluster: TeamCluster,
 ) -> None:
     wrong = cluster.ask("POST", LOGIN, {"username": "alice", "password": "not this one"}, token=None)
@@ -53,12 +53,12 @@ def test_a_wrong_password_and_an_unknown_user_are_told_apart_as_the_original_doe
     "body",
     ["", "{", "[]", '"text"', "null", "{}", '{"username": 3, "password": []}', '{"username": ""}', "\xff"],
 )
-def test_a_malformed_login_is_refused_in_one_sentence(cluster: TeamCluster, body: str) -> None:
+def test_malformed_login_is_rejected(cluster: TeamCluster, body: str) -> None:
     reply = cluster.ask("POST", LOGIN, body.encode("latin-1"), token=None)
     assert (reply.status, reply.json()["code"]) == (400, "InvalidParametersError")
 
 
-def test_no_token_and_a_bad_token_have_the_originals_words(cluster: TeamCluster) -> None:
+def test_missing_and_bad_token_have_openpai_messages(cluster: TeamCluster) -> None:
     guest = cluster.get("/api/v2/jobs", token=None)
     assert guest.status == 401
     assert guest.json()["code"] == "UnauthorizedUserError"
@@ -70,14 +70,14 @@ def test_no_token_and_a_bad_token_have_the_originals_words(cluster: TeamCluster)
         assert cluster.get("/api/v2/jobs", token=None, headers={"Authorization": header}).status == 401
 
 
-def test_check_tells_what_a_token_stands_for(cluster: TeamCluster) -> None:
-    said = cluster.get("/api/v2/tokens/check").json()
-    assert (said["username"], said["admin"], said["application"]) == ("alice", False, False)
-    assert said["exp"] > said["iat"]
+def test_check_returns_the_token_payload(cluster: TeamCluster) -> None:
+    body = cluster.get("/api/v2/tokens/check").json()
+    assert (body["username"], body["admin"], body["application"]) == ("alice", False, False)
+    assert body["exp"] > body["iat"]
     assert cluster.get("/api/v2/tokens/check", token=cluster.tokens["admin"]).json()["admin"] is True
 
 
-def test_a_session_is_listed_and_ends_with_its_logout(cluster: TeamCluster) -> None:
+def test_session_is_listed_and_ends_at_logout(cluster: TeamCluster) -> None:
     token = cluster.log_in("bob")
     assert token in cluster.get("/api/v2/tokens", token=token).json()["tokens"]
     gone = cluster.ask("DELETE", "/api/v2/authn/basic/logout", token=token)
@@ -86,7 +86,7 @@ def test_a_session_is_listed_and_ends_with_its_logout(cluster: TeamCluster) -> N
     assert token not in cluster.get("/api/v2/tokens", token=cluster.tokens["bob"]).json()["tokens"]
 
 
-def test_tokens_come_in_pages(cluster: TeamCluster) -> None:
+def test_tokens_are_paged(cluster: TeamCluster) -> None:
     session = cluster.log_in("bob")
     made = [
         cluster.ask("POST", "/api/v2/tokens/application", token=session).json()["token"] for _ in range(3)
@@ -102,7 +102,7 @@ def test_tokens_come_in_pages(cluster: TeamCluster) -> None:
         cluster.ask("DELETE", f"/api/v2/tokens/{token}", token=session)
 
 
-def test_an_application_token_works_in_both_headers_but_not_for_tokens(cluster: TeamCluster) -> None:
+def test_application_token_works_in_both_headers_but_not_for_tokens(cluster: TeamCluster) -> None:
     made = cluster.ask("POST", "/api/v2/tokens/application")
     assert made.status == 200
     token = made.json()["token"]
@@ -113,8 +113,8 @@ def test_an_application_token_works_in_both_headers_but_not_for_tokens(cluster: 
         cluster.get("/api/v2/jobs?limit=1", token=None, headers={"Authorization": "Basic " + basic}).status
         == 200
     )
-    said = cluster.get("/api/v2/tokens/check", token=None, headers={"Authorization": "Basic " + basic}).json()
-    assert (said["username"], said["application"]) == ("alice", True)
+    body = cluster.get("/api/v2/tokens/check", token=None, headers={"Authorization": "Basic " + basic}).json()
+    assert (body["username"], body["application"]) == ("alice", True)
     other = base64.b64encode(f"bob:{token}".encode()).decode()
     assert cluster.get("/api/v2/jobs", token=None, headers={"Authorization": "Basic " + other}).status == 401
     for method, path in (
@@ -127,12 +127,12 @@ def test_an_application_token_works_in_both_headers_but_not_for_tokens(cluster: 
         assert reply.json()["message"] == "Applications are not allowed to do this operation."
 
 
-def test_a_session_token_is_refused_in_a_basic_header(cluster: TeamCluster) -> None:
+def test_session_token_is_rejected_in_basic_header(cluster: TeamCluster) -> None:
     basic = base64.b64encode(f"alice:{cluster.token}".encode()).decode()
     assert cluster.get("/api/v2/jobs", token=None, headers={"Authorization": "Basic " + basic}).status == 401
 
 
-def test_a_revoked_token_is_dead_at_once(cluster: TeamCluster) -> None:
+def test_revoked_token_is_invalid_at_once(cluster: TeamCluster) -> None:
     token = cluster.ask("POST", "/api/v2/tokens/application").json()["token"]
     assert cluster.get("/api/v2/tokens/check", token=token).status == 200
     reply = cluster.ask("DELETE", f"/api/v2/tokens/{token}")
@@ -141,7 +141,7 @@ def test_a_revoked_token_is_dead_at_once(cluster: TeamCluster) -> None:
     assert token not in cluster.get("/api/v2/tokens").json()["tokens"]
 
 
-def test_a_token_of_somebody_else_cannot_be_revoked_but_by_an_administrator(cluster: TeamCluster) -> None:
+def test_only_administrators_revoke_tokens_of_other_users(cluster: TeamCluster) -> None:
     token = cluster.log_in("bob")
     assert cluster.ask("DELETE", f"/api/v2/tokens/{token}").status == 403
     assert cluster.get("/api/v2/tokens/check", token=token).status == 200

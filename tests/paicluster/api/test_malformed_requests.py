@@ -1,4 +1,4 @@
-"""Whatever comes in, the answer is one sentence and the server goes on."""
+"""Fuzzing: every malformed request gets an error message, and the server stays up."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from support.team_cluster import TeamCluster
         ("GET", "/api/v2/jobs/a~b/attempts/" + "9" * 5000),
     ],
 )
-def test_what_does_not_exist_is_a_no_api_error(cluster: TeamCluster, method: str, path: str) -> None:
+def test_unknown_path_is_a_no_api_error(cluster: TeamCluster, method: str, path: str) -> None:
     reply = cluster.ask(method, path)
     assert reply.status == 404
-    said = reply.json()
-    assert said["code"] in ("NoApiError", "NoJobError")
-    if said["code"] == "NoApiError":
-        assert said["message"].startswith("API /")
-        assert said["message"].endswith(" is not found.")
+    error = reply.json()
+    assert error["code"] in ("NoApiError", "NoJobError")
+    if error["code"] == "NoApiError":
+        assert error["message"].startswith("API /")
+        assert error["message"].endswith(" is not found.")
 
 
-NASTY = st.text(st.characters(codec="utf-8"), max_size=40) | st.sampled_from(
+ODD_TEXT = st.text(st.characters(codec="utf-8"), max_size=40) | st.sampled_from(
     ["\0", "..", "%", "'", '"', "²", "9" * 25, "-1", "1e9", "NaN", "null", "true", "a" * 2000, "\u202e"]
 )
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | NASTY,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NASTY, inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats() | ODD_TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ODD_TEXT, inner, max_size=3),
     max_leaves=12,
 )
 PATHS = [
@@ -76,23 +76,23 @@ def fuzzed(cluster: TeamCluster) -> TeamCluster:
     return cluster
 
 
-def is_a_sentence(body: bytes) -> None:
-    said = json.loads(body)
-    assert set(said) <= {"code", "message", "hint"}
-    assert said["message"].strip()
-    assert "Traceback" not in said["message"]
+def check_error_body(body: bytes) -> None:
+    error = json.loads(body)
+    assert set(error) <= {"code", "message", "hint"}
+    assert error["message"].strip()
+    assert "Traceback" not in error["message"]
 
 
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(path=st.sampled_from(PATHS), a=NASTY, b=NASTY)
-def test_no_address_breaks_a_route(fuzzed: TeamCluster, path: str, a: str, b: str) -> None:
+@given(path=st.sampled_from(PATHS), a=ODD_TEXT, b=ODD_TEXT)
+def test_no_path_breaks_a_route(fuzzed: TeamCluster, path: str, a: str, b: str) -> None:
     from urllib.parse import quote
 
     for method in ("GET", "DELETE") if "tokens" in path else ("GET",):
         reply = fuzzed.ask(method, path.format(quote(a, safe=""), quote(b, safe="")))
         assert reply.status < 500, reply.text
         if reply.status >= 400:
-            is_a_sentence(reply.body)
+            check_error_body(reply.body)
 
 
 ROUTES = [
@@ -103,21 +103,21 @@ ROUTES = [
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(route=st.sampled_from(ROUTES), body=JSON.map(json.dumps) | NASTY | st.binary(max_size=60))
+@given(route=st.sampled_from(ROUTES), body=JSON.map(json.dumps) | ODD_TEXT | st.binary(max_size=60))
 def test_no_body_breaks_a_route(fuzzed: TeamCluster, route: tuple[str, str], body: Any) -> None:
     reply = fuzzed.ask(*route, body)
     assert 400 <= reply.status < 500, (reply.status, reply.text)
-    is_a_sentence(reply.body)
+    check_error_body(reply.body)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), value=JSON)
-def test_no_change_of_a_good_job_breaks_the_submission(
+def test_no_changed_value_of_a_valid_job_breaks_submission(
     fuzzed: TeamCluster, data: st.DataObject, value: Any
 ) -> None:
-    """A good job with one value replaced: taken or refused, never an error of ours."""
-    what: dict[str, Any] = job("f", "true", cpu=4096, ports={"web": 1}, completion={"minFailedInstances": 1})
-    what.update(secrets={"a": "b"}, parameters={"p": 1}, extras={"gangAllocation": True}, jobRetryCount=0)
+    """A valid job with one value replaced: accepted or rejected, never an internal error."""
+    spec: dict[str, Any] = job("f", "true", cpu=4096, ports={"web": 1}, completion={"minFailedInstances": 1})
+    spec.update(secrets={"a": "b"}, parameters={"p": 1}, extras={"gangAllocation": True}, jobRetryCount=0)
     places: list[tuple[dict[str, Any], str]] = []
 
     def walk(node: Any) -> None:
@@ -126,17 +126,17 @@ def test_no_change_of_a_good_job_breaks_the_submission(
             for inner in node.values():
                 walk(inner)
 
-    walk(what)
+    walk(spec)
     node, key = data.draw(st.sampled_from(places))
     node[key] = value
-    if node is not what or key != "name":
-        what["name"] = "f-" + str(abs(hash(json.dumps(what, sort_keys=True))))
-    reply = fuzzed.submit(what)
+    if node is not spec or key != "name":
+        spec["name"] = "f-" + str(abs(hash(json.dumps(spec, sort_keys=True))))
+    reply = fuzzed.submit(spec)
     assert reply.status in (202, 400, 409), (reply.status, reply.text)
     if reply.status == 202:
-        reply = fuzzed.get(fuzzed.path(what["name"]))
+        reply = fuzzed.get(fuzzed.path(spec["name"]))
         assert reply.status == 200
-        assert fuzzed.get(fuzzed.path(what["name"], "/config")).status == 200
+        assert fuzzed.get(fuzzed.path(spec["name"], "/config")).status == 200
 
 
 @pytest.mark.parametrize(
@@ -152,21 +152,21 @@ def test_no_change_of_a_good_job_breaks_the_submission(
         b"POST /api/v2/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\nshort",
     ],
 )
-def test_bytes_that_are_no_request_do_no_harm(cluster: TeamCluster, raw: bytes) -> None:
+def test_bytes_that_are_no_request_are_harmless(cluster: TeamCluster, raw: bytes) -> None:
     with socket.create_connection(cluster.address, 10) as peer:
         peer.sendall(raw)
         peer.shutdown(socket.SHUT_WR)
-        answer = b""
+        response = b""
         try:
             while part := peer.recv(65536):
-                answer += part
+                response += part
         except ConnectionResetError:
             pass
-    assert b"Traceback" not in answer
-    assert b" 500 " not in answer
+    assert b"Traceback" not in response
+    assert b" 500 " not in response
     assert cluster.get("/healthz", token=None).status == 200
     assert "Traceback" not in cluster.log.read_text()
 
 
-def test_the_log_of_the_server_has_no_traceback_after_all_this(cluster: TeamCluster) -> None:
+def test_server_log_has_no_traceback(cluster: TeamCluster) -> None:
     assert "Traceback" not in cluster.log.read_text()

@@ -1,4 +1,4 @@
-"""The marketplace's address: those who look there find nothing, and are told so if they would write."""
+"""Marketplace API: always empty and read-only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BASE = "/marketplace/api"
 
 
 @pytest.mark.parametrize("kind", ["items", "tags", "categories"])
-def test_there_is_nothing_in_it(cluster: TeamCluster, kind: str) -> None:
+def test_lists_are_empty(cluster: TeamCluster, kind: str) -> None:
     assert cluster.get(f"{BASE}/{kind}").json() == []
     assert cluster.get(f"{BASE}/{kind}", token=None).status == 401
 
@@ -34,7 +34,7 @@ def test_no_item_is_found(cluster: TeamCluster) -> None:
         ("DELETE", "items/7/category/1"),
     ],
 )
-def test_nothing_is_put_into_it(cluster: TeamCluster, method: str, path: str) -> None:
+def test_changes_are_refused(cluster: TeamCluster, method: str, path: str) -> None:
     refused = cluster.ask(method, f"{BASE}/{path}", {})
     assert (refused.status, refused.json()["code"]) == (400, "NotImplementedError")
     assert cluster.ask(method, f"{BASE}/{path}", {}, token=None).status == 401

@@ -1,4 +1,4 @@
-"""`/openapi.json` is whole, valid, and made from the routes there are."""
+"""`/openapi.json` is complete, valid, and built from the route table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_every_route_is_described() -> None:
     assert stale_operations(ROUTES) == []
 
 
-def test_the_description_is_valid_openapi() -> None:
+def test_document_is_valid_openapi() -> None:
     from jsonschema_rs import validator_for  # comes with schemathesis
 
     document = json.loads(openapi_json(ROUTES, "v1"))
@@ -27,7 +27,7 @@ def test_the_description_is_valid_openapi() -> None:
         validator_for({**schema, "components": document["components"]})
 
 
-def test_it_is_served_to_everybody_and_under_both_prefixes(team: TeamCluster) -> None:
+def test_document_is_served_without_token_under_both_prefixes(team: TeamCluster) -> None:
     plain = team.get("/openapi.json", token=None)
     assert plain.status == 200
     assert plain.json()["info"]["title"] == "OpenPAI REST API"

@@ -1,4 +1,4 @@
-"""Who sees and does what: other people's jobs, a job's own token, readers without a token."""
+"""Permissions: jobs of other users, application tokens, job tokens, anonymous readers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from support.server_fixture import job
 from support.team_cluster import PASSWORD, TeamCluster
 
 
-def test_everybody_sees_every_job_and_only_its_owner_and_administrators_touch_it(
-    cluster: TeamCluster, name: str
-) -> None:
+def test_all_users_see_jobs_but_only_owner_and_admins_change_them(cluster: TeamCluster, name: str) -> None:
     cluster.accept(job(name, "sleep 600"))
     where, bob = cluster.path(name), cluster.tokens["bob"]
     for rest in ("", "/config", "/events", "/attempts/0", "/job-attempts"):
@@ -25,13 +23,17 @@ def test_everybody_sees_every_job_and_only_its_owner_and_administrators_touch_it
     assert cluster.wait_over(name)["state"] == "STOPPED"
 
 
-def test_an_application_does_jobs_and_nothing_else(cluster: TeamCluster, name: str) -> None:
-    program = cluster.ask("POST", "/api/v2/tokens/application").json()["token"]
-    assert cluster.submit(job(name, "sleep 600"), token=program).status == 202
+def test_application_token_is_limited_to_jobs(cluster: TeamCluster, name: str) -> None:
+    application_token = cluster.ask("POST", "/api/v2/tokens/application").json()["token"]
+    assert cluster.submit(job(name, "sleep 600"), token=application_token).status == 202
     for path in ("/api/v2/jobs", cluster.path(name), "/api/v2/virtual-clusters", "/api/v2/storages"):
-        assert cluster.get(path, token=program).status == 200
-    assert cluster.ask("PUT", cluster.path(name, "/tag"), {"value": "x"}, token=program).status == 200
-    stop = cluster.ask("PUT", cluster.path(name, "/executionType"), {"value": "STOP"}, token=program)
+        assert cluster.get(path, token=application_token).status == 200
+    assert (
+        cluster.ask("PUT", cluster.path(name, "/tag"), {"value": "x"}, token=application_token).status == 200
+    )
+    stop = cluster.ask(
+        "PUT", cluster.path(name, "/executionType"), {"value": "STOP"}, token=application_token
+    )
     assert stop.status == 202
     for method, path, body in (
         ("PUT", "/api/v2/users/me", {"patch": True, "data": {"username": "alice", "email": ""}}),
@@ -40,12 +42,12 @@ def test_an_application_does_jobs_and_nothing_else(cluster: TeamCluster, name: s
         ("POST", "/api/v2/groups", {"groupname": "x"}),
         ("PUT", "/api/v2/virtual-clusters/x", {"vcCapacity": 1}),
     ):
-        reply = cluster.ask(method, path, body, token=program)
+        reply = cluster.ask(method, path, body, token=application_token)
         assert (reply.status, reply.json()["code"]) == (403, "ForbiddenUserError"), path
     cluster.wait_over(name)
 
 
-def test_a_jobs_own_token_sees_its_users_jobs_alone_and_dies_with_the_job(
+def test_job_token_sees_jobs_of_its_user_only_and_expires_with_the_job(
     cluster: TeamCluster, name: str
 ) -> None:
     file = cluster.home.parent / f"{name}.token"
@@ -110,9 +112,7 @@ def open_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamClust
         cluster.close()
 
 
-def test_where_the_settings_say_so_version_1_is_read_without_a_token(
-    open_cluster: TeamCluster, name: str
-) -> None:
+def test_anonymous_v1_reads(open_cluster: TeamCluster, name: str) -> None:
     cluster = open_cluster
     cluster.run(job(name, "echo hello"))
 
@@ -145,4 +145,4 @@ def test_where_the_settings_say_so_version_1_is_read_without_a_token(
     ):
         assert cluster.ask(method, path, body, token=None).status == 401
     bad = cluster.get("/api/v1/jobs", token="nonsense")
-    assert bad.status == 401, "a bad token is no token less"
+    assert bad.status == 401, "an invalid token is not the same as no token"

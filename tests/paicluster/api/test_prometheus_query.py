@@ -1,4 +1,4 @@
-"""Questions at `/prometheus`, which clients of the original ask there."""
+"""Prometheus queries at `/prometheus`, where OpenPAI clients send them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def ask(cluster: TeamCluster, text: str, where: str = QUERY, **more: Any) -> Rep
 
 
 def result(reply: Reply) -> list[dict[str, Any]]:
-    said = reply.json()
-    assert (reply.status, said["status"]) == (200, "success"), reply.text
-    found: list[dict[str, Any]] = said["data"]["result"]
-    return found
+    body = reply.json()
+    assert (reply.status, body["status"]) == (200, "success"), reply.text
+    series: list[dict[str, Any]] = body["data"]["result"]
+    return series
 
 
-def test_a_figure_is_told_with_its_labels(cluster: TeamCluster, name: str) -> None:
+def test_selector_returns_value_and_labels(cluster: TeamCluster, name: str) -> None:
     cluster.run(job(name, "true"))
     states = {one["metric"]["state"]: one for one in result(ask(cluster, "paicluster_jobs"))}
     assert states["SUCCEEDED"]["metric"]["__name__"] == "paicluster_jobs"
@@ -36,7 +36,7 @@ def test_a_figure_is_told_with_its_labels(cluster: TeamCluster, name: str) -> No
     assert float(value) >= 1
     [one] = result(ask(cluster, 'paicluster_jobs{state="SUCCEEDED"}', time="1700000000"))
     assert one["value"][0] == 1700000000
-    for text, wanted in (
+    for text, expected in (
         ('paicluster_jobs{state=~"FAILED|STOPPED"}', {"FAILED", "STOPPED"}),
         ('paicluster_jobs{state=~"STOP.*"}', {"STOPPED", "STOPPING"}),
         (
@@ -44,12 +44,12 @@ def test_a_figure_is_told_with_its_labels(cluster: TeamCluster, name: str) -> No
             {"SUCCEEDED", "WAITING"},
         ),
     ):
-        assert {one["metric"]["state"] for one in result(ask(cluster, text))} == wanted
+        assert {one["metric"]["state"] for one in result(ask(cluster, text))} == expected
     posted = cluster.ask("POST", QUERY, b"query=paicluster_jobs%7Bstate%3D%22RUNNING%22%7D", FORM)
     assert len(result(posted)) == 1
 
 
-def test_of_a_series_the_present_is_known(cluster: TeamCluster) -> None:
+def test_range_query_has_the_current_value_only(cluster: TeamCluster) -> None:
     now = time.time()
     [one] = result(ask(cluster, 'paicluster_jobs{state="RUNNING"}', RANGE, start=now - 600, end=now, step=60))
     [[moment, value]] = one["values"]
@@ -58,7 +58,7 @@ def test_of_a_series_the_present_is_known(cluster: TeamCluster) -> None:
     assert result(ask(cluster, "paicluster_jobs", RANGE, start=0, end="1970-01-01T00:10:00Z", step=60)) == []
 
 
-def test_what_nobody_measures_has_no_value(cluster: TeamCluster) -> None:
+def test_unknown_metric_has_an_empty_result(cluster: TeamCluster) -> None:
     for text in (
         "up",
         "avg(avg_over_time(task_gpu_percent[10m]) < 10) by (job_name)",
@@ -76,14 +76,12 @@ def test_what_nobody_measures_has_no_value(cluster: TeamCluster) -> None:
         ('paicluster_jobs{state=~"(a+)+$"}', 422, "execution"),
     ],
 )
-def test_what_only_a_prometheus_can_tell_is_refused(
-    cluster: TeamCluster, text: str, status: int, kind: str
-) -> None:
+def test_unsupported_query_is_rejected(cluster: TeamCluster, text: str, status: int, kind: str) -> None:
     refused = ask(cluster, text)
     assert (refused.status, refused.json()["status"], refused.json()["errorType"]) == (status, "error", kind)
 
 
-def test_times_that_are_none_and_guests_are_refused(cluster: TeamCluster) -> None:
+def test_invalid_times_and_missing_token_are_rejected(cluster: TeamCluster) -> None:
     assert ask(cluster, "paicluster_jobs", RANGE).status == 400
     assert ask(cluster, "paicluster_jobs", RANGE, start="soon", end="later").json()["errorType"] == "bad_data"
     for moment in ("nan", "inf", "1e400", "9" * 400, "9999-99-99"):

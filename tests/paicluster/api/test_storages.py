@@ -1,4 +1,4 @@
-"""Storages as both generations of clients ask for them."""
+"""Storages through the current and the legacy routes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ storages:
 
 
 @pytest.fixture(scope="module")
-def described(tmp_path_factory: pytest.TempPathFactory) -> TeamCluster:
+def configured_cluster(tmp_path_factory: pytest.TempPathFactory) -> TeamCluster:
     home = tmp_path_factory.mktemp("storages") / "home"
     home.mkdir()
     (home / "cluster.yaml").write_text(FILE)
@@ -29,7 +29,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> TeamCluster:
     )
 
 
-def test_without_settings_there_is_the_clusters_own(cluster: TeamCluster) -> None:
+def test_default_storage_is_the_clusters_own(cluster: TeamCluster) -> None:
     found = cluster.get("/api/v2/storages").json()
     assert set(found) == {"storages"} and all(set(one) == SUMMARY for one in found["storages"])
     own = found["storages"][0]
@@ -43,7 +43,7 @@ def test_without_settings_there_is_the_clusters_own(cluster: TeamCluster) -> Non
     assert cluster.get("/api/v2/storages", token=None).status == 401
 
 
-def test_the_older_calls_say_the_same(cluster: TeamCluster) -> None:
+def test_legacy_routes_show_the_same_storages(cluster: TeamCluster) -> None:
     name = cluster.get("/api/v2/storages").json()["storages"][0]["name"]
     host, port = cluster.address
     config = cluster.get(f"/api/v2/storage/config/{name}").json()
@@ -68,7 +68,7 @@ def test_the_older_calls_say_the_same(cluster: TeamCluster) -> None:
         assert cluster.get(f"/api/v2/storage/{kind}", token=None).status == 401
 
 
-def test_a_job_names_storages_that_are_there(cluster: TeamCluster, name: str) -> None:
+def test_job_may_only_name_existing_storages(cluster: TeamCluster, name: str) -> None:
     own = cluster.get("/api/v2/storages").json()["storages"][0]["name"]
     plugin = {"plugin": "teamwise_storage", "parameters": {"storageConfigNames": ["none"]}}
     for extras in ({"storages": [{"name": "none"}]}, {"com.microsoft.pai.runtimeplugin": [plugin]}):
@@ -78,8 +78,8 @@ def test_a_job_names_storages_that_are_there(cluster: TeamCluster, name: str) ->
     assert cluster.submit(job(name, "true", extras={"storages": [{"name": own}]})).status == 202
 
 
-def test_the_settings_list_storages_and_groups_have_theirs(described: TeamCluster) -> None:
-    cluster = described
+def test_configured_storages_are_limited_to_their_groups(configured_cluster: TeamCluster) -> None:
+    cluster = configured_cluster
     try:
         cluster.start()
         cluster.token = cluster.tokens["admin"] = cluster.log_in("admin")
@@ -91,7 +91,7 @@ def test_the_settings_list_storages_and_groups_have_theirs(described: TeamCluste
             found = cluster.get(f"/api/v2/storages{query}", token=token).json()
             return [one["name"] for one in found["storages"]]
 
-        assert names(cluster.token) == ["own", "data", "secret"], "an administrator has all"
+        assert names(cluster.token) == ["own", "data", "secret"], "an administrator may use all"
         assert names(alice) == ["own", "data"] and names(alice, "?default=true") == ["own"]
         refused = cluster.get("/api/v2/storages/secret", token=alice)
         assert (refused.status, refused.json()["message"]) == (

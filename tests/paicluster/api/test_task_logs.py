@@ -1,4 +1,4 @@
-"""Where a task's logs are, and their bytes: whole, a range, the tail, or as they come."""
+"""Task logs: locations, and the bytes: whole, a range, the tail, or followed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PRINT_NUMBERS = "for ((i=0;i<5000;i++)); do printf 'line %04d\\n' $i; done"
 
 
 @pytest.fixture(scope="module")
-def printed(cluster: TeamCluster) -> str:
-    cluster.run(job("printed", PRINT_NUMBERS, "echo oops >&2"))
-    return "printed"
+def printing_job(cluster: TeamCluster) -> str:
+    cluster.run(job("printing_job", PRINT_NUMBERS, "echo oops >&2"))
+    return "printing_job"
 
 
 def locations(cluster: TeamCluster, name: str, query: str = "") -> dict[str, str]:
@@ -28,8 +28,8 @@ def locations(cluster: TeamCluster, name: str, query: str = "") -> dict[str, str
     return {one["name"]: one["uri"] for one in reply.json()["locations"]}
 
 
-def test_locations_can_be_read_without_a_token(cluster: TeamCluster, printed: str) -> None:
-    found = locations(cluster, printed)
+def test_locations_can_be_read_without_a_token(cluster: TeamCluster, printing_job: str) -> None:
+    found = locations(cluster, printing_job)
     assert set(found) == {"stdout", "stderr", "all"}
     out = cluster.get(found["stdout"], token=None)
     assert (out.status, out.body) == (200, NUMBERS)
@@ -39,8 +39,8 @@ def test_locations_can_be_read_without_a_token(cluster: TeamCluster, printed: st
 
 
 @pytest.mark.parametrize("query", ["?tail-mode=true", "?tailMode=true"])
-def test_the_tail_is_the_last_sixteen_kilobytes(cluster: TeamCluster, printed: str, query: str) -> None:
-    reply = cluster.get(locations(cluster, printed, query)["stdout"], token=None)
+def test_tail_is_the_last_16_kb(cluster: TeamCluster, printing_job: str, query: str) -> None:
+    reply = cluster.get(locations(cluster, printing_job, query)["stdout"], token=None)
     assert (reply.status, reply.body) == (206, NUMBERS[-16384:])
 
 
@@ -55,8 +55,8 @@ def test_the_tail_is_the_last_sixteen_kilobytes(cluster: TeamCluster, printed: s
         ("bytes=25000-25000", 25000, 25001),
     ],
 )
-def test_a_range(cluster: TeamCluster, printed: str, header: str, start: int, end: int) -> None:
-    where = locations(cluster, printed)["stdout"]
+def test_range_request(cluster: TeamCluster, printing_job: str, header: str, start: int, end: int) -> None:
+    where = locations(cluster, printing_job)["stdout"]
     reply = cluster.get(where, token=None, headers={"Range": header})
     assert (reply.status, reply.body) == (206, NUMBERS[start:end])
     assert reply.headers["content-range"] == f"bytes {start}-{end - 1}/50000"
@@ -65,18 +65,18 @@ def test_a_range(cluster: TeamCluster, printed: str, header: str, start: int, en
 @pytest.mark.parametrize(
     "header", ["bytes=50000-", "bytes=60000-70000", "bytes=-0", "bytes=" + "9" * 5000 + "-"]
 )
-def test_a_range_past_the_end(cluster: TeamCluster, printed: str, header: str) -> None:
-    reply = cluster.get(locations(cluster, printed)["stdout"], token=None, headers={"Range": header})
+def test_range_past_the_end(cluster: TeamCluster, printing_job: str, header: str) -> None:
+    reply = cluster.get(locations(cluster, printing_job)["stdout"], token=None, headers={"Range": header})
     assert (reply.status, reply.headers["content-range"]) == (416, "bytes */50000")
 
 
 @pytest.mark.parametrize("header", ["bytes=9-3", "lines=1-2", "bytes=a-b", "bytes=-", "bytes=0-1,5-6", ""])
-def test_a_range_that_makes_no_sense_is_ignored(cluster: TeamCluster, printed: str, header: str) -> None:
-    reply = cluster.get(locations(cluster, printed)["stdout"], token=None, headers={"Range": header})
+def test_malformed_range_is_ignored(cluster: TeamCluster, printing_job: str, header: str) -> None:
+    reply = cluster.get(locations(cluster, printing_job)["stdout"], token=None, headers={"Range": header})
     assert (reply.status, reply.body) == (200, NUMBERS)
 
 
-def test_an_empty_log_reads_as_empty(cluster: TeamCluster, name: str) -> None:
+def test_empty_log_reads_as_empty(cluster: TeamCluster, name: str) -> None:
     cluster.run(job(name, "true"))
     for headers in ({}, {"Range": "bytes=0-"}, {"Range": "bytes=-10"}):
         reply = cluster.get(locations(cluster, name)["stdout"], token=None, headers=headers)
@@ -84,17 +84,17 @@ def test_an_empty_log_reads_as_empty(cluster: TeamCluster, name: str) -> None:
     assert cluster.get(locations(cluster, name, "?tail-mode=true")["all"], token=None).body == b""
 
 
-def test_a_ticket_opens_one_task_alone_and_a_token_opens_all(cluster: TeamCluster, printed: str) -> None:
-    where = locations(cluster, printed)["stdout"]
+def test_ticket_is_valid_for_one_task_and_a_token_for_all(cluster: TeamCluster, printing_job: str) -> None:
+    where = locations(cluster, printing_job)["stdout"]
     path, _, query = where.partition("?")
     fields = dict(field.split("=", 1) for field in query.split("&"))
     ticket = fields.pop("token")
 
-    def address(**changed: str) -> str:
+    def log_url(**changed: str) -> str:
         return path + "?" + "&".join(f"{key}={value}" for key, value in {**fields, **changed}.items())
 
-    assert cluster.get(address(), token=None).status == 401
-    assert cluster.get(address()).status == 200
+    assert cluster.get(log_url(), token=None).status == 401
+    assert cluster.get(log_url()).status == 200
     for bad in (
         "",
         "x",
@@ -106,13 +106,13 @@ def test_a_ticket_opens_one_task_alone_and_a_token_opens_all(cluster: TeamCluste
     ):
         from urllib.parse import quote
 
-        assert cluster.get(address(token=quote(bad)), token=None).status == 401, bad
+        assert cluster.get(log_url(token=quote(bad)), token=None).status == 401, bad
     other = {"pod-uid": "11111111-2222-3333-4444-555555555555"}
-    assert cluster.get(address(token=ticket, **other), token=None).status == 401
-    assert cluster.get(address(**other)).status == 404
+    assert cluster.get(log_url(token=ticket, **other), token=None).status == 401
+    assert cluster.get(log_url(**other)).status == 404
     for uid in ("", "..", "../../keys", "%2e%2e%2f%2e%2e", "%00"):
-        assert cluster.get(address(**{"pod-uid": uid})).status == 404, uid
-    assert cluster.get(address().replace("/logs/stdout", "/logs/spec.json")).status == 404
+        assert cluster.get(log_url(**{"pod-uid": uid})).status == 404, uid
+    assert cluster.get(log_url().replace("/logs/stdout", "/logs/spec.json")).status == 404
 
 
 @pytest.mark.parametrize("rest", [
@@ -121,8 +121,8 @@ def test_a_ticket_opens_one_task_alone_and_a_token_opens_all(cluster: TeamCluste
     "/attempts/0/taskRoles/none/taskIndex/0/attempts/0/logs",
     "/attempts/0/taskRoles/main/taskIndex/0/attempts/99999999999999999999/logs",
 ])  # fmt: skip
-def test_a_task_that_is_not_there_has_no_log(cluster: TeamCluster, printed: str, rest: str) -> None:
-    reply = cluster.get(cluster.path(printed, rest))
+def test_missing_task_has_no_log(cluster: TeamCluster, printing_job: str, rest: str) -> None:
+    reply = cluster.get(cluster.path(printing_job, rest))
     assert (reply.status, reply.json()["code"]) == (404, "NoTaskLogError")
 
 
@@ -134,7 +134,7 @@ def follow(cluster: TeamCluster, where: str, start: Any = 0) -> http.client.HTTP
     return response
 
 
-def test_a_log_can_be_followed_from_an_offset_until_the_task_ends(cluster: TeamCluster, name: str) -> None:
+def test_log_is_followed_from_an_offset_until_the_task_ends(cluster: TeamCluster, name: str) -> None:
     gate = cluster.home.parent / f"{name}.gate"
     cluster.accept(job(name, "echo first", f"until [ -e {gate} ]; do sleep 0.02; done", "echo second"))
     cluster.wait_state(name, "RUNNING")
@@ -144,14 +144,14 @@ def test_a_log_can_be_followed_from_an_offset_until_the_task_ends(cluster: TeamC
     assert response.read() == b"second\n"
 
 
-def test_following_the_log_of_a_task_that_is_over_ends(cluster: TeamCluster, printed: str) -> None:
-    assert follow(cluster, locations(cluster, printed)["stdout"], 49990).read() == b"line 4999\n"
-    assert follow(cluster, locations(cluster, printed)["stdout"], 50000).read() == b""
+def test_following_the_log_of_a_finished_task_ends(cluster: TeamCluster, printing_job: str) -> None:
+    assert follow(cluster, locations(cluster, printing_job)["stdout"], 49990).read() == b"line 4999\n"
+    assert follow(cluster, locations(cluster, printing_job)["stdout"], 50000).read() == b""
 
 
-def test_for_one_who_hangs_up_no_more_of_a_log_is_read(cluster: TeamCluster, name: str) -> None:
+def test_log_is_not_read_further_after_a_disconnect(cluster: TeamCluster, name: str) -> None:
     size = 4 << 30
-    cluster.have_a_long_log(name, size)
+    cluster.make_long_log(name, size)
     where = locations(cluster, name)["stdout"]
     before = cluster.bytes_read()
     response = follow(cluster, where)
@@ -162,8 +162,8 @@ def test_for_one_who_hangs_up_no_more_of_a_log_is_read(cluster: TeamCluster, nam
 
 
 @pytest.mark.parametrize("start", ["x", "-1", "%C2%B2", "9" * 5000, ""])
-def test_following_from_a_place_that_makes_no_sense_is_refused_or_starts_over(
-    cluster: TeamCluster, printed: str, start: str
+def test_following_from_an_invalid_offset_is_rejected_or_starts_over(
+    cluster: TeamCluster, printing_job: str, start: str
 ) -> None:
-    reply = cluster.get(f"{locations(cluster, printed)['stdout']}&follow=true&start={start}", token=None)
+    reply = cluster.get(f"{locations(cluster, printing_job)['stdout']}&follow=true&start={start}", token=None)
     assert reply.status in (200, 400)

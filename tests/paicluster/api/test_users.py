@@ -1,4 +1,4 @@
-"""Users over real HTTP: who there is, making, changing and removing them, under both of their addresses."""
+"""Users over real HTTP: list, create, change, delete, under both of their paths."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def admin(cluster: TeamCluster, method: str, path: str, body: Any = None) -> Rep
 
 
 @pytest.fixture
-def someone(cluster: TeamCluster) -> str:
-    """A user made for one test."""
+def new_user(cluster: TeamCluster) -> str:
+    """A user created for one test."""
     name = f"some.one-{next(_numbers)}"
     made = admin(cluster, "POST", "/api/v2/users", {"username": name, "password": PASSWORD})
     assert (made.status, made.json()) == (201, {"message": "User is created successfully"})
@@ -36,16 +36,16 @@ def info(cluster: TeamCluster, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("where", ["/api/v2/users", "/api/v2/user", "/rest-server/api/v2/users"])
-def test_anybody_may_list_and_see_users_but_not_what_they_keep(
-    cluster: TeamCluster, someone: str, where: str
+def test_any_user_may_list_users_but_not_see_their_extensions(
+    cluster: TeamCluster, new_user: str, where: str
 ) -> None:
     listed = {one["username"]: one for one in cluster.get(where).json()}
-    assert {"admin", "alice", "bob", someone} <= set(listed)
+    assert {"admin", "alice", "bob", new_user} <= set(listed)
     for one in listed.values():
         assert set(one) == USER_INFO
     assert listed["admin"]["admin"] is True and "admingroup" in listed["admin"]["grouplist"]
     assert listed["alice"]["grouplist"] == ["default"] and listed["alice"]["virtualCluster"] == ["default"]
-    assert listed[someone]["extension"] == {}
+    assert listed[new_user]["extension"] == {}
     page = cluster.get(f"{where}?offset=1&limit=2").json()
     assert [one["username"] for one in page] == sorted(listed)[1:3]
     assert cluster.get(f"{where}/alice").json() == listed["alice"]
@@ -55,20 +55,20 @@ def test_anybody_may_list_and_see_users_but_not_what_they_keep(
     assert unknown.json()["message"] == "User nobody is not found."
 
 
-def test_a_slash_at_the_end_is_no_other_address(cluster: TeamCluster) -> None:
+def test_trailing_slash_is_ignored(cluster: TeamCluster) -> None:
     plain = replace(cluster, description=None)
     assert plain.get("/api/v2/user/").json() == cluster.get("/api/v2/user").json()
     assert plain.get("/rest-server/api/v2/users/alice/").status == 200
 
 
-def test_version_1_shows_a_user_too(cluster: TeamCluster) -> None:
+def test_version_1_shows_a_user(cluster: TeamCluster) -> None:
     found = cluster.get("/api/v1/user/alice")
     assert found.status == 200 and set(found.json()) == USER_INFO
     assert cluster.get("/api/v1/user/nobody").json()["code"] == "NoUserError"
     assert cluster.get("/api/v1/user/alice", token=None).status == 401
 
 
-def test_a_new_user_logs_in_and_has_a_key_pair_that_only_he_sees(cluster: TeamCluster) -> None:
+def test_new_user_logs_in_and_only_that_user_sees_the_key_pair(cluster: TeamCluster) -> None:
     name = f"made-{next(_numbers)}"
     body = {
         "username": name,
@@ -78,10 +78,10 @@ def test_a_new_user_logs_in_and_has_a_key_pair_that_only_he_sees(cluster: TeamCl
         "extension": {"team": "blue", "githubPAT": "ghp_planted"},
     }
     assert admin(cluster, "POST", "/api/v2/user", body).status == 201
-    who = {"username": name, "password": PASSWORD}
-    said = cluster.ask("POST", "/api/v2/authn/basic/login", who, token=None).json()
-    assert said["hasGitHubPAT"] is True
-    token = said["token"]
+    credentials = {"username": name, "password": PASSWORD}
+    login = cluster.ask("POST", "/api/v2/authn/basic/login", credentials, token=None).json()
+    assert login["hasGitHubPAT"] is True
+    token = login["token"]
     own = cluster.get(f"/api/v2/users/{name}", token=token).json()
     assert own["email"] == "made@example.org" and own["admin"] is False
     assert own["extension"]["team"] == "blue" and own["extension"]["githubPAT"] == "ghp_planted"
@@ -94,7 +94,7 @@ def test_a_new_user_logs_in_and_has_a_key_pair_that_only_he_sees(cluster: TeamCl
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"username": None}, '"username" must be a string'),
         ({"username": "a b"}, '"username" with value "a b" fails to match'),
@@ -110,19 +110,19 @@ def test_a_new_user_logs_in_and_has_a_key_pair_that_only_he_sees(cluster: TeamCl
         ({"colour": "red"}, '"colour" is not allowed'),
     ],
 )
-def test_what_is_wrong_about_a_new_user_is_told(
-    cluster: TeamCluster, change: dict[str, Any], words: str
+def test_invalid_new_user_is_rejected_with_a_message(
+    cluster: TeamCluster, change: dict[str, Any], message: str
 ) -> None:
     reply = admin(cluster, "POST", "/api/v2/users", {"username": "xyz", "password": PASSWORD, **change})
     assert (reply.status, reply.json()["code"]) == (400, "InvalidParametersError")
-    assert words in reply.json()["message"], reply.json()["message"]
+    assert message in reply.json()["message"], reply.json()["message"]
     assert cluster.get("/api/v2/users/xyz").status == 400
 
 
-def test_names_are_taken_once_and_virtual_clusters_must_be_there(cluster: TeamCluster, someone: str) -> None:
-    again = admin(cluster, "POST", "/api/v2/users", {"username": someone, "password": PASSWORD})
+def test_user_names_are_unique_and_virtual_clusters_must_exist(cluster: TeamCluster, new_user: str) -> None:
+    again = admin(cluster, "POST", "/api/v2/users", {"username": new_user, "password": PASSWORD})
     assert (again.status, again.json()["code"]) == (409, "ConflictUserError")
-    assert again.json()["message"] == f"User name {someone} already exists."
+    assert again.json()["message"] == f"User name {new_user} already exists."
     body = {"username": "lost", "password": PASSWORD, "virtualCluster": ["nowhere"]}
     lost = admin(cluster, "POST", "/api/v2/users", body)
     assert (lost.status, lost.json()["code"]) == (404, "NoGroupError")
@@ -132,39 +132,39 @@ def test_names_are_taken_once_and_virtual_clusters_must_be_there(cluster: TeamCl
     assert cluster.get("/api/v2/users/lost").status == 400
 
 
-def test_only_administrators_in_person_change_users(cluster: TeamCluster, someone: str) -> None:
-    program = admin(cluster, "POST", "/api/v2/tokens/application").json()["token"]
+def test_only_administrators_with_user_tokens_change_users(cluster: TeamCluster, new_user: str) -> None:
+    application_token = admin(cluster, "POST", "/api/v2/tokens/application").json()["token"]
     calls: list[tuple[str, str, Any]] = [
         ("POST", "/api/v2/users", {"username": "evil", "password": PASSWORD}),
-        ("PUT", "/api/v2/users", {"patch": True, "data": {"username": someone, "admin": True}}),
-        ("DELETE", f"/api/v2/users/{someone}", None),
-        ("PUT", f"/api/v2/users/{someone}/group", {"groupname": "admingroup"}),
-        ("DELETE", f"/api/v2/users/{someone}/group", {"groupname": "default"}),
-        ("PUT", f"/api/v2/users/{someone}/grouplist", {"grouplist": ["admingroup"]}),
-        ("PUT", f"/api/v2/users/{someone}/extension", {"extension": {"a": 1}}),
-        ("PUT", f"/api/v2/users/{someone}/virtualcluster", {"virtualCluster": []}),
-        ("PUT", f"/api/v2/users/{someone}/password", {"newPassword": "another one"}),
-        ("PUT", f"/api/v2/users/{someone}/email", {"email": "a@b.c"}),
-        ("PUT", f"/api/v2/users/{someone}/admin", {"admin": True}),
-        ("PUT", "/api/v1/user", {"username": someone, "password": PASSWORD, "modify": True}),
-        ("DELETE", "/api/v1/user", {"username": someone}),
-        ("PUT", f"/api/v1/user/{someone}/virtualClusters", {"virtualClusters": "default"}),
+        ("PUT", "/api/v2/users", {"patch": True, "data": {"username": new_user, "admin": True}}),
+        ("DELETE", f"/api/v2/users/{new_user}", None),
+        ("PUT", f"/api/v2/users/{new_user}/group", {"groupname": "admingroup"}),
+        ("DELETE", f"/api/v2/users/{new_user}/group", {"groupname": "default"}),
+        ("PUT", f"/api/v2/users/{new_user}/grouplist", {"grouplist": ["admingroup"]}),
+        ("PUT", f"/api/v2/users/{new_user}/extension", {"extension": {"a": 1}}),
+        ("PUT", f"/api/v2/users/{new_user}/virtualcluster", {"virtualCluster": []}),
+        ("PUT", f"/api/v2/users/{new_user}/password", {"newPassword": "another one"}),
+        ("PUT", f"/api/v2/users/{new_user}/email", {"email": "a@b.c"}),
+        ("PUT", f"/api/v2/users/{new_user}/admin", {"admin": True}),
+        ("PUT", "/api/v1/user", {"username": new_user, "password": PASSWORD, "modify": True}),
+        ("DELETE", "/api/v1/user", {"username": new_user}),
+        ("PUT", f"/api/v1/user/{new_user}/virtualClusters", {"virtualClusters": "default"}),
     ]
-    before = info(cluster, someone)
+    before = info(cluster, new_user)
     for method, path, body in calls:
         refused = cluster.ask(method, path, body)
         assert (refused.status, refused.json()["code"]) == (403, "ForbiddenUserError"), (method, path)
         assert refused.json()["message"] == NOT_ADMIN
         assert cluster.ask(method, path, body, token=None).status == 401
-        by_program = cluster.ask(method, path, body, token=program)
-        assert by_program.status == 403
-        assert by_program.json()["message"] == "Applications are not allowed to do this operation."
-    assert info(cluster, someone) == before
+        by_application = cluster.ask(method, path, body, token=application_token)
+        assert by_application.status == 403
+        assert by_application.json()["message"] == "Applications are not allowed to do this operation."
+    assert info(cluster, new_user) == before
 
 
-def test_a_user_is_changed_whole_or_in_part(cluster: TeamCluster, someone: str) -> None:
+def test_user_is_updated_whole_or_in_part(cluster: TeamCluster, new_user: str) -> None:
     whole = {
-        "username": someone,
+        "username": new_user,
         "email": "new@example.org",
         "virtualCluster": ["default"],
         "admin": True,
@@ -177,83 +177,83 @@ def test_a_user_is_changed_whole_or_in_part(cluster: TeamCluster, someone: str) 
         assert (reply.status, reply.json()["code"]) == (400, "InvalidParametersError")
         assert f'"data.{missing}" is required' in reply.json()["message"]
     done = admin(cluster, "PUT", "/api/v2/users", {"data": whole})
-    assert (done.status, done.json()) == (201, {"message": f"Update user {someone} successfully"})
-    now = info(cluster, someone)
+    assert (done.status, done.json()) == (201, {"message": f"Update user {new_user} successfully"})
+    now = info(cluster, new_user)
     assert (now["email"], now["admin"], now["extension"]) == ("new@example.org", True, {"a": 1})
-    part = {"username": someone, "admin": False, "extension": {"b": [2]}}
+    part = {"username": new_user, "admin": False, "extension": {"b": [2]}}
     assert admin(cluster, "PUT", "/api/v2/users", {"patch": True, "data": part}).status == 201
-    now = info(cluster, someone)
+    now = info(cluster, new_user)
     assert (now["email"], now["admin"], now["grouplist"]) == ("new@example.org", False, ["default"])
     assert now["extension"] == {"a": 1, "b": [2]}
     nobody = admin(cluster, "PUT", "/api/v2/users", {"patch": True, "data": {"username": "nobody"}})
     assert (nobody.status, nobody.json()["code"]) == (404, "NoUserError")
 
 
-def test_a_new_password_ends_sessions_and_leaves_applications(cluster: TeamCluster, someone: str) -> None:
-    session = cluster.log_in(someone)
-    program = cluster.ask("POST", "/api/v2/tokens/application", token=session).json()["token"]
-    patch = {"patch": True, "data": {"username": someone, "password": "the second password"}}
+def test_new_password_ends_sessions_but_not_application_tokens(cluster: TeamCluster, new_user: str) -> None:
+    session = cluster.log_in(new_user)
+    application_token = cluster.ask("POST", "/api/v2/tokens/application", token=session).json()["token"]
+    patch = {"patch": True, "data": {"username": new_user, "password": "the second password"}}
     assert admin(cluster, "PUT", "/api/v2/users", patch).status == 201
     assert cluster.get("/api/v2/tokens/check", token=session).status == 401
-    assert cluster.get("/api/v2/tokens/check", token=program).status == 200
-    who = {"username": someone, "password": PASSWORD}
-    assert cluster.ask("POST", "/api/v2/authn/basic/login", who, token=None).status == 400
-    who["password"] = "the second password"
-    assert cluster.ask("POST", "/api/v2/authn/basic/login", who, token=None).status == 200
+    assert cluster.get("/api/v2/tokens/check", token=application_token).status == 200
+    credentials = {"username": new_user, "password": PASSWORD}
+    assert cluster.ask("POST", "/api/v2/authn/basic/login", credentials, token=None).status == 400
+    credentials["password"] = "the second password"
+    assert cluster.ask("POST", "/api/v2/authn/basic/login", credentials, token=None).status == 200
 
 
-def test_people_change_themselves(cluster: TeamCluster, someone: str) -> None:
-    token = cluster.log_in(someone)
+def test_users_change_themselves(cluster: TeamCluster, new_user: str) -> None:
+    token = cluster.log_in(new_user)
 
     def me(patch: bool = True, **data: Any) -> Reply:
-        body = {"patch": patch, "data": {"username": someone, **data}}
+        body = {"patch": patch, "data": {"username": new_user, **data}}
         return cluster.ask("PUT", "/api/v2/users/me", body, token=token)
 
     assert me(email="me@example.org", extension={"a": 1}).status == 201
-    assert info(cluster, someone)["email"] == "me@example.org"
+    assert info(cluster, new_user)["email"] == "me@example.org"
     assert me(patch=False, email="").status == 400
     assert me(newPassword="a newer password").status == 400
     wrong = me(newPassword="a newer password", oldPassword="not it")
     assert (wrong.status, wrong.json()["message"]) == (403, "Pls input the correct password.")
     other = cluster.ask("PUT", "/api/v2/users/me", {"patch": True, "data": {"username": "bob"}}, token=token)
     assert (other.status, other.json()["message"]) == (403, "Can't update other user's data")
-    assert me(admin=True).status == 400, "nobody makes himself an administrator"
+    assert me(admin=True).status == 400, "users cannot make themselves administrators"
     changed = me(newPassword="a newer password", oldPassword=PASSWORD)
-    assert (changed.status, changed.json()) == (201, {"message": f"Update user {someone} successfully"})
+    assert (changed.status, changed.json()) == (201, {"message": f"Update user {new_user} successfully"})
     assert me(email="").status == 401, "the new password ended the session"
-    who = {"username": someone, "password": "a newer password"}
-    assert cluster.ask("POST", "/api/v2/authn/basic/login", who, token=None).status == 200
+    credentials = {"username": new_user, "password": "a newer password"}
+    assert cluster.ask("POST", "/api/v2/authn/basic/login", credentials, token=None).status == 200
 
 
-def test_the_older_ways_to_change_one_thing(cluster: TeamCluster, someone: str) -> None:
-    where, token = f"/api/v2/user/{someone}", cluster.log_in(someone)
+def test_legacy_routes_change_single_properties(cluster: TeamCluster, new_user: str) -> None:
+    where, token = f"/api/v2/user/{new_user}", cluster.log_in(new_user)
 
-    def own(what: str, body: dict[str, Any]) -> Reply:
-        return cluster.ask("PUT", f"{where}/{what}", body, token=token)
+    def put_own(field: str, body: dict[str, Any]) -> Reply:
+        return cluster.ask("PUT", f"{where}/{field}", body, token=token)
 
-    assert own("extension", {"extension": {"k": "v"}}).json() == {
+    assert put_own("extension", {"extension": {"k": "v"}}).json() == {
         "message": "Update user extension data successfully."
     }
-    assert own("email", {"email": "x@example.org"}).json() == {
+    assert put_own("email", {"email": "x@example.org"}).json() == {
         "message": "Update user email data successfully."
     }
-    now = info(cluster, someone)
+    now = info(cluster, new_user)
     assert (now["email"], now["extension"]) == ("x@example.org", {"k": "v"})
-    wrong = own("password", {"newPassword": "third password"})
+    wrong = put_own("password", {"newPassword": "third password"})
     assert (wrong.status, wrong.json()["message"]) == (403, "Pls input the correct password.")
-    done = own("password", {"oldPassword": PASSWORD, "newPassword": "third password"})
+    done = put_own("password", {"oldPassword": PASSWORD, "newPassword": "third password"})
     assert (done.status, done.json()) == (201, {"message": "update user password successfully."})
-    assert own("email", {"email": ""}).status == 401
+    assert put_own("email", {"email": ""}).status == 401
     by_admin = admin(cluster, "PUT", f"{where}/password", {"newPassword": "fourth password"})
     assert by_admin.status == 201
     made = admin(cluster, "PUT", f"{where}/admin", {"admin": True})
     assert made.json() == {"message": "Update user admin permission successfully."}
-    assert info(cluster, someone)["admin"] is True
+    assert info(cluster, new_user)["admin"] is True
     refused = admin(cluster, "PUT", f"{where}/virtualcluster", {"virtualCluster": []})
     assert (refused.status, refused.json()["message"]) == (403, "Admin's virtual clusters cannot be updated.")
     assert admin(cluster, "PUT", f"{where}/admin", {"admin": False}).status == 201
-    given = admin(cluster, "PUT", f"{where}/virtualcluster", {"virtualCluster": ["default"]})
-    assert given.json() == {"message": "Update user virtualCluster data successfully."}
+    updated = admin(cluster, "PUT", f"{where}/virtualcluster", {"virtualCluster": ["default"]})
+    assert updated.json() == {"message": "Update user virtualCluster data successfully."}
     unknown = admin(cluster, "PUT", f"{where}/virtualcluster", {"virtualCluster": ["nowhere"]})
     assert (unknown.status, unknown.json()["code"]) == (400, "NoVirtualClusterError")
     for what, body in (
@@ -268,21 +268,21 @@ def test_the_older_ways_to_change_one_thing(cluster: TeamCluster, someone: str) 
         assert nobody.json()["message"] == "User nobody not found."
 
 
-def test_a_user_is_put_into_groups_and_taken_out(cluster: TeamCluster, someone: str) -> None:
+def test_user_is_added_to_and_removed_from_groups(cluster: TeamCluster, new_user: str) -> None:
     group = f"g{next(_numbers)}"
     assert admin(cluster, "POST", "/api/v2/groups", {"groupname": group}).status == 201
-    where = f"/api/v2/users/{someone}"
+    where = f"/api/v2/users/{new_user}"
     put = admin(cluster, "PUT", f"{where}/group", {"groupname": group})
-    assert (put.status, put.json()) == (201, {"message": f"User {someone} is added into group {group}"})
+    assert (put.status, put.json()) == (201, {"message": f"User {new_user} is added into group {group}"})
     assert admin(cluster, "PUT", f"{where}/group", {"groupname": group}).status == 201
-    assert info(cluster, someone)["grouplist"] == ["default", group]
+    assert info(cluster, new_user)["grouplist"] == ["default", group]
     gone = admin(cluster, "DELETE", f"{where}/group", {"groupname": group})
-    assert gone.json() == {"message": f"User {someone} is removed from group {group}"}
-    assert info(cluster, someone)["grouplist"] == ["default"]
+    assert gone.json() == {"message": f"User {new_user} is removed from group {group}"}
+    assert info(cluster, new_user)["grouplist"] == ["default"]
     whole = admin(cluster, "PUT", f"{where}/grouplist", {"grouplist": [group]})
     assert (whole.status, whole.json()) == (201, {"message": "update user grouplist successfully."})
-    assert info(cluster, someone)["grouplist"] == [group]
-    assert info(cluster, someone)["virtualCluster"] == ["default"], "which is everybody's"
+    assert info(cluster, new_user)["grouplist"] == [group]
+    assert info(cluster, new_user)["virtualCluster"] == ["default"], "which all users have"
     for path, body, message in (
         ("group", {"groupname": "nogroup"}, "Updated nonexistent group: nogroup"),
         ("grouplist", {"grouplist": [group, "nogroup"]}, "Updated nonexistent grouplist: nogroup"),
@@ -293,43 +293,41 @@ def test_a_user_is_put_into_groups_and_taken_out(cluster: TeamCluster, someone: 
     assert admin(cluster, "PUT", "/api/v2/users/nobody/group", {"groupname": group}).status == 404
     assert admin(cluster, "PUT", f"{where}/group", {"groupname": "a-b"}).status == 400
     assert admin(cluster, "DELETE", f"/api/v2/groups/{group}").status == 200
-    assert info(cluster, someone)["grouplist"] == []
+    assert info(cluster, new_user)["grouplist"] == []
 
 
-def test_a_user_is_removed_with_his_tokens_but_never_an_administrator(
-    cluster: TeamCluster, someone: str
-) -> None:
-    token = cluster.log_in(someone)
-    assert admin(cluster, "PUT", f"/api/v2/users/{someone}/admin", {"admin": True}).status == 201
+def test_user_is_deleted_with_tokens_but_administrators_are_kept(cluster: TeamCluster, new_user: str) -> None:
+    token = cluster.log_in(new_user)
+    assert admin(cluster, "PUT", f"/api/v2/users/{new_user}/admin", {"admin": True}).status == 201
     assert cluster.get("/api/v2/tokens/check", token=token).json()["admin"] is True
-    kept = admin(cluster, "DELETE", f"/api/v2/users/{someone}")
+    kept = admin(cluster, "DELETE", f"/api/v2/users/{new_user}")
     assert (kept.status, kept.json()["code"]) == (403, "RemoveAdminError")
-    assert kept.json()["message"] == f"Admin {someone} is not allowed to remove."
-    assert admin(cluster, "PUT", f"/api/v2/users/{someone}/admin", {"admin": False}).status == 201
+    assert kept.json()["message"] == f"Admin {new_user} is not allowed to remove."
+    assert admin(cluster, "PUT", f"/api/v2/users/{new_user}/admin", {"admin": False}).status == 201
     assert cluster.get("/api/v2/tokens/check", token=token).json()["admin"] is False
-    gone = admin(cluster, "DELETE", f"/api/v2/users/{someone}")
+    gone = admin(cluster, "DELETE", f"/api/v2/users/{new_user}")
     assert (gone.status, gone.json()) == (200, {"message": "user is removed successfully"})
     assert cluster.get("/api/v2/tokens/check", token=token).status == 401
-    again = admin(cluster, "DELETE", f"/api/v2/users/{someone}")
+    again = admin(cluster, "DELETE", f"/api/v2/users/{new_user}")
     assert (again.status, again.json()["code"]) == (404, "NoUserError")
 
 
-def test_the_jobs_of_a_user_who_is_removed_are_stopped(cluster: TeamCluster, someone: str, name: str) -> None:
-    token = cluster.log_in(someone)
+def test_jobs_of_a_deleted_user_are_stopped(cluster: TeamCluster, new_user: str, name: str) -> None:
+    token = cluster.log_in(new_user)
     assert cluster.submit(job(name, "sleep 600"), token=token).status == 202
     waits = cluster.submit(job(f"{name}-waits", "true", cpu=4096), token=token)
     assert waits.status == 202
 
     def states() -> set[str]:
-        found = cluster.get(f"/api/v2/jobs?username={someone}").json()
+        found = cluster.get(f"/api/v2/jobs?username={new_user}").json()
         return {one["state"] for one in found}
 
-    eventually(lambda: states() == {"RUNNING", "WAITING"}, "one that runs and one that waits")
-    assert admin(cluster, "DELETE", f"/api/v2/users/{someone}").status == 200
-    eventually(lambda: states() == {"STOPPED"}, "jobs that are stopped", 60)
+    eventually(lambda: states() == {"RUNNING", "WAITING"}, "one running and one pending job")
+    assert admin(cluster, "DELETE", f"/api/v2/users/{new_user}").status == 200
+    eventually(lambda: states() == {"STOPPED"}, "stopped jobs", 60)
 
 
-def test_the_last_administrator_stays_one(cluster: TeamCluster) -> None:
+def test_last_administrator_cannot_be_demoted(cluster: TeamCluster) -> None:
     for method, path, body in (
         ("PUT", "/api/v2/users/admin/admin", {"admin": False}),
         ("PUT", "/api/v2/users/admin/grouplist", {"grouplist": ["default"]}),
@@ -342,7 +340,7 @@ def test_the_last_administrator_stays_one(cluster: TeamCluster) -> None:
     assert info(cluster, "admin")["admin"] is True
 
 
-def test_version_1_makes_changes_and_removes_users(cluster: TeamCluster) -> None:
+def test_version_1_creates_changes_and_deletes_users(cluster: TeamCluster) -> None:
     name = f"old-{next(_numbers)}"
     form = urlencode({"username": name, "password": PASSWORD, "admin": "false", "modify": "false"})
     made = cluster.ask(

@@ -1,4 +1,4 @@
-"""/api/v1: jobs of version 1 go in as people have them, run, and read back as each API shows them."""
+"""/api/v1: version 1 jobs are submitted, run, and read through both versions of the API."""
 
 from __future__ import annotations
 
@@ -41,25 +41,23 @@ def job(
     return {"jobName": name, "image": "ubuntu:22.04", "taskRoles": [main], **top}
 
 
-def test_a_job_is_taken_runs_and_reads_back_in_both_versions(cluster: TeamCluster, name: str) -> None:
-    what = job(name, "echo $NAME of $PAI_USER_NAME", jobEnvs={"NAME": "job"}, retryCount=-1)
-    reply = cluster.ask("POST", V1, what)
+def test_job_runs_and_reads_back_in_both_versions(cluster: TeamCluster, name: str) -> None:
+    spec = job(name, "echo $NAME of $PAI_USER_NAME", jobEnvs={"NAME": "job"}, retryCount=-1)
+    reply = cluster.ask("POST", V1, spec)
     assert (reply.status, reply.json()) == (202, {"message": f"update job {name} successfully"})
     assert reply.headers["location"] == f"{V1}/{name}"
     assert "x-warning" not in reply.headers
     assert cluster.wait_over(name)["state"] == "SUCCEEDED"
     assert cluster.log_of(name) == b"job of alice\n"
 
-    assert cluster.get(f"{V1}/{name}/config").json() == what
+    assert cluster.get(f"{V1}/{name}/config").json() == spec
     converted = cluster.get(cluster.path(name, "/config")).json()
     assert (converted["protocolVersion"], converted["name"]) == (2, name)
     assert converted["taskRoles"]["main"]["commands"] == ["echo $NAME of $PAI_USER_NAME"]
     assert converted["jobRetryCount"] == -1
 
 
-def test_a_job_may_go_in_without_a_user_in_the_address_and_under_the_gateways_prefix(
-    cluster: TeamCluster, name: str
-) -> None:
+def test_job_paths_without_user_and_below_rest_server(cluster: TeamCluster, name: str) -> None:
     assert cluster.ask("POST", "/api/v1/jobs", job(name)).status == 202
     assert cluster.ask("POST", f"/rest-server{V1}", job(name + "-2")).status == 202
     for address in (f"/api/v1/jobs/{name}", f"/api/v1/jobs/alice~{name}", f"{V1}/{name}"):
@@ -68,7 +66,7 @@ def test_a_job_may_go_in_without_a_user_in_the_address_and_under_the_gateways_pr
     assert cluster.get(f"/api/v1/jobs/alice~{name}", token=cluster.tokens["bob"]).status == 200
 
 
-def test_put_takes_a_job_at_its_address(cluster: TeamCluster, name: str) -> None:
+def test_put_submits_a_job_at_its_path(cluster: TeamCluster, name: str) -> None:
     reply = cluster.ask("PUT", f"{V1}/{name}", job(name))
     assert (reply.status, reply.json()) == (202, {"message": f"update job {name} successfully"})
     other = cluster.ask("PUT", f"{V1}/{name}-2", job(name))
@@ -77,7 +75,7 @@ def test_put_takes_a_job_at_its_address(cluster: TeamCluster, name: str) -> None
     assert (again.status, again.json()["code"]) == (409, "ConflictJobError")
 
 
-def test_comments_are_tolerated_and_the_config_is_json_or_yaml(cluster: TeamCluster, name: str) -> None:
+def test_comments_are_accepted_and_config_is_json_or_yaml(cluster: TeamCluster, name: str) -> None:
     text = "// mine\n" + json.dumps(job(name), indent=1).replace('"image"', '/* here */ "image"')
     text = text[: text.rindex("}")] + ",}\n"
     assert cluster.ask("POST", V1, text, {"Content-Type": "application/json"}).status == 202
@@ -90,60 +88,58 @@ def test_comments_are_tolerated_and_the_config_is_json_or_yaml(cluster: TeamClus
     assert not as_yaml.text.startswith("{") and yaml.safe_load(as_yaml.text) == job(name)
 
 
-def test_what_version_2_cannot_carry_over_is_a_warning_and_names_are_found_again(
-    cluster: TeamCluster, name: str
-) -> None:
+def test_lossy_conversion_warns_and_old_names_still_resolve(cluster: TeamCluster, name: str) -> None:
     dotted = "a.name." + name.rpartition("-")[2]
-    what = job(dotted, killAllOnCompletedTaskNumber=1, gpuType="K80")
-    reply = cluster.ask("POST", V1, what)
+    spec = job(dotted, killAllOnCompletedTaskNumber=1, gpuType="K80")
+    reply = cluster.ask("POST", V1, spec)
     assert reply.status == 202
-    for word in ("killAllOnCompletedTaskNumber", "gpuType", dotted):
-        assert word in reply.headers["x-warning"], reply.headers
+    for text in ("killAllOnCompletedTaskNumber", "gpuType", dotted):
+        assert text in reply.headers["x-warning"], reply.headers
     changed = dotted.replace(".", "_")
     assert reply.headers["location"] == f"{V1}/{changed}"
     assert reply.json()["message"] == f"update job {changed} successfully"
     for one in (dotted, changed):
         assert cluster.get(f"{V1}/{one}").json()["name"] == changed
-        assert cluster.get(f"{V1}/{one}/config").json() == what
+        assert cluster.get(f"{V1}/{one}/config").json() == spec
     assert cluster.get(cluster.path(changed)).status == 200
 
 
-def test_a_warning_fits_into_a_header(cluster: TeamCluster, name: str) -> None:
+def test_warning_fits_into_a_header(cluster: TeamCluster, name: str) -> None:
     roles = [{"name": f"r.{i}", "command": "true", "memoryMB": 8, "shmMB": 8} for i in range(60)]
-    what = {"jobName": name, "image": "x", "taskRoles": roles}
-    reply = cluster.ask("POST", V1, json.dumps(what) + "\nNotizen: für später")
+    spec = {"jobName": name, "image": "x", "taskRoles": roles}
+    reply = cluster.ask("POST", V1, json.dumps(spec) + "\nNotizen: für später")
     assert reply.status == 202
     assert len(reply.headers["x-warning"]) <= 2000 and reply.headers["x-warning"].isascii()
 
 
-def test_the_same_key_and_body_make_one_job(cluster: TeamCluster, name: str) -> None:
+def test_same_key_and_body_make_one_job(cluster: TeamCluster, name: str) -> None:
     replies = [cluster.ask("POST", V1, job(name), {"Idempotency-Key": name}) for _ in range(3)]
     assert {(reply.status, reply.body) for reply in replies} == {(202, replies[0].body)}
     assert cluster.ask("POST", V1, job(name)).status == 409
     assert cluster.submit(job_v2(name, "true")).status == 409
 
 
-@pytest.mark.parametrize("what", [
+@pytest.mark.parametrize("spec", [
     "", "[]", "{", "null", "name: x", json.dumps(job_v2("x", "true")), json.dumps({"jobName": "x"}),
     json.dumps(job("x", taskRoles=[])), json.dumps(job("no spaces")),
     json.dumps(job("x", role={"cpuNumber": "a"})),
     json.dumps(job("x", role={"minFailedTaskCount": 2})), json.dumps(job("x", role={"taskNumber": 10**9})),
     json.dumps(job("x", extras={"openpaisdk": {"nonsense": 1}})), b"\xff\xfe\x00", "[" * 5000, '{"a":' * 5000,
 ])  # fmt: skip
-def test_a_bad_job_is_refused_with_a_sentence(cluster: TeamCluster, what: str | bytes) -> None:
-    reply = cluster.ask("POST", V1, what, {"Content-Type": "application/json"})
-    said = reply.json()
-    assert reply.status == 400, said
-    assert said["code"] == "InvalidParametersError" and said["message"].strip()
+def test_invalid_job_is_rejected_with_a_message(cluster: TeamCluster, spec: str | bytes) -> None:
+    reply = cluster.ask("POST", V1, spec, {"Content-Type": "application/json"})
+    error = reply.json()
+    assert reply.status == 400, error
+    assert error["code"] == "InvalidParametersError" and error["message"].strip()
     assert cluster.get(f"{V1}/x").status == 404
 
 
-def test_an_unknown_virtual_cluster_is_not_found(cluster: TeamCluster, name: str) -> None:
+def test_unknown_virtual_cluster_is_404(cluster: TeamCluster, name: str) -> None:
     reply = cluster.ask("POST", V1, job(name, virtualCluster="nowhere"))
     assert (reply.status, reply.json()["code"]) == (404, "NoVirtualClusterError")
 
 
-def test_nobody_submits_for_another_and_nobody_without_a_token(cluster: TeamCluster, name: str) -> None:
+def test_submitting_for_another_user_or_without_token_is_refused(cluster: TeamCluster, name: str) -> None:
     reply = cluster.ask("POST", V1, job(name), token=cluster.tokens["bob"])
     assert (reply.status, reply.json()["code"]) == (403, "ForbiddenUserError")
     cluster.ask("POST", V1, job(name))
@@ -164,7 +160,7 @@ def test_nobody_submits_for_another_and_nobody_without_a_token(cluster: TeamClus
         assert (reply.status, reply.json()["code"]) == (401, "UnauthorizedUserError"), (method, path)
 
 
-def test_lists_have_the_shape_of_version_1_newest_first(cluster: TeamCluster, name: str) -> None:
+def test_lists_have_version_1_format_newest_first(cluster: TeamCluster, name: str) -> None:
     for end in ("-a", "-b"):
         cluster.ask("POST", V1, job(name + end))
     cluster.submit(job_v2(name + "-c", "true"), token=cluster.tokens["bob"])
@@ -181,7 +177,7 @@ def test_lists_have_the_shape_of_version_1_newest_first(cluster: TeamCluster, na
     assert cluster.get("/api/v1/jobs?limit=x").status == 400
 
 
-def test_a_detail_has_the_shape_of_version_1(cluster: TeamCluster, name: str) -> None:
+def test_detail_has_version_1_format(cluster: TeamCluster, name: str) -> None:
     ports = [{"label": "web", "beginAt": 0, "portNumber": 2}]
     cluster.ask("POST", V1, job(name, role={"taskNumber": 2, "gpuNumber": 1, "portList": ports}))
     assert cluster.wait_over(name)["state"] == "SUCCEEDED"
@@ -201,11 +197,11 @@ def test_a_detail_has_the_shape_of_version_1(cluster: TeamCluster, name: str) ->
     assert all(bit.bit_count() == 1 for bit in bits) and bits[0] != bits[1]
 
 
-def test_jobs_of_version_2_are_seen_here_too(cluster: TeamCluster, name: str) -> None:
-    what = job_v2(name, "echo hi", secrets={"a": "hush"})
-    cluster.run(what)
+def test_version_2_jobs_are_visible(cluster: TeamCluster, name: str) -> None:
+    spec = job_v2(name, "echo hi", secrets={"a": "hush"})
+    cluster.run(spec)
     assert cluster.get(f"{V1}/{name}").json()["jobStatus"]["state"] == "SUCCEEDED"
-    assert cluster.get(f"{V1}/{name}/config").json() == {**what, "secrets": "******"}
+    assert cluster.get(f"{V1}/{name}/config").json() == {**spec, "secrets": "******"}
 
 
 def page(cluster: TeamCluster, address: str, **headers: str) -> Any:
@@ -214,7 +210,7 @@ def page(cluster: TeamCluster, address: str, **headers: str) -> Any:
     return cluster.get(where.path + ("?" + where.query if where.query else ""), token=None, headers=headers)
 
 
-def test_logs_are_pages_under_one_address_that_needs_no_token(cluster: TeamCluster, name: str) -> None:
+def test_logs_are_pages_below_one_url_without_token(cluster: TeamCluster, name: str) -> None:
     cluster.ask("POST", V1, job(name, "echo; echo '<b>&amp; ä'; echo oops >&2"))
     cluster.wait_over(name)
     address = cluster.get(f"{V1}/{name}").json()["taskRoles"]["main"]["taskStatuses"][0]["containerLog"]
@@ -238,7 +234,7 @@ def test_logs_are_pages_under_one_address_that_needs_no_token(cluster: TeamClust
     assert page(cluster, other + "stdout/").status == 401
 
 
-def test_without_a_start_a_log_shows_its_end(cluster: TeamCluster, name: str) -> None:
+def test_log_without_start_shows_its_tail(cluster: TeamCluster, name: str) -> None:
     cluster.ask("POST", V1, job(name, "for ((i=0;i<1000;i++)); do printf 'line %04d\\n' $i; done"))
     cluster.wait_over(name)
     address = cluster.get(f"{V1}/{name}").json()["taskRoles"]["main"]["taskStatuses"][0]["containerLog"]
@@ -246,7 +242,7 @@ def test_without_a_start_a_log_shows_its_end(cluster: TeamCluster, name: str) ->
     assert len(shown) == 4096 and shown.endswith(b"line 0999\n")
 
 
-def test_a_job_is_stopped_then_deleted_and_its_name_is_free_again(cluster: TeamCluster, name: str) -> None:
+def test_stopped_job_is_deleted_and_its_name_is_free(cluster: TeamCluster, name: str) -> None:
     cluster.ask("POST", V1, job(name, "sleep 600"))
     cluster.wait_state(name, "RUNNING")
     running = cluster.ask("DELETE", f"{V1}/{name}?over=only")
@@ -271,7 +267,7 @@ def test_a_job_is_stopped_then_deleted_and_its_name_is_free_again(cluster: TeamC
     assert cluster.wait_over(name)["state"] == "SUCCEEDED"
 
 
-def test_a_job_that_runs_is_ended_and_deleted_in_one(cluster: TeamCluster, name: str) -> None:
+def test_running_job_is_stopped_and_deleted_in_one_call(cluster: TeamCluster, name: str) -> None:
     cluster.ask("POST", V1, job(name, "sleep 600"))
     cluster.wait_state(name, "RUNNING")
     assert cluster.ask("DELETE", f"{V1}/{name}", token=cluster.tokens["bob"]).status == 403
@@ -283,26 +279,26 @@ def test_a_job_that_runs_is_ended_and_deleted_in_one(cluster: TeamCluster, name:
 
 
 @pytest.mark.parametrize("rest", ["", "/config", "/ssh"])
-def test_a_job_that_is_not_there(cluster: TeamCluster, rest: str) -> None:
+def test_missing_job_is_404(cluster: TeamCluster, rest: str) -> None:
     reply = cluster.get(f"{V1}/none{rest}")
     assert (reply.status, reply.json()["code"]) == (404, "NoJobError")
 
 
-def test_there_is_no_ssh_yet_and_it_is_said_as_the_original_does(cluster: TeamCluster, name: str) -> None:
+def test_job_without_ssh_has_no_ssh_info(cluster: TeamCluster, name: str) -> None:
     cluster.ask("POST", V1, job(name))
     reply = cluster.get(f"{V1}/{name}/ssh")
     assert (reply.status, reply.json()["code"]) == (404, "NoJobSshInfoError")
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_the_api_says_what_it_is(cluster: TeamCluster, method: str) -> None:
-    said = cluster.ask(method, "/api/v1", token=None).json()
-    assert set(said) == {"name", "version", "launcherType", "authnMethod", "containers"}
-    assert said["name"] == "PAI RESTful API"
-    assert said["containers"] is False
+def test_info_of_version_1(cluster: TeamCluster, method: str) -> None:
+    info = cluster.ask(method, "/api/v1", token=None).json()
+    assert set(info) == {"name", "version", "launcherType", "authnMethod", "containers"}
+    assert info["name"] == "PAI RESTful API"
+    assert info["containers"] is False
 
 
-def test_virtual_clusters_have_the_shape_of_version_1(cluster: TeamCluster, name: str) -> None:
+def test_virtual_clusters_have_version_1_format(cluster: TeamCluster, name: str) -> None:
     cluster.ask("POST", V1, job(name, "sleep 600", role={"gpuNumber": 1}))
     cluster.wait_state(name, "RUNNING")
     cluster.ask("POST", V1, job(name + "-2", "sleep 600", role={"gpuNumber": 99}))
@@ -311,7 +307,7 @@ def test_virtual_clusters_have_the_shape_of_version_1(cluster: TeamCluster, name
         found: dict[str, Any] = cluster.get("/api/v1/virtual-clusters").json()["default"]
         return found if found["numActiveJobs"] and found["numPendingJobs"] else None
 
-    vc = eventually(seen, "a running and a waiting job")
+    vc = eventually(seen, "a running and a pending job")
     assert set(vc) == {
         "capacity", "maxCapacity", "usedCapacity", "numActiveJobs", "numJobs", "numPendingJobs",
         "resourcesUsed", "resourcesTotal", "dedicated", "nodeList", "status",

@@ -1,4 +1,4 @@
-"""Virtual clusters that come and go while the cluster runs: shares follow, and so do jobs and rights."""
+"""Virtual clusters created, changed and deleted at run time: quotas, jobs and permissions follow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def admin(cluster: TeamCluster, method: str, path: str, body: Any = None) -> Rep
 
 @pytest.fixture
 def lab(cluster: TeamCluster) -> Iterator[str]:
-    """A virtual cluster of half the cluster, gone afterwards."""
+    """A virtual cluster with half of the cluster, deleted afterwards."""
     made = admin(cluster, "PUT", f"{V2}/lab", {"vcCapacity": 50})
     message = "Create virtual cluster lab to capacity 50 successfully."
     assert (made.status, made.json()) == (201, {"status": 201, "message": message})
@@ -32,7 +32,7 @@ def job_in(name: str, vc: str, *commands: str, **more: Any) -> dict[str, Any]:
     return job(name, *(commands or ("true",)), defaults={"virtualCluster": vc}, **more)
 
 
-def test_a_share_is_taken_from_default_and_given_back(cluster: TeamCluster, lab: str) -> None:
+def test_capacity_is_taken_from_default_and_returned(cluster: TeamCluster, lab: str) -> None:
     found = cluster.get(V2).json()
     assert found["lab"]["resourcesTotal"] == {
         "cpu": 32, "memory": 32768, "gpu": 2, "vCores": 32, "GPUs": 2,
@@ -49,10 +49,10 @@ def test_a_share_is_taken_from_default_and_given_back(cluster: TeamCluster, lab:
     assert (gone.status, gone.json()) == (201, {"status": 201, "message": message})
     assert set(cluster.get(V2).json()) == {"default"}
     assert cluster.get(V2).json()["default"]["resourcesTotal"]["gpu"] == 4
-    assert cluster.get("/api/v2/groups/lab").status == 400, "its group went with it"
+    assert cluster.get("/api/v2/groups/lab").status == 400, "its group is deleted too"
 
 
-def test_version_1_says_it_in_its_own_words(cluster: TeamCluster) -> None:
+def test_version_1_has_its_own_messages(cluster: TeamCluster) -> None:
     made = admin(cluster, "PUT", f"{V1}/old", {"vcCapacity": 10})
     assert (made.status, made.json()) == (201, {"message": "create vc: old to capacity: 10 successfully"})
     try:
@@ -69,7 +69,7 @@ def test_version_1_says_it_in_its_own_words(cluster: TeamCluster) -> None:
     assert (gone.status, gone.json()) == (201, {"message": "Remove vc: old successfully"})
 
 
-def test_who_is_in_its_group_may_use_it(cluster: TeamCluster, lab: str, name: str) -> None:
+def test_members_of_its_group_may_use_it(cluster: TeamCluster, lab: str, name: str) -> None:
     refused = cluster.submit(job_in(name, lab))
     assert (refused.status, refused.json()["code"]) == (403, "ForbiddenUserError")
     assert refused.json()["message"] == "User alice is not allowed to do operation in lab."
@@ -82,13 +82,13 @@ def test_who_is_in_its_group_may_use_it(cluster: TeamCluster, lab: str, name: st
     }
     assert cluster.ask("POST", "/api/v1/jobs", v1).json()["code"] == "ForbiddenUserError"
     assert cluster.get("/api/v2/users/alice").json()["virtualCluster"] == ["default"]
-    given = admin(cluster, "PUT", "/api/v2/users/alice/virtualcluster", {"virtualCluster": [lab]})
-    assert given.status == 201
+    granted = admin(cluster, "PUT", "/api/v2/users/alice/virtualcluster", {"virtualCluster": [lab]})
+    assert granted.status == 201
     assert cluster.get("/api/v2/users/alice").json()["virtualCluster"] == ["default", lab]
     cluster.accept(job_in(name, lab))
     assert cluster.wait_over(name)["virtualCluster"] == lab
-    taken = admin(cluster, "PUT", "/api/v2/users/alice/virtualcluster", {"virtualCluster": []})
-    assert taken.status == 201
+    revoked = admin(cluster, "PUT", "/api/v2/users/alice/virtualcluster", {"virtualCluster": []})
+    assert revoked.status == 201
     assert cluster.submit(job_in(name + "-2", lab)).status == 403
     of_admin = cluster.submit(job_in(name, lab), token=cluster.tokens["admin"])
     assert of_admin.status == 202, "administrators use every virtual cluster"
@@ -96,7 +96,7 @@ def test_who_is_in_its_group_may_use_it(cluster: TeamCluster, lab: str, name: st
     eventually(lambda: cluster.get(done).json()["jobStatus"]["state"] == "SUCCEEDED", "its end")
 
 
-def test_a_stopped_one_finishes_what_it_has_and_takes_no_more(
+def test_stopped_virtual_cluster_drains_and_accepts_no_jobs(
     cluster: TeamCluster, lab: str, name: str
 ) -> None:
     token = cluster.tokens["admin"]
@@ -117,21 +117,17 @@ def test_a_stopped_one_finishes_what_it_has_and_takes_no_more(
     assert again.json()["message"] == "Activate virtual cluster lab successfully."
 
 
-def test_a_job_that_did_not_fit_starts_when_its_share_grows(
-    cluster: TeamCluster, lab: str, name: str
-) -> None:
+def test_unschedulable_job_starts_when_capacity_grows(cluster: TeamCluster, lab: str, name: str) -> None:
     token = cluster.tokens["admin"]
     assert cluster.submit(job_in(name, lab, gpu=3), token=token).status == 202
     where = f"/api/v2/jobs/admin~{name}"
-    eventually(lambda: cluster.get(f"{where}/events").json()["totalCount"], "the reason why it waits")
+    eventually(lambda: cluster.get(f"{where}/events").json()["totalCount"], "the pending reason")
     assert cluster.get(where).json()["jobStatus"]["state"] == "WAITING"
     assert admin(cluster, "PUT", f"{V2}/{lab}", {"vcCapacity": 75}).status == 201
     eventually(lambda: cluster.get(where).json()["jobStatus"]["state"] == "SUCCEEDED", "its end")
 
 
-def test_more_than_the_share_is_had_while_others_leave_it_idle(
-    cluster: TeamCluster, lab: str, name: str
-) -> None:
+def test_idle_capacity_is_borrowed_up_to_max_capacity(cluster: TeamCluster, lab: str, name: str) -> None:
     token = cluster.tokens["admin"]
     assert cluster.submit(job_in(name, lab, "sleep 600", gpu=3), token=token).status == 202
     where = f"/api/v2/jobs/admin~{name}"
@@ -170,7 +166,7 @@ def test_more_than_the_share_is_had_while_others_leave_it_idle(
         ("GET", "other", None, 404, "NoVirtualClusterError"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_change_is_rejected(
     cluster: TeamCluster, lab: str, method: str, rest: str, body: Any, status: int, code: str
 ) -> None:
     before = cluster.get(V2).json()
@@ -186,7 +182,7 @@ def test_what_cannot_be_is_refused(
     }
 
 
-def test_sku_types_are_the_pieces_nodes_are_handed_out_in(cluster: TeamCluster) -> None:
+def test_sku_types_are_the_allocation_units_of_nodes(cluster: TeamCluster) -> None:
     expected = {"gpu": {"cpu": 16, "memory": 16384, "gpu": 1}}
     for where in (
         "/api/v2/cluster/sku-types",
@@ -201,7 +197,7 @@ def test_sku_types_are_the_pieces_nodes_are_handed_out_in(cluster: TeamCluster) 
 
 
 @pytest.mark.slow
-def test_what_was_changed_outlives_the_server_and_what_the_settings_say_stays(tmp_path: Path) -> None:
+def test_changes_survive_a_restart_and_configured_ones_are_read_only(tmp_path: Path) -> None:
     options = (
         "--cpus", "8", "--memory-mb", "800", "--gpus", "0", "--virtual-cluster", "fixed=0,2,200",
     )  # fmt: skip
@@ -213,7 +209,7 @@ def test_what_was_changed_outlives_the_server_and_what_the_settings_say_stays(tm
         assert admin(cluster, "PUT", f"{V2}/made/status", {"vcStatus": "stopped"}).status == 201
         fixed = admin(cluster, "DELETE", f"{V2}/fixed")
         assert (fixed.status, fixed.json()["code"]) == (403, "ReadOnlyVcError")
-        assert cluster.get("/api/v2/groups/fixed").status == 200, "each has a group of its name"
+        assert cluster.get("/api/v2/groups/fixed").status == 200, "each has a group of the same name"
         assert cluster.terminate() == 0
         cluster.start()
         found = cluster.get(V1).json()

@@ -1,4 +1,4 @@
-"""Virtual clusters, nodes, storages: what there is."""
+"""Virtual clusters, nodes, storages, alerts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from paicluster.api.openapi.operation import (
     Body,
     Either,
     Message,
+    MessageWithStatus,
     Operation,
     Query,
-    SaidWithStatus,
     WireModel,
     json_or_form,
 )
@@ -27,7 +27,7 @@ _VC = "virtual cluster"
 _STORAGE = "storage"
 
 
-class ResourceAmounts(WireModel):
+class VirtualClusterResources(WireModel):
     cpu: float
     memory: float
     gpu: Count
@@ -40,9 +40,9 @@ class VirtualCluster(WireModel):
     max_capacity: float
     used_capacity: float
     dedicated: bool
-    resources_used: ResourceAmounts
-    resources_guaranteed: ResourceAmounts
-    resources_total: ResourceAmounts
+    resources_used: VirtualClusterResources
+    resources_guaranteed: VirtualClusterResources
+    resources_total: VirtualClusterResources
 
 
 class NodeGpus(WireModel):
@@ -57,14 +57,14 @@ class Sku(WireModel):
     gpu: Count
 
 
-class ClusterShare(WireModel):
+class VirtualClusterBody(WireModel):
     vc_capacity: Percent
     vc_max_capacity: Percent | UnsetType = UNSET
     description: str | UnsetType = UNSET
     external_name: str | UnsetType = UNSET
 
 
-class ClusterStatus(WireModel):
+class VirtualClusterStatusBody(WireModel):
     vc_status: Literal["running", "stopped"]
 
 
@@ -75,7 +75,7 @@ class StorageSummary(WireModel):
     default: bool
 
 
-class Storages(WireModel):
+class StorageList(WireModel):
     storages: list[StorageSummary]
 
 
@@ -94,7 +94,7 @@ class MountInfo(WireModel):
     permission: Literal["rw", "ro"]
 
 
-class StorageConfig(WireModel):
+class LegacyStorageConfig(WireModel):
     name: str
     default: bool
     servers: list[str]
@@ -109,7 +109,7 @@ class NewMountInfo(WireModel):
     permission: Literal["rw", "ro"] | UnsetType = UNSET
 
 
-class NewStorageConfig(WireModel):
+class NewLegacyStorageConfig(WireModel):
     name: ConfigName
     default: bool | UnsetType = UNSET
     servers: list[ServerName] | UnsetType = UNSET
@@ -117,29 +117,29 @@ class NewStorageConfig(WireModel):
     gpn: ConfigName | UnsetType = UNSET
 
 
-class NewStorageServer(WireModel):
+class NewLegacyStorageServer(WireModel):
     spn: ServerName
     type: Literal["nfs", "samba", "azurefile", "azureblob", "hdfs"]
     data: dict[str, Any]
     extension: dict[str, Any] | UnsetType = UNSET
 
 
-class NamedConfig(msgspec.Struct):
+class ConfigNameBody(msgspec.Struct):
     name: ConfigName
 
 
-class NamedServer(msgspec.Struct):
+class ServerNameBody(msgspec.Struct):
     spn: ServerName
 
 
-class StorageServer(WireModel):
+class LegacyStorageServer(WireModel):
     spn: str
     type: str
     data: dict[str, Any]
     extension: dict[str, Any]
 
 
-class Names(msgspec.Struct):
+class StorageNamesBody(msgspec.Struct):
     names: list[str] | UnsetType = UNSET
 
 
@@ -160,7 +160,7 @@ class Alert(WireModel):
     fingerprint: str
 
 
-class Alerts(WireModel):
+class AlertList(WireModel):
     status: Literal["success"]
     data: list[Alert]
 
@@ -173,75 +173,89 @@ class KubernetesList(WireModel):
 
 
 _NAMES = (Query("names", list[str]),)
-_NAMED = Body({JSON: Names}, required=False)
+_NAMES_BODY = Body({JSON: StorageNamesBody}, required=False)
 
 
-def _of_older_storages(kind: str, whole: Any, named: Any) -> dict[str, Operation]:
+def _legacy_storage_operations(kind: str, record: Any, name: Any) -> dict[str, Operation]:
     def operation(verb: str, errors: tuple[int, ...], body: Body) -> Operation:
-        return Operation(
-            f"{verb} a storage's {kind}, for clients to read", _STORAGE, {201: Message}, errors, body=body
-        )
+        return Operation(f"{verb} a legacy storage {kind}", _STORAGE, {201: Message}, errors, body=body)
 
     return {
-        f"v2.legacy_storage_configs.create_{kind}": operation("Write down", (403, 409), Body({JSON: whole})),
-        f"v2.legacy_storage_configs.update_{kind}": operation("Change", (403, 404), Body({JSON: whole})),
+        f"v2.legacy_storage_configs.create_{kind}": operation("Create", (403, 409), Body({JSON: record})),
+        f"v2.legacy_storage_configs.update_{kind}": operation("Change", (403, 404), Body({JSON: record})),
         f"v2.legacy_storage_configs.delete_{kind}": operation(
-            "Forget", (403, 404), Body({JSON: named}, required=False)
+            "Delete", (403, 404), Body({JSON: name}, required=False)
         ),
     }
 
 
 OPERATIONS: dict[str, Operation] = {
     "v2.virtual_clusters.list_clusters": Operation(
-        "All virtual clusters, or with `nodes` the GPUs of each node",
+        "List virtual clusters, or with `nodes` the GPUs of each node",
         _VC,
         {200: Either(dict[str, VirtualCluster], dict[str, NodeGpus])},
-        query=(Query("nodes", about="Its presence counts."),),
+        query=(Query("nodes", description="If present, list nodes instead."),),
     ),
-    "v2.virtual_clusters.one_cluster": Operation("A virtual cluster", _VC, {200: VirtualCluster}, (400,)),
+    "v2.virtual_clusters.one_cluster": Operation("Get a virtual cluster", _VC, {200: VirtualCluster}, (400,)),
     "v2.virtual_clusters.put_cluster": Operation(
-        "Make a virtual cluster, or change its share",
+        "Create a virtual cluster, or change its capacity",
         _VC,
-        {201: SaidWithStatus},
+        {201: MessageWithStatus},
         (403, 409),
-        body=json_or_form(ClusterShare),
+        body=json_or_form(VirtualClusterBody),
     ),
     "v2.virtual_clusters.put_status": Operation(
-        "Let a virtual cluster take jobs, or not",
+        "Start or stop a virtual cluster",
         _VC,
-        {201: SaidWithStatus},
+        {201: MessageWithStatus},
         (403,),
-        body=json_or_form(ClusterStatus),
+        body=json_or_form(VirtualClusterStatusBody),
     ),
     "v2.virtual_clusters.delete_cluster": Operation(
-        "Take a virtual cluster away", _VC, {201: SaidWithStatus}, (400, 403)
+        "Delete a virtual cluster", _VC, {201: MessageWithStatus}, (400, 403)
     ),
     "v2.virtual_clusters.sku_types": Operation(
-        "The pieces the nodes are handed out in", _VC, {200: dict[str, Sku]}, (404,), query=(Query("vc"),)
+        "List SKUs, the allocation units of the nodes",
+        _VC,
+        {200: dict[str, Sku]},
+        (404,),
+        query=(Query("vc"),),
     ),
     "v2.storages.list_storages": Operation(
-        "The storages one may use", _STORAGE, {200: Storages}, query=(Query("default", bool),)
+        "List the storages the caller may use", _STORAGE, {200: StorageList}, query=(Query("default", bool),)
     ),
-    "v2.storages.one_storage": Operation("A storage", _STORAGE, {200: StorageDetail}, (403,)),
+    "v2.storages.one_storage": Operation("Get a storage", _STORAGE, {200: StorageDetail}, (403,)),
     "v2.legacy_storage_configs.list_configs": Operation(
-        "Storages, older form", _STORAGE, {200: list[StorageConfig]}, query=_NAMES, body=_NAMED
+        "List storage configs, legacy format",
+        _STORAGE,
+        {200: list[LegacyStorageConfig]},
+        query=_NAMES,
+        body=_NAMES_BODY,
     ),
     "v2.legacy_storage_configs.one_config": Operation(
-        "A storage, older form", _STORAGE, {200: StorageConfig}
+        "Get a storage config, legacy format", _STORAGE, {200: LegacyStorageConfig}
     ),
     "v2.legacy_storage_configs.list_servers": Operation(
-        "Servers of storages, older form", _STORAGE, {200: list[StorageServer]}, query=_NAMES, body=_NAMED
+        "List storage servers, legacy format",
+        _STORAGE,
+        {200: list[LegacyStorageServer]},
+        query=_NAMES,
+        body=_NAMES_BODY,
     ),
     "v2.legacy_storage_configs.one_server": Operation(
-        "A server of a storage, older form", _STORAGE, {200: StorageServer}
+        "Get a storage server, legacy format", _STORAGE, {200: LegacyStorageServer}
     ),
-    **_of_older_storages("config", NewStorageConfig, NamedConfig),
-    **_of_older_storages("server", NewStorageServer, NamedServer),
-    "v2.alerts.alerts": Operation("What should be looked at", "alert", {200: list[Alert]}),
-    "v2.alerts.as_alertmanager": Operation("As Alertmanager tells it", "alert", {200: Alerts}),
-    "v2.kubernetes_lists.nodes": Operation("The nodes", "kubernetes", {200: KubernetesList}, (403,)),
+    **_legacy_storage_operations("config", NewLegacyStorageConfig, ConfigNameBody),
+    **_legacy_storage_operations("server", NewLegacyStorageServer, ServerNameBody),
+    "v2.alerts.alerts": Operation("List alerts", "alert", {200: list[Alert]}),
+    "v2.alerts.as_alertmanager": Operation(
+        "List alerts, in Alertmanager's format", "alert", {200: AlertList}
+    ),
+    "v2.kubernetes_lists.nodes": Operation(
+        "List nodes, as Kubernetes does", "kubernetes", {200: KubernetesList}, (403,)
+    ),
     "v2.kubernetes_lists.pods": Operation(
-        "The tasks that have a place",
+        "List placed tasks, as Kubernetes lists pods",
         "kubernetes",
         {200: KubernetesList},
         (403,),

@@ -1,4 +1,4 @@
-"""The OpenAPI document, from the routes and what is said of each."""
+"""OpenAPI document, built from the route table and the operations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REFERENCE = "#/components/schemas/{name}"
 
 
 def document(routes: Routes, operations: Mapping[str, Operation], version: str) -> dict[str, Any]:
-    types = _Types(operations.values())
+    types = _SchemaRegistry(operations.values())
     paths: dict[str, dict[str, Any]] = {}
     for path, methods, handler in routes:
         operation = operations.get(name_of(handler))
@@ -32,7 +32,7 @@ def document(routes: Routes, operations: Mapping[str, Operation], version: str) 
         "info": {
             "title": "OpenPAI REST API",
             "version": version,
-            "description": "Every address is there under /rest-server too.",
+            "description": "Every path is also available below /rest-server.",
         },
         "servers": [{"url": "/"}, {"url": "/rest-server"}],
         "paths": paths,
@@ -46,33 +46,33 @@ def document(routes: Routes, operations: Mapping[str, Operation], version: str) 
     }
 
 
-def _operation(operation: Operation, method: str, path: str, types: _Types) -> dict[str, Any]:
-    parameters = [_in_path(name, kind) for name, kind in _PARAMETER.findall(path)]
-    parameters += [_in_query(query, types) for query in operation.query]
-    answers: dict[int, Any] = {
-        status: _answer(status, what, types) for status, what in operation.answers.items()
+def _operation(operation: Operation, method: str, path: str, types: _SchemaRegistry) -> dict[str, Any]:
+    parameters = [_path_parameter(name, kind) for name, kind in _PARAMETER.findall(path)]
+    parameters += [_query_parameter(query, types) for query in operation.query]
+    responses: dict[int, Any] = {
+        status: _response(status, content, types) for status, content in operation.responses.items()
     }
-    for status in _errors(operation, path):
-        answers.setdefault(status, _answer(status, None if method == "HEAD" else Problem, types))
-    described: dict[str, Any] = {
-        "operationId": _identifier(method, path),
+    for status in _error_statuses(operation, path):
+        responses.setdefault(status, _response(status, None if method == "HEAD" else Problem, types))
+    entry: dict[str, Any] = {
+        "operationId": _operation_id(method, path),
         "summary": operation.summary,
         "tags": [operation.tag],
-        "responses": {str(status): answers[status] for status in sorted(answers)},
+        "responses": {str(status): responses[status] for status in sorted(responses)},
     }
     if parameters:
-        described["parameters"] = parameters
+        entry["parameters"] = parameters
     if operation.body is not None and method not in ("GET", "HEAD"):
-        described["requestBody"] = {
+        entry["requestBody"] = {
             "required": operation.body.required,
-            "content": {media: _content(kind, types) for media, kind in operation.body.kinds.items()},
+            "content": {media: _media_type(kind, types) for media, kind in operation.body.kinds.items()},
         }
     if operation.token:
-        described["security"] = [{"bearer": []}, {"application": []}]
-    return described
+        entry["security"] = [{"bearer": []}, {"application": []}]
+    return entry
 
 
-def _errors(operation: Operation, path: str) -> Iterable[int]:
+def _error_statuses(operation: Operation, path: str) -> Iterable[int]:
     yield from operation.errors
     yield from (429, 500, 503)
     if operation.token:
@@ -85,60 +85,60 @@ def _errors(operation: Operation, path: str) -> Iterable[int]:
         yield 413
 
 
-def _answer(status: int, what: Any, types: _Types) -> dict[str, Any]:
-    answer: dict[str, Any] = {"description": HTTPStatus(status).phrase}
+def _response(status: int, content: Any, types: _SchemaRegistry) -> dict[str, Any]:
+    response: dict[str, Any] = {"description": HTTPStatus(status).phrase}
     if status == 429:
-        answer["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
-    kinds = what if isinstance(what, tuple) else () if what is None else (what,)
+        response["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
+    kinds = content if isinstance(content, tuple) else () if content is None else (content,)
     if kinds:
-        answer["content"] = {
-            kind.media if isinstance(kind, Text) else JSON: _content(kind, types) for kind in kinds
+        response["content"] = {
+            kind.media if isinstance(kind, Text) else JSON: _media_type(kind, types) for kind in kinds
         }
-    return answer
+    return response
 
 
-def _content(kind: Any, types: _Types) -> dict[str, Any]:
+def _media_type(kind: Any, types: _SchemaRegistry) -> dict[str, Any]:
     if isinstance(kind, Text):
         return {} if kind.binary else {"schema": {"type": "string"}}
     return {"schema": types.schema_of(kind)}
 
 
-def _in_path(name: str, convertor: str) -> dict[str, Any]:
+def _path_parameter(name: str, convertor: str) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string", "minLength": 1}
     if convertor in ("count", "int"):
         schema = {"type": "integer", "minimum": 0}
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
-def _in_query(query: Query, types: _Types) -> dict[str, Any]:
+def _query_parameter(query: Query, types: _SchemaRegistry) -> dict[str, Any]:
     parameter = {
         "name": query.name,
         "in": "query",
         "required": query.required,
         "schema": types.schema_of(query.kind),
     }
-    if query.about:
-        parameter["description"] = query.about
+    if query.description:
+        parameter["description"] = query.description
     return parameter
 
 
-def _identifier(method: str, path: str) -> str:
+def _operation_id(method: str, path: str) -> str:
     if path.endswith("/"):
         path += "index"
     words = re.sub(r"[^A-Za-z0-9]+", " ", _PARAMETER.sub(r"by \1", path)).split()
     return method.lower() + "".join(word[0].upper() + word[1:] for word in words)
 
 
-class _Types:
-    """Every type of the description as a JSON schema; structures once, under their names."""
+class _SchemaRegistry:
+    """JSON schemas of all types in the operations; each struct once, as a component."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         kinds: list[Any] = [Problem]
         for operation in operations:
             kinds += [query.kind for query in operation.query]
-            for what in operation.answers.values():
-                for one in what if isinstance(what, tuple) else (what,):
-                    kinds += (one.one, one.other) if isinstance(one, Either) else (one,)
+            for content in operation.responses.values():
+                for kind in content if isinstance(content, tuple) else (content,):
+                    kinds += (kind.first, kind.second) if isinstance(kind, Either) else (kind,)
             kinds += operation.body.kinds.values() if operation.body is not None else ()
         self._kinds = [kind for kind in kinds if kind is not None and not isinstance(kind, Text)]
         schemas, self.components = msgspec.json.schema_components(self._kinds, ref_template=_REFERENCE)
@@ -146,5 +146,5 @@ class _Types:
 
     def schema_of(self, kind: Any) -> dict[str, Any]:
         if isinstance(kind, Either):
-            return {"anyOf": [self.schema_of(kind.one), self.schema_of(kind.other)]}
+            return {"anyOf": [self.schema_of(kind.first), self.schema_of(kind.second)]}
         return next(schema for known, schema in zip(self._kinds, self._schemas, strict=True) if known is kind)

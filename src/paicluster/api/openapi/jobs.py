@@ -1,4 +1,4 @@
-"""Jobs, version 2."""
+"""Jobs of version 2."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from paicluster.api.openapi.operation import (
     YAML,
     Body,
     Either,
+    MessageWithStatus,
     Operation,
     Problem,
     Query,
-    SaidWithStatus,
     Text,
     WireModel,
     json_or_form,
@@ -125,7 +125,7 @@ class JobStatus(WireModel):
 
 
 class TaskAttempt(WireModel, kw_only=True):
-    # Null while no try of the task was begun.
+    # Null while the task has no attempt.
     container_id: str | None
     container_ip: str | None
     container_node_name: str | None
@@ -135,7 +135,7 @@ class TaskAttempt(WireModel, kw_only=True):
     container_exit_code: int | None
     container_exit_spec: ExitSpec | None
     container_exit_diagnostics: str | None
-    # Ours: what the program itself ended with, where that was translated.
+    # Our addition: exit code of the program itself, where the reported one differs.
     origin_user_exit_code: int | UnsetType | None = UNSET
     attempt_id: Count
     attempt_state: str
@@ -216,7 +216,7 @@ class JobEvent(WireModel):
     source_host: str | None
 
 
-class Events(WireModel):
+class EventPage(WireModel):
     total_count: Count
     data: list[JobEvent]
 
@@ -275,31 +275,31 @@ class Tag(WireModel):
     value: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^,]+$")]
 
 
-class ExecutionWanted(msgspec.Struct):
+class ExecutionTypeBody(msgspec.Struct):
     value: ExecutionType
 
 
 # See `v2.follow`.
 FOLLOW = "application/vnd.openpai.follow"
-FIGURES = "application/x-ndjson"
+NDJSON = "application/x-ndjson"
 JOB = Body({YAML: dict[str, Any], JSON: dict[str, Any]})
-WHICH = (
-    Query("username", about="Of these users; names separated by commas."),
-    Query("vc", about="In these virtual clusters."),
-    Query("state", about="In these states."),
-    Query("keyword", about="With this in the name of the user, the job or the virtual cluster."),
-    Query("tagsContain", about="With one of these tags."),
-    Query("tagsNotContain", about="With none of these tags."),
-    Query("jobPriority", about="Of these priorities; `default` is none."),
-    Query("order", about="FIELD,ASC or FIELD,DESC; by default submissionTime,DESC."),
+JOB_FILTERS = (
+    Query("username", description="Users, separated by commas."),
+    Query("vc", description="Virtual clusters."),
+    Query("state", description="States."),
+    Query("keyword", description="Part of the name of the user, the job or the virtual cluster."),
+    Query("tagsContain", description="Jobs with any of these tags."),
+    Query("tagsNotContain", description="Jobs with none of these tags."),
+    Query("jobPriority", description="Priorities; `default` selects jobs without one."),
+    Query("order", description="FIELD,ASC or FIELD,DESC; by default submissionTime,DESC."),
     Query("offset", Count),
     Query("limit", Annotated[int, Meta(ge=0, le=50000)]),
-    Query("withTotalCount", bool, about="Answer with the number of all."),
+    Query("withTotalCount", bool, description="Respond with a page and the total number of jobs."),
 )
-_REASONS = Query("reasons", bool, about="Ours: of jobs that wait, also why.")
-OF_A_LOG = (
+_REASONS = Query("reasons", bool, description="Our addition: with the pending reason of waiting jobs.")
+LOG_QUERY = (
     Query("pod-uid", required=True),
-    Query("token", about="From the log's location; else a token of the API is needed."),
+    Query("token", description="Ticket from the log's location; without it an API token is required."),
     Query("username"),
     Query("framework-name"),
     Query("taskrole"),
@@ -308,75 +308,75 @@ _TAG = "job"
 
 OPERATIONS: dict[str, Operation] = {
     "v2.jobs.submit": Operation(
-        "Hand a job in", _TAG, {202: SaidWithStatus}, (403, 404, 409, 422, 507), body=JOB
+        "Submit a job", _TAG, {202: MessageWithStatus}, (403, 404, 409, 422, 507), body=JOB
     ),
     "v2.jobs.list_jobs": Operation(
-        "List jobs", _TAG, {200: Either(list[JobSummary], JobPage)}, query=(*WHICH, _REASONS)
+        "List jobs", _TAG, {200: Either(list[JobSummary], JobPage)}, query=(*JOB_FILTERS, _REASONS)
     ),
-    "v2.jobs.detail": Operation("A job, with one attempt of it", _TAG, {200: JobDetail}, (403,)),
-    "v2.jobs.config": Operation("The job as submitted, its secrets masked", _TAG, {200: Text(YAML)}, (403,)),
+    "v2.jobs.detail": Operation("Get a job and one of its attempts", _TAG, {200: JobDetail}, (403,)),
+    "v2.jobs.config": Operation("Get the job as submitted, secrets masked", _TAG, {200: Text(YAML)}, (403,)),
     "v2.jobs.execution_type": Operation(
-        "Stop a job", _TAG, {202: SaidWithStatus}, (403,), body=json_or_form(ExecutionWanted)
+        "Stop a job", _TAG, {202: MessageWithStatus}, (403,), body=json_or_form(ExecutionTypeBody)
     ),
     "v2.jobs.events": Operation(
-        "What happened to a job",
+        "List the events of a job",
         _TAG,
-        {200: Events},
+        {200: EventPage},
         (403,),
-        query=(Query("type", about="Normal or Warning."), *PAGE),
+        query=(Query("type", description="Normal or Warning."), *PAGE),
     ),
-    "v2.jobs.ssh": Operation("Never there: see containerIp and containerPorts", _TAG, {}, (403,)),
-    "v2.task_metrics.figures": Operation(
-        "The numbers a task keeps of its steps, a line of JSON each",
+    "v2.jobs.ssh": Operation("Always 404: see containerIp and containerPorts", _TAG, {}, (403,)),
+    "v2.task_metrics.metrics": Operation(
+        "Metrics that a task logs per step, one line of JSON each",
         _TAG,
-        {200: Text(FIGURES)},
+        {200: Text(NDJSON)},
         (403,),
         query=(
             Query("role"),
             Query("index", Count),
-            Query("start", Count, about="Only what stands from this byte on."),
+            Query("start", Count, description="Byte offset to start from."),
         ),
     ),
-    "v2.jobs.add_tag": Operation("Tag a job", _TAG, {200: SaidWithStatus}, (403,), body=json_or_form(Tag)),
+    "v2.jobs.add_tag": Operation("Tag a job", _TAG, {200: MessageWithStatus}, (403,), body=json_or_form(Tag)),
     "v2.jobs.delete_tag": Operation(
-        "Take a tag off", _TAG, {200: SaidWithStatus}, (403,), body=json_or_form(Tag)
+        "Remove a tag from a job", _TAG, {200: MessageWithStatus}, (403,), body=json_or_form(Tag)
     ),
-    "v2.job_attempts.healthz": Operation("Whether the list of attempts works", _TAG, {200: Text()}),
+    "v2.job_attempts.healthz": Operation("Health of the list of attempts", _TAG, {200: Text()}),
     "v2.job_attempts.list_attempts": Operation(
-        "Attempts of a job, older form",
+        "List the attempts of a job, legacy format",
         _TAG,
         {200: list[JobAttempt], 404: Either(Problem, type(None))},
         (403,),
         query=PAGE,
     ),
     "v2.job_attempts.one_attempt": Operation(
-        "An attempt of a job, older form", _TAG, {200: JobAttempt}, (403,)
+        "Get an attempt of a job, legacy format", _TAG, {200: JobAttempt}, (403,)
     ),
-    "v2.jobs.task_attempts": Operation("Every attempt of a task", _TAG, {200: TaskStatus}, (403,)),
+    "v2.jobs.task_attempts": Operation("List the attempts of a task", _TAG, {200: TaskStatus}, (403,)),
     "v2.task_logs.locations": Operation(
-        "Where a task's logs are",
+        "List the locations of a task's logs",
         _TAG,
         {200: LogLocations},
         (403,),
         query=(Query("tail-mode", bool), Query("tailMode", bool)),
     ),
     "v2.task_logs.list_logs": Operation(
-        "The names of a task's logs", "log", {200: dict[str, str]}, (403, 404), query=OF_A_LOG
+        "List a task's logs", "log", {200: dict[str, str]}, (403, 404), query=LOG_QUERY
     ),
     "v2.task_logs.read_log": Operation(
-        "A task's log",
+        "Read a task's log",
         "log",
         {200: Text(TEXT, binary=True), 206: Text(TEXT, binary=True), 416: None},
         (403,),
         query=(
-            Query("tail-mode", bool, about="The last 16384 bytes."),
-            Query("follow", bool, about="Stay until the task is over."),
-            Query("start", Count, about="With follow: from this offset."),
-            *OF_A_LOG,
+            Query("tail-mode", bool, description="The last 16384 bytes."),
+            Query("follow", bool, description="Keep the connection open until the task has finished."),
+            Query("start", Count, description="With follow: byte offset to start from."),
+            *LOG_QUERY,
         ),
     ),
     "v2.follow.follow": Operation(
-        "A job's states, events and log as they come; see the contributors' page on architecture",
+        "Stream a job's states, events and log; docs/contributing/architecture.md has the format",
         _TAG,
         {200: Text(FOLLOW, binary=True)},
         (403,),
@@ -384,9 +384,9 @@ OPERATIONS: dict[str, Operation] = {
             Query("role"),
             Query("index", Count),
             Query("stream", Literal["stdout", "stderr", "all", "none"]),
-            Query("from", about="ATTEMPT.TASKATTEMPT:OFFSET."),
-            Query("tail", Count, about="Only the last so many lines of what is there."),
-            Query("follow", bool, about="Whether to stay until the job is over; by default yes."),
+            Query("from", description="ATTEMPT.TASKATTEMPT:OFFSET."),
+            Query("tail", Count, description="Start with this number of last lines."),
+            Query("follow", bool, description="Stream until the job has finished; by default true."),
         ),
     ),
 }

@@ -1,4 +1,4 @@
-"""The words a route is described in."""
+"""Building blocks of the descriptions: operation, body, query parameter, base classes of the types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def name_of(handler: Handler) -> str:
-    """What a handler is called here: its module within the API, and its name."""
+    """Key of a handler in the operations: its module within the API, and its name."""
     module = handler.__module__.removeprefix("paicluster.api.")
     return f"{module}.{getattr(handler, '__name__', '?')}"
 
@@ -26,15 +26,15 @@ FORM = "application/x-www-form-urlencoded"
 
 
 class WireModel(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """The base of what goes over the wire: these keys, all of them, and no others."""
+    """Base of JSON objects with exactly these keys, in camel case."""
 
 
 class OpenModel(msgspec.Struct, rename="camel"):
-    """As `Wire`, for what may have more keys."""
+    """As `WireModel`, for objects that may have further keys."""
 
 
 class Problem(WireModel):
-    """Every refusal."""
+    """Body of every error response."""
 
     code: str
     message: str
@@ -42,19 +42,19 @@ class Problem(WireModel):
 
 
 class Message(WireModel):
-    """An answer that is a sentence."""
+    """Response with a message only."""
 
     message: str
 
 
-class SaidWithStatus(WireModel):
+class MessageWithStatus(WireModel):
     status: int
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A body that is not JSON, or of which only its type is promised."""
+    """A body that is not JSON, or of which only the media type is described."""
 
     media: str = TEXT
     binary: bool = False
@@ -64,25 +64,25 @@ class Text:
 class Either:
     """JSON of one of two types."""
 
-    one: Any
-    other: Any
+    first: Any
+    second: Any
 
 
-# What a body can be: a type, a text, nothing at all (None), or one of several (a tuple).
+# Content of a body: a type, a `Text`, no body (None), or a tuple of alternatives by media type.
 Content = Any
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A parameter of the query. ``kind`` is the type of its value."""
+    """Query parameter. ``kind`` is the type of its value."""
 
     name: str
     kind: Any = str
     required: bool = False
-    about: str = ""
+    description: str = ""
 
 
-# A page of a list that is otherwise whole.
+# Paging of a list that is otherwise returned whole.
 PAGE = (
     Query("offset", Annotated[int, msgspec.Meta(ge=0)]),
     Query("limit", Annotated[int, msgspec.Meta(ge=0, le=50000)]),
@@ -91,7 +91,7 @@ PAGE = (
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What a request brings, by media type."""
+    """Request body, by media type."""
 
     kinds: Mapping[str, Any]
     required: bool = True
@@ -103,17 +103,17 @@ def json_or_form(kind: Any) -> Body:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One handler.
+    """Description of one handler.
 
-    What follows from the rest need not be said in ``errors``: 401 where a token is needed, 400 and 413 where
-    something is sent, 404 where the address has parameters, 429, 500 and 503 everywhere.
+    ``errors`` need not list the implied statuses: 401 where a token is required, 400 and 413 where a body is
+    sent, 404 where the path has parameters, 429, 500 and 503 everywhere.
     """
 
     summary: str
     tag: str
-    answers: Mapping[int, Content]
+    responses: Mapping[int, Content]
     errors: tuple[int, ...] = ()
     query: tuple[Query, ...] = ()
     body: Body | None = None
-    # Whether it needs a token.
+    # Whether a token is required.
     token: bool = True

@@ -1,4 +1,4 @@
-"""What the server says of itself, and the sources jobs bring along."""
+"""Server status, Prometheus queries, marketplace, source archives, pages."""
 
 from __future__ import annotations
 
@@ -22,47 +22,47 @@ from paicluster.api.openapi.operation import (
 
 _TAG = "server"
 _PAGE = Text("text/html")
-_ASKED = Body({FORM: dict[str, str]}, required=False)
-_OF_JOB = (Query("username"), Query("jobName"), Query("attempt", Count))
+_QUERY_BODY = Body({FORM: dict[str, str]}, required=False)
+_JOB_QUERY = (Query("username"), Query("jobName"), Query("attempt", Count))
 
 
-class Sample(WireModel):
+class InstantSample(WireModel):
     metric: dict[str, str]
     value: tuple[float, str]
 
 
-class Row(WireModel):
+class RangeSamples(WireModel):
     metric: dict[str, str]
     values: list[tuple[float, str]]
 
 
 class Vector(WireModel):
     result_type: Literal["vector"]
-    result: list[Sample]
+    result: list[InstantSample]
 
 
 class Matrix(WireModel):
     result_type: Literal["matrix"]
-    result: list[Row]
+    result: list[RangeSamples]
 
 
-class Instant(WireModel):
+class InstantQueryResult(WireModel):
     status: Literal["success"]
     data: Vector
 
 
-class PrometheusSeries(WireModel):
+class RangeQueryResult(WireModel):
     status: Literal["success"]
     data: Matrix
 
 
-class Failed(WireModel):
+class PrometheusError(WireModel):
     status: Literal["error"]
     error_type: str
     error: str
 
 
-class SignIn(msgspec.Struct):
+class LoginForm(msgspec.Struct):
     username: str | UnsetType = UNSET
     password: str | UnsetType = UNSET
     token: str | UnsetType = UNSET
@@ -70,33 +70,37 @@ class SignIn(msgspec.Struct):
 
 
 OPERATIONS: dict[str, Operation] = {
-    "server_status.health": Operation("Whether work moves", _TAG, {200: Text(), 503: Text()}, token=False),
-    "server_status.metrics": Operation("How it is doing, for Prometheus", _TAG, {200: Text()}),
+    "server_status.health": Operation(
+        "Health: 200 while jobs make progress", _TAG, {200: Text(), 503: Text()}, token=False
+    ),
+    "server_status.metrics": Operation("Metrics in Prometheus' text format", _TAG, {200: Text()}),
     "prometheus_query.query": Operation(
-        "A figure now, as Prometheus tells it",
+        "Current value of a metric, in Prometheus' format",
         _TAG,
-        {200: Instant, 400: Either(Failed, Problem), 422: Failed},
+        {200: InstantQueryResult, 400: Either(PrometheusError, Problem), 422: PrometheusError},
         query=(Query("query"), Query("time")),
-        body=_ASKED,
+        body=_QUERY_BODY,
     ),
     "prometheus_query.query_range": Operation(
-        "A figure as a series, of which only the present is known",
+        "Range query of a metric; only the current value is known",
         _TAG,
-        {200: PrometheusSeries, 400: Either(Failed, Problem), 422: Failed},
+        {200: RangeQueryResult, 400: Either(PrometheusError, Problem), 422: PrometheusError},
         query=(Query("query"), Query("start"), Query("end"), Query("step")),
-        body=_ASKED,
+        body=_QUERY_BODY,
     ),
-    "marketplace.empty_list": Operation("Nothing: there is no marketplace", _TAG, {200: list[Any]}),
-    "marketplace.no_item": Operation("No item of the marketplace", _TAG, {404: Problem}),
-    "marketplace.refuse_change": Operation("Refused: there is no marketplace", _TAG, {400: Problem}),
-    "app.openapi": Operation("This description", _TAG, {200: dict[str, Any]}, token=False),
-    "v2.sources.has_sources": Operation("Whether these sources are here", "sources", {200: None}, (400,)),
+    "marketplace.empty_list": Operation("Empty list: the cluster has no marketplace", _TAG, {200: list[Any]}),
+    "marketplace.no_item": Operation("Not found: the cluster has no marketplace", _TAG, {404: Problem}),
+    "marketplace.refuse_change": Operation("Refused: the cluster has no marketplace", _TAG, {400: Problem}),
+    "app.openapi": Operation("This document", _TAG, {200: dict[str, Any]}, token=False),
+    "v2.sources.has_sources": Operation(
+        "Check whether the cluster has a source archive", "sources", {200: None}, (400,)
+    ),
     "v2.sources.put_sources": Operation(
-        "Store sources: a tar, by its SHA-256",
+        "Store a source archive (tar) under its SHA-256",
         "sources",
         {200: Message, 201: Message},
         (404, 507),
-        query=(Query("base", about="With a patch as the body: the sources it is for."),),
+        query=(Query("base", description="SHA-256 of the base archive when the body is a patch."),),
         body=Body(
             {
                 kind: Text(kind, binary=True)
@@ -105,18 +109,18 @@ OPERATIONS: dict[str, Operation] = {
         ),
     ),
     "pages.job.job_detail": Operation(
-        "Where a person can see a job",
+        "HTML page of a job",
         _TAG,
         dict.fromkeys((200, 400, 401, 403, 404), _PAGE),
-        query=_OF_JOB,
+        query=_JOB_QUERY,
         token=False,
     ),
-    "pages.job.sign": Operation(
-        "Sign in at that page, or out",
+    "pages.job.sign_in_or_out": Operation(
+        "Sign in to the page of a job, or sign out",
         _TAG,
         {303: None, **dict.fromkeys((400, 401, 413, 429), _PAGE)},
-        query=_OF_JOB,
-        body=Body({FORM: SignIn}),
+        query=_JOB_QUERY,
+        body=Body({FORM: LoginForm}),
         token=False,
     ),
 }

@@ -1,4 +1,4 @@
-"""Who one is: info, logging in, tokens, users, groups."""
+"""Server info, login, tokens, users, groups."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class AuthnInfo(msgspec.Struct, forbid_unknown_fields=True):
     login_method: Literal["post", "get"] = msgspec.field(name="loginURIMethod")
 
 
-class Login(msgspec.Struct):
+class LoginBody(msgspec.Struct):
     username: Annotated[str, Meta(min_length=1)]
     password: str
     expiration: int | str | UnsetType = UNSET
 
 
-class LoggedIn(WireModel):
+class LoginResult(WireModel):
     user: str
     token: str
     admin: bool
@@ -74,7 +74,7 @@ class ApplicationToken(WireModel):
     application: Annotated[bool, Meta(extra_json_schema={"enum": [True]})]
 
 
-class CheckedToken(WireModel):
+class TokenPayload(WireModel):
     username: str
     admin: bool
     application: bool
@@ -123,7 +123,7 @@ class UserChange(WireModel):
     patch: bool | UnsetType = UNSET
 
 
-class OwnData(WireModel):
+class OwnUserData(WireModel):
     username: Name
     email: str | UnsetType = UNSET
     new_password: Password | UnsetType = UNSET
@@ -131,8 +131,8 @@ class OwnData(WireModel):
     extension: Extension | UnsetType = UNSET
 
 
-class OwnChange(WireModel):
-    data: OwnData
+class OwnUserChange(WireModel):
+    data: OwnUserData
     patch: bool | UnsetType = UNSET
 
 
@@ -189,7 +189,7 @@ class Member(WireModel):
     cluster_admin: bool
 
 
-class AnyBody(WireModel):
+class ExtensionValueBody(WireModel):
     data: Any
 
 
@@ -205,55 +205,63 @@ def _change(summary: str, tag: str, kind: Any, *errors: int) -> Operation:
     return Operation(summary, tag, {201: Message}, (403, *errors), body=json_or_form(kind))
 
 
-OPTIONAL_NAME = Body({JSON: TokenName, FORM: TokenName}, required=False)
+OPTIONAL_TOKEN_NAME = Body({JSON: TokenName, FORM: TokenName}, required=False)
 
 OPERATIONS: dict[str, Operation] = {
-    "v2.login.banner": Operation("That this is version 2", "api", {200: Text()}, token=False),
-    "v2.login.info": Operation("What this cluster is", "api", {200: Info}, token=False),
+    "v2.login.banner": Operation("Banner of API version 2", "api", {200: Text()}, token=False),
+    "v2.login.info": Operation(
+        "Name, version and login method of the cluster", "api", {200: Info}, token=False
+    ),
     "v2.login.authn_info": Operation("How to log in", "authn", {200: AuthnInfo}, token=False),
-    "v2.login.login": Operation("Log in", "authn", {200: LoggedIn}, body=json_or_form(Login), token=False),
-    "v2.login.logout": Operation("Log out: the token ends", "authn", {200: Message}, (403,)),
+    "v2.login.login": Operation(
+        "Log in", "authn", {200: LoginResult}, body=json_or_form(LoginBody), token=False
+    ),
+    "v2.login.logout": Operation("Log out: revoke the token", "authn", {200: Message}, (403,)),
     "v2.login.list_tokens": Operation(
-        "One's tokens",
+        "List the caller's tokens",
         "token",
         {200: TokenList},
         (403,),
-        query=(Query("details", about="Its presence asks for more about each."), *PAGE),
+        query=(Query("details", description="If present, with kind, name and times of each token."), *PAGE),
     ),
     "v2.login.application_token": Operation(
-        "A token for a program", "token", {200: ApplicationToken}, (403,)
+        "Issue an application token", "token", {200: ApplicationToken}, (403,)
     ),
-    "v2.login.check_token": Operation("Whether a token holds", "token", {200: CheckedToken}),
-    "v2.login.revoke_token": Operation("End a token", "token", {200: Message}, (403,)),
+    "v2.login.check_token": Operation("Check a token", "token", {200: TokenPayload}),
+    "v2.login.revoke_token": Operation("Revoke a token", "token", {200: Message}, (403,)),
     "v2.login.log_token": Operation(
-        "A token for a log manager", "log", {200: LogToken}, body=json_or_form(Login), token=False
+        "Issue a token for the log manager", "log", {200: LogToken}, body=json_or_form(LoginBody), token=False
     ),
     # -- users
-    "v2.users.list_users": Operation("Everybody", "user", {200: list[UserInfo]}, query=PAGE),
-    "v2.users.one_user": Operation("A user", "user", {200: UserInfo}, (400,)),
-    "v2.users.create_user": _change("Make a user", "user", NewUser, 404, 409),
+    "v2.users.list_users": Operation("List users", "user", {200: list[UserInfo]}, query=PAGE),
+    "v2.users.one_user": Operation("Get a user", "user", {200: UserInfo}, (400,)),
+    "v2.users.create_user": _change("Create a user", "user", NewUser, 404, 409),
     "v2.users.update_user": _change("Change a user", "user", UserChange, 404, 409),
-    "v2.users.update_me": _change("Change oneself", "user", OwnChange, 404),
-    "v2.users.delete_user": Operation("Remove a user", "user", {200: Message}, (403,)),
+    "v2.users.update_me": _change("Change the calling user", "user", OwnUserChange, 404),
+    "v2.users.delete_user": Operation("Delete a user", "user", {200: Message}, (403,)),
     "v2.users.update_extension": _change("Change a user's extension", "user", ExtensionBody),
     "v2.users.update_virtual_clusters": _change(
         "Change a user's virtual clusters", "user", VirtualClustersBody
     ),
     "v2.users.update_password": _change("Change a user's password", "user", PasswordBody),
-    "v2.users.update_email": _change("Change a user's address", "user", EmailBody),
-    "v2.users.update_admin": _change("Make a user an administrator, or not", "user", AdminBody),
-    "v2.users.add_group": _change("Put a user into a group", "user", GroupBody),
-    "v2.users.remove_group": _change("Take a user out of a group", "user", GroupBody),
+    "v2.users.update_email": _change("Change a user's email address", "user", EmailBody),
+    "v2.users.update_admin": _change("Grant or revoke administrator rights", "user", AdminBody),
+    "v2.users.add_group": _change("Add a user to a group", "user", GroupBody),
+    "v2.users.remove_group": _change("Remove a user from a group", "user", GroupBody),
     "v2.users.set_groups": _change("Set a user's groups", "user", GroupsBody),
     # -- groups
-    "v2.groups.list_groups": Operation("All groups", "group", {200: list[Group]}, query=PAGE),
-    "v2.groups.one_group": Operation("A group", "group", {200: Group}, (400,)),
-    "v2.groups.members": Operation("Who is in a group", "group", {200: list[Member]}, (403,), query=PAGE),
-    "v2.groups.create_group": _change("Make a group", "group", NewGroup, 409),
+    "v2.groups.list_groups": Operation("List groups", "group", {200: list[Group]}, query=PAGE),
+    "v2.groups.one_group": Operation("Get a group", "group", {200: Group}, (400,)),
+    "v2.groups.members": Operation(
+        "List the members of a group", "group", {200: list[Member]}, (403,), query=PAGE
+    ),
+    "v2.groups.create_group": _change("Create a group", "group", NewGroup, 409),
     "v2.groups.update_group": _change("Change a group", "group", GroupChange),
-    "v2.groups.delete_group": Operation("Remove a group", "group", {200: Message}, (400, 403)),
+    "v2.groups.delete_group": Operation("Delete a group", "group", {200: Message}, (400, 403)),
     "v2.groups.update_extension": _change("Change a group's extension", "group", ExtensionBody),
-    "v2.groups.update_extension_at": _change("Change a part of it", "group", AnyBody),
+    "v2.groups.update_extension_at": _change(
+        "Set one value in a group's extension", "group", ExtensionValueBody
+    ),
     "v2.groups.update_description": _change("Change a group's description", "group", DescriptionBody),
-    "v2.groups.update_external_name": _change("Change a group's other name", "group", ExternalNameBody),
+    "v2.groups.update_external_name": _change("Change a group's external name", "group", ExternalNameBody),
 }

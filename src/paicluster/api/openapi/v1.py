@@ -1,4 +1,4 @@
-"""Version 1, for clients of old."""
+"""Version 1, for legacy clients."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from paicluster.api.openapi.clusters import ClusterShare, ClusterStatus
+from paicluster.api.openapi.clusters import VirtualClusterBody, VirtualClusterStatusBody
 from paicluster.api.openapi.jobs import (
-    WHICH,
+    JOB_FILTERS,
     Count,
     ExecutionType,
-    ExecutionWanted,
+    ExecutionTypeBody,
     ExitMessages,
     ExitSpec,
     Milliseconds,
@@ -138,18 +138,18 @@ class SshInfo(WireModel):
     key_pair: SshKeyPair
 
 
-class UserNameV1(WireModel):
+class UserNameBodyV1(WireModel):
     username: Name
 
 
-class UserV1(WireModel):
+class UserBodyV1(WireModel):
     username: Name
     password: Password | UnsetType = UNSET
     admin: bool | UnsetType = UNSET
     modify: bool | UnsetType = UNSET
 
 
-class VirtualClustersV1(WireModel):
+class VirtualClustersBodyV1(WireModel):
     virtual_clusters: str
 
 
@@ -157,61 +157,75 @@ _JOB = Body({JSON: dict[str, Any]})
 _PAGE = Text("text/html")
 
 OPERATIONS: dict[str, Operation] = {
-    "v1.jobs.list_jobs": Operation("List jobs", _TAG, {200: list[JobSummaryV1]}, query=WHICH),
-    "v1.jobs.submit": Operation("Hand a job in", _TAG, {202: Message}, (403, 404, 409, 422, 507), body=_JOB),
-    "v1.jobs.detail": Operation("A job", _TAG, {200: JobDetailV1}, (403,)),
+    "v1.jobs.list_jobs": Operation("List jobs", _TAG, {200: list[JobSummaryV1]}, query=JOB_FILTERS),
+    "v1.jobs.submit": Operation("Submit a job", _TAG, {202: Message}, (403, 404, 409, 422, 507), body=_JOB),
+    "v1.jobs.detail": Operation("Get a job", _TAG, {200: JobDetailV1}, (403,)),
     "v1.jobs.remove": Operation(
-        "Remove a job, which ends it if it runs",
+        "Delete a job; a running one is stopped first",
         _TAG,
         {202: Message},
         (403, 409),
-        query=(Query("over", Literal["only"], about="`only`: not one that runs."),),
+        query=(Query("over", Literal["only"], description="`only`: refuse to delete an unfinished job."),),
     ),
-    "v1.jobs.config": Operation("The job as submitted", _TAG, {200: (dict[str, Any], Text(YAML))}, (403,)),
-    "v1.ssh.ssh": Operation("How to reach a job's tasks by SSH", _TAG, {200: SshInfo}, (403,)),
+    "v1.jobs.config": Operation(
+        "Get the job as submitted", _TAG, {200: (dict[str, Any], Text(YAML))}, (403,)
+    ),
+    "v1.ssh.ssh": Operation("Get the SSH addresses of a job's tasks", _TAG, {200: SshInfo}, (403,)),
     "v1.jobs.execution_type": Operation(
-        "Stop a job", _TAG, {202: Message}, (403,), body=json_or_form(ExecutionWanted)
+        "Stop a job", _TAG, {202: Message}, (403,), body=json_or_form(ExecutionTypeBody)
     ),
     "v1.virtual_clusters.list_clusters": Operation(
-        "All virtual clusters", _TAG, {200: dict[str, VirtualClusterV1]}
+        "List virtual clusters", _TAG, {200: dict[str, VirtualClusterV1]}
     ),
-    "v1.virtual_clusters.one_cluster": Operation("A virtual cluster", _TAG, {200: VirtualClusterV1}, (400,)),
-    "v1.task_logs.list_files": Operation("The logs of a task", "log", {200: _PAGE}, (401,), token=False),
+    "v1.virtual_clusters.one_cluster": Operation(
+        "Get a virtual cluster", _TAG, {200: VirtualClusterV1}, (400,)
+    ),
+    "v1.task_logs.list_files": Operation(
+        "Index page of a task's logs", "log", {200: _PAGE}, (401,), token=False
+    ),
     "v1.task_logs.read_file": Operation(
-        "A log of a task",
+        "Read a task's log",
         "log",
         {200: (_PAGE, Text())},
         (401,),
-        query=(Query("start", int, about="Counted from the end when negative."),),
+        query=(Query("start", int, description="Byte offset; a negative one counts from the end."),),
         token=False,
     ),
     "v1.ssh.private_key": Operation(
-        "The key to a job's tasks", _TAG, {200: Text("application/x-pem-file")}, (401,), token=False
+        "Get the private SSH key of a job's user",
+        _TAG,
+        {200: Text("application/x-pem-file")},
+        (401,),
+        token=False,
     ),
     "v1.virtual_clusters.put_cluster": Operation(
-        "Make a virtual cluster, or change its share",
+        "Create a virtual cluster, or change its capacity",
         _TAG,
         {201: Message},
         (403, 409),
-        body=json_or_form(ClusterShare),
+        body=json_or_form(VirtualClusterBody),
     ),
     "v1.virtual_clusters.put_status": Operation(
-        "Let a virtual cluster take jobs, or not",
+        "Start or stop a virtual cluster",
         _TAG,
         {201: Message},
         (403,),
-        body=json_or_form(ClusterStatus),
+        body=json_or_form(VirtualClusterStatusBody),
     ),
     "v1.virtual_clusters.delete_cluster": Operation(
-        "Take a virtual cluster away", _TAG, {201: Message}, (400, 403)
+        "Delete a virtual cluster", _TAG, {201: Message}, (400, 403)
     ),
     "v1.users.put_user": Operation(
-        "Make or change a user", _TAG, {201: Message}, (403, 404, 409), body=json_or_form(UserV1)
+        "Create or change a user", _TAG, {201: Message}, (403, 404, 409), body=json_or_form(UserBodyV1)
     ),
     "v1.users.delete_user": Operation(
-        "Remove a user", _TAG, {200: Message}, (403, 404), body=json_or_form(UserNameV1)
+        "Delete a user", _TAG, {200: Message}, (403, 404), body=json_or_form(UserNameBodyV1)
     ),
     "v1.users.put_virtual_clusters": Operation(
-        "Change a user's virtual clusters", _TAG, {201: Message}, (403,), body=json_or_form(VirtualClustersV1)
+        "Change a user's virtual clusters",
+        _TAG,
+        {201: Message},
+        (403,),
+        body=json_or_form(VirtualClustersBodyV1),
     ),
 }

@@ -1,4 +1,4 @@
-"""PaddleCloud's dialect: its addresses, its words, its shapes. Not spoken yet: every request is told so."""
+"""PaddleCloud's dialect. Not implemented yet: every request is answered with 501."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from starlette.responses import Response
 from paicluster.api.responses import json_response
 
 
-async def not_yet(request: Request) -> Response:
-    """In the shape PaddleCloud's clients read: the code again, and a sentence."""
+async def not_implemented(request: Request) -> Response:
+    """Error in PaddleCloud's format: the status code again, and a message."""
     return json_response({"code": 501, "msg": "This cluster does not speak PaddleCloud's dialect yet."}, 501)

@@ -1,1 +1,1 @@
-"""Pages for people: plain HTML without a script, so that nothing a job printed could become one."""
+"""HTML pages without scripts, so that output of a job can never run as one."""

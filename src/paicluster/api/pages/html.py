@@ -1,4 +1,4 @@
-"""Markup, in which whatever is not markup already is escaped."""
+"""HTML builder: text is escaped unless it is `Html` already."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEADERS = {
     ),
     "Cache-Control": "no-store",
 }
-_EMPTY = frozenset({"br", "input", "meta"})
+_VOID_ELEMENTS = frozenset({"br", "input", "meta"})
 _STYLE = """
 :root{color-scheme:light dark;--line:#8884;--soft:#8882}
 body{font:16px/1.5 system-ui,sans-serif;margin:2.5rem auto;max-width:64rem;padding:0 1rem}
@@ -30,21 +30,21 @@ summary{cursor:pointer;font-weight:600;margin:1.5rem 0 .5rem}
 
 
 class Html(str):
-    """Text that is markup already."""
+    """A string that is HTML already."""
 
     __slots__ = ()
 
 
 def element(name: str, /, *children: object, **attributes: object) -> Html:
     """An element; children and attributes that are None are left out. A trailing _ of a name is dropped."""
-    shown = "".join(
+    rendered = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    if name in _EMPTY:
-        return Html(f"<{name}{shown}>")
-    return Html(f"<{name}{shown}>{join(*children)}</{name}>")
+    if name in _VOID_ELEMENTS:
+        return Html(f"<{name}{rendered}>")
+    return Html(f"<{name}{rendered}>{join(*children)}</{name}>")
 
 
 def join(*children: object) -> Html:
@@ -57,15 +57,15 @@ def join(*children: object) -> Html:
     )
 
 
-def page(title: str, *body: object, status: int = 200, again_after_s: int | None = None) -> Response:
-    """A whole page; with ``again_after_s`` the browser asks for it again then."""
-    refresh = None if again_after_s is None else element("meta", http_equiv="refresh", content=again_after_s)
+def page(title: str, *body: object, status: int = 200, refresh_s: int | None = None) -> Response:
+    """A whole page; with ``refresh_s`` the browser reloads it after that time."""
+    refresh = None if refresh_s is None else element("meta", http_equiv="refresh", content=refresh_s)
     head = join(
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width"),
         refresh,
         element("title", title),
-        # What is in it is ours, and a style's text must not be escaped.
+        # A constant of ours; the text of a style element must not be escaped.
         element("style", Html(_STYLE)),
     )
     text = f'<!DOCTYPE html><html lang="en"><head>{head}</head><body>{join(*body)}</body></html>'

@@ -1,4 +1,4 @@
-"""The page of a job: how it is, its tasks with their logs, what happened, what was submitted."""
+"""Page of a job: status, tasks with links to their logs, events, configuration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from paicluster.api.pages.session import handle_login_form, session_user, sign_i
 from paicluster.api.permissions import check_may_see
 from paicluster.api.request_fields import USERNAME
 from paicluster.api.responses import error_response, int_param
-from paicluster.api.v1.task_logs import log_address
+from paicluster.api.v1.task_logs import log_url
 from paicluster.api.v2.job_detail import job_status, port_lists
 from paicluster.api.v2.jobs import config_as_json, job_and_attempt
 from paicluster.auth.tokens import Identity
@@ -32,41 +32,43 @@ from paicluster.store import jobs
 from paicluster.store.reasons import reasons_of
 from paicluster.store.rows import AttemptRow, EventRow, JobRow, JobSpecRow, TaskRow
 
-_AGAIN_AFTER_S = 10
-_MOST_TASKS = 500
-_MOST_EVENTS = 50
-# What a browser gets of a log at once.
-_TAIL = 200_000
+_REFRESH_INTERVAL_S = 10
+_MAX_TASKS = 500
+_MAX_EVENTS = 50
+# Bytes of a log that a link shows.
+_TAIL_BYTES = 200_000
 _STREAMS = ("all", "stdout", "stderr")
 
 
 async def job_detail(request: Request) -> Response:
-    """Where a person can see a job, once he has signed in."""
+    """The page of a job; a login form without a session."""
     try:
         framework = _framework(request)
         identity = await session_user(request)
         if identity is None:
-            return sign_in_page(_title(framework), _at_the_command_line(framework))
+            return sign_in_page(_title(framework), _shell_commands(framework))
         return await _job_page(request, identity, framework)
     except PaiError as error:
-        return _refused(error)
+        return _error_page(error)
 
 
-async def sign(request: Request) -> Response:
-    """Sign in at that page, or out."""
+async def sign_in_or_out(request: Request) -> Response:
+    """Sign in or out with the page's form."""
     try:
         framework = _framework(request)
     except PaiError as error:
-        return _refused(error)
+        return _error_page(error)
     try:
         return await handle_login_form(request)
     except PaiError as error:
-        shown = sign_in_page(_title(framework), _at_the_command_line(framework), error=error)
-        shown.headers.update({k: v for k, v in error_response(error).headers.items() if k in _OF_REFUSALS})
-        return shown
+        response = sign_in_page(_title(framework), _shell_commands(framework), error=error)
+        response.headers.update(
+            {k: v for k, v in error_response(error).headers.items() if k in _ERROR_HEADERS}
+        )
+        return response
 
 
-_OF_REFUSALS = frozenset({"retry-after"})
+_ERROR_HEADERS = frozenset({"retry-after"})
 
 
 def _framework(request: Request) -> str:
@@ -75,7 +77,7 @@ def _framework(request: Request) -> str:
     if "~" in name and not user:
         user, _, name = name.partition("~")
     if not (USERNAME.fullmatch(user) and USERNAME.fullmatch(name)):
-        raise PaiError("The address names no job: it needs a username and a jobName.", status=400)
+        raise PaiError("The URL names no job: it needs a username and a jobName.", status=400)
     return framework_name(user, name)
 
 
@@ -84,11 +86,11 @@ def _title(framework: str) -> str:
     return f"Job {name} of {user}"
 
 
-def _refused(error: PaiError) -> Response:
+def _error_page(error: PaiError) -> Response:
     return page("Job", element("h1", "Job"), element("p", error.message), status=error.status)
 
 
-def _at_the_command_line(framework: str) -> Html:
+def _shell_commands(framework: str) -> Html:
     return join(
         element("h2", "From a shell"), element("pre", f"pai job-status {framework}\npai logs {framework}")
     )
@@ -102,79 +104,79 @@ class _JobView:
     tasks: Sequence[TaskRow]
     events: Sequence[EventRow]
     spec: JobSpecRow | None
-    waits_because: str | None
-    trouble: str
+    pending_reason: str | None
+    degraded: str
 
 
 async def _job_page(request: Request, identity: Identity, framework: str) -> Response:
     get = request.query_params.get
-    wanted = int_param(get("attempt"), "attempt", maximum=10**9) if get("attempt") else None
+    attempt_number = int_param(get("attempt"), "attempt", maximum=10**9) if get("attempt") else None
     ctx = context(request)
 
     def read(conn: Connection) -> _JobView | None:
-        found = job_and_attempt(conn, framework, wanted)
+        found = job_and_attempt(conn, framework, attempt_number)
         if found is None:
             return None
         row, attempt, number = found
         check_may_see(identity, row)
-        _, events = jobs.page_of_events(conn, row.id, None, 0, _MOST_EVENTS)
+        _, events = jobs.page_of_events(conn, row.id, None, 0, _MAX_EVENTS)
         tasks = jobs.tasks_of(conn, row.id, number)
-        trouble = degraded_reason(row, ctx.degraded_reason(framework))
-        waits = row.state == "WAITING" and not trouble
-        why = reasons_of(conn, [framework]).get(framework) if waits else None
-        return _JobView(row, attempt, number, tasks, events, jobs.job_spec(conn, row.id), why, trouble)
+        degraded = degraded_reason(row, ctx.degraded_reason(framework))
+        is_pending = row.state == "WAITING" and not degraded
+        reason = reasons_of(conn, [framework]).get(framework) if is_pending else None
+        return _JobView(row, attempt, number, tasks, events, jobs.job_spec(conn, row.id), reason, degraded)
 
-    seen = await ctx.store.read(read)
-    if seen is None:
+    view = await ctx.store.read(read)
+    if view is None:
         raise no_job(framework)
-    over = seen.row.sub_state == "Completed"
+    finished = view.row.sub_state == "Completed"
     return page(
-        f"{seen.row.state} {framework}",
+        f"{view.row.state} {framework}",
         element("div", element("h1", _title(framework)), sign_out_form(identity), class_="top"),
-        _status(seen),
-        _attempts(seen),
-        _tasks(seen, log_address(request)),
-        _events(seen.events),
-        _config(seen),
-        _at_the_command_line(framework),
-        again_after_s=None if over else _AGAIN_AFTER_S,
+        _status(view),
+        _attempts(view),
+        _tasks(view, log_url(request)),
+        _events(view.events),
+        _config(view),
+        _shell_commands(framework),
+        refresh_s=None if finished else _REFRESH_INTERVAL_S,
     )
 
 
-def _status(seen: _JobView) -> Html:
-    status: dict[str, Any] = job_status(seen.row, seen.attempt)
+def _status(view: _JobView) -> Html:
+    status: dict[str, Any] = job_status(view.row, view.attempt)
     spec = status["appExitSpec"] or {}
     facts = {
         "Virtual cluster": status["virtualCluster"],
-        "Priority": seen.row.priority,
+        "Priority": view.row.priority,
         "Submitted": _time(status["submissionTime"]),
-        "Started": _time(seen.row.launched_ms),
+        "Started": _time(view.row.launched_ms),
         "Ended": _time(status["completedTime"]),
         "Retries": status["retries"] or None,
-        "Tags": ", ".join(json.loads(seen.row.tags)) or None,
-        "Waits because": seen.waits_because,
-        "Trouble": seen.trouble or None,
+        "Tags": ", ".join(json.loads(view.row.tags)) or None,
+        "Pending reason": view.pending_reason,
+        "Degraded": view.degraded or None,
         "Exit code": _exit_code(status),
         "Reason": spec.get("reason") if status["appExitCode"] else None,
         "What to do": _lines(spec.get("solution") or ()) if status["appExitCode"] else None,
-        "Said": status["appExitDiagnostics"],
+        "Diagnostics": status["appExitDiagnostics"],
     }
     rows = [
         element("tr", element("th", key), element("td", value))
         for key, value in facts.items()
         if value is not None
     ]
-    return join(element("p", _badge(seen.row.state)), element("table", *rows))
+    return join(element("p", _badge(view.row.state)), element("table", *rows))
 
 
 def _exit_code(status: dict[str, Any]) -> object:
     runtime = (status["appExitMessages"] or {}).get("runtime") or {}
-    return _both_codes(status["appExitCode"], runtime)
+    return _exit_codes(status["appExitCode"], runtime)
 
 
-def _both_codes(code: int | None, told: Mapping[str, Any]) -> object:
-    """The code of the program itself, with what was reported of it where that differs."""
-    own = told.get("originUserExitCode", code)
+def _exit_codes(code: int | None, exit_info: Mapping[str, Any]) -> object:
+    """Exit code of the program, and the reported one where it differs."""
+    own = exit_info.get("originUserExitCode", code)
     return code if own in (None, code) else f"{own} (reported as {code})"
 
 
@@ -186,23 +188,23 @@ def _badge(state: str) -> Html:
     return element("span", state, class_=f"state {state}")
 
 
-def _attempts(seen: _JobView) -> Html | None:
-    """Links to the attempts before, where there are any."""
-    if not seen.row.attempt:
+def _attempts(view: _JobView) -> Html | None:
+    """Links to all attempts, if there was a retry."""
+    if not view.row.attempt:
         return None
     links = []
-    for number in range(seen.row.attempt + 1):
-        query = urlencode({"username": seen.row.username, "jobName": seen.row.name, "attempt": number})
-        shown = element("strong", number) if number == seen.number else element("a", number, href=f"?{query}")
-        links.append(join(" ", shown))
+    for number in range(view.row.attempt + 1):
+        query = urlencode({"username": view.row.username, "jobName": view.row.name, "attempt": number})
+        label = element("strong", number) if number == view.number else element("a", number, href=f"?{query}")
+        links.append(join(" ", label))
     return element("p", "Attempt", *links)
 
 
-def _tasks(seen: _JobView, log: Callable[[TaskRow], str]) -> Html:
+def _tasks(view: _JobView, log_url_of: Callable[[TaskRow], str]) -> Html:
     names = ("Task", "State", "Node", "Ports", "Exit code", "Logs")
     heads = element("tr", *(element("th", name) for name in names))
-    rows = [_task(task, log(task)) for task in seen.tasks[:_MOST_TASKS]]
-    rest = len(seen.tasks) - len(rows)
+    rows = [_task(task, log_url_of(task)) for task in view.tasks[:_MAX_TASKS]]
+    rest = len(view.tasks) - len(rows)
     return join(
         element("h2", "Tasks"),
         element("table", heads, *rows) if rows else element("p", "None yet.", class_="quiet"),
@@ -212,14 +214,16 @@ def _tasks(seen: _JobView, log: Callable[[TaskRow], str]) -> Html:
 
 def _task(task: TaskRow, log: str) -> Html:
     ports = ", ".join(f"{label} {numbers}" for label, numbers in port_lists(task.ports).items())
-    links = [join(element("a", name, href=f"{log}user.pai.{name}/?start=-{_TAIL}"), " ") for name in _STREAMS]
+    links = [
+        join(element("a", name, href=f"{log}user.pai.{name}/?start=-{_TAIL_BYTES}"), " ") for name in _STREAMS
+    ]
     return element(
         "tr",
         element("td", f"{task.role}[{task.task_index}]"),
         element("td", _badge(job_state(task.sub_state, task.exit_code))),
         element("td", task.node, " ", task.ip),
         element("td", ports),
-        element("td", _both_codes(task.exit_code, json.loads(task.exit_info or "{}"))),
+        element("td", _exit_codes(task.exit_code, json.loads(task.exit_info or "{}"))),
         element("td", *links),
     )
 
@@ -237,14 +241,14 @@ def _events(events: Sequence[EventRow]) -> Html | None:
         )
         for event in events
     ]
-    return element("details", element("summary", "What happened"), element("table", *rows))
+    return element("details", element("summary", "Events"), element("table", *rows))
 
 
-def _config(seen: _JobView) -> Html | None:
-    if seen.spec is None:
+def _config(view: _JobView) -> Html | None:
+    if view.spec is None:
         return None
-    text = dump_yaml(json.loads(config_as_json(seen.row, seen.spec)))
-    return element("details", element("summary", "What was submitted"), element("pre", text))
+    text = dump_yaml(json.loads(config_as_json(view.row, view.spec)))
+    return element("details", element("summary", "Job configuration"), element("pre", text))
 
 
 def _time(ms: int | None) -> str | None:

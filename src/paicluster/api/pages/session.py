@@ -1,4 +1,4 @@
-"""Who looks at a page: a cookie that only pages read says it, so that no other site can act with it."""
+"""Cookie sessions of the pages. Only pages read the cookie, so another site cannot call the API with it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from paicluster.auth import users
 from paicluster.auth.tokens import Identity, Tokens
 
 COOKIE = "paicluster"
-_NAME = "a browser"
+_TOKEN_NAME = "a browser"
 
 
 async def session_user(request: Request) -> Identity | None:
-    """Whoever looks at a page; nobody when he has not signed in, or that is over."""
+    """Identity of the signed-in user; None without a valid session."""
     if "authorization" in request.headers:
         return await authenticate(request)
     token = request.cookies.get(COOKIE)
@@ -33,32 +33,32 @@ async def session_user(request: Request) -> Identity | None:
 
 
 async def handle_login_form(request: Request) -> Response:
-    """Sign somebody in with his password or a token, or out; then back to the page."""
-    given = mapping_of(request, await read_body(request, 1 << 16))
+    """Sign in with a password or a token, or sign out; then redirect to the page."""
+    form = mapping_of(request, await read_body(request, 1 << 16))
     ctx = context(request)
-    if given.get("leave"):
+    if form.get("leave"):
         await _end_session(ctx.tokens, request.cookies.get(COOKIE, ""))
-        return _back(request, "")
-    token, username, password = (str(given.get(key) or "") for key in ("token", "username", "password"))
+        return _redirect_back(request, "")
+    token, username, password = (str(form.get(key) or "") for key in ("token", "username", "password"))
     if token:
         await ctx.tokens.verify(token.strip())
-        return _back(request, token.strip())
+        return _redirect_back(request, token.strip())
     if not username or not password:
-        raise InvalidParameters("Give a user name and a password, or a token.")
+        raise InvalidParameters("Enter a user name and a password, or a token.")
     set_subject(request, username)
     async with ctx.policies.logins.attempt(request, username):
         user = await users.login(ctx.store, username, password)
-    return _back(request, await ctx.tokens.issue(user.username, "session", name=_NAME))
+    return _redirect_back(request, await ctx.tokens.issue(user.username, "session", name=_TOKEN_NAME))
 
 
 async def _end_session(tokens: Tokens, token: str) -> None:
-    """Only what a page itself gave out: a token that somebody brought is used elsewhere, too."""
+    """Revoke a session that a page created; a token that the user entered is used elsewhere too."""
     row = await tokens.find(token) if tokens.token_id(token) else None
-    if row is not None and (row.kind, row.name) == ("session", _NAME):
+    if row is not None and (row.kind, row.name) == ("session", _TOKEN_NAME):
         await tokens.revoke(token)
 
 
-def _back(request: Request, token: str) -> Response:
+def _redirect_back(request: Request, token: str) -> Response:
     own = urlsplit(own_url(request))
     path = f"{own.path.rstrip('/')}{request.url.path}"
     response = RedirectResponse(path + (f"?{request.url.query}" if request.url.query else ""), 303)
@@ -75,8 +75,8 @@ def _back(request: Request, token: str) -> Response:
 
 
 def sign_in_page(title: str, *more: object, error: PaiError | None = None) -> Response:
-    """Asks who is there. It says nothing of what there is to see."""
-    complaint = None if error is None else element("p", element("strong", error.message))
+    """Login page. It reveals nothing about the job."""
+    error_line = None if error is None else element("p", element("strong", error.message))
 
     def field(label: str, name: str, kind: str, complete: str) -> Html:
         return element(
@@ -86,7 +86,7 @@ def sign_in_page(title: str, *more: object, error: PaiError | None = None) -> Re
     return page(
         title,
         element("h1", title),
-        complaint,
+        error_line,
         element("p", "Sign in to see it."),
         element(
             "form",

@@ -1,5 +1,5 @@
-"""OpenPAI's first API, for the clients that still speak it.
+"""Version 1 of OpenPAI's API, for legacy clients.
 
-Jobs become version 2 at this door; past it there is one kind of job. Addresses, answers and shapes are the
-original's; the work is done by what version 2 uses too.
+Jobs are converted to version 2 on entry; inside the server there is one kind of job. Paths, messages and JSON
+are OpenPAI's; the work is done by the functions of version 2.
 """

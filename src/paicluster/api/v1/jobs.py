@@ -1,4 +1,4 @@
-"""Jobs as version 1 has them: submit, list, look at, stop, remove."""
+"""Routes of version 1 jobs: submit, list, detail, stop, delete."""
 
 from __future__ import annotations
 
@@ -21,53 +21,53 @@ from paicluster.api.context import Context, authenticate, context, own_url
 from paicluster.api.permissions import authenticate_reader, check_may_see, check_owner_or_admin
 from paicluster.api.responses import encode, json_response, read_body
 from paicluster.api.v1 import serializers
-from paicluster.api.v1.task_logs import log_address
+from paicluster.api.v1.task_logs import log_url
 from paicluster.api.v2 import jobs as v2
 from paicluster.auth.tokens import Identity
 from paicluster.services.admission import job_text, no_job
 from paicluster.store import jobs
 from paicluster.store.rows import JobRow, JobSpecRow
 
-# A header that is longer is cut: some clients and proxies refuse it.
-_LONGEST_WARNING = 2000
-_LONGEST_END_S = 45.0
+# A longer header is cut: some clients and proxies reject it.
+_MAX_WARNING_LENGTH = 2000
+_STOP_TIMEOUT_S = 45.0
 
 
 async def submit(request: Request) -> Response:
-    """POST a job, or PUT it where it will be. The answer is 202: it is taken, and runs when there is room."""
+    """POST a job, or PUT it at its own path. The response is 202: admitted, not yet running."""
     identity = await authenticate(request)
     _check_owner(request, identity)
     body = await read_body(request)
     text = job_text(body)
-    with _as_parameters():
+    with _protocol_errors_as_parameters():
         job = read_job_v1(text)
-    address = request.path_params.get("job")
-    if address is not None and address != job.job_name:
-        raise InvalidParameters(f'The address names the job "{address}", and "jobName" is "{job.job_name}".')
-    shares = context(request).shares
-    if job.virtual_cluster not in shares:
+    path_name = request.path_params.get("job")
+    if path_name is not None and path_name != job.job_name:
+        raise InvalidParameters(f'The path names the job "{path_name}", but "jobName" is "{job.job_name}".')
+    quotas = context(request).quotas
+    if job.virtual_cluster not in quotas:
         raise NotFound(
             f"Virtual cluster {job.virtual_cluster} is not found.",
             code="NoVirtualClusterError",
-            hint=f"There is {', '.join(name for name in shares if identity.access.may_use(name))}.",
+            hint=f"You may use: {', '.join(name for name in quotas if identity.access.may_use(name))}.",
         )
-    # As tasks find it in PAI_DEFAULT_FS_URI.
+    # The value of PAI_DEFAULT_FS_URI in tasks.
     own = f"hdfs://{urlsplit(own_url(request)).netloc}"
-    with _as_parameters():
+    with _protocol_errors_as_parameters():
         conversion = convert_v1(job, user=identity.username, default_fs_uri=own)
     converted = json.dumps(conversion.data, ensure_ascii=False)
     await v2.admit(request, identity, conversion.job, converted, body, v1=text)
     name = conversion.job.name
     headers = {"Location": f"/api/v1/user/{quote(identity.username)}/jobs/{name}"}
     if conversion.warnings:
-        warning = "; ".join(map(str, conversion.warnings))[:_LONGEST_WARNING]
+        warning = "; ".join(map(str, conversion.warnings))[:_MAX_WARNING_LENGTH]
         headers["X-Warning"] = warning.encode("ascii", "backslashreplace").decode()
     return json_response({"message": f"update job {name} successfully"}, 202, headers)
 
 
 @contextlib.contextmanager
-def _as_parameters() -> Iterator[None]:
-    """Version 1 has no code of its own for what is wrong with a job."""
+def _protocol_errors_as_parameters() -> Iterator[None]:
+    """Turn a general ProtocolError into InvalidParameters: version 1 has no error code for an invalid job."""
     try:
         yield
     except ProtocolError as error:
@@ -88,7 +88,7 @@ async def list_jobs(request: Request) -> Response:
     owner = request.path_params.get("user")
     if owner is not None:
         query = replace(query, username=(owner,))
-    # Shaped by the reader, whose time is not that of everybody else.
+    # Rendered on the reader's thread, not on the event loop.
     body = await context(request).store.read(lambda conn: serializers.summaries(jobs.list_jobs(conn, query)))
     return Response(body, media_type="application/json")
 
@@ -103,7 +103,7 @@ async def detail(request: Request) -> Response:
         row, attempt, number = found
         check_may_see(identity, row)
         tasks = jobs.tasks_of(conn, row.id, number)
-        return encode(serializers.job_detail(row, attempt, tasks, log_address(request)))
+        return encode(serializers.job_detail(row, attempt, tasks, log_url(request)))
 
     body = await context(request).store.read(read)
     if body is None:
@@ -112,7 +112,7 @@ async def detail(request: Request) -> Response:
 
 
 async def config(request: Request) -> Response:
-    """The job as it was submitted: JSON, or YAML for those who ask for it."""
+    """The job as submitted: JSON, or YAML if the client accepts only that."""
     row = await row_of(request, await authenticate(request))
     spec = await v2.spec_of(context(request), row)
     text = _as_json(row, spec)
@@ -128,7 +128,7 @@ def _as_json(row: JobRow, spec: JobSpecRow) -> str:
     try:
         json.loads(spec.config)
     except ValueError:
-        # Comments and the like, which no reader of JSON takes.
+        # Has comments and the like, which JSON parsers reject.
         return json.dumps(read_job_v1(spec.config).raw, ensure_ascii=False)
     return spec.config
 
@@ -142,50 +142,50 @@ async def execution_type(request: Request) -> Response:
 
 
 async def remove(request: Request) -> Response:
-    """A job goes, with its logs, and its name is free again. One that runs is stopped first.
+    """Delete a job with its logs; its name becomes free. A running job is stopped first.
 
-    Ours: with ``over=only`` it is left alone.
+    With ``over=only``, our addition, an unfinished job is not stopped but refused.
     """
     identity = await authenticate(request)
     row = await row_of(request, identity)
     check_owner_or_admin(identity, row, "delete")
     ctx = context(request)
     if request.query_params.get("over") != "only":
-        await _end(ctx, identity, row)
+        await _stop_and_wait(ctx, identity, row)
     if not await ctx.remove_job(row.id):
         raise Conflict(
-            f"Job {row.framework} is not over yet, so it cannot be deleted.",
+            f"Job {row.framework} has not finished, so it cannot be deleted.",
             code="RemoveRunningJobError",
-            hint="Stop it first, with PUT executionType, and wait until it is over.",
+            hint="Stop it first, with PUT executionType, and wait until it has finished.",
         )
     return json_response({"message": f"deleted job {row.name} successfully"}, 202)
 
 
-async def _end(ctx: Context, identity: Identity, row: JobRow) -> None:
-    """Stop a job and wait until it is over, as long as a client would."""
+async def _stop_and_wait(ctx: Context, identity: Identity, row: JobRow) -> None:
+    """Stop a job and wait until it has finished, as long as a client would wait."""
     with ctx.store.changes.watch(row.id) as changes, contextlib.suppress(TimeoutError):
         await v2.execute(ctx, identity, row, "STOP")
-        async with asyncio.timeout(_LONGEST_END_S):
-            while not await ctx.store.read(lambda conn: _is_over(conn, row.id)):
+        async with asyncio.timeout(_STOP_TIMEOUT_S):
+            while not await ctx.store.read(lambda conn: _is_finished(conn, row.id)):
                 await changes.wait()
 
 
-def _is_over(conn: Connection, job_id: int) -> bool:
+def _is_finished(conn: Connection, job_id: int) -> bool:
     row = jobs.get_job_by_id(conn, job_id)
     return row is None or row.sub_state == "Completed"
 
 
 async def row_of(request: Request, identity: Identity) -> JobRow:
-    """The job that the address names, for one who may see it."""
+    """The job in the path; raises Forbidden unless the caller may see it."""
     row = await v2.job_named(context(request), _framework(request, identity))
     check_may_see(identity, row)
     return row
 
 
 def _framework(request: Request, identity: Identity, conn: Connection | None = None) -> str:
-    """The job an address means: `/user/U/jobs/J`, `/jobs/U~J`, or `/jobs/J` for one's own.
+    """Full name of the job in the path: `/user/U/jobs/J`, `/jobs/U~J`, or `/jobs/J` for the caller's own.
 
-    Who reads without a token has none of his own: the newest of that name is meant.
+    For an anonymous caller `/jobs/J` is the newest job of that name.
     """
     user, name = request.path_params.get("user"), request.path_params["job"]
     if user is None:

@@ -1,4 +1,4 @@
-"""Which address leads where in version 1. Every address of jobs is there with a user in it and without."""
+"""Route table of version 1. Every path of jobs exists with and without a user in it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Handler = Callable[[Request], Awaitable[Response]]
 _LOGS = "/log-manager/tail/{ticket}/{uid}/"
 
 
-def _of_jobs(where: str) -> list[tuple[str, list[str], Handler]]:
+def _job_routes(prefix: str) -> list[tuple[str, list[str], Handler]]:
     return [
-        (where, ["GET"], jobs.list_jobs),
-        (where, ["POST"], jobs.submit),
-        (where + "/{job}", ["PUT"], jobs.submit),
-        (where + "/{job}", ["GET"], jobs.detail),
-        (where + "/{job}", ["DELETE"], jobs.remove),
-        (where + "/{job}/config", ["GET"], jobs.config),
-        (where + "/{job}/executionType", ["PUT"], jobs.execution_type),
-        (where + "/{job}/ssh", ["GET"], ssh.ssh),
+        (prefix, ["GET"], jobs.list_jobs),
+        (prefix, ["POST"], jobs.submit),
+        (prefix + "/{job}", ["PUT"], jobs.submit),
+        (prefix + "/{job}", ["GET"], jobs.detail),
+        (prefix + "/{job}", ["DELETE"], jobs.remove),
+        (prefix + "/{job}/config", ["GET"], jobs.config),
+        (prefix + "/{job}/executionType", ["PUT"], jobs.execution_type),
+        (prefix + "/{job}/ssh", ["GET"], ssh.ssh),
     ]
 
 
 ROUTES: list[tuple[str, list[str], Handler]] = [
-    *_of_jobs("/api/v1/jobs"),
-    *_of_jobs("/api/v1/user/{user}/jobs"),
+    *_job_routes("/api/v1/jobs"),
+    *_job_routes("/api/v1/user/{user}/jobs"),
     ("/api/v1/virtual-clusters", ["GET"], virtual_clusters.list_clusters),
     ("/api/v1/virtual-clusters/{vc}", ["GET"], virtual_clusters.one_cluster),
     ("/api/v1/virtual-clusters/{vc}", ["PUT"], virtual_clusters.put_cluster),

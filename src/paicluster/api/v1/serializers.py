@@ -1,4 +1,4 @@
-"""Rows as the JSON shapes of version 1: what version 2 shows, less what came later."""
+"""Database rows as JSON of version 1: version 2 without the later fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paicluster.api.v2 import job_detail as details
 from paicluster.store.jobs import ListPage
 from paicluster.store.rows import AttemptRow, JobRow, TaskRow
 
-_STATUS = (
+_STATUS_FIELDS = (
     "username", "virtualCluster", "state", "subState", "createdTime", "completedTime", "executionType",
     "retries", "retryDetails", "appId", "appProgress", "appTrackingUrl", "appLaunchedTime",
     "appCompletedTime", "appExitCode", "appExitSpec", "appExitTriggerMessage", "appExitTriggerTaskRoleName",
@@ -45,7 +45,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def summaries(page: ListPage) -> bytes:
-    """A page of jobs, always an array."""
+    """A page of jobs as a JSON array."""
     return _encode(_read_summaries(b"[%b]" % page.json))
 
 
@@ -63,35 +63,35 @@ def job_detail(
                 "containerIp": task.ip,
                 "containerPorts": details.port_lists(task.ports),
                 "containerExitCode": task.exit_code,
-                "containerGpus": _bits(task.gpus),
+                "containerGpus": _gpu_mask(task.gpus),
                 "containerLog": log(task),
             }
         )
-    whole = details.job_status(row, attempt)
-    status = {key: whole[key] for key in _STATUS}
+    v2_status = details.job_status(row, attempt)
+    status = {key: v2_status[key] for key in _STATUS_FIELDS}
     return {"name": row.name, "jobStatus": status, "taskRoles": roles}
 
 
-def _bits(gpus: str | None) -> int | None:
-    """GPU ids as the bits of one number."""
+def _gpu_mask(gpus: str | None) -> int | None:
+    """GPU ids as a bit mask."""
     return None if gpus is None else sum(1 << number for number in json.loads(gpus))
 
 
 def virtual_cluster(
-    vc: dict[str, Any], running: int, waiting: int, addresses: Sequence[str], status: str
+    vc: dict[str, Any], running: int, pending: int, addresses: Sequence[str], status: str
 ) -> dict[str, Any]:
-    """What version 2 says of a virtual cluster, with the jobs and the nodes that version 1 wants to see."""
+    """Version 2's JSON of a virtual cluster, with version 1's numbers of jobs and addresses of nodes."""
     used, total = (
-        {key: vc[which][key] for key in ("memory", "vCores", "GPUs")}
-        for which in ("resourcesUsed", "resourcesTotal")
+        {key: vc[field][key] for key in ("memory", "vCores", "GPUs")}
+        for field in ("resourcesUsed", "resourcesTotal")
     )
     return {
         "capacity": vc["capacity"],
         "maxCapacity": vc["maxCapacity"],
         "usedCapacity": vc["usedCapacity"],
         "numActiveJobs": running,
-        "numJobs": running + waiting,
-        "numPendingJobs": waiting,
+        "numJobs": running + pending,
+        "numPendingJobs": pending,
         "resourcesUsed": used,
         "resourcesTotal": total,
         "dedicated": vc["dedicated"],

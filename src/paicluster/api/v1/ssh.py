@@ -1,4 +1,4 @@
-"""Where a job's tasks can be reached by ssh, and the key for it, as version 1 tells it."""
+"""Routes of version 1 for SSH: addresses of a job's tasks, and the private key."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from paicluster.auth.tokens import INVALID
 from paicluster.store import jobs, users
 from paicluster.store.rows import JobRow
 
-_LIFETIME_S = 3600
+_TICKET_LIFETIME_S = 3600
 
 
 async def ssh(request: Request) -> Response:
-    """For jobs that asked for ssh and run now. The key is its user's, and only he gets it."""
+    """SSH addresses of a running job with the ssh plugin. Only the job's user gets the link to the key."""
     identity = await authenticate(request)
     ctx = context(request)
     row = await row_of(request, identity)
@@ -38,12 +38,12 @@ async def ssh(request: Request) -> Response:
         for task in tasks
         if task.completed_ms is None and task.ip and (port := port_lists(task.ports).get("ssh"))
     ]
-    if not reachable or not await _wants_ssh(ctx, row):
+    if not reachable or not await _uses_ssh_plugin(ctx, row):
         raise no_ssh(row)
     link = ""
-    # A job, or an application, acts for him and does not become him.
+    # Job tokens and application tokens act for the user, but do not get the private key.
     if identity.username == row.username and not identity.application and identity.job_id is None:
-        ticket = ctx.tickets.issue(_what(row), _LIFETIME_S)
+        ticket = ctx.tickets.issue(_ticket_subject(row), _TICKET_LIFETIME_S)
         link = f"{own_url(request)}/ssh-keys/{ticket}/{row.framework}?op=OPEN"
     return json_response(
         {
@@ -59,34 +59,34 @@ async def ssh(request: Request) -> Response:
 
 
 async def private_key(request: Request) -> Response:
-    """The key itself, for whoever holds the address: clients fetch it without a token."""
+    """The private key. The ticket in the path authorizes the request: clients fetch it without a token."""
     ctx = context(request)
     framework = request.path_params["framework"]
     row = await ctx.store.read(lambda conn: jobs.get_job(conn, framework))
-    if row is None or not ctx.tickets.is_valid(request.path_params["ticket"], _what(row)):
-        raise Unauthorized(INVALID, hint="The address has expired: ask for the job's ssh information again.")
+    if row is None or not ctx.tickets.is_valid(request.path_params["ticket"], _ticket_subject(row)):
+        raise Unauthorized(INVALID, hint="The URL has expired: request the job's SSH information again.")
     pair = await key_pair(ctx, row.username)
     return Response(pair["key"], media_type="application/x-pem-file", headers={"Cache-Control": "no-store"})
 
 
 async def key_pair(ctx: Context, username: str) -> dict[str, str]:
-    """A user's key pair, made now if he has none."""
+    """Key pair of a user, generated on first use."""
     user = await ctx.store.read(lambda conn: users.get_user(conn, username))
     if user is None:
         raise NotFound(f"User {username} not found.", code="NoUserError")
-    kept: Any = user_extensions.unseal(json.loads(user.extension), ctx.sealer, username).get("jobSSH")
-    if isinstance(kept, dict) and isinstance(kept.get("key"), str):
-        return kept
+    stored: Any = user_extensions.unseal(json.loads(user.extension), ctx.sealer, username).get("jobSSH")
+    if isinstance(stored, dict) and isinstance(stored.get("key"), str):
+        return stored
     pair = await asyncio.to_thread(generate_key_pair)
     sealed = user_extensions.seal({"jobSSH": pair}, ctx.sealer, username)
     await ctx.store.write(lambda conn: accounts.merge_extension(conn, user, sealed))
     return pair
 
 
-async def _wants_ssh(ctx: Context, row: JobRow) -> bool:
+async def _uses_ssh_plugin(ctx: Context, row: JobRow) -> bool:
     spec = await spec_of(ctx, row)
     return plugin_named(read_job(spec.job, stored=True).extras, "ssh") is not None
 
 
-def _what(row: JobRow) -> str:
+def _ticket_subject(row: JobRow) -> str:
     return f"ssh:{row.id}:{row.framework}"

@@ -1,6 +1,6 @@
-"""A task's logs as pages under one address, `containerLog`, to which clients append a file's name.
+"""Routes of version 1 for a task's logs: HTML pages below one URL, `containerLog`.
 
-They read the page for its `<pre>`, so that is what they get; `Accept: text/plain` gets the bytes alone.
+Clients append a file name and parse the page's `<pre>`; `Accept: text/plain` gets the bytes alone.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from paicluster.logs.reader import LogReader
 from paicluster.store import jobs
 from paicluster.store.rows import TaskRow
 
-TAIL = 4096
-# An address is taken from a job's detail and read, perhaps from a page that stays open for a while.
-_LIFETIME_S = 3600
+TAIL_BYTES = 4096
+# Clients take the URL from a job's detail; a page with it may stay open for a while.
+_TICKET_LIFETIME_S = 3600
 _FILES = {"user.pai.stdout": "stdout", "user.pai.stderr": "stderr", "user.pai.all": "all"}
 _STREAMS = {**_FILES, "stdout": "stdout", "stderr": "stderr", "all": "all"}
-# What a job prints is shown, and never run.
+# Output of a job is displayed, never executed.
 _HEADERS = {"Content-Security-Policy": "default-src 'none'; sandbox", "X-Content-Type-Options": "nosniff"}
 
 
-def log_address(request: Request) -> Callable[[TaskRow], str]:
-    """For a task, the address of its logs as this client reaches us; it ends in `/` and needs no token."""
+def log_url(request: Request) -> Callable[[TaskRow], str]:
+    """Function from a task to the URL of its logs, which ends in `/` and needs no token."""
     ctx, base = context(request), own_url(request)
 
-    def address(task: TaskRow) -> str:
-        ticket = ctx.tickets.issue(_what(task.uid), _LIFETIME_S)
+    def url(task: TaskRow) -> str:
+        ticket = ctx.tickets.issue(_ticket_subject(task.uid), _TICKET_LIFETIME_S)
         return f"{base}/log-manager/tail/{ticket}/{task.uid}/"
 
-    return address
+    return url
 
 
-def _what(uid: str) -> str:
+def _ticket_subject(uid: str) -> str:
     return f"logs:{uid}"
 
 
 async def list_files(request: Request) -> Response:
-    """The files of a task, for those who open the address itself."""
+    """Index page of a task's log files."""
     await _task(request, context(request))
     links = "".join(f'<p><a href="{name}/?start=0">{name}</a></p>' for name in _FILES)
     return HTMLResponse(f"<!DOCTYPE html>{links}", headers=_HEADERS)
 
 
 async def read_file(request: Request) -> Response:
-    """One log, from `start`: counted from its end when negative, the last 4096 bytes when absent."""
+    """One log from `start`; a negative `start` counts from the end, by default the last 4096 bytes."""
     ctx = context(request)
     task = await _task(request, ctx)
     file = request.path_params["file"]
@@ -67,8 +67,8 @@ async def read_file(request: Request) -> Response:
 
 async def _task(request: Request, ctx: Context) -> TaskRow:
     uid = request.path_params["uid"]
-    if not ctx.tickets.is_valid(request.path_params["ticket"], _what(uid)):
-        raise Unauthorized(INVALID, hint="The address has expired: ask for the job's detail again.")
+    if not ctx.tickets.is_valid(request.path_params["ticket"], _ticket_subject(uid)):
+        raise Unauthorized(INVALID, hint="The URL has expired: request the job's detail again.")
     task = await ctx.store.read(lambda conn: jobs.get_task(conn, uid))
     if task is None:
         raise NotFound(f"There is no log of task {uid!r}.", code="NoTaskLogError")
@@ -76,15 +76,15 @@ async def _task(request: Request, ctx: Context) -> TaskRow:
 
 
 def _start(value: str | None, size: int) -> int:
-    text = value or str(-TAIL)
+    text = value or str(-TAIL_BYTES)
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
-        raise InvalidParameters('"start" must be a whole number.')
+        raise InvalidParameters('"start" must be an integer.')
     return int(text) if digits is text else max(0, size - int(digits))
 
 
 async def _page(log: LogReader, start: int, end: int) -> AsyncIterator[bytes]:
-    # A line break right after <pre> is not shown: without one of ours, the log's first could get lost.
+    # Browsers drop a line break right after <pre>: without this one, the log's own first could be lost.
     yield b"<!DOCTYPE html><meta charset=utf-8><pre>\n"
     async for data in read_range(log, start, end):
         yield data.replace(b"&", b"&amp;").replace(b"<", b"&lt;").replace(b">", b"&gt;")

@@ -1,4 +1,4 @@
-"""Users as version 1 changes them."""
+"""Routes of version 1 users: create, change, delete."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from paicluster.store import groups
 
 
 async def put_user(request: Request) -> Response:
-    """Make a user; with ``modify`` change one: his password, and by an administrator whether he is one."""
+    """Create a user; with ``modify`` change the password, or as administrator also the administrator role."""
     identity = await authenticate_user(request)
-    given = await fields_of(request)
-    username = given.text("username", pattern=USERNAME)
-    modify = given.flag("modify", False)
-    admin = given.flag("admin") if "admin" in given else None
-    needed = not modify or "password" in given
-    password = given.text("password", min_length=MIN_PASSWORD_LENGTH) if needed else None
-    given.end()
+    fields = await fields_of(request)
+    username = fields.text("username", pattern=USERNAME)
+    modify = fields.flag("modify", False)
+    admin = fields.flag("admin") if "admin" in fields else None
+    has_password = not modify or "password" in fields
+    password = fields.text("password", min_length=MIN_PASSWORD_LENGTH) if has_password else None
+    fields.end()
     set_subject(request, username)
     if not identity.admin and (not modify or identity.username != username or admin):
         raise Forbidden(NOT_ADMIN)
@@ -43,21 +43,21 @@ async def put_user(request: Request) -> Response:
 
 async def delete_user(request: Request) -> Response:
     await authenticate_admin(request)
-    given = await fields_of(request)
-    username = given.text("username", pattern=USERNAME)
-    given.end()
+    fields = await fields_of(request)
+    username = fields.text("username", pattern=USERNAME)
+    fields.end()
     set_subject(request, username)
     await context(request).store.write(lambda conn: users.remove(conn, username))
     return json_response({"message": "remove successfully"})
 
 
 async def put_virtual_clusters(request: Request) -> Response:
-    """The virtual clusters a user may use, in one text with commas."""
+    """Set the virtual clusters a user may use; names separated by commas."""
     await authenticate_admin(request)
     username = request.path_params["user"]
-    given = await fields_of(request)
-    wanted = [name.strip() for name in given.text("virtualClusters").split(",") if name.strip()]
-    given.end()
-    Fields({"virtualClusters": wanted}).names("virtualClusters", pattern=GROUPNAME)
-    await set_virtual_clusters(context(request), username, wanted)
+    fields = await fields_of(request)
+    names = [name.strip() for name in fields.text("virtualClusters").split(",") if name.strip()]
+    fields.end()
+    Fields({"virtualClusters": names}).names("virtualClusters", pattern=GROUPNAME)
+    await set_virtual_clusters(context(request), username, names)
     return json_response({"message": "update user virtual clusters successfully"}, 201)

@@ -1,4 +1,4 @@
-"""Virtual clusters as version 1 shows them."""
+"""Routes of version 1 virtual clusters."""
 
 from __future__ import annotations
 
@@ -20,27 +20,29 @@ from paicluster.store import jobs
 
 async def list_clusters(request: Request) -> Response:
     await authenticate_reader(request)
-    return json_response(await _all(context(request)))
+    return json_response(await _virtual_clusters(context(request)))
 
 
 async def one_cluster(request: Request) -> Response:
     await authenticate_reader(request)
-    name = v2.checked_name(request.path_params["vc"])
-    found = await _all(context(request))
-    if name not in found:
+    name = v2.validate_name(request.path_params["vc"])
+    clusters = await _virtual_clusters(context(request))
+    if name not in clusters:
         raise no_cluster(name)
-    return json_response(found[name])
+    return json_response(clusters[name])
 
 
-async def _all(ctx: Context) -> dict[str, Any]:
-    known = await virtual_clusters(ctx)
+async def _virtual_clusters(ctx: Context) -> dict[str, Any]:
+    v2_clusters = await virtual_clusters(ctx)
     counts = await ctx.store.read(
-        lambda conn: {name: (_count(conn, name, "RUNNING"), _count(conn, name, "WAITING")) for name in known}
+        lambda conn: {
+            name: (_count(conn, name, "RUNNING"), _count(conn, name, "WAITING")) for name in v2_clusters
+        }
     )
     addresses = [node.ip for node in await ctx.nodes()]
     return {
         name: serializers.virtual_cluster(vc, *counts[name], addresses, _status(ctx, name, sum(counts[name])))
-        for name, vc in known.items()
+        for name, vc in v2_clusters.items()
     }
 
 
@@ -55,14 +57,14 @@ def _status(ctx: Context, name: str, unfinished: int) -> str:
     return "DRAINING" if unfinished else "STOPPED"
 
 
-# -- changing them ---------------------------------------------------------------------------------
+# -- changes --------------------------------------------------------------------------------------
 
 
 async def put_cluster(request: Request) -> Response:
-    done = await v2.put(request)
-    verb = "create" if done.created else "update"
+    result = await v2.put(request)
+    verb = "create" if result.created else "update"
     return json_response(
-        {"message": f"{verb} vc: {done.name} to capacity: {done.capacity:g} successfully"}, 201
+        {"message": f"{verb} vc: {result.name} to capacity: {result.capacity:g} successfully"}, 201
     )
 
 

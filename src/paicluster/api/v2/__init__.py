@@ -1,1 +1,1 @@
-"""OpenPAI's second API, as its clients know it, with a few additions of our own."""
+"""Version 2 of OpenPAI's API, with a few additions of our own."""

@@ -1,4 +1,4 @@
-"""What somebody should look at, in Alertmanager's shape: jobs that wait too long, and a server that lags."""
+"""Alerts in Alertmanager's format: jobs pending for long, and a server that lags."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from paicluster.auth.tokens import Identity
 from paicluster.store import admin_queries
 from paicluster.store.admin_queries import LongWait
 
-# As the original's rule has it.
-PENDING_S = 30 * 60
-_LAGS_AFTER_S = 10.0
-_MOST = 1000
+# As in OpenPAI's alert rule.
+PENDING_THRESHOLD_S = 30 * 60
+_LAG_THRESHOLD_S = 10.0
+_MAX_ALERTS = 1000
 
 
 async def alerts(request: Request) -> Response:
-    """Administrators see all; others those about their own jobs."""
+    """All alerts for administrators; for other users those about their own jobs."""
     identity = await authenticate(request)
     return json_response(await _alerts(context(request), identity))
 
 
 async def as_alertmanager(request: Request) -> Response:
-    """The same at the address of Alertmanager itself."""
+    """The same alerts at the path of Alertmanager's API."""
     identity = await authenticate(request)
     return json_response({"status": "success", "data": await _alerts(context(request), identity)})
 
@@ -38,20 +38,22 @@ async def _alerts(ctx: Context, identity: Identity) -> list[dict[str, Any]]:
     now_ms = int(time.time() * 1000)
     username = None if identity.admin else identity.username
     waits = await ctx.store.read(
-        lambda conn: admin_queries.long_pending_jobs(conn, now_ms - PENDING_S * 1000, username, _MOST)
+        lambda conn: admin_queries.long_pending_jobs(
+            conn, now_ms - PENDING_THRESHOLD_S * 1000, username, _MAX_ALERTS
+        )
     )
-    found = [_pending(wait) for wait in waits]
+    active = [_pending(wait) for wait in waits]
     if identity.admin:
-        for name, behind_s in (("writer", ctx.store.queue_age()), ("controller", ctx.controller_age())):
-            if behind_s > _LAGS_AFTER_S:
-                found.append(
+        for name, lag_s in (("writer", ctx.store.queue_age()), ("controller", ctx.controller_age())):
+            if lag_s > _LAG_THRESHOLD_S:
+                active.append(
                     _alert(
                         {"alertname": "PaiServicesNotReady", "service_name": name, "severity": "fatal"},
-                        f"The {name} has been busy with one thing for {behind_s:.0f} s.",
-                        now_ms - int(behind_s * 1000),
+                        f"The {name} has been busy with one operation for {lag_s:.0f} s.",
+                        now_ms - int(lag_s * 1000),
                     )
                 )
-    return found
+    return active
 
 
 def _pending(wait: LongWait) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def _pending(wait: LongWait) -> dict[str, Any]:
         "virtual_cluster": wait.vc,
         "severity": "warn",
     }
-    since_ms = wait.submission_ms + PENDING_S * 1000
+    since_ms = wait.submission_ms + PENDING_THRESHOLD_S * 1000
     return _alert(labels, f"Job {wait.framework} has been waiting for more than 30 minutes.", since_ms)
 
 

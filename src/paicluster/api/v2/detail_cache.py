@@ -1,6 +1,6 @@
-"""Answers that took long to make, kept for as long as the job they tell of does not change.
+"""Cache of large job details, valid until the job changes.
 
-Whoever watches a job with thousands of tasks asks for the same megabytes again and again.
+Clients that watch a job with thousands of tasks poll the same megabytes.
 """
 
 from __future__ import annotations
@@ -9,67 +9,70 @@ from collections import OrderedDict
 
 Key = tuple[str, int | None]
 
-# Less than this is made anew sooner than it is worth keeping.
-SMALLEST = 64 << 10
-LARGEST = 16 << 20
-_MOST_CHANGES = 4096
+# Smaller responses are rendered faster than caching them is worth.
+MIN_BYTES = 64 << 10
+MAX_BYTES = 16 << 20
+_MAX_CHANGES = 4096
 
 
 class ResponseCache:
-    """Used on the loop's thread alone, where the store tells of changes."""
+    """LRU cache of response bodies. Used on the event loop's thread only, where changes arrive.
 
-    def __init__(self, smallest: int = SMALLEST, largest: int = LARGEST) -> None:
-        self._smallest = smallest
-        self._largest = largest
-        self._kept: OrderedDict[Key, tuple[int, bytes]] = OrderedDict()
-        self._of_job: dict[int, set[Key]] = {}
+    Responses below ``min_bytes`` are not cached; ``max_bytes`` bounds the cache.
+    """
+
+    def __init__(self, min_bytes: int = MIN_BYTES, max_bytes: int = MAX_BYTES) -> None:
+        self._min_bytes = min_bytes
+        self._max_bytes = max_bytes
+        self._entries: OrderedDict[Key, tuple[int, bytes]] = OrderedDict()
+        self._keys_of_job: dict[int, set[Key]] = {}
         self._size = 0
-        # Which jobs changed lately, and when, counted in changes.
-        self._changed: OrderedDict[int, int] = OrderedDict()
-        self._count = 0
-        self._unknown_before = 0
+        # Recently changed jobs, each with the number of its last change.
+        self._last_change: OrderedDict[int, int] = OrderedDict()
+        self._change_count = 0
+        self._oldest_known = 0
 
     def get(self, key: Key) -> bytes | None:
-        found = self._kept.get(key)
-        if found is None:
+        entry = self._entries.get(key)
+        if entry is None:
             return None
-        self._kept.move_to_end(key)
-        return found[1]
+        self._entries.move_to_end(key)
+        return entry[1]
 
-    def moment(self) -> int:
-        """To be taken before reading, and given to `keep`."""
-        return self._count
+    def version(self) -> int:
+        """Version of the data; take it before reading, and pass it to `put`."""
+        return self._change_count
 
-    def keep(self, key: Key, job_id: int, body: bytes, since: int) -> None:
-        """Remember an answer, unless the job has changed since the moment before it was read."""
-        if not self._smallest <= len(body) <= self._largest:
+    def put(self, key: Key, job_id: int, body: bytes, version: int) -> None:
+        """Cache a response, unless the job has changed since ``version``."""
+        if not self._min_bytes <= len(body) <= self._max_bytes:
             return
-        if since < self._unknown_before or self._changed.get(job_id, 0) > since:
+        if version < self._oldest_known or self._last_change.get(job_id, 0) > version:
             return
         self._drop(key)
-        self._kept[key] = (job_id, body)
-        self._of_job.setdefault(job_id, set()).add(key)
+        self._entries[key] = (job_id, body)
+        self._keys_of_job.setdefault(job_id, set()).add(key)
         self._size += len(body)
-        while self._size > self._largest:
-            self._drop(next(iter(self._kept)))
+        while self._size > self._max_bytes:
+            self._drop(next(iter(self._entries)))
 
-    def forget(self, job_id: int) -> None:
-        """The job has changed."""
-        self._count += 1
-        self._changed[job_id] = self._count
-        self._changed.move_to_end(job_id)
-        if len(self._changed) > _MOST_CHANGES:
-            self._unknown_before = self._changed.popitem(last=False)[1]
-        for key in tuple(self._of_job.get(job_id, ())):
+    def invalidate(self, job_id: int) -> None:
+        """Drop the entries of a job that has changed."""
+        self._change_count += 1
+        self._last_change[job_id] = self._change_count
+        self._last_change.move_to_end(job_id)
+        if len(self._last_change) > _MAX_CHANGES:
+            self._oldest_known = self._last_change.popitem(last=False)[1]
+        for key in tuple(self._keys_of_job.get(job_id, ())):
             self._drop(key)
 
     def _drop(self, key: Key) -> None:
-        found = self._kept.pop(key, None)
-        if found is None:
+        entry = self._entries.pop(key, None)
+        if entry is None:
             return
-        job_id, body = found
+        job_id, body = entry
         self._size -= len(body)
-        keys = self._of_job[job_id]
+        keys = self._keys_of_job[job_id]
         keys.discard(key)
         if not keys:
-            del self._of_job[job_id]
+            del self._keys_of_job[job_id]

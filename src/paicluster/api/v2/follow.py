@@ -1,4 +1,4 @@
-"""One connection that carries a job's states, events and log; see docs/contributing/architecture.md."""
+"""Streaming response with a job's states, events and log; see docs/contributing/architecture.md."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from paicluster.store import jobs
 from paicluster.store.rows import EventRow, JobRow, TaskRow
 
 MEDIA_TYPE = "application/vnd.openpai.follow"
-PING_S = 15.0
+PING_INTERVAL_S = 15.0
+# States and events only, for clients that wait for the end of the job.
 NO_LOG = "none"
-"""States and events only, for those who wait for the end."""
 _LATEST = -1
 _FROM = re.compile(r"(\d{1,9})\.(\d{1,9}):(\d{1,18})")
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What the database says now of the job and of the task being followed."""
+    """Current rows of the job and of the followed task."""
 
     job: JobRow
     task: TaskRow | None
-    # Of the latest attempt of this task in this attempt of the job.
+    # Number of the task's latest attempt within this attempt of the job.
     newest: int
-    # The one said last comes last.
+    # Oldest first.
     events: tuple[EventRow, ...]
 
 
@@ -56,7 +56,7 @@ async def follow(request: Request) -> Response:
     stream = get("stream") or "all"
     if stream not in (*STREAMS, NO_LOG):
         raise InvalidParameters(f'"stream" must be one of {", ".join((*STREAMS, NO_LOG))}, not {stream!r}.')
-    role, index = _which(row, roles, get("role"), get("index"))
+    role, index = _task_of(row, roles, get("role"), get("index"))
     start = None
     if text := get("from"):
         match = _FROM.fullmatch(text)
@@ -65,7 +65,7 @@ async def follow(request: Request) -> Response:
         start = tuple(int(part) for part in match.groups())
     tail = get("tail")
     lines = None if tail is None else int_param(tail, "tail")
-    follower = _Follower(ctx, row.id, role, index, stream, stay=get("follow") != "false")
+    follower = _Follower(ctx, row.id, role, index, stream, until_end=get("follow") != "false")
     if start is not None:
         follower.attempt, follower.task_attempt, follower.offset = start[0], start[1], start[2]
     else:
@@ -75,7 +75,7 @@ async def follow(request: Request) -> Response:
 
 
 def _job_and_roles(conn: Connection, framework: str) -> tuple[JobRow, dict[str, int]]:
-    """The job, and how many tasks each of its roles has."""
+    """The job, and the number of tasks of each role."""
     row = jobs.get_job(conn, framework)
     if row is None:
         raise no_job(framework)
@@ -85,8 +85,8 @@ def _job_and_roles(conn: Connection, framework: str) -> tuple[JobRow, dict[str, 
     return row, {role.name: role.instances for role in read_job(spec.job, stored=True).task_roles}
 
 
-def _which(row: JobRow, roles: dict[str, int], role: str | None, index: str | None) -> tuple[str, int]:
-    """The task meant: by default the first of the first role."""
+def _task_of(row: JobRow, roles: dict[str, int], role: str | None, index: str | None) -> tuple[str, int]:
+    """Role and index of the followed task; by default the first task of the first role."""
     name = role or next(iter(roles))
     if name not in roles:
         raise InvalidParameters(f"Job {row.name} has no task role {name!r}; it has {', '.join(roles)}.")
@@ -97,85 +97,87 @@ def _which(row: JobRow, roles: dict[str, int], role: str | None, index: str | No
 
 
 class _Follower:
-    def __init__(self, ctx: Context, job_id: int, role: str, index: int, stream: str, *, stay: bool):
+    """One client that follows a job; with ``until_end`` until it has finished, else what exists now."""
+
+    def __init__(self, ctx: Context, job_id: int, role: str, index: int, stream: str, *, until_end: bool):
         self._ctx = ctx
         self._job_id = job_id
         self._role = role
         self._index = index
         self._stream = stream
-        self._stay = stay
+        self._until_end = until_end
         self.attempt = 0
         self.task_attempt = 0
         self.offset = 0
         self.tail: int | None = None
-        # How often each was said when it was told of.
-        self._told: dict[str, int] = {}
-        self._last_trouble = ""
+        # Event uid to the count that was sent last.
+        self._sent_counts: dict[str, int] = {}
+        self._last_degraded = ""
         self._last_state: tuple[object, ...] = ()
-        self._last_said = time.monotonic()
+        self._last_sent = time.monotonic()
         self._drained = True
 
     async def frames(self) -> AsyncIterator[bytes]:
         feed = self._ctx.store.changes
-        growth: Watch | None = None
-        watched = ""
+        log_watch: Watch | None = None
+        watched_uid = ""
         with feed.watch(self._job_id) as watch:
             changed = asyncio.ensure_future(watch.wait())
             try:
-                view = self._look()
+                view = self._read()
                 while view is not None:
-                    # The intent to run a task is known before its folder is made: look for it again.
+                    # The intent to run a task is stored before its log folder exists: retry the watch.
                     task = view.task if self._stream != NO_LOG else None
-                    if task is not None and (watched != task.uid or not _seeing(growth)):
-                        if growth is not None:
-                            growth.close()
-                        growth = self._ctx.log_watcher.watch(self._ctx.logs.log_folder(task.uid))
-                        watched = task.uid
+                    if task is not None and (watched_uid != task.uid or not _has_inotify(log_watch)):
+                        if log_watch is not None:
+                            log_watch.close()
+                        log_watch = self._ctx.log_watcher.watch(self._ctx.logs.log_folder(task.uid))
+                        watched_uid = task.uid
                     if task is not None and self.tail is not None:
-                        # Where they begin may have to be looked for through the whole log.
+                        # In a thread: finding the first line of the tail may read the whole log.
                         log = LogReader(self._ctx.logs.log_folder(task.uid), self._stream)
                         self.offset = await asyncio.to_thread(log.tail, self.tail)
                         self.tail = None
-                    if growth is not None:
-                        growth.event.clear()
-                    frames = [*self._log(view), *self._news(view)]
-                    more = self._advance(view)
-                    over = not more and (not self._stay or view.job.sub_state == "Completed")
-                    if over and self._stay:
+                    if log_watch is not None:
+                        log_watch.event.clear()
+                    frames = [*self._log_frames(view), *self._state_frames(view)]
+                    has_more = self._advance(view)
+                    ends = not has_more and (not self._until_end or view.job.sub_state == "Completed")
+                    if ends and self._until_end:
                         frames.append(_frame(kind="end", state=view.job.state, exitCode=view.job.exit_code))
                     if frames:
-                        # At once: what comes in pieces wakes the other side for each.
+                        # In one piece: each piece would wake the client.
                         yield b"".join(frames)
-                        self._last_said = time.monotonic()
-                    if more:
-                        # Whoever hung up takes all at once: only others' turn brings word of that.
+                        self._last_sent = time.monotonic()
+                    if has_more:
+                        # Writes to a disconnected client succeed at once: yield to the loop to notice it.
                         await asyncio.sleep(0)
                         if self._drained or changed.done():
-                            view = self._look()
+                            view = self._read()
                         continue
-                    if over or self._ctx.closing.is_set():
+                    if ends or self._ctx.closing.is_set():
                         return
-                    await self._wait(changed, growth)
-                    if time.monotonic() - self._last_said >= PING_S:
+                    await self._wait(changed, log_watch)
+                    if time.monotonic() - self._last_sent >= PING_INTERVAL_S:
                         yield _frame(kind="ping")
-                        self._last_said = time.monotonic()
+                        self._last_sent = time.monotonic()
                     if changed.done():
                         changed = asyncio.ensure_future(watch.wait())
-                        view = self._look()
+                        view = self._read()
             finally:
                 changed.cancel()
-                if growth is not None:
-                    growth.close()
+                if log_watch is not None:
+                    log_watch.close()
 
-    async def _wait(self, changed: asyncio.Future[None], growth: Watch | None) -> None:
-        """Until something happens, or it is time to look or to say something."""
-        patience = max(0.0, self._last_said + PING_S - time.monotonic())
-        if growth is not None and not growth.has_inotify:
-            patience = min(patience, POLL_INTERVAL_S)
-        await wait_for_first(changed, growth, patience)
+    async def _wait(self, changed: asyncio.Future[None], log_watch: Watch | None) -> None:
+        """Wait for a change, for new output, or until the next ping or poll is due."""
+        timeout_s = max(0.0, self._last_sent + PING_INTERVAL_S - time.monotonic())
+        if log_watch is not None and not log_watch.has_inotify:
+            timeout_s = min(timeout_s, POLL_INTERVAL_S)
+        await wait_for_first(changed, log_watch, timeout_s)
 
-    def _look(self) -> _View | None:
-        """None when the job is gone."""
+    def _read(self) -> _View | None:
+        """Current view; None when the job was deleted."""
 
         def read(conn: Connection) -> _View | None:
             job = jobs.get_job_by_id(conn, self._job_id)
@@ -190,8 +192,8 @@ class _Follower:
 
         return self._ctx.store.read_inline(read)
 
-    def _log(self, view: _View) -> list[bytes]:
-        """What the log has more than we sent. Bounded: a chatty task must not fill our memory."""
+    def _log_frames(self, view: _View) -> list[bytes]:
+        """The next chunk of the log. Bounded, so that a task with much output cannot fill the memory."""
         task = view.task
         if task is None or self._stream == NO_LOG:
             return []
@@ -214,21 +216,21 @@ class _Follower:
         self._drained = not chunk.data
         return frames
 
-    def _news(self, view: _View) -> list[bytes]:
+    def _state_frames(self, view: _View) -> list[bytes]:
         frames = []
         job = view.job
-        trouble = degraded_reason(job, self._ctx.degraded_reason(job.framework))
+        degraded = degraded_reason(job, self._ctx.degraded_reason(job.framework))
         for event in view.events:
-            # What is said again is news again.
-            if event.count > self._told.get(event.uid, 0):
-                self._told[event.uid] = event.count
-                # In trouble it does not wait for anything else, whatever was said before.
-                if not (trouble and event.reason in KEEP_WAITING):
+            # A repeated event is sent again.
+            if event.count > self._sent_counts.get(event.uid, 0):
+                self._sent_counts[event.uid] = event.count
+                # A degraded job is not pending for any other reason, whatever older events say.
+                if not (degraded and event.reason in KEEP_WAITING):
                     frames.append(_event(event))
-        if trouble != self._last_trouble:
-            self._last_trouble = trouble
-            frames.append(_event(degraded_event(job, trouble)))
-        # How it ended is told after the last byte of the log.
+        if degraded != self._last_degraded:
+            self._last_degraded = degraded
+            frames.append(_event(degraded_event(job, degraded)))
+        # The final state is sent after the last byte of the log.
         if job.sub_state == "Completed" and not self._drained:
             return frames
         state = (job.state, job.sub_state, job.attempt, job.retries, job.exit_code)
@@ -248,22 +250,22 @@ class _Follower:
         return frames
 
     def _advance(self, view: _View) -> bool:
-        """Whether there is more to send at once: the rest of this log, or the next attempt's."""
+        """Move to the next attempt if this one has ended; True if there is more to send without waiting."""
         if not self._drained:
             return True
-        over = view.task is None or view.task.ended
-        if over and self.task_attempt < view.newest:
-            # The task was started again by itself.
+        ended = view.task is None or view.task.ended
+        if ended and self.task_attempt < view.newest:
+            # The task was retried within this attempt of the job.
             self.task_attempt, self.offset = self.task_attempt + 1, 0
             return True
-        if over and self.attempt < view.job.attempt:
+        if ended and self.attempt < view.job.attempt:
             self.attempt, self.task_attempt, self.offset = self.attempt + 1, 0, 0
             return True
         return False
 
 
-def _seeing(growth: Watch | None) -> bool:
-    return growth is not None and growth.has_inotify
+def _has_inotify(log_watch: Watch | None) -> bool:
+    return log_watch is not None and log_watch.has_inotify
 
 
 def _event(event: EventRow) -> bytes:

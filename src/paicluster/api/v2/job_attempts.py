@@ -1,4 +1,4 @@
-"""The attempts of a job in their older form, which the original still has."""
+"""Routes of a job's attempts in OpenPAI's legacy format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def healthz(request: Request) -> Response:
 
 
 async def list_attempts(request: Request) -> Response:
-    """The latest, then those before it from the first on; ours: in pages."""
+    """The latest attempt, then the earlier ones in order. Paging is our addition."""
     identity = await authenticate(request)
     framework = request.path_params["framework"]
     offset, limit = page_params(request)
@@ -30,11 +30,11 @@ async def list_attempts(request: Request) -> Response:
         if row is None:
             return None
         check_may_see(identity, row)
-        known = {attempt.attempt: attempt for attempt in jobs.attempts_of(conn, row.id)}
-        numbers = [row.attempt, *sorted(number for number in known if number != row.attempt)]
+        attempts = {attempt.attempt: attempt for attempt in jobs.attempts_of(conn, row.id)}
+        numbers = [row.attempt, *sorted(number for number in attempts if number != row.attempt)]
         return encode(
             [
-                serializers.job_attempt(row, known.get(number), jobs.tasks_of(conn, row.id, number))
+                serializers.job_attempt(row, attempts.get(number), jobs.tasks_of(conn, row.id, number))
                 for number in numbers[offset : offset + limit]
             ]
         )

@@ -1,6 +1,6 @@
-"""A job's detail as JSON, quickly: a job may have thousands of tasks, each with twenty fields.
+"""Serializer of a job's detail, built for speed: a job may have thousands of tasks, each with twenty fields.
 
-What tasks have in common (roles, nodes, states, the words for an exit code) is rendered once.
+Values that tasks share (roles, nodes, states, exit specs) are rendered once and cached.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,11 +22,42 @@ from openpaisdk.protocol.exit_codes import exit_spec
 from openpaisdk.protocol.states import SubState, attempt_state, job_state
 from paicluster.store.rows import AttemptRow, JobRow, TaskRow
 
-# A task in this state has ended once, and is not over.
-_TRIED_AGAIN = SubState.ATTEMPT_COMPLETED.value
+# A task in this state has a finished attempt and will be retried.
+_WILL_RETRY = SubState.ATTEMPT_COMPLETED.value
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
 _ports = msgspec.json.Decoder(dict[str, list[int]]).decode
+
+
+class TaskColumns(NamedTuple):
+    """Columns of `store.jobs.shown_tasks_of`, in its order.
+
+    Its rows stay plain tuples, read by `_TASK_INDEX` and `_ROLE` or unpacked whole: converting thousands of
+    them would only cost time.
+    """
+
+    role_order: int
+    task_index: int | str
+    role: str
+    uid: str | None
+    attempt: int
+    task_attempt: int
+    task_uid: str | None
+    sub_state: str
+    node: str | None
+    ip: str | None
+    ports: str | None
+    created_ms: int | None
+    launched_ms: int | None
+    completed_ms: int | None
+    exit_code: int | None
+    exit_info: str | None
+    retries: int
+    accountable_retries: int
+
+
+_TASK_INDEX = TaskColumns._fields.index("task_index")
+_ROLE = TaskColumns._fields.index("role")
 
 
 def job_detail(
@@ -38,10 +69,10 @@ def job_detail(
     *,
     instances: Mapping[str, int] | None = None,
 ) -> bytes:
-    """The JobDetail. ``tasks`` are those of `store.jobs.shown_tasks_of`, ``tags`` a JSON array.
+    """The JobDetail. ``tasks`` are those of `store.jobs.shown_tasks_of`, ``tags`` is a JSON array.
 
-    ``reason`` is why the job cannot go on now, whatever it does. With ``instances``, how many tasks each role
-    has, those of which none was begun are there too.
+    ``reason`` is the degraded reason of the job. With ``instances``, the number of tasks of each role, tasks
+    without an attempt are included.
     """
     head = _encode(
         {
@@ -53,47 +84,65 @@ def job_detail(
             "jobStatus": job_status(row, attempt),
         }
     )
-    shown: dict[str, dict[int, str]] = {role: {} for role in instances or ()}
+    by_role: dict[str, dict[int, str]] = {role: {} for role in instances or ()}
     for task in tasks:
-        shown.setdefault(task[2], {})[task[1]] = _task(row.framework, task)
+        by_role.setdefault(task[_ROLE], {})[task[_TASK_INDEX]] = _task(row.framework, task)
     if instances is not None and attempt is not None:
         for role, count in instances.items():
-            shown[role] = _add_unstarted(shown[role], count, row.framework, role, attempt)
-    # Megabytes, perhaps: they are put together once, and not piece by piece.
+            by_role[role] = _add_unstarted(by_role[role], count, row.framework, role, attempt)
+    # May be megabytes: joined once, not concatenated piece by piece.
     pieces = [head[:-1].decode(), ',"taskRoles":{']
     ends = ""
-    for role, texts in shown.items():
+    for role, texts in by_role.items():
         name = _text(role)
         pieces.append(f'{ends}{name}:{{"taskRoleStatus":{{"name":{name}}},"taskStatuses":[')
         pieces.append(",".join(texts.values()))
         ends = "]},"
-    pieces.append("]}}}" if shown else "}}")
+    pieces.append("]}}}" if by_role else "}}")
     return "".join(pieces).encode()
 
 
-# What no JSON has in it.
-_INDEX = "\0"
+# Placeholder for a task index; a character that JSON never contains.
+_INDEX_PLACEHOLDER = "\0"
 
 
 def _add_unstarted(
-    begun: Mapping[int, str], count: int, framework: str, role: str, attempt: AttemptRow
+    started: Mapping[int, str], count: int, framework: str, role: str, attempt: AttemptRow
 ) -> dict[int, str]:
-    """All tasks of a role, each at its place. Those not begun differ by their index alone."""
-    sub_state, code, said = SubState.CREATION_PENDING.value, None, None
+    """All tasks of a role by index. Unstarted ones differ by their index only, so they are rendered once."""
+    sub_state, code, exit_info = SubState.CREATION_PENDING.value, None, None
     if attempt.sub_state in (SubState.DELETING.value, SubState.COMPLETED.value):
         by_user = attempt.exit_code == STOPPED_BY_USER
         sub_state, code = attempt.sub_state, STOPPED_BY_USER if by_user else STOPPED_TO_COMPLETE
-        said = _encode({"caughtException": STOP_DIAGNOSTICS if by_user else COMPLETE_DIAGNOSTICS}).decode()
-    blank = _task(
-        framework,
-        (0, _INDEX, role, None, attempt.attempt, 0, None, sub_state, None, None, None, attempt.created_ms,
-         None, attempt.completed_ms, code, said, 0, 0),
-    ).split(_INDEX)  # fmt: skip
-    return {index: begun.get(index) or str(index).join(blank) for index in range(count)}
+        exit_info = _encode(
+            {"caughtException": STOP_DIAGNOSTICS if by_user else COMPLETE_DIAGNOSTICS}
+        ).decode()
+    unstarted = TaskColumns(
+        role_order=0,
+        task_index=_INDEX_PLACEHOLDER,
+        role=role,
+        uid=None,
+        attempt=attempt.attempt,
+        task_attempt=0,
+        task_uid=None,
+        sub_state=sub_state,
+        node=None,
+        ip=None,
+        ports=None,
+        created_ms=attempt.created_ms,
+        launched_ms=None,
+        completed_ms=attempt.completed_ms,
+        exit_code=code,
+        exit_info=exit_info,
+        retries=0,
+        accountable_retries=0,
+    )
+    template = _task(framework, unstarted).split(_INDEX_PLACEHOLDER)
+    return {index: started.get(index) or str(index).join(template) for index in range(count)}
 
 
 def task_status(row: JobRow, attempts: Sequence[TaskRow]) -> bytes:
-    """Every attempt of one task, newest first."""
+    """All attempts of one task, newest first."""
     newest, oldest = attempts[0], attempts[-1]
     each = ",".join(f"{{{attempt_of(row.framework, task)}}}" for task in attempts)
     return _encode(
@@ -109,16 +158,16 @@ def task_status(row: JobRow, attempts: Sequence[TaskRow]) -> bytes:
             "accountableRetries": newest.retries_accountable,
             "createdTime": oldest.created_ms,
             "launchedTime": oldest.launched_ms,
-            "completedTime": None if newest.sub_state == _TRIED_AGAIN else newest.completed_ms,
+            "completedTime": None if newest.sub_state == _WILL_RETRY else newest.completed_ms,
             "attempts": msgspec.Raw(f"[{each}]".encode()),
         }
     )
 
 
 def job_status(row: JobRow, attempt: AttemptRow | None) -> dict[str, Any]:
-    """The part of a detail that tells how the job is, and how the attempt is that was asked for."""
+    """The `jobStatus` of a detail: state of the job and of one attempt."""
     code = attempt.exit_code if attempt is not None else None
-    over = attempt is not None and attempt.completed_ms is not None
+    finished = attempt is not None and attempt.completed_ms is not None
     status: dict[str, Any] = {
         "username": row.username,
         "state": row.state,
@@ -134,7 +183,7 @@ def job_status(row: JobRow, attempt: AttemptRow | None) -> dict[str, Any]:
         "attemptId": attempt.attempt if attempt is not None else row.attempt,
         "attemptState": attempt_state(attempt.sub_state, code) if attempt is not None else "WAITING",
         "appId": row.framework,
-        "appProgress": 1 if over else 0,
+        "appProgress": 1 if finished else 0,
         "appTrackingUrl": "",
         "appCreatedTime": attempt.created_ms if attempt is not None else None,
         "appLaunchedTime": None,
@@ -156,10 +205,10 @@ def job_status(row: JobRow, attempt: AttemptRow | None) -> dict[str, Any]:
 
 
 def exit_messages(attempt: AttemptRow | None) -> dict[str, Any] | None:
-    """What container, runtime and launcher have to say of an attempt that is over."""
+    """Exit messages of container, runtime and launcher for a finished attempt."""
     if attempt is None or attempt.completed_ms is None:
         return None
-    # With the name of the container that said it, which the original has only one of for a user's program.
+    # With the container's name, which OpenPAI has; the user's program always runs in the one named "app".
     runtime = {**_decode(attempt.runtime_exit), "name": "app"} if attempt.runtime_exit else None
     return {"container": None, "runtime": runtime, "launcher": attempt.diagnostics}
 
@@ -173,23 +222,23 @@ def attempt_of(framework: str, task: TaskRow) -> str:
     )  # fmt: skip
 
 
-def _task(framework: str, shown: tuple[Any, ...]) -> str:
+def _task(framework: str, columns: tuple[Any, ...]) -> str:
     (
         _order, index, role, uid, attempt, task_attempt, task_uid, sub_state, node, ip, ports, created,
         launched, completed, exit_code, exit_info, retries, accountable,
-    ) = shown  # fmt: skip
+    ) = columns  # fmt: skip
     created, completed = _number(created), _number(completed)
-    ended = "null" if sub_state == _TRIED_AGAIN else completed
-    ran = ended if launched is None else launched
+    task_completed = "null" if sub_state == _WILL_RETRY else completed
+    task_launched = task_completed if launched is None else launched
     rest = _attempt(
         framework, index, role, uid, attempt, task_attempt, _attempt_state(sub_state, exit_code), node, ip,
         ports, created, _number(launched), completed, exit_code, exit_info,
     )  # fmt: skip
     return (
-        f'{{"taskIndex":{index},"taskUid":{_name(task_uid)},'
+        f'{{"taskIndex":{index},"taskUid":{_quoted(task_uid)},'
         f'"taskState":"{_task_state(sub_state, exit_code)}","retries":{retries},'
         f'"accountableRetries":{accountable},"createdTime":{created},'
-        f'"launchedTime":{ran},"completedTime":{ended},{rest}}}'
+        f'"launchedTime":{task_launched},"completedTime":{task_completed},{rest}}}'
     )
 
 
@@ -198,12 +247,15 @@ def _attempt(
     node: str | None, ip: str | None, ports: str | None, created: int | str, launched: int | str,
     completed: int | str, exit_code: int | None, exit_info: str | None,
 ) -> str:  # fmt: skip
-    """The fields that a task and an attempt of it have in common."""
+    """The fields that a task and an attempt of it share."""
     each = ",".join(
-        [f'{_text(label)}:"{",".join(map(str, many))}"' for label, many in _ports(ports or "{}").items()]
+        [
+            f'{_text(label)}:"{",".join(map(str, numbers))}"'
+            for label, numbers in _ports(ports or "{}").items()
+        ]
     )
     return (
-        f'"containerId":{_name(uid)},"containerIp":{_text(ip)},"containerNodeName":{_text(node)},'
+        f'"containerId":{_quoted(uid)},"containerIp":{_text(ip)},"containerNodeName":{_text(node)},'
         f'"containerPorts":{{{each}}},"containerGpus":null,'
         f'"containerLog":"{_log_prefix(framework, attempt, role)}{index}/attempts/{task_attempt}/logs",'
         f'"containerExitCode":{_number(exit_code)},"containerExitSpec":{_exit_spec(exit_code)},'
@@ -213,7 +265,7 @@ def _attempt(
     )
 
 
-def _name(uid: str | None) -> str:
+def _quoted(uid: str | None) -> str:
     return "null" if uid is None else f'"{uid}"'
 
 
@@ -233,10 +285,10 @@ def _log_prefix(framework: str, attempt: int, role: str) -> str:
 
 @lru_cache(maxsize=128)
 def _exit_summary(exit_info: str | None) -> str:
-    """Why it ended, and the program's own exit code: what is reported may come from the table of codes."""
+    """Diagnostics and the program's own exit code, which may differ from the reported exit code."""
     info = _decode(exit_info) if exit_info else {}
-    why, own = info.get("caughtException"), info.get("originUserExitCode")
-    return f'"containerExitDiagnostics":{_encode(why).decode()},"originUserExitCode":{_number(own)}'
+    diagnostics, own = info.get("caughtException"), info.get("originUserExitCode")
+    return f'"containerExitDiagnostics":{_encode(diagnostics).decode()},"originUserExitCode":{_number(own)}'
 
 
 @lru_cache(maxsize=512)
@@ -249,5 +301,5 @@ _attempt_state = lru_cache(maxsize=512)(attempt_state)
 
 
 def port_lists(ports: str | None) -> dict[str, str]:
-    """Ports as clients read them: the numbers of a label as one text."""
+    """Ports as clients read them: the numbers of a label, separated by commas."""
     return {label: ",".join(map(str, numbers)) for label, numbers in _ports(ports or "{}").items()}

@@ -127,13 +127,13 @@ async def detail(request: Request) -> Response:
     bypass = bool(degraded) or identity.job_id is not None
     body = None if bypass else ctx.detail_cache.get((framework, attempt))
     if body is None:
-        since = ctx.detail_cache.moment()
+        version = ctx.detail_cache.version()
         found = await ctx.store.read(lambda conn: _detail(conn, identity, framework, attempt, degraded))
         if found is None:
             raise no_job(framework)
         job_id, body = found
         if not degraded:
-            ctx.detail_cache.keep((framework, attempt), job_id, body, since)
+            ctx.detail_cache.put((framework, attempt), job_id, body, version)
     return Response(body, media_type="application/json")
 
 

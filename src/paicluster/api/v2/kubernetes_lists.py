@@ -1,4 +1,4 @@
-"""Nodes and tasks as the lists Kubernetes would give of them, for tools that administrators have."""
+"""Nodes and tasks as Kubernetes NodeList and PodList, for administrators' tools."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ async def nodes(request: Request) -> Response:
 
 
 async def pods(request: Request) -> Response:
-    """Every task that has a place. As in Kubernetes, ``limit`` and ``continue`` give it in pages."""
+    """All placed tasks. As in Kubernetes, ``limit`` and ``continue`` select a page."""
     await authenticate_any_admin(request)
     get = request.query_params.get
     if get("namespace") not in (None, "", NAMESPACE):
         return json_response(_list("PodList", []))
     limit = int_param(get("limit"), "limit", MAX_PAGE_SIZE, MAX_PAGE_SIZE)
     offset = int_param(get("continue"), "continue", 0)
-    # One more than asked for tells whether there are more.
-    found = await context(request).store.read(
+    # One more than the page tells whether there is another page.
+    tasks = await context(request).store.read(
         lambda conn: admin_queries.running_tasks(conn, offset, limit + 1)
     )
-    more = {"continue": str(offset + limit)} if len(found) > limit else {}
-    return json_response(_list("PodList", [_pod(task) for task in found[:limit]], **more))
+    next_page = {"continue": str(offset + limit)} if len(tasks) > limit else {}
+    return json_response(_list("PodList", [_pod(task) for task in tasks[:limit]], **next_page))
 
 
 def _list(kind: str, items: list[dict[str, Any]], **metadata: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def _list(kind: str, items: list[dict[str, Any]], **metadata: str) -> dict[str, 
 
 
 def _node(node: Node) -> dict[str, Any]:
-    amount = _amount(node.cpu, node.memory_mb, len(node.gpus))
+    resources = _resources(node.cpu, node.memory_mb, len(node.gpus))
     return {
         "metadata": {
             "name": node.name,
@@ -59,15 +59,15 @@ def _node(node: Node) -> dict[str, Any]:
                 {"type": "InternalIP", "address": node.ip},
                 {"type": "Hostname", "address": node.name},
             ],
-            "capacity": amount,
-            "allocatable": amount,
+            "capacity": resources,
+            "allocatable": resources,
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}],
         },
     }
 
 
 def _pod(task: RunningTask) -> dict[str, Any]:
-    amount = _amount(int(task.cpu), task.memory_mb, len(msgspec.json.decode(task.gpus or "[]")))
+    resources = _resources(int(task.cpu), task.memory_mb, len(msgspec.json.decode(task.gpus or "[]")))
     running = task.launched_ms is not None
     started = None if task.launched_ms is None else iso(task.launched_ms)
     return {
@@ -90,7 +90,7 @@ def _pod(task: RunningTask) -> dict[str, Any]:
         "spec": {
             "nodeName": task.node,
             "hostNetwork": True,
-            "containers": [{"name": "app", "resources": {"limits": amount, "requests": amount}}],
+            "containers": [{"name": "app", "resources": {"limits": resources, "requests": resources}}],
         },
         "status": {
             "phase": "Running" if running else "Pending",
@@ -106,5 +106,5 @@ def _pod(task: RunningTask) -> dict[str, Any]:
     }
 
 
-def _amount(cpu: int, memory_mb: int, gpus: int) -> dict[str, str]:
+def _resources(cpu: int, memory_mb: int, gpus: int) -> dict[str, str]:
     return {"cpu": str(cpu), "memory": f"{memory_mb}Mi", _GPU: str(gpus)}

@@ -1,7 +1,7 @@
-"""Storages in the form of the years before 1.0: configs, which name servers.
+"""Routes of OpenPAI 0.x storage configs and storage servers.
 
-Those of the settings are shown in it. Others can be written down, for clients that reach a server by
-themselves; they are no storages of the cluster's own, and jobs cannot have them mounted.
+The storages of the settings appear in this format. Administrators can store further records for clients
+that connect to a server directly; these are not storages of the cluster, and jobs cannot mount them.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from paicluster.store.rows import UserGrants
 from paicluster.store.storage_records import StorageRecord
 
 CONFIG, SERVER = "config", "server"
-# What the key of a record is called.
-_KEY = {CONFIG: "name", SERVER: "spn"}
+# Name of the key field of a record.
+_KEY_FIELD = {CONFIG: "name", SERVER: "spn"}
 _PATTERN = {CONFIG: GROUPNAME, SERVER: USERNAME}
 _TYPES = ("nfs", "samba", "azurefile", "azureblob", "hdfs")
-# The original has a record of this name to know that it was set up.
+# OpenPAI keeps a record of this name as a marker that it is initialized.
 _RESERVED = "empty"
 
-Shown = dict[str, Any]
+RecordJson = dict[str, Any]
 
 
-# -- looking ---------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
 async def list_configs(request: Request) -> Response:
-    return json_response(await _wanted(request, await _configs(request)))
+    return json_response(await _select(request, await _configs(request)))
 
 
 async def one_config(request: Request) -> Response:
@@ -49,59 +49,63 @@ async def one_config(request: Request) -> Response:
 
 
 async def list_servers(request: Request) -> Response:
-    return json_response(await _wanted(request, await _servers(request)))
+    return json_response(await _select(request, await _servers(request)))
 
 
 async def one_server(request: Request) -> Response:
     return json_response(_one(request, await _servers(request), "Server not found."))
 
 
-async def _configs(request: Request) -> dict[str, Shown]:
-    """What somebody may use: of the settings, and of what was written down."""
+async def _configs(request: Request) -> dict[str, RecordJson]:
+    """Configs that the caller may use: of the settings, and stored ones."""
     access = (await authenticate(request)).access
     ctx = context(request)
-    found = {storage.name: _as_config(storage, access) for storage in usable(ctx.storages(), access)}
+    records_by_name = {
+        storage.name: _as_config(storage, access) for storage in usable(ctx.storages(), access)
+    }
     for record in await ctx.store.read(lambda conn: records.list_records(conn, CONFIG)):
         if access.may_use_storage(record.name, record.groups):
-            found[record.name] = _opened(ctx, record)
-    return found
+            records_by_name[record.name] = _unseal(ctx, record)
+    return records_by_name
 
 
-async def _servers(request: Request) -> dict[str, Shown]:
-    """Those of the configs that somebody may use; there are passwords in them."""
+async def _servers(request: Request) -> dict[str, RecordJson]:
+    """Servers of the configs that the caller may use; they contain passwords."""
     identity = await authenticate(request)
     ctx = context(request)
-    found = {storage.name: _as_server(storage) for storage in usable(ctx.storages(), identity.access)}
-    written = await ctx.store.read(lambda conn: records.list_records(conn, SERVER))
-    if written:
-        named: set[str] = set()
+    records_by_name = {
+        storage.name: _as_server(storage) for storage in usable(ctx.storages(), identity.access)
+    }
+    stored = await ctx.store.read(lambda conn: records.list_records(conn, SERVER))
+    if stored:
+        usable_servers: set[str] = set()
         for config in (await _configs(request)).values():
-            named.update(config["servers"], (mount["server"] for mount in config["mountInfos"]))
-        for record in written:
-            if identity.admin or record.name in named:
-                found[record.name] = _opened(ctx, record)
-    return found
+            usable_servers.update(config["servers"], (mount["server"] for mount in config["mountInfos"]))
+        for record in stored:
+            if identity.admin or record.name in usable_servers:
+                records_by_name[record.name] = _unseal(ctx, record)
+    return records_by_name
 
 
-async def _wanted(request: Request, found: Mapping[str, Shown]) -> list[Shown]:
-    """The names asked for: in the address, or in the body of the first clients' POST. None means all."""
-    wanted: Sequence[str] = request.query_params.getlist("names")
+async def _select(request: Request, records_by_name: Mapping[str, RecordJson]) -> list[RecordJson]:
+    """The records named in the query, or in the body of a POST by early clients; without names, all."""
+    selected: Sequence[str] = request.query_params.getlist("names")
     if request.method == "POST":
         body = await read_body(request, 1 << 20)
         names = mapping_of(request, body).get("names") if body.strip() else None
-        wanted = [name for name in names if isinstance(name, str)] if isinstance(names, list) else ()
-    return [shown for name, shown in found.items() if not wanted or name in wanted]
+        selected = [name for name in names if isinstance(name, str)] if isinstance(names, list) else ()
+    return [record_json for name, record_json in records_by_name.items() if not selected or name in selected]
 
 
-def _one(request: Request, found: Mapping[str, Shown], otherwise: str) -> Shown:
-    shown = found.get(request.path_params["storage"])
-    if shown is None:
-        # With 500, as the original has it.
-        raise PaiError(otherwise)
-    return shown
+def _one(request: Request, records_by_name: Mapping[str, RecordJson], message: str) -> RecordJson:
+    record_json = records_by_name.get(request.path_params["storage"])
+    if record_json is None:
+        # With status 500, as in OpenPAI.
+        raise PaiError(message)
+    return record_json
 
 
-def _as_config(storage: StorageConfig, access: UserGrants) -> Shown:
+def _as_config(storage: StorageConfig, access: UserGrants) -> RecordJson:
     mount = {
         "mountPoint": f"/mnt/{storage.name}",
         "path": "" if storage.share else "${PAI_USER_NAME}",
@@ -116,12 +120,12 @@ def _as_config(storage: StorageConfig, access: UserGrants) -> Shown:
     }
 
 
-def _as_server(storage: StorageConfig) -> Shown:
+def _as_server(storage: StorageConfig) -> RecordJson:
     if storage.url is not None:
         where = urlsplit(storage.url)
         port = where.port or (443 if where.scheme == "https" else 80)
         data: dict[str, Any] = {"namenode": where.hostname, "port": port, "webhdfs": storage.url}
-        # Each generation of clients looks elsewhere for the same thing.
+        # Generations of clients read the host from different fields.
         data["address"] = where.hostname
         return {"spn": storage.name, "type": "hdfs", "data": data, "extension": {"webhdfs": port}}
     data = dict(storage.data)
@@ -130,7 +134,7 @@ def _as_server(storage: StorageConfig) -> Shown:
     return {"spn": storage.name, "type": storage.type.lower(), "data": data, "extension": {}}
 
 
-# -- writing down ----------------------------------------------------------------------------------
+# -- changes ---------------------------------------------------------------------------------------
 
 
 async def create_config(request: Request) -> Response:
@@ -157,102 +161,106 @@ async def delete_server(request: Request) -> Response:
     return await _delete(request, SERVER)
 
 
-def _config_of(given: Fields) -> tuple[Shown, str | None]:
-    """What is to be written down, and whose it is."""
-    shown: Shown = {
-        "name": given.text("name", pattern=GROUPNAME),
-        "default": given.flag("default", False),
-        "servers": given.names("servers", [], pattern=USERNAME),
-        "mountInfos": [_mount_of(mount) for mount in given.each("mountInfos", [])],
+def _config_of(fields: Fields) -> tuple[RecordJson, str | None]:
+    """The record to store, and the group that owns it."""
+    record_json: RecordJson = {
+        "name": fields.text("name", pattern=GROUPNAME),
+        "default": fields.flag("default", False),
+        "servers": fields.names("servers", [], pattern=USERNAME),
+        "mountInfos": [_mount_of(mount) for mount in fields.each("mountInfos", [])],
     }
-    group = given.text("gpn", pattern=GROUPNAME) if "gpn" in given else None
-    given.end()
-    return (shown, None) if group is None else ({**shown, "gpn": group}, group)
+    group = fields.text("gpn", pattern=GROUPNAME) if "gpn" in fields else None
+    fields.end()
+    return (record_json, None) if group is None else ({**record_json, "gpn": group}, group)
 
 
-def _mount_of(given: Fields) -> Shown:
+def _mount_of(fields: Fields) -> RecordJson:
     mount = {
-        "mountPoint": given.text("mountPoint", min_length=1),
-        "path": given.text("path", ""),
-        "server": given.text("server", pattern=USERNAME),
-        "permission": given.choice("permission", "rw", "ro") if "permission" in given else "rw",
+        "mountPoint": fields.text("mountPoint", min_length=1),
+        "path": fields.text("path", ""),
+        "server": fields.text("server", pattern=USERNAME),
+        "permission": fields.choice("permission", "rw", "ro") if "permission" in fields else "rw",
     }
-    given.end()
+    fields.end()
     return mount
 
 
-def _server_of(given: Fields) -> tuple[Shown, None]:
-    shown = {
-        "spn": given.text("spn", pattern=USERNAME),
-        "type": given.choice("type", *_TYPES),
-        "data": given.mapping("data"),
-        "extension": given.mapping("extension", {}),
+def _server_of(fields: Fields) -> tuple[RecordJson, None]:
+    record_json = {
+        "spn": fields.text("spn", pattern=USERNAME),
+        "type": fields.choice("type", *_TYPES),
+        "data": fields.mapping("data"),
+        "extension": fields.mapping("extension", {}),
     }
-    given.end()
-    return shown, None
+    fields.end()
+    return record_json, None
 
 
 async def _write(
-    request: Request, kind: str, read: Callable[[Fields], tuple[Shown, str | None]], *, new: bool
+    request: Request, kind: str, read: Callable[[Fields], tuple[RecordJson, str | None]], *, new: bool
 ) -> Response:
     await authenticate_admin(request)
     ctx = context(request)
-    shown, group = read(await fields_of(request))
-    name = str(shown[_KEY[kind]])
+    record_json, group = read(await fields_of(request))
+    name = str(record_json[_KEY_FIELD[kind]])
     set_subject(request, name)
     _require_editable(ctx, name, Conflict if new else Forbidden)
-    record = StorageRecord(kind, name, group, ctx.sealer.seal(json.dumps(shown).encode(), _what(kind, name)))
+    record = StorageRecord(
+        kind, name, group, ctx.sealer.seal(json.dumps(record_json).encode(), _sealing_context(kind, name))
+    )
 
     def write(conn: Connection) -> None:
         if new and not records.add_record(conn, record):
             raise Conflict(f"Storage {kind} {name} already exists.", code="ConflictStorageError")
         if not new and not records.update_record(conn, record):
-            raise _not_there(kind, name)
+            raise _not_found(kind, name)
 
     await ctx.store.write(write)
-    return _done(kind, "created" if new else "updated")
+    return _success(kind, "created" if new else "updated")
 
 
 async def _delete(request: Request, kind: str) -> Response:
-    """Named in the address, or in the body as what is made is."""
+    """The name is in the path, or in the body."""
     await authenticate_admin(request)
     name = request.path_params.get("storage")
     if name is None:
-        given = await fields_of(request)
-        name = given.text(_KEY[kind], pattern=_PATTERN[kind])
+        fields = await fields_of(request)
+        name = fields.text(_KEY_FIELD[kind], pattern=_PATTERN[kind])
         set_subject(request, name)
     ctx = context(request)
     _require_editable(ctx, name, Forbidden)
     if not await ctx.store.write(lambda conn: records.delete_record(conn, kind, name)):
-        raise _not_there(kind, name)
-    return _done(kind, "deleted")
+        raise _not_found(kind, name)
+    return _success(kind, "deleted")
 
 
-def _require_editable(ctx: Context, name: str, refusal: type[Conflict] | type[Forbidden]) -> None:
+def _require_editable(ctx: Context, name: str, error_class: type[Conflict] | type[Forbidden]) -> None:
     if name == _RESERVED:
         raise Forbidden(
             f"Key {name} is system reserved and should not be modified!", code="ForbiddenKeyError"
         )
     if any(storage.name == name for storage in ctx.storages()):
-        raise refusal(
-            f"Storage {name} is described in the cluster's settings.",
-            code="ConflictStorageError" if refusal is Conflict else None,
-            hint="Change it there, and start the server anew.",
+        raise error_class(
+            f"Storage {name} is defined in the cluster's settings.",
+            code="ConflictStorageError" if error_class is Conflict else None,
+            hint="Change it there, and restart the server.",
         )
 
 
-def _not_there(kind: str, name: str) -> NotFound:
+def _not_found(kind: str, name: str) -> NotFound:
     return NotFound(f"Storage {kind} {name} is not found.", code="NoStorageError")
 
 
-def _done(kind: str, verb: str) -> Response:
+def _success(kind: str, verb: str) -> Response:
     return json_response({"message": f"Storage {kind.capitalize()} is {verb} successfully"}, 201)
 
 
-def _opened(ctx: Context, record: StorageRecord) -> Shown:
-    shown: Shown = json.loads(ctx.sealer.unseal(record.sealed, _what(record.kind, record.name)))
-    return shown
+def _unseal(ctx: Context, record: StorageRecord) -> RecordJson:
+    record_json: RecordJson = json.loads(
+        ctx.sealer.unseal(record.sealed, _sealing_context(record.kind, record.name))
+    )
+    return record_json
 
 
-def _what(kind: str, name: str) -> str:
+def _sealing_context(kind: str, name: str) -> str:
     return f"storage {kind} {name}"

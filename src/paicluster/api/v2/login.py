@@ -1,4 +1,4 @@
-"""Info, login, tokens."""
+"""Routes of server info, login and tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paicluster.auth import users
 from paicluster.auth.tokens import DELEGATION, SESSION_S
 from paicluster.store.rows import TokenRow, UserRow
 
-_LONGEST_NAME = 255
+_MAX_NAME_LENGTH = 255
 
 
 async def banner(request: Request) -> Response:
@@ -31,7 +31,7 @@ async def info(request: Request) -> Response:
             "version": context(request).version,
             "launcherType": "k8s",
             "authnMethod": "basic",
-            # Ours: whether a job runs in the image it names, or on the host all the same.
+            # Our addition: whether jobs run in the image they name, or on the host.
             "containers": context(request).runs_images(),
         }
     )
@@ -39,13 +39,13 @@ async def info(request: Request) -> Response:
 
 async def authn_info(request: Request) -> Response:
     version = "v1" if request.url.path.startswith("/api/v1") else "v2"
-    where = f"/api/{version}/authn/basic/login"
-    return json_response({"authn_type": "basic", "loginURI": where, "loginURIMethod": "post"})
+    login_path = f"/api/{version}/authn/basic/login"
+    return json_response({"authn_type": "basic", "loginURI": login_path, "loginURIMethod": "post"})
 
 
 async def login(request: Request) -> Response:
     ctx = context(request)
-    user = await _logged_in(request)
+    user = await _check_login(request)
     token = await ctx.tokens.issue(user.username, "session")
     has_pat = "githubPAT" in json.loads(user.extension)
     return json_response(
@@ -54,19 +54,19 @@ async def login(request: Request) -> Response:
 
 
 async def log_token(request: Request) -> Response:
-    """For the log manager's own clients: a token that opens every log for two minutes."""
-    await _logged_in(request)
+    """Token for all logs, valid for two minutes; for clients of OpenPAI's log manager."""
+    await _check_login(request)
     return json_response({"token": context(request).tickets.issue(ANY_LOG)})
 
 
-async def _logged_in(request: Request) -> UserRow:
+async def _check_login(request: Request) -> UserRow:
     body = await form_or_json(request)
-    given = Fields(body)
-    username = given.text("username", min_length=1)
-    password = given.text("password", min_length=users.MIN_PASSWORD_LENGTH)
-    if "expiration" in given:
-        # Checked, and without effect, as in the original: how long a login holds is the cluster's to say.
-        given.number("expiration", minimum=60, maximum=SESSION_S)
+    fields = Fields(body)
+    username = fields.text("username", min_length=1)
+    password = fields.text("password", min_length=users.MIN_PASSWORD_LENGTH)
+    if "expiration" in fields:
+        # Validated and then ignored, as in OpenPAI: the cluster decides how long a session lasts.
+        fields.number("expiration", minimum=60, maximum=SESSION_S)
     return await users.login(context(request).store, username, password)
 
 
@@ -77,15 +77,15 @@ async def logout(request: Request) -> Response:
 
 
 async def list_tokens(request: Request) -> Response:
-    """One's tokens; ours: in pages, and with ``details`` also what each is, and the name it was given."""
+    """Tokens of the caller. Our additions: paging, and ``details`` with kind, name and times of each."""
     identity = await authenticate_user(request)
     tokens = context(request).tokens
     offset, limit = page_params(request)
     rows = await tokens.rows(identity.username, offset=offset, limit=limit)
-    found: dict[str, Any] = {"tokens": [tokens.render(row) for row in rows]}
+    body: dict[str, Any] = {"tokens": [tokens.render(row) for row in rows]}
     if "details" in request.query_params:
-        found["details"] = [_details(row) for row in rows]
-    return json_response(found)
+        body["details"] = [_details(row) for row in rows]
+    return json_response(body)
 
 
 def _details(row: TokenRow) -> dict[str, Any]:
@@ -99,14 +99,14 @@ def _details(row: TokenRow) -> dict[str, Any]:
 
 
 async def application_token(request: Request) -> Response:
-    """A token for a program; ours: with a ``name`` by which to know it later."""
+    """Issue an application token. Our addition: ``name`` identifies it later."""
     identity = await authenticate_user(request)
-    shown = await context(request).tokens.find(token_of(request)[0])
-    if shown is not None and shown.name == DELEGATION:
-        # It would never end, and one that was delegated must.
+    caller_token = await context(request).tokens.find(token_of(request)[0])
+    if caller_token is not None and caller_token.name == DELEGATION:
+        # An application token never expires, and a delegated token must.
         raise Forbidden(APPLICATIONS_REFUSED)
-    given = await fields_of(request)
-    name = given.text("name", "")[:_LONGEST_NAME]
+    fields = await fields_of(request)
+    name = fields.text("name", "")[:_MAX_NAME_LENGTH]
     token = await context(request).tokens.issue(identity.username, "application", name=name)
     return json_response({"token": token, "application": True})
 
@@ -118,7 +118,7 @@ async def check_token(request: Request) -> Response:
 
 
 async def revoke_token(request: Request) -> Response:
-    """Take a token back; it may be named by its id."""
+    """Revoke a token, given itself or its id."""
     identity = await authenticate_user(request)
     tokens = context(request).tokens
     token = request.path_params["token"]

@@ -1,4 +1,4 @@
-"""Which address leads where in version 2, beside those of jobs that clients ask for most."""
+"""Route table of version 2, without the most frequent routes, which `app.ROUTES` lists first."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _of_groups(where: str) -> list[Row]:
 
 ROUTES: list[Row] = [
     (_JOB + "/ssh", ["GET"], jobs.ssh),
-    (_JOB + "/metrics", ["GET"], task_metrics.figures),
+    (_JOB + "/metrics", ["GET"], task_metrics.metrics),
     (_JOB + "/tag", ["PUT"], jobs.add_tag),
     (_JOB + "/tag", ["DELETE"], jobs.delete_tag),
     (_JOB + "/job-attempts", ["GET"], job_attempts.list_attempts),

@@ -1,4 +1,4 @@
-"""Rows as OpenPAI's JSON shapes. Names and types here are what clients depend on."""
+"""Database rows as OpenPAI's JSON. Clients depend on the names and types here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def log_path(row: JobRow, task: TaskRow) -> str:
 
 
 def event(row: JobRow, event: EventRow) -> dict[str, Any]:
-    """An Event. Where the original always has a pod, ours may be about the whole job: then it names none."""
+    """An Event. In OpenPAI it always has a pod; ours may be about the whole job, and then names no task."""
     name = row.debug_id
     if event.task_role is not None:
         name = f"{row.debug_id}-{event.task_role}-{event.task_index}"
@@ -43,11 +43,11 @@ def event(row: JobRow, event: EventRow) -> dict[str, Any]:
 
 
 def job_attempt(row: JobRow, attempt: AttemptRow | None, tasks: Sequence[TaskRow]) -> dict[str, Any]:
-    """A JobAttempt, the older way to tell of an attempt."""
+    """A JobAttempt, OpenPAI's legacy format of an attempt."""
     number = row.attempt if attempt is None else attempt.attempt
     code = None if attempt is None else attempt.exit_code
     spec = None if code is None else exit_spec(code).as_dict()
-    said = None if attempt is None else attempt.diagnostics
+    diagnostics = None if attempt is None else attempt.diagnostics
     messages = exit_messages(attempt)
     roles: dict[str, Any] = {}
     for task in tasks:
@@ -80,15 +80,15 @@ def job_attempt(row: JobRow, attempt: AttemptRow | None, tasks: Sequence[TaskRow
         "exitDiagnostics": None
         if messages is None
         else {
-            "diagnosticsSummary": said or "",
+            "diagnosticsSummary": diagnostics or "",
             "runtime": messages["runtime"],
-            "launcher": said or "",
+            "launcher": diagnostics or "",
         },
         "appExitTriggerMessage": None if attempt is None else attempt.trigger_message,
         "appExitTriggerTaskRoleName": None if attempt is None else attempt.trigger_role,
         "appExitTriggerTaskIndex": None if attempt is None else attempt.trigger_index,
         "appExitSpec": spec,
-        "appExitDiagnostics": said,
+        "appExitDiagnostics": diagnostics,
         "appExitMessages": messages,
         "totalGpuNumber": row.total_gpus,
         "totalTaskNumber": row.total_tasks,

@@ -1,7 +1,8 @@
-"""A source bundle made of another one and what is new, so that only what changed has to travel.
+"""Patches of source archives: a client uploads only the difference to an archive that the cluster has.
 
-A patch is a row of lines: ``copy OFFSET LENGTH`` takes a part of the other bundle, ``data LENGTH`` is
-followed by so many bytes. Whoever makes one says what must come out; the caller checks it.
+A patch is a sequence of instructions: ``copy OFFSET LENGTH`` copies a part of the base archive,
+``data LENGTH`` is followed by that many bytes. The client announces the hash of the result; the caller checks
+it.
 """
 
 from __future__ import annotations
@@ -14,39 +15,41 @@ from typing import BinaryIO
 from openpaisdk.errors import InvalidParameters
 
 MEDIA_TYPE = "application/vnd.openpai.sources-patch"
-_PIECE = 1 << 20
-_LONGEST_LINE = 64
+_CHUNK_BYTES = 1 << 20
+_MAX_LINE_BYTES = 64
 
 
-def apply(patch: Path, base: Path, made: Path, largest: int) -> str:
-    """Write what a patch makes of ``base``, and give its SHA-256."""
+def apply(patch: Path, base: Path, result: Path, max_bytes: int) -> str:
+    """Apply a patch to ``base``, write the ``result`` and return its SHA-256."""
     digest = hashlib.sha256()
     size = 0
-    with patch.open("rb") as steps, base.open("rb") as old, made.open("wb") as new:
-        while line := steps.readline(_LONGEST_LINE):
-            source, length = _step(line, steps, old)
+    with patch.open("rb") as instructions, base.open("rb") as old, result.open("wb") as new:
+        while line := instructions.readline(_MAX_LINE_BYTES):
+            source, length = _parse_instruction(line, instructions, old)
             size += length
-            if size > largest:
-                raise InvalidParameters(f"Sources may have {largest >> 20} MB at most.", status=413)
+            if size > max_bytes:
+                raise InvalidParameters(f"Sources may have {max_bytes >> 20} MB at most.", status=413)
             while length:
-                piece = source.read(min(length, _PIECE))
-                if not piece:
-                    raise InvalidParameters("The patch takes more than there is.")
-                length -= len(piece)
-                digest.update(piece)
-                new.write(piece)
+                chunk = source.read(min(length, _CHUNK_BYTES))
+                if not chunk:
+                    raise InvalidParameters(
+                        "The patch reads beyond the end of the base archive or of itself."
+                    )
+                length -= len(chunk)
+                digest.update(chunk)
+                new.write(chunk)
         new.flush()
         os.fsync(new.fileno())
     return digest.hexdigest()
 
 
-def _step(line: bytes, steps: BinaryIO, old: BinaryIO) -> tuple[BinaryIO, int]:
-    """Where the next bytes come from, and how many they are."""
-    words = line.split()
-    if line.endswith(b"\n") and all(word.isdigit() and len(word) < 16 for word in words[1:]):
-        if len(words) == 3 and words[0] == b"copy":
-            old.seek(int(words[1]))
-            return old, int(words[2])
-        if len(words) == 2 and words[0] == b"data":
-            return steps, int(words[1])
-    raise InvalidParameters(f"This is no patch: {line[:40]!r}.")
+def _parse_instruction(line: bytes, instructions: BinaryIO, old: BinaryIO) -> tuple[BinaryIO, int]:
+    """Source and number of the next bytes."""
+    fields = line.split()
+    if line.endswith(b"\n") and all(field.isdigit() and len(field) < 16 for field in fields[1:]):
+        if len(fields) == 3 and fields[0] == b"copy":
+            old.seek(int(fields[1]))
+            return old, int(fields[2])
+        if len(fields) == 2 and fields[0] == b"data":
+            return instructions, int(fields[1])
+    raise InvalidParameters(f"Invalid instruction in the patch: {line[:40]!r}.")

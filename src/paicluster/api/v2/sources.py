@@ -1,4 +1,4 @@
-"""Source bundles: tars by their hash, stored whole or not at all."""
+"""Routes of source archives: tar files by their SHA-256, stored atomically."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def _target(request: Request) -> Path:
 
 
 def _base(request: Request) -> Path | None:
-    """The bundle that a patch is for; None where the sources come whole."""
+    """The base archive of a patch; None when the body is a whole archive."""
     if request.headers.get("content-type") != source_patches.MEDIA_TYPE:
         return None
     digest = request.query_params.get("base", "")
     base = context(request).sources / f"{digest}.tar"
     if not _SHA256.fullmatch(digest) or not base.exists():
-        raise NotFound("The sources to be patched are not here.", code="NoSourcesError")
+        raise NotFound("The base archive of the patch is not on this cluster.", code="NoSourcesError")
     return base
 
 
@@ -42,7 +42,7 @@ async def has_sources(request: Request) -> Response:
     await authenticate(request)
     target = _target(request)
     if not target.exists():
-        raise NotFound("These sources are not here.", code="NoSourcesError")
+        raise NotFound("These sources are not on this cluster.", code="NoSourcesError")
     os.utime(target)
     return Response(status_code=200)
 
@@ -52,40 +52,40 @@ async def put_sources(request: Request) -> Response:
     target = _target(request)
     if target.exists():
         os.utime(target)
-        return json_response({"message": "These sources were here already."})
+        return json_response({"message": "These sources were already stored."})
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    aside = target.with_suffix(f".{secrets.token_hex(4)}.part")
-    largest = context(request).policies.largest_sources
+    staging_file = target.with_suffix(f".{secrets.token_hex(4)}.part")
+    max_bytes = context(request).policies.largest_sources
     base = _base(request)
     digest = hashlib.sha256()
     size = 0
     try:
-        with aside.open("wb") as f:
+        with staging_file.open("wb") as f:
             async for part in request.stream():
                 size += len(part)
-                if size > largest:
-                    raise InvalidParameters(f"Sources may have {largest >> 20} MB at most.", status=413)
+                if size > max_bytes:
+                    raise InvalidParameters(f"Sources may have {max_bytes >> 20} MB at most.", status=413)
                 digest.update(part)
                 f.write(part)
             f.flush()
             await asyncio.to_thread(os.fsync, f.fileno())
         if base is not None:
-            aside, patch = aside.with_suffix(".made.part"), aside
+            staging_file, patch = staging_file.with_suffix(".made.part"), staging_file
             try:
-                made = await asyncio.to_thread(source_patches.apply, patch, base, aside, largest)
+                patched = await asyncio.to_thread(source_patches.apply, patch, base, staging_file, max_bytes)
             finally:
                 patch.unlink()
-            if made + ".tar" != target.name:
-                raise InvalidParameters("The patch does not make the sources that were announced.")
+            if patched + ".tar" != target.name:
+                raise InvalidParameters("The result of the patch does not match the announced SHA-256.")
         elif digest.hexdigest() + ".tar" != target.name:
             raise InvalidParameters(
-                "The sources that arrived are not those that were announced: send them again."
+                "The received sources do not match the announced SHA-256: send them again."
             )
-        aside.rename(target)
+        staging_file.rename(target)
     except OSError as error:
         raise Unavailable(
             f"The cluster could not store the sources: {error.strerror}.", status=507
         ) from error
     finally:
-        aside.unlink(missing_ok=True)
+        staging_file.unlink(missing_ok=True)
     return json_response({"message": "Stored."}, 201)

@@ -1,4 +1,4 @@
-"""A task's logs: where they are, and the bytes: whole, a range, the tail, or as they come."""
+"""Routes of a task's logs: locations, and the bytes: whole, a range, the tail, or followed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from paicluster.logs.reader import STREAMS, LogReader
 from paicluster.store import jobs
 from paicluster.store.rows import TaskRow
 
-TAIL = 16384
-# What a log manager's own token stands for.
+TAIL_BYTES = 16384
+# Subject of a ticket that is valid for all logs.
 ANY_LOG = "every log"
-CHUNK = 64 << 10
+_CHUNK_BYTES = 64 << 10
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 
 
@@ -67,14 +67,14 @@ def _location(
 
 
 async def list_logs(request: Request) -> Response:
-    """The logs of a task by name, with the address of each at this log manager."""
+    """Logs of a task: name to URL at this log manager."""
     await _task(request)
     query = {**request.query_params}
     return json_response({stream: f"/api/v1/logs/{stream}?{urlencode(query)}" for stream in STREAMS})
 
 
 async def read_log(request: Request) -> Response:
-    """The bytes of one log. ``follow=true&start=N`` keeps the connection until the task is over."""
+    """The bytes of one log. ``follow=true&start=N`` keeps the connection open until the task has finished."""
     ctx = context(request)
     get = request.query_params.get
     stream = request.path_params["stream"]
@@ -89,11 +89,11 @@ async def read_log(request: Request) -> Response:
         return StreamingResponse(_follow(ctx, task, log, start), media_type="text/plain", headers=headers)
     size = await asyncio.to_thread(log.size)
     start, end, status = 0, size, 200
-    wanted = _span_of(request.headers.get("range", ""), size)
+    requested = _parse_range(request.headers.get("range", ""), size)
     if get("tail-mode") == "true":
-        start, status = max(0, size - TAIL), 206
-    elif wanted is not None and size > 0:
-        (start, end), status = wanted, 206
+        start, status = max(0, size - TAIL_BYTES), 206
+    elif requested is not None and size > 0:
+        (start, end), status = requested, 206
         if start >= end:
             return Response(status_code=416, headers={"Content-Range": f"bytes */{size}"})
     if status == 206 and size > 0:
@@ -104,7 +104,7 @@ async def read_log(request: Request) -> Response:
 
 
 async def _task(request: Request) -> TaskRow:
-    """The task whose log is asked for, by one with a ticket for it or who may see its job."""
+    """The task in the query, for a caller with a ticket for its logs or with permission to see its job."""
     ctx = context(request)
     get = request.query_params.get
     uid, ticket = get("pod-uid", ""), get("token")
@@ -112,7 +112,7 @@ async def _task(request: Request) -> TaskRow:
     if ticket is None:
         identity = await authenticate(request)
     elif not ctx.tickets.is_valid(ticket, f"log:{uid}") and not ctx.tickets.is_valid(ticket, ANY_LOG):
-        raise Unauthorized(INVALID, hint="The address has expired: ask for the log's locations again.")
+        raise Unauthorized(INVALID, hint="The URL has expired: request the log's locations again.")
 
     def read(conn: Connection) -> TaskRow | None:
         task = jobs.get_task(conn, uid)
@@ -131,13 +131,13 @@ def _no_log(stream: str, uid: str) -> NotFound:
     return NotFound(f"There is no log {stream!r} of task {uid!r}.", code="NoTaskLogError")
 
 
-def _span_of(header: str, size: int) -> tuple[int, int] | None:
-    """What a Range header asks for; empty when there is nothing there, None when it makes no sense."""
-    wanted = _RANGE.fullmatch(header)
-    if wanted is None:
+def _parse_range(header: str, size: int) -> tuple[int, int] | None:
+    """Start and end of a Range header: an empty range when unsatisfiable, None when malformed."""
+    match = _RANGE.fullmatch(header)
+    if match is None:
         return None
-    # Numbers longer than any log are as good as the largest.
-    first, last = (int(text[:18]) if text else None for text in wanted.groups())
+    # Digits beyond the size of any log are cut.
+    first, last = (int(text[:18]) if text else None for text in match.groups())
     if first is None:
         return None if last is None else (max(0, size - last), size)
     if last is not None and last < first:
@@ -146,13 +146,13 @@ def _span_of(header: str, size: int) -> tuple[int, int] | None:
 
 
 async def read_range(log: LogReader, start: int, end: int) -> AsyncIterator[bytes]:
-    """The bytes from one offset to another; what is no longer kept is counted in a line of its own."""
+    """The bytes between two offsets; a marker line counts the bytes that were already dropped."""
     while start < end:
-        chunk = await asyncio.to_thread(log.read, start, min(CHUNK, end - start))
+        chunk = await asyncio.to_thread(log.read, start, min(_CHUNK_BYTES, end - start))
         if not chunk.data or chunk.offset >= end:
             return
         if chunk.offset > start:
-            yield dropped(chunk.offset - start)
+            yield dropped_marker(chunk.offset - start)
         yield chunk.data[: end - chunk.offset]
         start = chunk.end
 
@@ -163,49 +163,51 @@ async def _follow(ctx: Context, task: TaskRow, log: LogReader, start: int) -> As
     with ctx.store.changes.watch(task.job_id) as changes:
         changed = asyncio.ensure_future(changes.wait())
         try:
-            over = await _is_over(ctx, task.uid)
+            finished = await _is_finished(ctx, task.uid)
             while True:
                 watch.event.clear()
                 chunk = log.read(start, ctx.log_watcher.chunk_size)
                 if chunk.data:
                     if chunk.offset > start:
-                        yield dropped(chunk.offset - start)
+                        yield dropped_marker(chunk.offset - start)
                     yield chunk.data
                     start = chunk.end
-                    # Whoever hung up takes all at once: only others' turn brings word of that.
+                    # Writes to a disconnected client succeed at once: yield to the loop to notice it.
                     await asyncio.sleep(0)
                     continue
-                if over or ctx.closing.is_set():
+                if finished or ctx.closing.is_set():
                     return
                 await wait_for_first(changed, watch, None if watch.has_inotify else POLL_INTERVAL_S)
-                if not watch.has_inotify:  # the folder was not there yet
+                if not watch.has_inotify:  # the folder did not exist yet
                     watch.close()
                     watch = ctx.log_watcher.watch(folder)
                 if changed.done():
                     changed = asyncio.ensure_future(changes.wait())
-                    over = await _is_over(ctx, task.uid)
+                    finished = await _is_finished(ctx, task.uid)
         finally:
             changed.cancel()
             watch.close()
 
 
-async def _is_over(ctx: Context, uid: str) -> bool:
-    now = await ctx.store.read(lambda conn: jobs.get_task(conn, uid))
-    return now is None or now.ended
+async def _is_finished(ctx: Context, uid: str) -> bool:
+    task = await ctx.store.read(lambda conn: jobs.get_task(conn, uid))
+    return task is None or task.ended
 
 
-async def wait_for_first(changed: asyncio.Future[None], growth: Watch | None, patience: float | None) -> bool:
-    """Wait for a change or for the log to grow. False when neither came in time."""
-    grown = None if growth is None else asyncio.ensure_future(growth.event.wait())
-    waiting: set[asyncio.Future[Any]] = {changed} if grown is None else {changed, grown}
+async def wait_for_first(
+    changed: asyncio.Future[None], log_watch: Watch | None, timeout_s: float | None
+) -> bool:
+    """Wait for a change or for new output. False on timeout."""
+    grown = None if log_watch is None else asyncio.ensure_future(log_watch.event.wait())
+    futures: set[asyncio.Future[Any]] = {changed} if grown is None else {changed, grown}
     try:
-        done, _ = await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(futures, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        # Also when the reader hangs up meanwhile: nobody else would end it.
+        # Also when the client disconnects meanwhile: nothing else would cancel it.
         if grown is not None:
             grown.cancel()
     return bool(done)
 
 
-def dropped(count: int) -> bytes:
+def dropped_marker(count: int) -> bytes:
     return f"[{count} bytes of older output were dropped]\n".encode()

@@ -1,4 +1,4 @@
-"""The numbers that a job's tasks keep of their steps."""
+"""Route of the metrics that a job's tasks log per step."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from paicluster.store.rows import TaskRow
 MEDIA_TYPE = "application/x-ndjson"
 
 
-async def figures(request: Request) -> Response:
-    """A line of JSON for each step, from an offset on; of the first task, where none is named."""
+async def metrics(request: Request) -> Response:
+    """One line of JSON per step, from a byte offset on; by default of the first task."""
     identity = await authenticate(request)
     ctx = context(request)
     row = await job_row(request, identity)
@@ -28,12 +28,12 @@ async def figures(request: Request) -> Response:
     start = int_param(get("start"), "start", 0)
 
     def read(conn: Connection) -> TaskRow | None:
-        found = [
+        tasks = [
             task
             for task in history.tasks_of(conn, row.id, row.attempt)
             if task.task_index == index and task.role == (role or task.role)
         ]
-        return max(found, key=lambda task: (-task.role_order, task.task_attempt), default=None)
+        return max(tasks, key=lambda task: (-task.role_order, task.task_attempt), default=None)
 
     task = await ctx.store.read(read)
     if task is None:

@@ -80,7 +80,7 @@ def _info(
     access: UserGrants,
     legacy_configs: Sequence[tuple[str, tuple[str, ...]]],
 ) -> dict[str, Any]:
-    clusters = [name for name in ctx.shares if access.may_use(name)]
+    clusters = [name for name in ctx.quotas if access.may_use(name)]
     storage_names = [storage.name for storage in usable(ctx.storages(), access)]
     storage_names += [name for name, owners in legacy_configs if access.may_use_storage(name, owners)]
     return {

@@ -1,4 +1,4 @@
-"""Virtual clusters: what each is entitled to, what its jobs use, what the nodes have; and changing shares."""
+"""Routes of virtual clusters: quotas, usage, nodes; changes by administrators."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from paicluster.store import jobs
 STATUSES = ("running", "stopped")
 
 
-def _resources(amount: Resources) -> dict[str, Any]:
-    cpu, memory_mb, gpu = amount
+def _resources_json(resources: Resources) -> dict[str, Any]:
+    cpu, memory_mb, gpu = resources
     return {"cpu": cpu, "memory": memory_mb, "gpu": gpu, "vCores": cpu, "GPUs": gpu}
 
 
@@ -30,90 +30,90 @@ async def virtual_clusters(ctx: Context) -> dict[str, Any]:
     """Every virtual cluster, by name."""
     await ctx.nodes()
     used: dict[str, Resources] = {}
-    for place in await ctx.store.read(jobs.held_places):
-        if place.guest:  # it gives way: what it takes is still the share's own
+    for placement in await ctx.store.read(jobs.held_places):
+        if placement.guest:  # preemptible: its resources still count as free in the quota
             continue
-        taken = Resources(int(place.cpu), place.memory_mb, place.gpus)
-        used[place.vc] = used.get(place.vc, Resources()).plus(taken)
-    all_gpus = sum(share.gpu for share in ctx.shares.values())
-    all_cores = sum(share.cpu for share in ctx.shares.values())
-    found = {}
-    for name, share in ctx.shares.items():
-        taken = used.get(name, Resources())
-        in_use = taken.gpu / all_gpus if all_gpus else taken.cpu / all_cores if all_cores else 0
-        found[name] = {
+        resources = Resources(int(placement.cpu), placement.memory_mb, placement.gpus)
+        used[placement.vc] = used.get(placement.vc, Resources()).plus(resources)
+    all_gpus = sum(quota.gpu for quota in ctx.quotas.values())
+    all_cores = sum(quota.cpu for quota in ctx.quotas.values())
+    clusters = {}
+    for name, quota in ctx.quotas.items():
+        vc_used = used.get(name, Resources())
+        used_share = vc_used.gpu / all_gpus if all_gpus else vc_used.cpu / all_cores if all_cores else 0
+        clusters[name] = {
             "capacity": ctx.virtual_clusters.capacity(name),
             "maxCapacity": ctx.virtual_clusters.max_capacity(name),
-            "usedCapacity": 100 * in_use,
+            "usedCapacity": 100 * used_share,
             "dedicated": False,
-            "resourcesUsed": _resources(taken),
-            "resourcesGuaranteed": _resources(share),
-            "resourcesTotal": _resources(share),
+            "resourcesUsed": _resources_json(vc_used),
+            "resourcesGuaranteed": _resources_json(quota),
+            "resourcesTotal": _resources_json(quota),
         }
-    return found
+    return clusters
 
 
 async def list_clusters(request: Request) -> Response:
     await authenticate(request)
     ctx = context(request)
     if "nodes" in request.query_params:
-        held = await ctx.store.read(jobs.held_places)
+        placements = await ctx.store.read(jobs.held_places)
         nodes = await ctx.nodes()
-        in_use = Counter({node.name: 0 for node in nodes})
-        for place in held:
-            in_use[place.node] += place.gpus
-        return json_response({node.name: _node(len(node.gpus), in_use[node.name]) for node in nodes})
+        used_gpus = Counter({node.name: 0 for node in nodes})
+        for placement in placements:
+            used_gpus[placement.node] += placement.gpus
+        return json_response({node.name: _node_gpus(len(node.gpus), used_gpus[node.name]) for node in nodes})
     return json_response(await virtual_clusters(ctx))
 
 
-def _node(total: int, used: int) -> dict[str, int]:
+def _node_gpus(total: int, used: int) -> dict[str, int]:
     return {"gpuUsed": used, "gpuAvailable": total - used, "gpuTotal": total}
 
 
 async def one_cluster(request: Request) -> Response:
     await authenticate(request)
-    name = checked_name(request.path_params["vc"])
-    found = await virtual_clusters(context(request))
-    if name not in found:
+    name = validate_name(request.path_params["vc"])
+    clusters = await virtual_clusters(context(request))
+    if name not in clusters:
         raise no_cluster(name)
-    return json_response(found[name])
+    return json_response(clusters[name])
 
 
 async def sku_types(request: Request) -> Response:
-    """The pieces that the nodes are handed out in: a GPU with its part of the machine, or a core."""
+    """SKUs, the allocation units of the nodes: a GPU with its part of the node, or a core."""
     await authenticate(request)
     ctx = context(request)
     vc = request.path_params.get("vc") or request.query_params.get("vc")
-    if vc is not None and checked_name(vc) not in ctx.shares:
+    if vc is not None and validate_name(vc) not in ctx.quotas:
         raise no_cluster(vc)
-    found: dict[str, dict[str, int]] = {}
+    skus: dict[str, dict[str, int]] = {}
     for node in await ctx.nodes():
-        pieces = len(node.gpus) or max(1, node.cpu)
+        units = len(node.gpus) or max(1, node.cpu)
         name = "gpu" if node.gpus else "cpu"
         sku = {
-            "cpu": node.cpu // pieces,
-            "memory": node.memory_mb // pieces,
+            "cpu": node.cpu // units,
+            "memory": node.memory_mb // units,
             "gpu": 1 if node.gpus else 0,
         }
-        # Machines that differ are told apart by a number.
+        # Different kinds of nodes get a number in their SKU's name.
         number = 1
-        while found.setdefault(name if number == 1 else f"{name}{number}", sku) != sku:
+        while skus.setdefault(name if number == 1 else f"{name}{number}", sku) != sku:
             number += 1
-    return json_response(found)
+    return json_response(skus)
 
 
-def checked_name(name: str) -> str:
+def validate_name(name: str) -> str:
     if not GROUPNAME.fullmatch(name):
         raise InvalidParameters("VC name should only contain alpha-numeric and underscore characters")
     return name
 
 
-# -- changing them ---------------------------------------------------------------------------------
+# -- changes --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """What a PUT did: for the answer, which the versions word differently."""
+    """Result of a PUT; version 1 and version 2 render it differently."""
 
     name: str
     capacity: float
@@ -121,24 +121,24 @@ class PutResult:
 
 
 async def put(request: Request) -> PutResult:
-    name = await _changeable(request)
-    given = await fields_of(request)
-    capacity = given.number("vcCapacity", minimum=0, maximum=100)
-    largest = given.number("vcMaxCapacity", capacity, minimum=capacity, maximum=100)
-    description = given.text("description", "")
-    external_name = given.text("externalName", "")
-    given.end()
+    name = await _authorize_change(request)
+    fields = await fields_of(request)
+    capacity = fields.number("vcCapacity", minimum=0, maximum=100)
+    max_capacity = fields.number("vcMaxCapacity", capacity, minimum=capacity, maximum=100)
+    description = fields.text("description", "")
+    external_name = fields.text("externalName", "")
+    fields.end()
     clusters = context(request).virtual_clusters
-    created = await clusters.put(name, capacity, largest, description, external_name)
+    created = await clusters.put(name, capacity, max_capacity, description, external_name)
     return PutResult(name, capacity, created)
 
 
 async def set_status(request: Request) -> tuple[str, str]:
-    """The name and the status it has now."""
-    name = await _changeable(request)
-    given = await fields_of(request)
-    status = given.text("vcStatus")
-    given.end()
+    """Set the status of a virtual cluster; returns its name and new status."""
+    name = await _authorize_change(request)
+    fields = await fields_of(request)
+    status = fields.text("vcStatus")
+    fields.end()
     if status not in STATUSES:
         raise InvalidParameters(f"Unknown vc status: {status[:40]}", code="BadConfigurationError")
     await context(request).virtual_clusters.set_status(name, status)
@@ -146,23 +146,23 @@ async def set_status(request: Request) -> tuple[str, str]:
 
 
 async def remove(request: Request) -> str:
-    name = await _changeable(request)
+    name = await _authorize_change(request)
     await context(request).virtual_clusters.remove(name)
     return name
 
 
-async def _changeable(request: Request) -> str:
+async def _authorize_change(request: Request) -> str:
     await authenticate_admin(request)
-    name = checked_name(request.path_params["vc"])
+    name = validate_name(request.path_params["vc"])
     if name == DEFAULT:
         raise Forbidden("Update operation to default vc isn't allowed")
     return name
 
 
 async def put_cluster(request: Request) -> Response:
-    done = await put(request)
-    verb = "Create" if done.created else "Update"
-    return _created(f"{verb} virtual cluster {done.name} to capacity {done.capacity:g} successfully.")
+    result = await put(request)
+    verb = "Create" if result.created else "Update"
+    return _created(f"{verb} virtual cluster {result.name} to capacity {result.capacity:g} successfully.")
 
 
 async def put_status(request: Request) -> Response:
