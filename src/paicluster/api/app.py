@@ -106,7 +106,7 @@ register_url_convertor("count", _Count())
 async def not_found(request: Request, error: Exception) -> Response:
     policies = context(request).policies
     # One series for all unknown paths: a client that probes paths must not fill the memory with series.
-    policies.meters.series(_method(request), "unknown").count(404, 0.0)
+    policies.metrics.series(_method(request), "unknown").count(404, 0.0)
     path = request.url.path
     response = json_response({"code": "NoApiError", "message": f"API {path} is not found."}, 404)
     policies.headers.apply(response)
@@ -167,18 +167,20 @@ class Gateway:
 def build(ctx: Context) -> Gateway:
     policies = ctx.policies
     rates: dict[Handler, RateWindow | None] = {
-        jobs.list_jobs: policies.rates.lists,
-        jobs.submit: policies.rates.submissions,
+        jobs.list_jobs: policies.rate_limits.lists,
+        jobs.submit: policies.rate_limits.submissions,
     }
-    rates |= {v1_jobs.list_jobs: policies.rates.lists, v1_jobs.submit: policies.rates.submissions}
+    rates |= {v1_jobs.list_jobs: policies.rate_limits.lists, v1_jobs.submit: policies.rate_limits.submissions}
 
     report_handlers = {handler for _, _, handler in task_reports.ROUTES}
 
     def wrapped(path: str, methods: list[str], handler: Handler) -> Handler:
-        route = policies.logins.guarded(handler) if handler in (login.login, login.log_token) else handler
+        route = (
+            policies.login_throttle.wrap(handler) if handler in (login.login, login.log_token) else handler
+        )
         # Reports come from tasks, not from users: they are not recorded in the audit log.
         return wrap_route(
-            route, path, methods, policies, rates.get(handler), recorded=handler not in report_handlers
+            route, path, methods, policies, rates.get(handler), audited=handler not in report_handlers
         )
 
     rows = [(path, methods, wrapped(path, methods, handler)) for path, methods, handler in ALL_ROUTES]

@@ -12,8 +12,8 @@ from pathlib import Path
 from starlette.requests import Request
 
 from openpaisdk.errors import Forbidden, Unauthorized
-from paicluster.api.middleware.audit import WHO
-from paicluster.api.middleware.policies import RATE, HttpPolicies
+from paicluster.api.middleware.audit import IDENTITY_KEY
+from paicluster.api.middleware.policies import RATE_LIMIT_KEY, HttpPolicies
 from paicluster.api.responses import KEY
 from paicluster.api.v2.detail_cache import ResponseCache
 from paicluster.auth.sealing import Sealer
@@ -139,8 +139,8 @@ async def authenticate(request: Request) -> Identity:
     if username is not None and not (identity.application and identity.username == username):
         raise Unauthorized(INVALID)
     scope = request.scope
-    scope[WHO] = identity
-    rate = scope.get(RATE)
+    scope[IDENTITY_KEY] = identity
+    rate = scope.get(RATE_LIMIT_KEY)
     if rate is not None:
         rate.take(identity.username)
     return identity

@@ -58,7 +58,7 @@ def exception_response(request: Request, error: BaseException, route: str) -> Re
 async def read_body(request: Request, limit: int | None = None) -> bytes:
     """The whole body, up to ``limit`` bytes; the default limit is in the settings."""
     if limit is None:
-        limit = request.scope[KEY].policies.largest_body
+        limit = request.scope[KEY].policies.max_body_bytes
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
         raise _too_large(limit)

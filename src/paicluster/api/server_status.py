@@ -47,7 +47,7 @@ async def metric_lines(request: Request) -> list[str]:
     return [
         *exposition.cluster_lines(_cluster_snapshot(await ctx.nodes(), counts)),
         *exposition.server_lines(_server_snapshot(ctx)),
-        *ctx.policies.meters.lines(),
+        *ctx.policies.metrics.lines(),
     ]
 
 
@@ -87,7 +87,7 @@ def _cluster_snapshot(nodes: Sequence[Node], counts: _JobCounts) -> exposition.C
 
 
 def _server_snapshot(ctx: Context) -> exposition.ServerSnapshot:
-    watchdog = ctx.policies.heartbeat
+    watchdog = ctx.policies.loop_watchdog
     event_loop = None
     if watchdog is not None:
         max_lag_s = watchdog.take_max_lag()

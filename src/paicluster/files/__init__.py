@@ -1,13 +1,14 @@
-"""The cluster's own storage: a folder of the server, with homes, team folders and permissions.
+"""The cluster's built-in storage: a directory on the server with home folders, team folders and permissions.
 
-`Storage` is what others use: paths and people in, entries and open files out. Nothing that comes in leaves
-the folder, and a file appears whole or not at all. Every call blocks on the disk: call it from a thread.
+`Storage` is the public interface: it takes client paths and users and returns entries and open files. No path
+leads outside the directory, and a file appears complete or not at all. Every call blocks on the disk: call it
+from a thread. Imports only `openpaisdk.errors` and `openpaisdk.fileio`.
 """
 
 from paicluster.files.namespace import Entry
 from paicluster.files.ownership import Ownership
 from paicluster.files.permissions import Access, StorageUser
-from paicluster.files.staging import Staged
+from paicluster.files.staging import StagedFile
 from paicluster.files.storage import Storage
 
-__all__ = ["Access", "Entry", "Ownership", "Staged", "Storage", "StorageUser"]
+__all__ = ["Access", "Entry", "Ownership", "StagedFile", "Storage", "StorageUser"]

@@ -1,4 +1,4 @@
-"""Appends under way: how long each file was before, so that those a dead server left can be undone."""
+"""Journal of appends in progress: each file's length before, so that interrupted appends can be undone."""
 
 from __future__ import annotations
 
@@ -9,38 +9,41 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class JournaledAppend:
+    """One append in progress: the file's path and inode, and its length before the append."""
+
     name: str
     path: str
     inode: int
     length: int
 
 
-class Journal:
-    """A folder with one small file for each append that is under way."""
+class AppendJournal:
+    """Folder with one small file per append in progress."""
 
     def __init__(self, folder: int):
         self._folder = folder
 
-    def write(self, path: str, inode: int, length: int) -> Note:
-        note = Note(secrets.token_hex(16), path, inode, length)
+    def write(self, path: str, inode: int, length: int) -> JournaledAppend:
+        entry = JournaledAppend(secrets.token_hex(16), path, inode, length)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with os.fdopen(os.open(note.name, flags, 0o600, dir_fd=self._folder), "w") as file:
+        with os.fdopen(os.open(entry.name, flags, 0o600, dir_fd=self._folder), "w") as file:
             json.dump({"path": path, "inode": inode, "length": length}, file)
-        return note
+        return entry
 
-    def remove(self, note: Note) -> None:
-        os.unlink(note.name, dir_fd=self._folder)
+    def remove(self, entry: JournaledAppend) -> None:
+        os.unlink(entry.name, dir_fd=self._folder)
 
-    def left(self) -> list[Note]:
-        """What a server that died left here."""
-        found = []
+    def read_all(self) -> list[JournaledAppend]:
+        """Appends that a crashed server left unfinished."""
+        appends = []
         for name in os.listdir(self._folder):
             with os.fdopen(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)) as file:
                 try:
-                    what = json.load(file)
-                    found.append(Note(name, str(what["path"]), int(what["inode"]), int(what["length"])))
+                    fields = json.load(file)
+                    inode, length = int(fields["inode"]), int(fields["length"])
+                    appends.append(JournaledAppend(name, str(fields["path"]), inode, length))
                 except (ValueError, KeyError):
-                    # It died while writing the note, so before it touched the file.
+                    # The server died while writing the journal entry, so before it touched the file.
                     os.unlink(name, dir_fd=self._folder)
-        return found
+        return appends

@@ -1,4 +1,4 @@
-"""Making folders, and who may put things where."""
+"""Folder creation, and the checks of who may add, move or remove what."""
 
 from __future__ import annotations
 
@@ -15,146 +15,147 @@ from paicluster.files.ownership import (
     TEAM,
     TEAMS,
     Ownership,
-    good_name,
+    is_valid_name,
 )
-from paicluster.files.paths import Names, text_of
-from paicluster.files.permissions import Access, StorageUser, may_remove
+from paicluster.files.paths import Names, join_path
+from paicluster.files.permissions import Access, StorageUser, can_remove
 
 FOLDER_MODE = 0o755
 FILE_MODE = 0o644
 
-# Where everybody may leave things: old clients write there without asking. Made when first used.
+# World-writable folders: legacy clients write there without creating them first. Created on first use.
 _PUBLIC = ("tmp", "Output", "openpai-sdk")
-_PUBLIC_RECORD = Ownership(SUPERUSER, SUPERGROUP, 0o1777)
-# A user who is called like one of these has a home, and no folder of his name in the root.
+_PUBLIC_OWNERSHIP = Ownership(SUPERUSER, SUPERGROUP, 0o1777)
+# A user with one of these names has a home folder, but no folder of that name in the root.
 _RESERVED = frozenset((HOMES, TEAMS, *_PUBLIC))
-# Whoever finds that somebody else was faster must find the new folder with its record. A few serve all.
-_MAKING = [threading.Lock() for _ in range(64)]
+# A thread that loses the race to create a folder must see the new folder with its ownership set. A few locks
+# serve all folders.
+_MKDIR_LOCKS = [threading.Lock() for _ in range(64)]
 
 
-def check_may_add(tree: Namespace, folder: Inode, name: str, who: StorageUser) -> None:
-    """Adding and removing needs WRITE on the folder; in the root everybody has the folder of his own name."""
-    if _is_open_root(folder) and (name in _PUBLIC or _is_own_folder(tree, name, who)):
+def check_may_add(namespace: Namespace, folder: Inode, name: str, user: StorageUser) -> None:
+    """Adding needs WRITE on the folder; in the root each user may create a folder of the same name."""
+    if _is_open_root(folder) and (name in _PUBLIC or _is_own_folder(namespace, name, user)):
         return
-    folder.refuse_unless(who, Access.WRITE)
+    folder.check_access(user, Access.WRITE)
 
 
-def check_may_move(tree: Namespace, folder: Inode, node: Inode, who: StorageUser) -> None:
-    his = _is_open_root(folder) and node.record.owner == who.name
-    if his and _is_own_folder(tree, node.names[0], who):
+def check_may_move(namespace: Namespace, folder: Inode, inode: Inode, user: StorageUser) -> None:
+    is_owner = _is_open_root(folder) and inode.ownership.owner == user.name
+    if is_owner and _is_own_folder(namespace, inode.names[0], user):
         return
-    folder.refuse_unless(who, Access.WRITE)
+    folder.check_access(user, Access.WRITE)
 
 
 def _is_open_root(folder: Inode) -> bool:
-    return not folder.names and not folder.record.mode & READ_ONLY
+    return not folder.names and not folder.ownership.mode & READ_ONLY
 
 
-def _is_own_folder(tree: Namespace, name: str, who: StorageUser) -> bool:
-    return tree.keeps_records and name == who.name and name not in _RESERVED
+def _is_own_folder(namespace: Namespace, name: str, user: StorageUser) -> bool:
+    return namespace.has_xattrs and name == user.name and name not in _RESERVED
 
 
-def check_removable(who: StorageUser, folder: Inode, node: Inode) -> None:
-    if node.names in ((HOMES,), (TEAMS,)):
-        # Not even by an administrator, who on his own machine is everybody: results would have nowhere to go.
+def check_removable(user: StorageUser, folder: Inode, inode: Inode) -> None:
+    if inode.names in ((HOMES,), (TEAMS,)):
+        # Not even by an administrator (in single-user mode the user is one): job outputs would have no
+        # folder.
         raise not_allowed(
-            f"{text_of(node.names)} is where the storage keeps everybody's folders: it stays. "
-            "What is in it can be removed."
+            f"{join_path(inode.names)} holds the folders of all users or groups and cannot be removed. "
+            "Its contents can be removed."
         )
-    check_may_remove(who, folder, node.names[-1], node.record)
+    check_may_remove(user, folder, inode.names[-1], inode.ownership)
 
 
-def check_may_remove(who: StorageUser, folder: Inode, name: str, record: Ownership) -> None:
-    if not may_remove(who, folder.record, record):
-        path = text_of((*folder.names, name))
+def check_may_remove(user: StorageUser, folder: Inode, name: str, ownership: Ownership) -> None:
+    if not can_remove(user, folder.ownership, ownership):
+        path = join_path((*folder.names, name))
         raise not_allowed(
-            f"Permission denied by sticky bit: user={who.name}, path={path}, owner={record.owner}"
+            f"Permission denied by sticky bit: user={user.name}, path={path}, owner={ownership.owner}"
         )
 
 
-def record_for(folder: Ownership, who: StorageUser, mode: int, *, is_folder: bool) -> Ownership:
-    """What a new thing in a folder gets: the folder's group, and in a team's folder the team's rights."""
+def inherit_ownership(folder: Ownership, user: StorageUser, mode: int, *, is_folder: bool) -> Ownership:
+    """Ownership of a new file or folder: the parent's group, and in a team folder the team's permissions."""
     mode &= 0o1777 if is_folder else 0o777
     if folder.mode & TEAM:
         rights = folder.mode & (0o070 if is_folder else 0o060)
         mode = (mode & ~0o070) | rights | (TEAM if is_folder else 0)
-    return Ownership(who.name, folder.group, mode)
+    return Ownership(user.name, folder.group, mode)
 
 
-def make_folders(tree: Namespace, spot: PathLookup, names: Names, who: StorageUser, mode: int) -> Inode:
-    """Make ``names`` below the last folder of a spot where something is missing.
-
-    The caller closes the descriptor of what it gets.
-    """
-    folder = spot.parent_inode
+def make_folders(
+    namespace: Namespace, lookup: PathLookup, names: Names, user: StorageUser, mode: int
+) -> Inode:
+    """Create ``names`` below the last existing folder of a lookup. The caller closes the new inode's fd."""
+    folder = lookup.parent_inode
     if folder is None:
-        raise no_file(spot.path)
-    if not folder.folder:
+        raise no_file(lookup.path)
+    if not folder.is_folder:
         raise not_a_folder(folder.path)
-    check_may_add(tree, folder, names[0], who)
-    held = -1
+    check_may_add(namespace, folder, names[0], user)
+    open_fd = -1
     try:
         for left, name in enumerate(names, 1 - len(names)):
-            folder = _make(tree, folder, name, who, mode if left == 0 else mode | 0o300)
-            if held >= 0:
-                os.close(held)
-            held = folder.fd
+            folder = _make_folder(namespace, folder, name, user, mode if left == 0 else mode | 0o300)
+            if open_fd >= 0:
+                os.close(open_fd)
+            open_fd = folder.fd
     except BaseException:
-        if held >= 0:
-            os.close(held)
+        if open_fd >= 0:
+            os.close(open_fd)
         raise
     return folder
 
 
-def _make(tree: Namespace, folder: Inode, name: str, who: StorageUser, mode: int) -> Inode:
-    path = text_of((*folder.names, name))
-    with _MAKING[folder.status.st_ino % len(_MAKING)]:
+def _make_folder(namespace: Namespace, folder: Inode, name: str, user: StorageUser, mode: int) -> Inode:
+    path = join_path((*folder.names, name))
+    with _MKDIR_LOCKS[folder.status.st_ino % len(_MKDIR_LOCKS)]:
         new = True
         try:
             os.mkdir(name, 0o700, dir_fd=folder.fd)
         except FileExistsError:
             new = False
-        node = tree.child(folder, name)
-        if node is None:
+        inode = namespace.child(folder, name)
+        if inode is None:
             raise exists(path)
-        if not node.folder:
-            os.close(node.fd)
+        if not inode.is_folder:
+            os.close(inode.fd)
             raise not_a_folder(path)
         try:
             if new:
-                tree.set_record(node, _record_of_new(folder, name, who, mode))
+                namespace.set_ownership(inode, _ownership_of_new_folder(folder, name, user, mode))
             else:
-                # Somebody else was faster, and may not want us in it.
-                node.refuse_unless(who, Access.WRITE | Access.EXECUTE)
+                # Another user created it first, and may not permit access to it.
+                inode.check_access(user, Access.WRITE | Access.EXECUTE)
         except BaseException:
-            os.close(node.fd)
+            os.close(inode.fd)
             raise
-    return node
+    return inode
 
 
-def _record_of_new(folder: Inode, name: str, who: StorageUser, mode: int) -> Ownership:
-    if not folder.names and name == who.name and name not in _RESERVED:
-        return Ownership(who.name, who.name, 0o700)
+def _ownership_of_new_folder(folder: Inode, name: str, user: StorageUser, mode: int) -> Ownership:
+    if not folder.names and name == user.name and name not in _RESERVED:
+        return Ownership(user.name, user.name, 0o700)
     if not folder.names and name in _PUBLIC:
-        return _PUBLIC_RECORD
-    return record_for(folder.record, who, mode, is_folder=True)
+        return _PUBLIC_OWNERSHIP
+    return inherit_ownership(folder.ownership, user, mode, is_folder=True)
 
 
-def create_home(tree: Namespace, who: StorageUser) -> None:
-    """Give somebody his home, and each of his groups its folder, where they are not there yet."""
-    _have(tree, HOMES, who.name, Ownership(who.name, who.name, 0o700))
-    for group in who.groups:
-        _have(tree, TEAMS, group, Ownership(SUPERUSER, group, 0o770 | TEAM))
+def create_home(namespace: Namespace, user: StorageUser) -> None:
+    """Create the user's home folder and the folders of the user's groups where they do not exist."""
+    _ensure_folder(namespace, HOMES, user.name, Ownership(user.name, user.name, 0o700))
+    for group in user.groups:
+        _ensure_folder(namespace, TEAMS, group, Ownership(SUPERUSER, group, 0o770 | TEAM))
 
 
-def _have(tree: Namespace, place: str, name: str, record: Ownership) -> None:
-    if not good_name(name) or name in (".", ".."):
+def _ensure_folder(namespace: Namespace, parent: str, name: str, ownership: Ownership) -> None:
+    if not is_valid_name(name) or name in (".", ".."):
         return
     root = StorageUser(SUPERUSER, admin=True)
-    with tree.find(f"/{place}/{name}", root) as spot:
-        if spot.node is None:
-            node = make_folders(tree, spot, spot.missing, root, FOLDER_MODE)
+    with namespace.look_up(f"/{parent}/{name}", root) as lookup:
+        if lookup.inode is None:
+            inode = make_folders(namespace, lookup, lookup.missing, root, FOLDER_MODE)
             try:
-                tree.set_record(node, record)
+                namespace.set_ownership(inode, ownership)
             finally:
-                os.close(node.fd)
+                os.close(inode.fd)

@@ -1,4 +1,4 @@
-"""What the storage says no with. The codes are those a client can act on."""
+"""Errors of the storage. Clients can act on the codes."""
 
 from __future__ import annotations
 
@@ -16,84 +16,84 @@ NOT_A_FOLDER = "NotAFolderError"
 IS_A_FOLDER = "IsAFolderError"
 BAD_PATH = "InvalidPathError"
 FULL = "StorageFullError"
-CUT = "IncompleteFileError"
+INCOMPLETE = "IncompleteFileError"
 UNSUPPORTED = "UnsupportedStorageError"
 FAILED = "StorageError"
 
-_NO_FOLDER = " is a file and not a folder."
+_NOT_A_FOLDER_SUFFIX = " is a file and not a folder."
 
 
 def no_file(path: str) -> PaiError:
     return NotFound(f"File does not exist: {path}", code=NO_FILE)
 
 
-def not_allowed(sentence: str) -> PaiError:
-    return Forbidden(sentence, code=NOT_ALLOWED)
+def not_allowed(message: str) -> PaiError:
+    return Forbidden(message, code=NOT_ALLOWED)
 
 
-def exists(path: str, as_what: str = "") -> PaiError:
-    return Conflict(f"{path} already exists{as_what}", code=EXISTS)
+def exists(path: str, detail: str = "") -> PaiError:
+    return Conflict(f"{path} already exists{detail}", code=EXISTS)
 
 
 def not_empty(path: str) -> PaiError:
     return Conflict(
-        f"`{path} is non empty': Directory is not empty", code=NOT_EMPTY, hint="Delete it with what is in it."
+        f"`{path} is non empty': Directory is not empty", code=NOT_EMPTY, hint="Delete it recursively."
     )
 
 
 def not_a_folder(path: str) -> PaiError:
-    return Conflict(path + _NO_FOLDER, code=NOT_A_FOLDER)
+    return Conflict(path + _NOT_A_FOLDER_SUFFIX, code=NOT_A_FOLDER)
 
 
-def path_of_no_folder(error: PaiError) -> str:
-    return error.message.removesuffix(_NO_FOLDER)
+def path_of_not_a_folder(error: PaiError) -> str:
+    return error.message.removesuffix(_NOT_A_FOLDER_SUFFIX)
 
 
 def is_a_folder(path: str) -> PaiError:
     return Conflict(f"Path is not a file: {path}", code=IS_A_FOLDER)
 
 
-def bad_path(path: str, why: str) -> PaiError:
+def bad_path(path: str, reason: str) -> PaiError:
     shown = path if len(path) <= 200 else path[:200] + "…"
-    # What cannot be said in UTF-8 cannot be answered either.
+    # A response must be valid UTF-8, whatever the path was.
     shown = shown.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
-    return InvalidParameters(f'Invalid path name "{shown}": {why}', code=BAD_PATH)
+    return InvalidParameters(f'Invalid path name "{shown}": {reason}', code=BAD_PATH)
 
 
-def full(what: str) -> PaiError:
+def storage_full(what: str) -> PaiError:
     return Unavailable(f"No space is left on the cluster's storage for {what}.", code=FULL, status=507)
 
 
-def cut(path: str, got: int, announced: int) -> PaiError:
+def incomplete(path: str, got: int, announced: int) -> PaiError:
     return InvalidParameters(
         f"Only {got} of {announced} bytes of {path} arrived; nothing was changed.",
-        code=CUT,
+        code=INCOMPLETE,
         hint="Send it again.",
     )
 
 
-def unsupported(sentence: str) -> PaiError:
-    return InvalidParameters(sentence, code=UNSUPPORTED)
+def unsupported(message: str) -> PaiError:
+    return InvalidParameters(message, code=UNSUPPORTED)
 
 
-def failed(sentence: str) -> PaiError:
-    return Unavailable(sentence, code=FAILED)
+def storage_failure(message: str) -> PaiError:
+    return Unavailable(message, code=FAILED)
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def disk_errors(path: str) -> Iterator[None]:
-    """Whatever the disk says, as a sentence about ``path``, never about where it lies on the server."""
+    """Convert OSError to a `PaiError` about the client's ``path``; the path on the server is never shown."""
     try:
         yield
     except OSError as error:
-        raise of_disk(error, path) from error
+        raise from_os_error(error, path) from error
 
 
-def of_disk(error: OSError, path: str) -> PaiError:
-    """What ``disk_errors`` raises."""
+def from_os_error(error: OSError, path: str) -> PaiError:
+    """The `PaiError` that ``disk_errors`` raises."""
     if isinstance(error, FileNotFoundError):
         return no_file(path)
     if isinstance(error, FileExistsError):
@@ -102,12 +102,12 @@ def of_disk(error: OSError, path: str) -> PaiError:
         return is_a_folder(path)
     if isinstance(error, NotADirectoryError):
         return not_a_folder(path)
-    if error.errno in _FULL:
-        return full(path)
+    if error.errno in _DISK_FULL:
+        return storage_full(path)
     if error.errno == errno.ENAMETOOLONG:
         return bad_path(path, "a name is too long for the disk")
     if error.errno == errno.ENOTEMPTY:
         return not_empty(path)
     if error.errno == errno.ELOOP:
         return no_file(path)
-    return failed(f"The cluster's storage cannot do this with {path}: {error.strerror}.")
+    return storage_failure(f"The cluster's storage failed on {path}: {error.strerror}.")

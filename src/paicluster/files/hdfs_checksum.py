@@ -1,4 +1,4 @@
-"""The checksum Hadoop gives a file: the MD5 of the MD5s, block by block, of the CRC32C of every 512 bytes."""
+"""HDFS file checksum: MD5 of the blocks' MD5s of the CRC32C of every 512 bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from crc32c import crc32c
 
-from paicluster.files.errors import failed
+from paicluster.files.errors import storage_failure
 
 BLOCK_SIZE = 128 << 20
 CHUNK = 512
@@ -18,9 +18,9 @@ _SMALLEST_BUFFER = 32
 
 
 def file_checksum(fd: int, size: int, stop: Callable[[], bool] = lambda: False) -> tuple[str, bytes]:
-    """The algorithm's name and the checksum, as Hadoop writes them, of ``size`` bytes of an open file.
+    """Name of the algorithm and checksum in Hadoop's format, of ``size`` bytes of an open file.
 
-    ``stop`` is asked again and again whether nobody wants it any more.
+    ``stop`` is called repeatedly; true cancels the checksum.
     """
     blocks = [_block(fd, at, min(at + BLOCK_SIZE, size), stop) for at in range(0, size, BLOCK_SIZE)]
     # Hadoop takes the MD5 of the whole buffer it gathered these in, which doubles from 32 bytes.
@@ -40,7 +40,7 @@ def _block(fd: int, at: int, end: int, stop: Callable[[], bool]) -> bytes:
     block = hashlib.md5(usedforsecurity=False)
     while at < end:
         if stop():
-            raise failed("The checksum was given up: nobody waits for it any more.")
+            raise storage_failure("The checksum was cancelled: the client disconnected.")
         data = memoryview(os.pread(fd, min(_READ, end - at), at))
         if not data:
             break

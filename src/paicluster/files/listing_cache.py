@@ -1,4 +1,4 @@
-"""The names of a long folder, remembered from one batch of a list to the next."""
+"""Cache of the sorted names of long folders between two pages of a listing."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from paicluster.files.namespace import Inode, names_in
 
 _Key = tuple[int, int, int, int]
 
-# Lists that nobody goes on with are forgotten, and older ones for newer: beside the newest, however long that
-# is, only so many names are kept, some 30 MB.
+# Abandoned listings expire, and older ones are evicted first. The newest is kept however long it is; the
+# others together may hold this many names, some 30 MB.
 _MAX_AGE_S = 60.0
-_MOST = 300_000
+_MAX_NAMES = 300_000
 
 
 class ListingCache:
-    """Who asks for the next batch gets it out of the names that the first was taken from.
+    """Serves the next page of a listing from the names that were read for the first page.
 
-    Without that each batch would read and sort the whole folder. A list that begins anew always does.
+    Without it each page would read and sort the whole folder. The first page of a listing always does.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[_Key, tuple[float, list[str]]] = {}
+        self._listings: dict[_Key, tuple[float, list[str]]] = {}
         self._lock = threading.Lock()
 
-    def names(self, node: Inode, after: str, limit: int) -> tuple[list[str], int]:
+    def names(self, inode: Inode, after: str, limit: int) -> tuple[list[str], int]:
         """The next names of a folder, and how many more there are."""
-        # As it was before the names are read: what changes from here on makes another key.
-        status = node.status
+        # The status from before the names are read: any later change gives another key.
+        status = inode.status
         key = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
-        names = self._take(key if after else None)
+        names = self._pop(key if after else None)
         if names is None:
-            names = sorted(names_in(node))
+            names = sorted(names_in(inode))
         at = bisect_right(names, after) if after else 0
         shown = names[at : at + limit]
         remaining = len(names) - at - len(shown)
         if remaining:
-            self._keep(key, names)
+            self._put(key, names)
         return shown, remaining
 
-    def _take(self, key: _Key | None) -> list[str] | None:
+    def _pop(self, key: _Key | None) -> list[str] | None:
         with self._lock:
-            names = self._kept.pop(key, (0.0, None))[1] if key else None
+            names = self._listings.pop(key, (0.0, None))[1] if key else None
             now = time.monotonic()
-            self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] < _MAX_AGE_S}
+            self._listings = {key: kept for key, kept in self._listings.items() if now - kept[0] < _MAX_AGE_S}
             return names
 
-    def _keep(self, key: _Key, names: list[str]) -> None:
-        room = _MOST - len(names)
+    def _put(self, key: _Key, names: list[str]) -> None:
+        remaining = _MAX_NAMES - len(names)
         with self._lock:
             kept = {key: (time.monotonic(), names)}
-            for other, (when, theirs) in reversed(self._kept.items()):
-                if other != key and len(theirs) <= room:
-                    kept[other] = (when, theirs)
-                    room -= len(theirs)
-            self._kept = dict(reversed(kept.items()))  # the newest stands last
+            for other, (cached_at, other_names) in reversed(self._listings.items()):
+                if other != key and len(other_names) <= remaining:
+                    kept[other] = (cached_at, other_names)
+                    remaining -= len(other_names)
+            self._listings = dict(reversed(kept.items()))  # newest last

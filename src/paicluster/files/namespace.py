@@ -1,7 +1,7 @@
-"""Walking the folder of a storage: name by name, from an open folder to the next, never through a link.
+"""The storage's namespace: path lookup name by name, from one open folder to the next, never through a link.
 
-The kernel is only ever handed one name below a folder that is already open, so that no path can lead out,
-whatever it holds and whoever moves things about meanwhile.
+The kernel is only given one name below a folder that is already open, so no path can lead outside the
+storage, whatever it contains and whatever is moved concurrently.
 """
 
 from __future__ import annotations
@@ -15,116 +15,114 @@ from types import TracebackType
 from typing import NamedTuple
 
 from openpaisdk.errors import ConfigError
-from paicluster.files import ownership
 from paicluster.files.errors import is_a_folder, no_file, not_a_folder, not_allowed
-from paicluster.files.ownership import READ_ONLY, Ownership
-from paicluster.files.paths import OWN, Names, names_of, text_of
-from paicluster.files.permissions import Access, StorageUser, allowed, described
+from paicluster.files.ownership import READ_ONLY, Ownership, read_ownership, supports_xattrs, write_ownership
+from paicluster.files.paths import INTERNAL_FOLDER, Names, join_path, split_path
+from paicluster.files.permissions import Access, StorageUser, hadoop_description, is_allowed
 
-LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+LOOKUP_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Entry(NamedTuple):
-    """What clients are told about a file or a folder. ``name`` is empty for the thing that was asked for.
+    """Status of a file or folder as clients see it. ``name`` is empty for the requested path itself.
 
-    Folders can be long, and a tuple is made faster than a frozen dataclass is.
+    A tuple, because it is created faster than a frozen dataclass, and folders can be long.
     """
 
     name: str
-    folder: bool
+    is_folder: bool
     size: int
     modified_ms: int
     accessed_ms: int
-    record: Ownership
+    ownership: Ownership
     file_id: int
 
 
 @dataclass(slots=True)
 class Inode:
-    """A file or folder of the tree, held by an open descriptor that gives no right but to point at it."""
+    """A file or folder with an open O_PATH descriptor, which permits neither reading nor writing."""
 
     fd: int
     status: os.stat_result
-    record: Ownership
+    ownership: Ownership
     names: Names
 
     @property
-    def folder(self) -> bool:
+    def is_folder(self) -> bool:
         return stat.S_ISDIR(self.status.st_mode)
 
     @property
     def path(self) -> str:
-        return text_of(self.names)
+        return join_path(self.names)
 
     @property
     def on_disk(self) -> str:
-        """A path to the very thing, which stays right when it is renamed."""
+        """Path that refers to this inode even after it is renamed."""
         return f"/proc/self/fd/{self.fd}"
 
     def entry(self, name: str = "") -> Entry:
-        return _entry(name, self.status, self.record)
+        return _entry(name, self.status, self.ownership)
 
-    def check_traversable(self, who: StorageUser) -> None:
-        if not self.folder:
+    def check_traversable(self, user: StorageUser) -> None:
+        if not self.is_folder:
             raise not_a_folder(self.path)
-        self.refuse_unless(who, Access.EXECUTE)
+        self.check_access(user, Access.EXECUTE)
 
-    def refuse_unless(self, who: StorageUser, need: Access) -> None:
-        if not allowed(who, self.record, need):
-            what = described(self.record, folder=self.folder)
-            raise not_allowed(
-                f'Permission denied: user={who.name}, access={need.word}, inode="{self.path}":{what}'
-            )
+    def check_access(self, user: StorageUser, access: Access) -> None:
+        if not is_allowed(user, self.ownership, access):
+            what = f'access={access.hadoop_name}, inode="{self.path}"'
+            owner = hadoop_description(self.ownership, is_folder=self.is_folder)
+            raise not_allowed(f"Permission denied: user={user.name}, {what}:{owner}")
 
 
 class PathLookup:
-    """Where a path leads: the folder that holds it, and what is there, if anything is.
+    """Result of a path lookup: the parent folder, and the inode if the path exists.
 
-    ``missing`` are the names from the first one that does not exist; ``parent_inode`` is then the last folder
-    that does.
+    ``missing`` holds the names from the first one that does not exist; ``parent_inode`` is then the last
+    folder that does.
     """
 
-    def __init__(self, names: Names, node: Inode):
+    def __init__(self, names: Names, inode: Inode):
         self.names = names
         self.parent_inode: Inode | None = None
-        self.node: Inode | None = node
+        self.inode: Inode | None = inode
         self.missing: Names = ()
         self._owned: list[int] = []
 
     @property
     def path(self) -> str:
-        return text_of(self.names)
+        return join_path(self.names)
 
     @property
     def name(self) -> str:
         return self.names[-1] if self.names else ""
 
     def existing(self) -> Inode:
-        if self.node is None:
+        if self.inode is None:
             raise no_file(self.path)
-        return self.node
+        return self.inode
 
     def file(self) -> Inode:
-        node = self.existing()
-        if node.folder:
+        inode = self.existing()
+        if inode.is_folder:
             raise is_a_folder(self.path)
-        return node
+        return inode
 
     def parent(self) -> Inode:
-        """The folder it lies in, or would; the root lies in none."""
+        """Parent folder of the path, whether or not the path exists; the root has none."""
         if self.parent_inode is None:
             raise is_a_folder(self.path)
         return self.parent_inode
 
-    def step(self, node: Inode) -> None:
+    def descend(self, inode: Inode) -> None:
         if len(self._owned) > 1:
             os.close(self._owned.pop(0))
-        self._owned.append(node.fd)
-        self.parent_inode, self.node = self.node, node
+        self._owned.append(inode.fd)
+        self.parent_inode, self.inode = self.inode, inode
 
-    def stop(self, missing: Names) -> None:
-        self.parent_inode, self.node, self.missing = self.node, None, missing
+    def end_at_missing(self, missing: Names) -> None:
+        self.parent_inode, self.inode, self.missing = self.inode, None, missing
 
     def close(self) -> None:
         while self._owned:
@@ -140,7 +138,7 @@ class PathLookup:
 
 
 class Namespace:
-    """The folder itself."""
+    """The storage's root directory, and lookups below it."""
 
     def __init__(self, root: Path, *, read_only: bool = False, groups: Collection[str] = ()):
         self._read_only = read_only
@@ -148,37 +146,37 @@ class Namespace:
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self.keeps_records = ownership.disk_keeps_records(self.fd)
+            self.has_xattrs = supports_xattrs(self.fd)
         except OSError as error:
             raise ConfigError(f"The storage {root} cannot be used: {error.strerror}.") from error
 
     def close(self) -> None:
         os.close(self.fd)
 
-    def find(self, path: str, who: StorageUser) -> PathLookup:
-        """Follow a path as far as it goes; whoever may not pass through a folder on the way is refused."""
-        names = names_of(path)
-        if self._groups and not who.admin and self._groups.isdisjoint(who.groups):
-            raise not_allowed(f"Permission denied: user={who.name} is in none of the groups of this storage")
-        spot = PathLookup(names, self._root())
+    def look_up(self, path: str, user: StorageUser) -> PathLookup:
+        """Follow a path as far as it exists; Forbidden when the user may not traverse a folder on the way."""
+        names = split_path(path)
+        if self._groups and not user.admin and self._groups.isdisjoint(user.groups):
+            raise not_allowed(f"Permission denied: user={user.name} is in none of the groups of this storage")
+        lookup = PathLookup(names, self._root())
         try:
             for i, name in enumerate(names):
-                folder = spot.existing()
-                folder.check_traversable(who)
+                folder = lookup.existing()
+                folder.check_traversable(user)
                 child = self.child(folder, name)
                 if child is None:
-                    spot.stop(names[i:])
+                    lookup.end_at_missing(names[i:])
                     break
-                spot.step(child)
+                lookup.descend(child)
         except BaseException:
-            spot.close()
+            lookup.close()
             raise
-        return spot
+        return lookup
 
     def child(self, folder: Inode, name: str) -> Inode | None:
-        """What a folder has by a name; None also for links, devices and whatever else is no file."""
+        """Child of a folder by name; None also for links, devices and other special files."""
         try:
-            fd = os.open(name, LOOK, dir_fd=folder.fd)
+            fd = os.open(name, LOOKUP_FLAGS, dir_fd=folder.fd)
         except FileNotFoundError:
             return None
         try:
@@ -187,57 +185,57 @@ class Namespace:
                 os.close(fd)
                 return None
             names = (*folder.names, name)
-            return self._node(fd, status, names)
+            return self._inode(fd, status, names)
         except BaseException:
             os.close(fd)
             raise
 
-    def set_record(self, node: Inode, record: Ownership) -> None:
-        ownership.write(node.on_disk, record, keeps=self.keeps_records)
-        node.record = record
+    def set_ownership(self, inode: Inode, ownership: Ownership) -> None:
+        write_ownership(inode.on_disk, ownership, has_xattrs=self.has_xattrs)
+        inode.ownership = ownership
 
     def _root(self) -> Inode:
         status = os.fstat(self.fd)
-        return self._node(self.fd, status, ())
+        return self._inode(self.fd, status, ())
 
-    def _node(self, fd: int, status: os.stat_result, names: Names) -> Inode:
-        record = ownership.read(f"/proc/self/fd/{fd}", names, status)
+    def _inode(self, fd: int, status: os.stat_result, names: Names) -> Inode:
+        ownership = read_ownership(f"/proc/self/fd/{fd}", names, status)
         if self._read_only:
-            record = record._replace(mode=record.mode | READ_ONLY)
-        return Inode(fd, status, record, names)
+            ownership = ownership._replace(mode=ownership.mode | READ_ONLY)
+        return Inode(fd, status, ownership, names)
 
 
-def open_folder(node: Inode) -> int:
-    """A descriptor that can be listed."""
-    return os.open(".", _FOLDER, dir_fd=node.fd)
+def open_folder(inode: Inode) -> int:
+    """A descriptor of the folder that can be listed."""
+    return os.open(".", _FOLDER, dir_fd=inode.fd)
 
 
-def open_file(node: Inode, flags: int) -> int:
-    """The file itself, opened: it can be no other than the one that was checked."""
-    return os.open(node.on_disk, flags | os.O_CLOEXEC)
+def open_file(inode: Inode, flags: int) -> int:
+    """Open exactly the file whose permissions were checked."""
+    return os.open(inode.on_disk, flags | os.O_CLOEXEC)
 
 
-def names_in(node: Inode, *, folders_only: bool = False) -> list[str]:
-    """What a folder holds, in no order. What cannot be named in UTF-8, and what is no file, is left out."""
-    fd = open_folder(node)
+def names_in(inode: Inode, *, folders_only: bool = False) -> list[str]:
+    """Unordered names in a folder, without names that are not UTF-8 and without special files."""
+    fd = open_folder(inode)
     try:
-        with os.scandir(fd) as found:
-            # The kind of a thing comes with its name, and costs no look at the thing itself.
+        with os.scandir(fd) as items:
+            # The directory entry contains the type, so no stat call is needed.
             return [
                 item.name
-                for item in found
+                for item in items
                 if (
                     item.is_dir(follow_symlinks=False)
                     or (not folders_only and item.is_file(follow_symlinks=False))
                 )
-                and _can_be_named(item.name)
-                and (item.name != OWN or node.names)
+                and _is_utf8(item.name)
+                and (item.name != INTERNAL_FOLDER or inode.names)
             ]
     finally:
         os.close(fd)
 
 
-def _can_be_named(name: str) -> bool:
+def _is_utf8(name: str) -> bool:
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -245,37 +243,39 @@ def _can_be_named(name: str) -> bool:
     return True
 
 
-def entries(node: Inode, names: Iterable[str] | None = None, *, with_records: bool = True) -> Iterator[Entry]:
-    """What is to be told about these names of a folder, or about all. Those that are gone are left out."""
-    fd = open_folder(node)
+def entries(
+    inode: Inode, names: Iterable[str] | None = None, *, with_ownership: bool = True
+) -> Iterator[Entry]:
+    """Entries of these names of a folder, or of all. Names deleted meanwhile are skipped."""
+    fd = open_folder(inode)
     try:
-        for name in names_in(node) if names is None else names:
+        for name in names_in(inode) if names is None else names:
             try:
                 status = os.stat(name, dir_fd=fd, follow_symlinks=False)
                 if not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
                     continue
-                record = NOBODY
-                if with_records:
+                ownership = NO_OWNERSHIP
+                if with_ownership:
                     at = f"/proc/self/fd/{fd}/{name}"
-                    record = ownership.read(at, (*node.names, name), status, is_descriptor=False)
+                    ownership = read_ownership(at, (*inode.names, name), status, is_descriptor=False)
             except FileNotFoundError:
                 continue
-            yield _entry(name, status, record)
+            yield _entry(name, status, ownership)
     finally:
         os.close(fd)
 
 
-NOBODY = Ownership("", "", 0)
+NO_OWNERSHIP = Ownership("", "", 0)
 
 
-def _entry(name: str, status: os.stat_result, record: Ownership) -> Entry:
+def _entry(name: str, status: os.stat_result, ownership: Ownership) -> Entry:
     folder = stat.S_ISDIR(status.st_mode)
     return Entry(
         name=name,
-        folder=folder,
+        is_folder=folder,
         size=0 if folder else status.st_size,
         modified_ms=status.st_mtime_ns // 1_000_000,
         accessed_ms=0 if folder else status.st_atime_ns // 1_000_000,
-        record=record,
+        ownership=ownership,
         file_id=status.st_ino,
     )

@@ -1,8 +1,8 @@
-"""Whose a file is and who may use it: kept on the file itself, so that it moves and goes with it.
+"""Ownership of files (owner, group, mode), stored on the file itself, so that it moves with the file.
 
-On the disk everything belongs to the account of the server. The owner, the group and the mode that clients
-see lie in an extended attribute. What has none (something an administrator put there by hand, or a disk that
-knows no attributes) belongs to whoever owns the place: below `/user/NAME` to NAME, below `/shared/TEAM` to
+On the disk all files belong to the server's account. The owner, group and mode that clients see are in an
+extended attribute. A file without one (an administrator copied it there, or the file system has no extended
+attributes) gets its ownership from its path: below `/user/NAME` it belongs to NAME, below `/shared/TEAM` to
 the team.
 """
 
@@ -24,45 +24,49 @@ SUPERUSER = "admin"
 SUPERGROUP = "supergroup"
 
 STICKY = 0o1000
-# In a team's folder new things have the group's bits of their folder, whatever the client asked for.
+# Team folder: new files and folders get the group bits of their parent, whatever mode the client requests.
 TEAM = 0o2000
 MODE_BITS = 0o777 | STICKY | TEAM
-# In memory only: the whole storage is one that nobody but administrators changes.
+# In memory only: the storage is read-only for all but administrators.
 READ_ONLY = 0o10000
 
 _NAME = re.compile(r"[\w.@$+-]{1,200}")
-_NOT_THERE = (errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
+_NO_XATTR = (errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
 
 
 class Ownership(NamedTuple):
+    """Owner, group and mode of a file or folder."""
+
     owner: str
     group: str
     mode: int
 
 
-def good_name(name: str) -> bool:
+def is_valid_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def read(at: str, names: tuple[str, ...], status: os.stat_result, *, is_descriptor: bool = True) -> Ownership:
-    """The record of what lies ``at`` a path of the disk; ``names`` is where clients see it.
+def read_ownership(
+    at: str, names: tuple[str, ...], status: os.stat_result, *, is_descriptor: bool = True
+) -> Ownership:
+    """Ownership of the file ``at`` a path on the disk; ``names`` is its client path.
 
-    The path of a descriptor is a link to what is open. Any other link is not followed.
+    A descriptor's path under /proc is a link to the open file and is followed. Any other link is not.
     """
     try:
-        return _parsed(os.getxattr(at, ATTRIBUTE, follow_symlinks=is_descriptor))
+        return _parse(os.getxattr(at, ATTRIBUTE, follow_symlinks=is_descriptor))
     except OSError as error:
-        if error.errno not in _NOT_THERE:
+        if error.errno not in _NO_XATTR:
             raise
     except ValueError:
-        # Not written by us: as if it were not there.
+        # Not written by this server: treat it as absent.
         pass
     return default_ownership(names, stat.S_IMODE(status.st_mode) & 0o1777)
 
 
 @lru_cache(maxsize=1000)
-def _parsed(text: bytes) -> Ownership:
-    """Most files of a folder have the same: read once, and one object for all of them."""
+def _parse(text: bytes) -> Ownership:
+    """Most files in a folder share their ownership: parsed once, one object for all of them."""
     owner, group, mode = text.decode().split(":")
     return Ownership(owner, group, int(mode, 8) & MODE_BITS)
 
@@ -77,28 +81,30 @@ def default_ownership(names: tuple[str, ...], mode: int) -> Ownership:
     return Ownership(SUPERUSER, SUPERGROUP, mode)
 
 
-def write(target: int | str, record: Ownership, *, keeps: bool) -> None:
-    """Put a record on an open file or a path. ``keeps`` tells whether the disk knows attributes at all."""
-    if keeps:
-        os.setxattr(target, ATTRIBUTE, f"{record.owner}:{record.group}:{record.mode & MODE_BITS:o}".encode())
+def write_ownership(target: int | str, ownership: Ownership, *, has_xattrs: bool) -> None:
+    """Store the ownership of an open file or path. Without extended attributes only the mode is stored."""
+    if has_xattrs:
+        os.setxattr(
+            target, ATTRIBUTE, f"{ownership.owner}:{ownership.group}:{ownership.mode & MODE_BITS:o}".encode()
+        )
         return
-    # The server itself must get at everything, so its own bits stay.
+    # The server must keep access to every file, so its own permission bits stay set.
     extra = 0o700 if stat.S_ISDIR(os.stat(target).st_mode) else 0o600
-    os.chmod(target, (record.mode & 0o1777) | extra)
+    os.chmod(target, (ownership.mode & 0o1777) | extra)
 
 
-def refuse_owner(*, keeps: bool) -> None:
-    if not keeps:
-        raise unsupported("The disk of this storage keeps no owners: it has no extended attributes.")
+def check_owner_change_supported(*, has_xattrs: bool) -> None:
+    if not has_xattrs:
+        raise unsupported("This storage cannot change owners: its file system has no extended attributes.")
 
 
-def disk_keeps_records(folder: int) -> bool:
-    """Whether the disk below an open folder has extended attributes; found out by trying."""
+def supports_xattrs(folder: int) -> bool:
+    """Whether the file system of an open folder has extended attributes, tested by setting one."""
     try:
         os.setxattr(folder, ATTRIBUTE + ".probe", b"")
         os.removexattr(folder, ATTRIBUTE + ".probe")
     except OSError as error:
-        if error.errno not in _NOT_THERE:
+        if error.errno not in _NO_XATTR:
             raise
         return False
     return True

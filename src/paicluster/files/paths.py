@@ -1,53 +1,53 @@
-"""Paths as clients write them, taken apart into names that are safe to hand to the disk."""
+"""Client paths, split into names that are safe to pass to the file system."""
 
 from __future__ import annotations
 
 from paicluster.files.errors import bad_path, no_file
 
-# The folder in which the storage keeps what is its own; no path of a client reaches it.
-OWN = ".pai"
+# The folder for the storage's internal files; no client path leads to it.
+INTERNAL_FOLDER = ".pai"
 
-LONGEST_PATH = 8000
-LONGEST_NAME = 255
-DEEPEST = 250
-_NUL = "it has a NUL character"
+MAX_PATH_LENGTH = 8000
+MAX_NAME_BYTES = 255
+MAX_DEPTH = 250
+_NUL = "it contains a NUL character"
 
 Names = tuple[str, ...]
 
 
-def names_of(path: str) -> Names:
-    """The names along an absolute path; the root has none. What HDFS forbids is refused."""
+def split_path(path: str) -> Names:
+    """Names of an absolute path; the root has none. InvalidPathError for paths that HDFS rejects."""
     if not path.startswith("/"):
         raise bad_path(path, "it must begin with '/'")
-    if len(path) > LONGEST_PATH:
-        raise bad_path(path, f"it is longer than {LONGEST_PATH} characters")
+    if len(path) > MAX_PATH_LENGTH:
+        raise bad_path(path, f"it is longer than {MAX_PATH_LENGTH} characters")
     if "\0" in path:
         raise bad_path(path, _NUL)
     names = tuple(name for name in path.split("/") if name)
-    if len(names) > DEEPEST:
-        raise bad_path(path, f"it has more than {DEEPEST} levels")
+    if len(names) > MAX_DEPTH:
+        raise bad_path(path, f"it has more than {MAX_DEPTH} levels")
     for name in names:
         check_name(path, name)
-    if names and names[0] == OWN:
+    if names and names[0] == INTERNAL_FOLDER:
         raise no_file(path)
     return names
 
 
 def check_name(path: str, name: str) -> None:
-    """One name of a path, which nothing else need be wrong with."""
+    """Check one name of a path."""
     if name in (".", ".."):
-        raise bad_path(path, f"'{name}' is not a name; give the path without it")
+        raise bad_path(path, f"'{name}' is not allowed in a path")
     if ":" in name:
-        raise bad_path(path, "a name may not have a ':'")
+        raise bad_path(path, "a name must not contain ':'")
     if "\0" in name:
         raise bad_path(path, _NUL)
     try:
         size = len(name) if name.isascii() else len(name.encode())
     except UnicodeEncodeError:
         raise bad_path(path, "it is not Unicode text") from None
-    if size > LONGEST_NAME:
-        raise bad_path(path, f"a name has more than {LONGEST_NAME} bytes")
+    if size > MAX_NAME_BYTES:
+        raise bad_path(path, f"a name has more than {MAX_NAME_BYTES} bytes")
 
 
-def text_of(names: Names) -> str:
+def join_path(names: Names) -> str:
     return "/" + "/".join(names)

@@ -1,4 +1,4 @@
-"""Who asks, and what the bits of a mode allow him. Pure."""
+"""POSIX permission checks over users and ownership. Pure."""
 
 from __future__ import annotations
 
@@ -9,68 +9,68 @@ from paicluster.files.ownership import READ_ONLY, STICKY, SUPERGROUP, TEAM, Owne
 
 
 class Access(enum.IntFlag):
-    """What somebody wants to do with a thing: the three bits of a mode."""
+    """Requested access: the three permission bits of a mode."""
 
-    NOTHING = 0
+    NONE = 0
     EXECUTE = 1
     WRITE = 2
     READ = 4
 
     @property
     def symbol(self) -> str:
-        return bits(self)
+        return rwx(self)
 
     @property
-    def word(self) -> str:
-        """As Hadoop names it in its refusals."""
-        return _WORDS[int(self)]
+    def hadoop_name(self) -> str:
+        """Hadoop's name for it in its error messages."""
+        return _HADOOP_NAMES[int(self)]
 
 
-_WORDS = ("NONE", "EXECUTE", "WRITE", "WRITE_EXECUTE", "READ", "READ_EXECUTE", "READ_WRITE", "ALL")
+_HADOOP_NAMES = ("NONE", "EXECUTE", "WRITE", "WRITE_EXECUTE", "READ", "READ_EXECUTE", "READ_WRITE", "ALL")
 
 
 @dataclass(frozen=True, slots=True)
 class StorageUser:
-    """A user with the groups he is in. An administrator may do everything."""
+    """A user and the user's groups. An administrator has every permission."""
 
     name: str
     groups: frozenset[str] = frozenset()
     admin: bool = False
 
     def is_in(self, group: str) -> bool:
-        """Everybody also has a group of his own name, unless that is the name of the storage's own."""
+        """Each user also has a group of the same name, except for the storage's supergroup."""
         return group in self.groups or (group == self.name and group != SUPERGROUP)
 
 
-def allowed(who: StorageUser, record: Ownership, need: Access) -> bool:
-    """The owner's bits for the owner, the group's for the group, the others' for everybody else."""
-    if who.admin:
+def is_allowed(user: StorageUser, ownership: Ownership, access: Access) -> bool:
+    """The owner bits apply to the owner, the group bits to the group, the other bits to all others."""
+    if user.admin:
         return True
-    if record.mode & READ_ONLY and need & Access.WRITE:
+    if ownership.mode & READ_ONLY and access & Access.WRITE:
         return False
-    if record.owner == who.name:
-        has = record.mode >> 6
-    elif record.group in who.groups or (not record.mode & TEAM and who.is_in(record.group)):
-        # A team's folder may be older than a user who is called like the team: he is not in it for that.
-        has = record.mode >> 3
+    if ownership.owner == user.name:
+        granted = ownership.mode >> 6
+    elif ownership.group in user.groups or (not ownership.mode & TEAM and user.is_in(ownership.group)):
+        # A team folder may be older than a user with the team's name: the name alone makes no member.
+        granted = ownership.mode >> 3
     else:
-        has = record.mode
-    return has & need == need
+        granted = ownership.mode
+    return granted & access == access
 
 
-def may_remove(who: StorageUser, folder: Ownership, thing: Ownership) -> bool:
-    """In a sticky folder everybody may write, and remove only what is his own."""
-    return who.admin or not folder.mode & STICKY or who.name in (folder.owner, thing.owner)
+def can_remove(user: StorageUser, folder: Ownership, target: Ownership) -> bool:
+    """In a sticky folder each user may remove only that user's own files."""
+    return user.admin or not folder.mode & STICKY or user.name in (folder.owner, target.owner)
 
 
-def bits(mode: int) -> str:
+def rwx(mode: int) -> str:
     return "".join(letter if mode & bit else "-" for letter, bit in (("r", 4), ("w", 2), ("x", 1)))
 
 
-def described(record: Ownership, *, folder: bool) -> str:
-    """`alice:staff:drwxr-x---`, as Hadoop describes a thing in its refusals."""
-    mode = record.mode
-    text = bits(mode >> 6) + bits(mode >> 3) + bits(mode)
+def hadoop_description(ownership: Ownership, *, is_folder: bool) -> str:
+    """`alice:staff:drwxr-x---`, as Hadoop describes an inode in its error messages."""
+    mode = ownership.mode
+    text = rwx(mode >> 6) + rwx(mode >> 3) + rwx(mode)
     if mode & STICKY:
         text = text[:-1] + ("t" if mode & 1 else "T")
-    return f"{record.owner}:{record.group}:{'d' if folder else '-'}{text}"
+    return f"{ownership.owner}:{ownership.group}:{'d' if is_folder else '-'}{text}"

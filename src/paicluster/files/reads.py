@@ -1,4 +1,4 @@
-"""Looking: what is there, how much it is, what is in it."""
+"""Read operations: status, listing, summary, open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paicluster.files.namespace import Entry, Inode, Namespace, entries, names_i
 from paicluster.files.permissions import Access, StorageUser
 from paicluster.files.walk import walk
 
-_LOOK_IN = Access.READ | Access.EXECUTE
+_LIST_ACCESS = Access.READ | Access.EXECUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
+    """Number of folders and files below a path, and their total size in bytes."""
+
     folders: int
     files: int
     size: int
@@ -32,84 +34,84 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A file to read from, which stays the same whatever becomes of its path. The caller closes ``fd``."""
+    """File opened for reading; it stays the same file when its path is changed. The caller closes ``fd``."""
 
     fd: int
     entry: Entry
 
 
-def status(tree: Namespace, path: str, who: StorageUser) -> Entry:
-    with disk_errors(path), tree.find(path, who) as spot:
-        return spot.existing().entry()
+def status(namespace: Namespace, path: str, user: StorageUser) -> Entry:
+    with disk_errors(path), namespace.look_up(path, user) as lookup:
+        return lookup.existing().entry()
 
 
-def listing(tree: Namespace, path: str, who: StorageUser) -> Listing:
-    """What a folder holds, in the order of the names' bytes; a file is the one entry, without a name."""
-    return _listing(tree, path, who, lambda node: (sorted(names_in(node)), 0))
+def listing(namespace: Namespace, path: str, user: StorageUser) -> Listing:
+    """Entries of a folder, sorted by the bytes of their names; of a file a single entry without a name."""
+    return _listing(namespace, path, user, lambda inode: (sorted(names_in(inode)), 0))
 
 
-def batch(
-    tree: Namespace, batches: ListingCache, path: str, who: StorageUser, after: str, limit: int
+def list_batch(
+    namespace: Namespace, cache: ListingCache, path: str, user: StorageUser, after: str, limit: int
 ) -> Listing:
-    """The same, of a part of the names."""
-    return _listing(tree, path, who, lambda node: batches.names(node, after, limit))
+    """One page of a listing: the entries after the name ``after``."""
+    return _listing(namespace, path, user, lambda inode: cache.names(inode, after, limit))
 
 
 def _listing(
-    tree: Namespace, path: str, who: StorageUser, names: Callable[[Inode], tuple[list[str], int]]
+    namespace: Namespace, path: str, user: StorageUser, names: Callable[[Inode], tuple[list[str], int]]
 ) -> Listing:
-    with disk_errors(path), tree.find(path, who) as spot:
-        node = spot.existing()
-        if not node.folder:
-            return Listing([node.entry()])
-        node.refuse_unless(who, _LOOK_IN)
-        shown, remaining = names(node)
-        return Listing(list(entries(node, shown)), remaining)
+    with disk_errors(path), namespace.look_up(path, user) as lookup:
+        inode = lookup.existing()
+        if not inode.is_folder:
+            return Listing([inode.entry()])
+        inode.check_access(user, _LIST_ACCESS)
+        page, remaining = names(inode)
+        return Listing(list(entries(inode, page)), remaining)
 
 
-def count_children(tree: Namespace, path: str, who: StorageUser) -> int:
-    with disk_errors(path), tree.find(path, who) as spot:
-        node = spot.existing()
-        return len(names_in(node)) if node.folder else 0
+def count_children(namespace: Namespace, path: str, user: StorageUser) -> int:
+    with disk_errors(path), namespace.look_up(path, user) as lookup:
+        inode = lookup.existing()
+        return len(names_in(inode)) if inode.is_folder else 0
 
 
-def check(tree: Namespace, path: str, who: StorageUser, need: Access) -> None:
-    """Refused, or nothing."""
-    with disk_errors(path), tree.find(path, who) as spot:
-        spot.existing().refuse_unless(who, need)
+def check_access(namespace: Namespace, path: str, user: StorageUser, access: Access) -> None:
+    """Forbidden unless the user has this access to the path."""
+    with disk_errors(path), namespace.look_up(path, user) as lookup:
+        lookup.existing().check_access(user, access)
 
 
-def open_read(tree: Namespace, path: str, who: StorageUser) -> OpenFile:
-    with disk_errors(path), tree.find(path, who) as spot:
-        node = spot.file()
-        node.refuse_unless(who, Access.READ)
-        fd = open_file(node, os.O_RDONLY)
-        node.status = os.fstat(fd)
-        return OpenFile(fd, node.entry(spot.name))
+def open_read(namespace: Namespace, path: str, user: StorageUser) -> OpenFile:
+    with disk_errors(path), namespace.look_up(path, user) as lookup:
+        inode = lookup.file()
+        inode.check_access(user, Access.READ)
+        fd = open_file(inode, os.O_RDONLY)
+        inode.status = os.fstat(fd)
+        return OpenFile(fd, inode.entry(lookup.name))
 
 
-def summary(tree: Namespace, path: str, who: StorageUser) -> Summary:
-    """How many folders and files there are, with itself, and how many bytes."""
-    with disk_errors(path), tree.find(path, who) as spot:
-        node = spot.existing()
-        return _sum(tree, node, who) if node.folder else Summary(0, 1, node.status.st_size)
+def summary(namespace: Namespace, path: str, user: StorageUser) -> Summary:
+    """Count of folders and files below a path, including itself, and their bytes."""
+    with disk_errors(path), namespace.look_up(path, user) as lookup:
+        inode = lookup.existing()
+        return _sum(namespace, inode, user) if inode.is_folder else Summary(0, 1, inode.status.st_size)
 
 
-def _sum(tree: Namespace, node: Inode, who: StorageUser) -> Summary:
+def _sum(namespace: Namespace, inode: Inode, user: StorageUser) -> Summary:
     folders, files, size = 0, 0, 0
 
-    def look(folder: Inode) -> list[str]:
+    def visit(folder: Inode) -> list[str]:
         nonlocal folders, files, size
-        folder.refuse_unless(who, _LOOK_IN)
+        folder.check_access(user, _LIST_ACCESS)
         folders += 1
         below = []
-        for entry in entries(folder, with_records=False):
-            if entry.folder:
+        for entry in entries(folder, with_ownership=False):
+            if entry.is_folder:
                 below.append(entry.name)
             else:
                 files += 1
                 size += entry.size
         return below
 
-    walk(tree, node, look)
+    walk(namespace, inode, visit)
     return Summary(folders, files, size)

@@ -1,7 +1,7 @@
-"""Writing aside: what arrives lies in a folder of the storage's own until it is whole, then takes its place.
+"""Staging area: new files are written to an internal folder until they are complete, then published.
 
-Taking its place is one rename. Whoever reads the old file goes on reading it; whoever opens the path gets the
-old one or the new one. What was abandoned goes away at the next start, or when it has lain about for long.
+Publishing is one rename. A reader of the old file keeps reading it; opening the path gives the old file or
+the new one. Abandoned staging files are deleted at the next start, or when they are old.
 """
 
 from __future__ import annotations
@@ -15,35 +15,37 @@ from collections.abc import Callable, Sequence
 
 from openpaisdk.fileio.remove_tree import remove_tree
 from paicluster.files import atomic_io
-from paicluster.files.errors import bad_path, disk_errors, full
+from paicluster.files.errors import bad_path, disk_errors, storage_full
 from paicluster.files.namespace import Namespace
-from paicluster.files.paths import OWN
+from paicluster.files.paths import INTERNAL_FOLDER
 
 log = logging.getLogger("paicluster.files")
 
-# Uploads of this moment; nothing in it outlives the server.
+# Uploads in progress; cleared when the server starts.
 STAGED = "staged"
-# Uploads that may be taken up again, by a key that their client knows.
+# Uploads that can be resumed with a key that their client knows.
 PARTIAL = "partial"
-# What was deleted and is on its way out.
-GONE = "gone"
-# Appends under way; see `journal`.
+# Deleted folders that are being removed from the disk.
+DELETED = "gone"
+# Appends in progress; see `append_journal`.
 JOURNAL = "journal"
 
-STAGED_FOR_S = 3600.0
-PARTIAL_FOR_S = 7 * 24 * 3600.0
+STAGED_MAX_AGE_S = 3600.0
+PARTIAL_MAX_AGE_S = 7 * 24 * 3600.0
+
+_CLEAN_INTERVAL_S = 600.0
 
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
-class Staged:
-    """A file on its way in. Write to it, then `commit` or `abandon` it; from one thread at a time.
+class StagedFile:
+    """File being written. Write to it, then `commit` or `abandon` it; from one thread at a time.
 
     ``fd`` may also be written directly, in any order.
     """
 
     def __init__(
-        self, area: StagingArea, folder: str, name: str, path: str, finish: Callable[[Staged], None]
+        self, area: StagingArea, folder: str, name: str, path: str, finish: Callable[[StagedFile], None]
     ):
         self._area = area
         self._folder = folder
@@ -64,36 +66,36 @@ class Staged:
         return self._area.folder(self._folder)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Put more at the end of what was written so far."""
+        """Append to what was written so far."""
         self.write_all((data,))
 
     def write_all(self, parts: Sequence[bytes | bytearray | memoryview]) -> None:
-        """Several in one go."""
+        """Append several buffers in one call."""
         with disk_errors(self.path):
             atomic_io.append_all(self.fd, parts)
 
     def reserve(self, size: int) -> None:
-        """Refuse at once what cannot have room in the end."""
+        """StorageFullError when the disk has no space for a file of this size."""
         disk = os.fstatvfs(self.fd)
         if size - self.size > disk.f_bavail * disk.f_frsize:
-            raise full(self.path)
+            raise storage_full(self.path)
 
     def commit(self) -> None:
-        """Take the place that was meant. On any failure the staged file is gone and nothing has changed."""
+        """Publish the file at its path. On failure the staging file is deleted and nothing has changed."""
         try:
             self._finish(self)
         finally:
             self.abandon()
 
     def suspend(self) -> None:
-        """Leave it for whoever comes back with the same key."""
+        """Close it but keep the bytes, to be resumed with the same key."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
             self._area.active.discard(self.name)
 
     def abandon(self) -> None:
-        """Forget it. After a commit there is nothing left to forget."""
+        """Delete the staging file. Has no effect after a commit."""
         if self.fd < 0:
             return
         if not self._area.closed:
@@ -105,23 +107,23 @@ class Staged:
 
 
 class StagingArea:
-    """The storage's own folder `.pai`."""
+    """The storage's internal folder `.pai`."""
 
-    def __init__(self, tree: Namespace):
-        self._tree = tree
+    def __init__(self, namespace: Namespace):
+        self._namespace = namespace
         self.active: set[str] = set()
         self._folders: dict[str, int] = {}
         self._cleaned = time.monotonic()
         with disk_errors("/"):
-            own = self._open(tree.fd, OWN)
+            internal = self._open(namespace.fd, INTERNAL_FOLDER)
             try:
-                for name in (STAGED, PARTIAL, GONE, JOURNAL):
-                    self._folders[name] = self._open(own, name)
+                for name in (STAGED, PARTIAL, DELETED, JOURNAL):
+                    self._folders[name] = self._open(internal, name)
             finally:
-                os.close(own)
-            self._clear(STAGED, 0)
-            self._clear(GONE, 0)
-            self._clear(PARTIAL, PARTIAL_FOR_S)
+                os.close(internal)
+            self._remove_older(STAGED, 0)
+            self._remove_older(DELETED, 0)
+            self._remove_older(PARTIAL, PARTIAL_MAX_AGE_S)
 
     @property
     def closed(self) -> bool:
@@ -135,32 +137,32 @@ class StagingArea:
     def folder(self, name: str) -> int:
         return self._folders[name]
 
-    def begin(self, path: str, finish: Callable[[Staged], None], key: str = "") -> Staged:
-        """A file written aside; with a key, the one that was begun with it and suspended, if there is one."""
+    def begin(self, path: str, finish: Callable[[StagedFile], None], key: str = "") -> StagedFile:
+        """New staging file; with a key, the suspended one of that key if it exists."""
         self.clean()
         if not key:
-            return Staged(self, STAGED, secrets.token_hex(16), path, finish)
+            return StagedFile(self, STAGED, secrets.token_hex(16), path, finish)
         if not _KEY.fullmatch(key):
-            raise bad_path(key, "the key of an upload has letters and digits only")
-        return Staged(self, PARTIAL, key, path, finish)
+            raise bad_path(key, "an upload key may contain only letters, digits, '-' and '_'")
+        return StagedFile(self, PARTIAL, key, path, finish)
 
     def drop(self, key: str) -> None:
-        """Forget a suspended upload."""
+        """Delete a suspended upload."""
         try:
             os.unlink(key, dir_fd=self.folder(PARTIAL))
         except FileNotFoundError:
             pass
 
     def clean(self, *, at_once: bool = False) -> None:
-        """Remove what nobody came back for. Cheap: it looks at most every ten minutes."""
+        """Delete expired staging files. Cheap: unless ``at_once`` it runs at most every ten minutes."""
         now = time.monotonic()
-        if not at_once and now - self._cleaned < 600:
+        if not at_once and now - self._cleaned < _CLEAN_INTERVAL_S:
             return
         self._cleaned = now
-        self._clear(STAGED, STAGED_FOR_S)
-        self._clear(PARTIAL, PARTIAL_FOR_S)
+        self._remove_older(STAGED, STAGED_MAX_AGE_S)
+        self._remove_older(PARTIAL, PARTIAL_MAX_AGE_S)
 
-    def _clear(self, folder: str, older_than_s: float) -> None:
+    def _remove_older(self, folder: str, older_than_s: float) -> None:
         fd = self._folders[folder]
         oldest = time.time() - older_than_s
         for name in os.listdir(fd):
@@ -173,22 +175,22 @@ class StagingArea:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                # What stays costs room and nothing else: neither a start nor an upload fails for it.
-                log.warning("%s/%s/%s could not be removed: %s.", OWN, folder, name, error.strerror)
+                # A leftover only costs disk space: neither a server start nor an upload fails because of it.
+                log.warning("Cannot remove %s/%s/%s: %s.", INTERNAL_FOLDER, folder, name, error.strerror)
 
     def discard(self, source_fd: int, source: str) -> None:
-        """Delete a folder with all that is in it: out of sight in one step, then bit by bit."""
-        gone = self._folders[GONE]
+        """Delete a folder recursively: hidden from clients by one rename, then removed file by file."""
+        deleted = self._folders[DELETED]
         name = secrets.token_hex(16)
         try:
-            os.rename(source, name, src_dir_fd=source_fd, dst_dir_fd=gone)
+            os.rename(source, name, src_dir_fd=source_fd, dst_dir_fd=deleted)
         except OSError as error:
             if isinstance(error, FileNotFoundError):
                 raise
-            # Another disk is mounted there: what cannot be moved is removed where it is.
+            # Another file system is mounted there: a folder that cannot be moved is removed in place.
             remove_tree(source_fd, source)
             return
-        remove_tree(gone, name)
+        remove_tree(deleted, name)
 
     @staticmethod
     def _open(parent: int, name: str) -> int:

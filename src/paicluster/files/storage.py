@@ -1,4 +1,4 @@
-"""One storage: everything that can be done with it, in one place."""
+"""Facade of one storage: all operations."""
 
 from __future__ import annotations
 
@@ -12,161 +12,161 @@ from paicluster.files.hdfs_checksum import file_checksum
 from paicluster.files.listing_cache import ListingCache
 from paicluster.files.namespace import Entry, Namespace
 from paicluster.files.ownership import HOMES
-from paicluster.files.paths import names_of
+from paicluster.files.paths import split_path
 from paicluster.files.permissions import Access, StorageUser
 from paicluster.files.reads import Listing, OpenFile, Summary
-from paicluster.files.staging import Staged, StagingArea
+from paicluster.files.staging import StagedFile, StagingArea
 from paicluster.files.writes import FileWriter
 
 
 class Storage:
-    """A folder of the server as a file system of many people.
+    """A directory of the server as a multi-user file system.
 
-    Paths are absolute, as clients write them; `who` is the person for whom it is done. Every call may block
-    on the disk, may be made from any thread, and says what was wrong with a `PaiError`.
+    Paths are absolute client paths; ``user`` is the user on whose behalf a call is made. Every call may block
+    on the disk, may be made from any thread, and raises `PaiError` on failure.
     """
 
     def __init__(
         self, root: Path, *, sync: bool = False, read_only: bool = False, groups: Collection[str] = ()
     ):
-        """``read_only``: only administrators change anything. With ``groups`` only those are let in."""
+        """``read_only``: only administrators may write. With ``groups`` only their members have access."""
         self.root = root
-        self._tree = Namespace(root, read_only=read_only, groups=groups)
-        self._area = StagingArea(self._tree)
-        self._arrivals = FileWriter(self._tree, self._area, sync=sync)
-        self._batches = ListingCache()
-        self._welcomed: set[StorageUser] = set()
+        self._namespace = Namespace(root, read_only=read_only, groups=groups)
+        self._staging_area = StagingArea(self._namespace)
+        self._writer = FileWriter(self._namespace, self._staging_area, sync=sync)
+        self._listing_cache = ListingCache()
+        self._provisioned: set[StorageUser] = set()
 
     def close(self) -> None:
-        self._area.close()
-        self._tree.close()
+        self._staging_area.close()
+        self._namespace.close()
 
     @property
-    def tree(self) -> Namespace:
-        """For those who read or write so many files at once that each look-up counts."""
-        return self._tree
+    def namespace(self) -> Namespace:
+        """For callers that handle so many files at once that the cost of each lookup counts."""
+        return self._namespace
 
     @property
-    def area(self) -> StagingArea:
-        return self._area
+    def staging_area(self) -> StagingArea:
+        return self._staging_area
 
     @staticmethod
-    def home_of(who: StorageUser) -> str:
-        return f"/{HOMES}/{who.name}"
+    def home_of(user: StorageUser) -> str:
+        return f"/{HOMES}/{user.name}"
 
-    def knows(self, who: StorageUser) -> bool:
-        """Whether he was welcomed already; costs nothing."""
-        return who in self._welcomed
+    def has_provisioned(self, user: StorageUser) -> bool:
+        """Whether `provision` was already called for this user; does not block."""
+        return user in self._provisioned
 
-    def welcome(self, who: StorageUser) -> None:
-        """Make the home of somebody and the folders of his groups. Call it before what he asks for."""
-        if who in self._welcomed:
+    def provision(self, user: StorageUser) -> None:
+        """Create the user's home folder and group folders. Call it before the user's first operation."""
+        if user in self._provisioned:
             return
-        with disk_errors(self.home_of(who)):
-            directories.create_home(self._tree, who)
-        self._welcomed.add(who)
+        with disk_errors(self.home_of(user)):
+            directories.create_home(self._namespace, user)
+        self._provisioned.add(user)
 
-    def status(self, path: str, who: StorageUser) -> Entry:
-        return reads.status(self._tree, path, who)
+    def status(self, path: str, user: StorageUser) -> Entry:
+        return reads.status(self._namespace, path, user)
 
-    def list(self, path: str, who: StorageUser) -> Listing:
-        """What a folder holds, by name; a file is the one entry, with an empty name."""
-        return reads.listing(self._tree, path, who)
+    def list(self, path: str, user: StorageUser) -> Listing:
+        """Entries of a folder, sorted by name; of a file a single entry with an empty name."""
+        return reads.listing(self._namespace, path, user)
 
-    def list_batch(self, path: str, who: StorageUser, *, after: str, limit: int) -> Listing:
-        """So many of it, from the one after that name on."""
-        return reads.batch(self._tree, self._batches, path, who, after, limit)
+    def list_batch(self, path: str, user: StorageUser, *, after: str, limit: int) -> Listing:
+        """At most ``limit`` entries, starting after the name ``after``."""
+        return reads.list_batch(self._namespace, self._listing_cache, path, user, after, limit)
 
-    def count_children(self, path: str, who: StorageUser) -> int:
-        return reads.count_children(self._tree, path, who)
+    def count_children(self, path: str, user: StorageUser) -> int:
+        return reads.count_children(self._namespace, path, user)
 
-    def summary(self, path: str, who: StorageUser) -> Summary:
-        return reads.summary(self._tree, path, who)
+    def summary(self, path: str, user: StorageUser) -> Summary:
+        return reads.summary(self._namespace, path, user)
 
-    def check(self, path: str, who: StorageUser, need: Access) -> None:
-        """Nothing when ``who`` may; refused otherwise."""
-        reads.check(self._tree, path, who, need)
+    def check_access(self, path: str, user: StorageUser, access: Access) -> None:
+        """Forbidden unless ``user`` has this access."""
+        reads.check_access(self._namespace, path, user, access)
 
-    def open_read(self, path: str, who: StorageUser) -> OpenFile:
-        """The file, open; it can be given away as it is. The caller closes it."""
-        return reads.open_read(self._tree, path, who)
+    def open_read(self, path: str, user: StorageUser) -> OpenFile:
+        """Open a file; the descriptor may be passed to another process. The caller closes it."""
+        return reads.open_read(self._namespace, path, user)
 
     def checksum(
-        self, path: str, who: StorageUser, stop: Callable[[], bool] = lambda: False
+        self, path: str, user: StorageUser, stop: Callable[[], bool] = lambda: False
     ) -> tuple[str, bytes]:
-        """Hadoop's name for the algorithm, and the checksum. It reads all of the file, until told to stop."""
-        opened = self.open_read(path, who)
+        """Name of Hadoop's algorithm, and the checksum. Reads the whole file, until ``stop()`` is true."""
+        opened = self.open_read(path, user)
         try:
             with disk_errors(path):
                 return file_checksum(opened.fd, opened.entry.size, stop)
         finally:
             os.close(opened.fd)
 
-    def make_dirs(self, path: str, who: StorageUser, mode: int = directories.FOLDER_MODE) -> None:
-        namespace_ops.make_dirs(self._tree, path, who, mode)
+    def make_dirs(self, path: str, user: StorageUser, mode: int = directories.FOLDER_MODE) -> None:
+        namespace_ops.make_dirs(self._namespace, path, user, mode)
 
-    def rename(self, source: str, target: str, who: StorageUser) -> bool:
-        """As HDFS does it: into a folder that is there, never over a file; False when it cannot be done."""
-        renamed = namespace_ops.rename(self._tree, source, target, who)
-        self._forget_welcomes(source)
+    def rename(self, source: str, target: str, user: StorageUser) -> bool:
+        """HDFS rename: into an existing folder, never over a file; False when it is not possible."""
+        renamed = namespace_ops.rename(self._namespace, source, target, user)
+        self._forget_provisioned(source)
         return renamed
 
-    def move(self, source: str, target: str, who: StorageUser, *, overwrite: bool) -> None:
-        """Rename to exactly ``target``; a refusal says why it cannot be done."""
-        namespace_ops.move(self._tree, source, target, who, overwrite=overwrite)
-        self._forget_welcomes(source)
+    def move(self, source: str, target: str, user: StorageUser, *, overwrite: bool) -> None:
+        """Rename to exactly ``target``; the error says why it is not possible."""
+        namespace_ops.move(self._namespace, source, target, user, overwrite=overwrite)
+        self._forget_provisioned(source)
 
-    def delete(self, path: str, who: StorageUser, *, recursive: bool) -> bool:
-        deleted = namespace_ops.delete(self._tree, self._area, path, who, recursive=recursive)
-        self._forget_welcomes(path)
+    def delete(self, path: str, user: StorageUser, *, recursive: bool) -> bool:
+        deleted = namespace_ops.delete(self._namespace, self._staging_area, path, user, recursive=recursive)
+        self._forget_provisioned(path)
         return deleted
 
-    def _forget_welcomes(self, path: str) -> None:
-        """A home that was taken away is made again when its owner comes back."""
-        if len(names_of(path)) <= 2:
-            self._welcomed.clear()
+    def _forget_provisioned(self, path: str) -> None:
+        """A deleted home folder is created again at its owner's next request."""
+        if len(split_path(path)) <= 2:
+            self._provisioned.clear()
 
     def stage(
         self,
         path: str,
-        who: StorageUser,
+        user: StorageUser,
         *,
         overwrite: bool,
         mode: int | None = None,
         parents: bool = True,
         key: str = "",
-    ) -> Staged:
-        """A file to be written aside and then committed to ``path``. Refused at once where it may not be.
+    ) -> StagedFile:
+        """New staging file, to be committed to ``path``. Missing permissions are reported at once.
 
-        With a ``key`` it can be suspended and taken up again, also by the next server: begin again with the
-        same key and look at its ``size``. Keys of different people must differ.
+        With a ``key`` it can be suspended and resumed, also after a server restart: stage again with the same
+        key and read its ``size``. Keys of different users must differ.
         """
-        return self._arrivals.stage(path, who, overwrite=overwrite, mode=mode, parents=parents, key=key)
+        return self._writer.stage(path, user, overwrite=overwrite, mode=mode, parents=parents, key=key)
 
-    def stage_append(self, path: str, who: StorageUser) -> Staged:
-        """What is to be put at the end of a file that is there, once it is whole."""
-        return self._arrivals.stage_append(path, who)
+    def stage_append(self, path: str, user: StorageUser) -> StagedFile:
+        """Staging file that is appended to an existing file on commit."""
+        return self._writer.stage_append(path, user)
 
     def drop_suspended(self, key: str) -> None:
-        self._area.drop(key)
+        self._staging_area.drop(key)
 
     def clean(self) -> None:
-        """Remove abandoned uploads that are old enough."""
-        self._area.clean(at_once=True)
+        """Delete expired uploads."""
+        self._staging_area.clean(at_once=True)
 
-    def concat(self, path: str, sources: Sequence[str], who: StorageUser) -> None:
-        self._arrivals.concat(path, sources, who)
+    def concat(self, path: str, sources: Sequence[str], user: StorageUser) -> None:
+        self._writer.concat(path, sources, user)
 
-    def truncate(self, path: str, who: StorageUser, length: int) -> None:
-        self._arrivals.truncate(path, who, length)
+    def truncate(self, path: str, user: StorageUser, length: int) -> None:
+        self._writer.truncate(path, user, length)
 
-    def set_mode(self, path: str, who: StorageUser, mode: int) -> None:
-        namespace_ops.set_mode(self._tree, path, who, mode)
+    def set_mode(self, path: str, user: StorageUser, mode: int) -> None:
+        namespace_ops.set_mode(self._namespace, path, user, mode)
 
-    def set_owner(self, path: str, who: StorageUser, *, owner: str = "", group: str = "") -> None:
-        namespace_ops.set_owner(self._tree, path, who, owner, group)
+    def set_owner(self, path: str, user: StorageUser, *, owner: str = "", group: str = "") -> None:
+        namespace_ops.set_owner(self._namespace, path, user, owner, group)
 
     def set_times(
-        self, path: str, who: StorageUser, *, modified_ms: int | None = None, accessed_ms: int | None = None
+        self, path: str, user: StorageUser, *, modified_ms: int | None = None, accessed_ms: int | None = None
     ) -> None:
-        namespace_ops.set_times(self._tree, path, who, modified_ms, accessed_ms)
+        namespace_ops.set_times(self._namespace, path, user, modified_ms, accessed_ms)

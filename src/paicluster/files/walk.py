@@ -1,63 +1,63 @@
-"""Going through a tree of folders, however deep it is, with one of them open at a time."""
+"""Walk of a folder tree of any depth with one folder open at a time."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from paicluster.files.errors import failed
-from paicluster.files.namespace import LOOK, NOBODY, Inode, Namespace
+from paicluster.files.errors import storage_failure
+from paicluster.files.namespace import LOOKUP_FLAGS, NO_OWNERSHIP, Inode, Namespace
 
 _Identity = tuple[int, int]
 
 
-def walk(tree: Namespace, top: Inode, look: Callable[[Inode], Iterable[str]]) -> None:
-    """Call ``look`` with a folder and with every folder below it, parents first.
+def walk(namespace: Namespace, top: Inode, visit: Callable[[Inode], Iterable[str]]) -> None:
+    """Call ``visit`` for a folder and every folder below it, parents first.
 
-    It gives the names of those to go on with, the last first; what is no folder, or gone, is passed over.
+    It returns the names of the children to visit, in reverse order; names that are not folders are skipped.
     """
-    for _ in steps(tree, top, look):
+    for _ in walk_steps(namespace, top, visit):
         pass
 
 
-def steps(tree: Namespace, top: Inode, look: Callable[[Inode], Iterable[str]]) -> Iterator[None]:
-    """The same, as somebody asks for it: one folder at a time."""
-    here, left = top, list(look(top))
-    above: list[tuple[_Identity, list[str]]] = []
+def walk_steps(namespace: Namespace, top: Inode, visit: Callable[[Inode], Iterable[str]]) -> Iterator[None]:
+    """Like `walk`, one folder per iteration."""
+    current, pending = top, list(visit(top))
+    ancestors: list[tuple[_Identity, list[str]]] = []
     try:
         yield
-        while left or above:
-            if not left:
-                identity, left = above.pop()
-                here, before = _up(here, identity) if above else top, here
-                os.close(before.fd)
+        while pending or ancestors:
+            if not pending:
+                identity, pending = ancestors.pop()
+                current, previous = _up(current, identity) if ancestors else top, current
+                os.close(previous.fd)
                 continue
-            child = tree.child(here, left.pop())
+            child = namespace.child(current, pending.pop())
             if child is None:
                 continue
-            if not child.folder:
+            if not child.is_folder:
                 os.close(child.fd)
                 continue
-            above.append((_identity(here.status), left))
-            if here is not top:
-                os.close(here.fd)
-            here = child
-            left = list(look(child))
+            ancestors.append((_identity(current.status), pending))
+            if current is not top:
+                os.close(current.fd)
+            current = child
+            pending = list(visit(child))
             yield
     finally:
-        if here is not top:
-            os.close(here.fd)
+        if current is not top:
+            os.close(current.fd)
 
 
-def _up(node: Inode, identity: _Identity) -> Inode:
-    """The folder we came from. Had one been moved away meanwhile, the way up would lead elsewhere."""
-    fd = os.open("..", LOOK, dir_fd=node.fd)
+def _up(inode: Inode, identity: _Identity) -> Inode:
+    """Parent of a folder. If the folder was moved meanwhile, ".." is not where the walk came from."""
+    fd = os.open("..", LOOKUP_FLAGS, dir_fd=inode.fd)
     status = os.fstat(fd)
     if _identity(status) != identity:
         os.close(fd)
-        raise failed(f"{node.path} was moved while it was looked at: try again.")
-    # Whose it is was asked on the way down.
-    return Inode(fd, status, NOBODY, node.names[:-1])
+        raise storage_failure(f"{inode.path} was moved during the operation. Try again.")
+    # Access was checked on the way down.
+    return Inode(fd, status, NO_OWNERSHIP, inode.names[:-1])
 
 
 def _identity(status: os.stat_result) -> _Identity:

@@ -1,4 +1,4 @@
-"""How files come in: made, replaced, appended to, put together, cut short."""
+"""Write operations: create, replace, append, concat, truncate."""
 
 from __future__ import annotations
 
@@ -9,103 +9,110 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from openpaisdk.errors import PaiError
-from paicluster.files import ownership
-from paicluster.files.append_journal import Journal
+from paicluster.files.append_journal import AppendJournal
+from paicluster.files.atomic_io import rename_noreplace
 from paicluster.files.directories import (
     FILE_MODE,
     FOLDER_MODE,
     check_may_add,
     check_removable,
+    inherit_ownership,
     make_folders,
-    record_for,
 )
-from paicluster.files.errors import disk_errors, exists, failed, no_file, unsupported
+from paicluster.files.errors import disk_errors, exists, no_file, storage_failure, unsupported
 from paicluster.files.namespace import Inode, Namespace, PathLookup, open_file, open_folder
-from paicluster.files.ownership import SUPERUSER, Ownership
-from paicluster.files.paths import names_of, text_of
+from paicluster.files.ownership import SUPERUSER, Ownership, write_ownership
+from paicluster.files.paths import join_path, split_path
 from paicluster.files.permissions import Access, StorageUser
-from paicluster.files.renaming import rename_noreplace
-from paicluster.files.staging import JOURNAL, Staged, StagingArea
+from paicluster.files.staging import JOURNAL, StagedFile, StagingArea
 
-# Whatever changes a file in place, and putting files together, takes turns. A few locks serve all files.
+# Serialise changes of a file in place, and concat. A few locks serve all files.
 _LOCKS = [threading.Lock() for _ in range(64)]
-_PIECE = 1 << 20
+_COPY_BYTES = 1 << 20
 _NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
 
 
 class FileWriter:
-    def __init__(self, tree: Namespace, area: StagingArea, *, sync: bool):
-        self._tree = tree
+    """Creates, replaces and changes files of a namespace."""
+
+    def __init__(self, namespace: Namespace, area: StagingArea, *, sync: bool):
+        self._namespace = namespace
         self._area = area
-        # Whether what was committed is on the disk itself before anybody is told so.
+        # fsync before a commit is acknowledged.
         self._sync = sync
-        self._journal = Journal(area.folder(JOURNAL))
+        self._journal = AppendJournal(area.folder(JOURNAL))
         self._undo_interrupted()
 
     def stage(
-        self, path: str, who: StorageUser, *, overwrite: bool, mode: int | None, parents: bool, key: str
-    ) -> Staged:
-        with self._tree.find(path, who) as spot:
-            self._refuse_unless_may_write(spot, who, overwrite=overwrite, parents=parents)
+        self, path: str, user: StorageUser, *, overwrite: bool, mode: int | None, parents: bool, key: str
+    ) -> StagedFile:
+        with self._namespace.look_up(path, user) as lookup:
+            self._check_may_write(lookup, user, overwrite=overwrite, parents=parents)
 
-        def finish(staged: Staged) -> None:
-            with disk_errors(path), self._tree.find(path, who) as spot:
-                self._refuse_unless_may_write(spot, who, overwrite=overwrite, parents=parents)
-                self._put(staged, spot, who, overwrite=overwrite, mode=FILE_MODE if mode is None else mode)
+        def finish(staged: StagedFile) -> None:
+            with disk_errors(path), self._namespace.look_up(path, user) as lookup:
+                self._check_may_write(lookup, user, overwrite=overwrite, parents=parents)
+                self._publish_at(
+                    staged, lookup, user, overwrite=overwrite, mode=FILE_MODE if mode is None else mode
+                )
 
         return self._area.begin(path, finish, key)
 
-    def stage_append(self, path: str, who: StorageUser) -> Staged:
-        with self._tree.find(path, who) as spot:
-            _writable(spot, who)
+    def stage_append(self, path: str, user: StorageUser) -> StagedFile:
+        with self._namespace.look_up(path, user) as lookup:
+            _check_writable(lookup, user)
 
-        def finish(staged: Staged) -> None:
-            with disk_errors(path), self._held(path, who) as node:
-                self._append(node, staged)
+        def finish(staged: StagedFile) -> None:
+            with disk_errors(path), self._locked(path, user) as inode:
+                self._append(inode, staged)
 
         return self._area.begin(path, finish)
 
-    def concat(self, path: str, sources: Sequence[str], who: StorageUser) -> None:
-        """Put other files at the end of one, in order; they are gone then. All of it or nothing."""
-        if len({names_of(each) for each in (path, *sources)}) <= len(sources) or not sources:
-            raise unsupported("concat: a file is put together with others, at least one, and each once.")
-        with self._tree.find(path, who) as spot:
-            seen = {path: _identity(_writable(spot, who).status)}
+    def concat(self, path: str, sources: Sequence[str], user: StorageUser) -> None:
+        """Append the sources to a file in order and delete them. All or nothing."""
+        if len({split_path(source) for source in (path, *sources)}) <= len(sources) or not sources:
+            raise unsupported(
+                "concat needs at least one source; the target and each source may be listed only once."
+            )
+        with self._namespace.look_up(path, user) as lookup:
+            seen = {path: _identity(_check_writable(lookup, user).status)}
         for source in sources:
-            with self._tree.find(source, who) as spot:
-                seen[source] = _identity(self._check_movable(spot, who).status)
+            with self._namespace.look_up(source, user) as lookup:
+                seen[source] = _identity(self._check_movable(lookup, user).status)
 
-        def finish(staged: Staged) -> None:
-            with disk_errors(path), self._tree.find(path, who) as spot:
-                record = _same(_writable(spot, who), seen[path]).record
-                self._take_place(staged, spot.parent(), spot.name, record, overwrite=True)
+        def finish(staged: StagedFile) -> None:
+            with disk_errors(path), self._namespace.look_up(path, user) as lookup:
+                ownership = _check_unchanged(_check_writable(lookup, user), seen[path]).ownership
+                self._publish(staged, lookup.parent(), lookup.name, ownership, overwrite=True)
 
-        with ExitStack() as held:
-            # What is appended to any of them meanwhile would be lost. Always in one order: no two wait for
-            # each other.
-            for number in sorted({inode % len(_LOCKS) for _, inode in seen.values()}):
-                held.enter_context(_LOCKS[number])
+        with ExitStack() as locks:
+            # Concurrent appends to any of these files would be lost. Locked in a fixed order, to avoid
+            # deadlock.
+            for index in sorted({inode % len(_LOCKS) for _, inode in seen.values()}):
+                locks.enter_context(_LOCKS[index])
             staged = self._area.begin(path, finish)
             try:
-                with disk_errors(path), self._tree.find(path, who) as spot:
-                    _copy_to_end(_same(_writable(spot, who), seen[path]), staged)
+                with disk_errors(path), self._namespace.look_up(path, user) as lookup:
+                    _copy_to_end(_check_unchanged(_check_writable(lookup, user), seen[path]), staged)
                 for source in sources:
-                    with disk_errors(source), self._tree.find(source, who) as spot:
-                        _copy_to_end(_same(self._check_movable(spot, who), seen[source]), staged)
+                    with disk_errors(source), self._namespace.look_up(source, user) as lookup:
+                        _copy_to_end(
+                            _check_unchanged(self._check_movable(lookup, user), seen[source]), staged
+                        )
             except BaseException:
                 staged.abandon()
                 raise
             staged.commit()
             for source in sources:
-                with disk_errors(source), self._tree.find(source, who) as spot:
-                    # Only what was copied goes: a new file of that name is another one.
-                    if spot.node is not None and _identity(spot.node.status) == seen[source]:
-                        self._check_movable(spot, who)
-                        os.unlink(spot.name, dir_fd=spot.parent().fd)
+                with disk_errors(source), self._namespace.look_up(source, user) as lookup:
+                    # Delete only the file that was copied: a new file of that name is another one.
+                    if lookup.inode is not None and _identity(lookup.inode.status) == seen[source]:
+                        self._check_movable(lookup, user)
+                        os.unlink(lookup.name, dir_fd=lookup.parent().fd)
 
-    def truncate(self, path: str, who: StorageUser, length: int) -> None:
-        with disk_errors(path), self._held(path, who) as node:
-            fd = open_file(node, os.O_WRONLY)
+    def truncate(self, path: str, user: StorageUser, length: int) -> None:
+        with disk_errors(path), self._locked(path, user) as inode:
+            fd = open_file(inode, os.O_WRONLY)
             try:
                 size = os.fstat(fd).st_size
                 if length > size:
@@ -118,64 +125,66 @@ class FileWriter:
                 os.close(fd)
 
     @contextmanager
-    def _held(self, path: str, who: StorageUser) -> Iterator[Inode]:
-        """A file to be changed in place, while nobody else does that."""
+    def _locked(self, path: str, user: StorageUser) -> Iterator[Inode]:
+        """A file to be changed in place, locked against other such changes."""
         while True:
-            with self._tree.find(path, who) as spot:
-                node = _writable(spot, who)
-                with _lock_of(node):
-                    now = os.stat(spot.name, dir_fd=spot.parent().fd, follow_symlinks=False)
-                    # Whoever had it before us may have put another in its place: then that one is meant.
-                    if _identity(now) == _identity(node.status):
-                        yield node
+            with self._namespace.look_up(path, user) as lookup:
+                inode = _check_writable(lookup, user)
+                with _lock_of(inode):
+                    now = os.stat(lookup.name, dir_fd=lookup.parent().fd, follow_symlinks=False)
+                    # The previous lock holder may have replaced the file: then look up the new one.
+                    if _identity(now) == _identity(inode.status):
+                        yield inode
                         return
 
-    def _refuse_unless_may_write(
-        self, spot: PathLookup, who: StorageUser, *, overwrite: bool, parents: bool
+    def _check_may_write(
+        self, lookup: PathLookup, user: StorageUser, *, overwrite: bool, parents: bool
     ) -> None:
-        if spot.node is not None:
-            if spot.node.folder:
-                raise exists(spot.path, " as a directory")
+        if lookup.inode is not None:
+            if lookup.inode.is_folder:
+                raise exists(lookup.path, " as a directory")
             if not overwrite:
-                raise exists(spot.path)
-            folder = spot.parent()
-            folder.refuse_unless(who, Access.WRITE)
-            spot.node.refuse_unless(who, Access.WRITE)
-            check_removable(who, folder, spot.node)
+                raise exists(lookup.path)
+            folder = lookup.parent()
+            folder.check_access(user, Access.WRITE)
+            lookup.inode.check_access(user, Access.WRITE)
+            check_removable(user, folder, lookup.inode)
             return
-        folder = spot.parent()
-        if len(spot.missing) == 1:
-            folder.refuse_unless(who, Access.WRITE)
+        folder = lookup.parent()
+        if len(lookup.missing) == 1:
+            folder.check_access(user, Access.WRITE)
         elif not parents:
-            raise no_file(text_of(spot.names[:-1]))
+            raise no_file(join_path(lookup.names[:-1]))
         else:
-            check_may_add(self._tree, folder, spot.missing[0], who)
+            check_may_add(self._namespace, folder, lookup.missing[0], user)
 
-    def _check_movable(self, spot: PathLookup, who: StorageUser) -> Inode:
-        """A file whose content may be moved elsewhere."""
-        node = spot.file()
-        node.refuse_unless(who, Access.READ)
-        folder = spot.parent()
-        folder.refuse_unless(who, Access.WRITE)
-        check_removable(who, folder, node)
-        return node
+    def _check_movable(self, lookup: PathLookup, user: StorageUser) -> Inode:
+        """The file, if the user may move its content elsewhere."""
+        inode = lookup.file()
+        inode.check_access(user, Access.READ)
+        folder = lookup.parent()
+        folder.check_access(user, Access.WRITE)
+        check_removable(user, folder, inode)
+        return inode
 
-    def _put(self, staged: Staged, spot: PathLookup, who: StorageUser, *, overwrite: bool, mode: int) -> None:
-        folder, made = spot.parent(), -1
-        if len(spot.missing) > 1:
-            folder = make_folders(self._tree, spot, spot.missing[:-1], who, FOLDER_MODE)
-            made = folder.fd
-        try:
-            record = record_for(folder.record, who, mode, is_folder=False)
-            self._take_place(staged, folder, spot.name, record, overwrite=overwrite)
-        finally:
-            if made >= 0:
-                os.close(made)
-
-    def _take_place(
-        self, staged: Staged, folder: Inode, name: str, record: Ownership, *, overwrite: bool
+    def _publish_at(
+        self, staged: StagedFile, lookup: PathLookup, user: StorageUser, *, overwrite: bool, mode: int
     ) -> None:
-        ownership.write(staged.fd, record, keeps=self._tree.keeps_records)
+        folder, created_fd = lookup.parent(), -1
+        if len(lookup.missing) > 1:
+            folder = make_folders(self._namespace, lookup, lookup.missing[:-1], user, FOLDER_MODE)
+            created_fd = folder.fd
+        try:
+            ownership = inherit_ownership(folder.ownership, user, mode, is_folder=False)
+            self._publish(staged, folder, lookup.name, ownership, overwrite=overwrite)
+        finally:
+            if created_fd >= 0:
+                os.close(created_fd)
+
+    def _publish(
+        self, staged: StagedFile, folder: Inode, name: str, ownership: Ownership, *, overwrite: bool
+    ) -> None:
+        write_ownership(staged.fd, ownership, has_xattrs=self._namespace.has_xattrs)
         if self._sync:
             os.fsync(staged.fd)
         if overwrite:
@@ -189,14 +198,14 @@ class FileWriter:
             finally:
                 os.close(fd)
 
-    def _append(self, node: Inode, staged: Staged) -> None:
+    def _append(self, inode: Inode, staged: StagedFile) -> None:
         size = staged.size
         if not size:
             return
-        fd = open_file(node, os.O_RDWR)
+        fd = open_file(inode, os.O_RDWR)
         try:
             before = os.fstat(fd).st_size
-            note = self._journal.write(node.path, node.status.st_ino, before)
+            entry = self._journal.write(inode.path, inode.status.st_ino, before)
             try:
                 _copy(staged.fd, fd, size, before)
                 if self._sync:
@@ -205,47 +214,47 @@ class FileWriter:
                 os.ftruncate(fd, before)
                 raise
             finally:
-                self._journal.remove(note)
+                self._journal.remove(entry)
         finally:
             os.close(fd)
 
     def _undo_interrupted(self) -> None:
-        """A server that died in the middle of an append left a part of it: take that off again."""
+        """Truncate files to which a crashed server had appended only a part."""
         root = StorageUser(SUPERUSER, admin=True)
-        for note in self._journal.left():
+        for entry in self._journal.read_all():
             try:
-                with disk_errors(note.path), self._tree.find(note.path, root) as spot:
-                    node = spot.node
-                    if node is not None and node.status.st_ino == note.inode:
-                        os.truncate(node.on_disk, min(note.length, node.status.st_size))
+                with disk_errors(entry.path), self._namespace.look_up(entry.path, root) as lookup:
+                    inode = lookup.inode
+                    if inode is not None and inode.status.st_ino == entry.inode:
+                        os.truncate(inode.on_disk, min(entry.length, inode.status.st_size))
             except PaiError:
-                # The path leads nowhere any more.
+                # The path does not exist any more.
                 pass
-            self._journal.remove(note)
+            self._journal.remove(entry)
 
 
-def _writable(spot: PathLookup, who: StorageUser) -> Inode:
-    node = spot.file()
-    node.refuse_unless(who, Access.WRITE)
-    return node
+def _check_writable(lookup: PathLookup, user: StorageUser) -> Inode:
+    inode = lookup.file()
+    inode.check_access(user, Access.WRITE)
+    return inode
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _same(node: Inode, seen: tuple[int, int]) -> Inode:
-    if _identity(node.status) != seen:
-        raise failed(f"{node.path} was replaced while files were put together: try again.")
-    return node
+def _check_unchanged(inode: Inode, identity: tuple[int, int]) -> Inode:
+    if _identity(inode.status) != identity:
+        raise storage_failure(f"{inode.path} was replaced during concat. Try again.")
+    return inode
 
 
-def _lock_of(node: Inode) -> threading.Lock:
-    return _LOCKS[node.status.st_ino % len(_LOCKS)]
+def _lock_of(inode: Inode) -> threading.Lock:
+    return _LOCKS[inode.status.st_ino % len(_LOCKS)]
 
 
-def _copy_to_end(node: Inode, staged: Staged) -> None:
-    fd = open_file(node, os.O_RDONLY)
+def _copy_to_end(inode: Inode, staged: StagedFile) -> None:
+    fd = open_file(inode, os.O_RDONLY)
     try:
         _copy(fd, staged.fd, os.fstat(fd).st_size, staged.size)
     finally:
@@ -253,7 +262,7 @@ def _copy_to_end(node: Inode, staged: Staged) -> None:
 
 
 def _copy(source: int, target: int, size: int, at: int) -> None:
-    """``size`` bytes from the beginning of one file to ``at`` in the other, in the kernel where it can."""
+    """Copy the first ``size`` bytes of a file to ``at`` in another, in the kernel where that is supported."""
     done = 0
     while done < size:
         try:
@@ -261,7 +270,7 @@ def _copy(source: int, target: int, size: int, at: int) -> None:
         except OSError as error:
             if error.errno not in _NO_KERNEL_COPY:
                 raise
-            count = os.pwrite(target, os.pread(source, min(_PIECE, size - done), done), at + done)
+            count = os.pwrite(target, os.pread(source, min(_COPY_BYTES, size - done), done), at + done)
         if not count:
-            raise OSError(errno.EIO, "a file became shorter while it was copied")
+            raise OSError(errno.EIO, "a file was truncated while it was copied")
         done += count

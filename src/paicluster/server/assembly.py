@@ -37,7 +37,7 @@ from paicluster.files.ownership import HOMES
 from paicluster.logs.log_watcher import LogWatcher
 from paicluster.server.engine_factory import build_engines, external_shares, scheduled_shares
 from paicluster.services import storages
-from paicluster.services.file_service import open_files
+from paicluster.services.file_service import open_file_service
 from paicluster.services.virtual_clusters import VirtualClusters
 from paicluster.store import Store, users
 
@@ -180,7 +180,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         runs_images=engines.runs_images,
         reports_of=engines.report_sink,
         virtual_clusters=virtual_clusters,
-        files=open_files(settings, urls.external),
+        files=open_file_service(settings, urls.external),
         storages=lambda: storage_configs,
         anonymous_v1_reads=settings.authentication.anonymous_v1_reads,
         remove_job=lambda job_id: retention.remove_job(job_id),
@@ -201,7 +201,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
         RetentionPolicy(settings.keep_days, settings.keep_jobs, settings.keep_mb),
         home / "sources",
         initial_delay_s=settings.clean_after_s,
-        on_remove=context.source_checkouts.forget,
+        on_remove=context.source_checkouts.remove,
     )
     return Cluster(settings, urls, engines, controller, retention, context, login, is_new)
 

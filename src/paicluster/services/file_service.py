@@ -1,4 +1,4 @@
-"""The cluster's storage as routes use it: threads for the disk, people for identities."""
+"""File service: the cluster's storage for async callers, with thread pools for disk access."""
 
 from __future__ import annotations
 
@@ -11,28 +11,49 @@ from typing import ParamSpec, TypeVar
 from paicluster.auth.tokens import Identity
 from paicluster.config.settings import Settings
 from paicluster.files import Storage, StorageUser
+from paicluster.files.transfer.fd_server import FdServer
+from paicluster.files.transfer.range_hashes import RangeHashCache
+from paicluster.files.transfer.upload_registry import UploadRegistry
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Disks are waited for here and nowhere else, so that a slow one delays nothing but files.
+# All blocking disk access happens in these threads, so that a slow disk delays nothing but file operations.
 _THREADS = 16
-# Checksums read whole files, for hours if need be: they wait for each other, and nothing else for them.
-_CHECKSUMS = 2
+# Checksums read whole files, which can take hours: they have their own threads and delay only each other.
+_CHECKSUM_THREADS = 2
+
+
+class TransferState:
+    """In-memory state of the transfer API for one storage."""
+
+    def __init__(self, storage: Storage):
+        self.uploads = UploadRegistry(storage)
+        self.fd_server = FdServer(storage, self.uploads)
+        self.range_hashes = RangeHashCache()
 
 
 @dataclass(frozen=True, slots=True)
 class FileService:
+    """The cluster's own storage, the state of its transfers, and the threads that access it."""
+
     storage: Storage
-    # How clients reach us: what they are sent to comes from here and never from what they say.
+    # Base URL of redirects; never taken from a request.
     external_url: str
-    # Whether `user.name` alone, without a token, says who somebody is.
+    # Whether `user.name` alone, without a token, authenticates a user.
     trust_user_name: bool = False
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "files"))
-    checksums: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_CHECKSUMS, "checksums"))
+    checksum_threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_CHECKSUM_THREADS, "checksums")
+    )
+
+    transfers: TransferState = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "transfers", TransferState(self.storage))
 
     async def run(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Something that blocks on the disk."""
+        """Run a blocking call in a file thread."""
         if named:
             return await asyncio.get_running_loop().run_in_executor(
                 self.threads, lambda: call(*arguments, **named)
@@ -40,13 +61,13 @@ class FileService:
         return await asyncio.get_running_loop().run_in_executor(self.threads, call, *arguments)
 
     def close(self) -> None:
-        self.checksums.shutdown(cancel_futures=True)
+        self.checksum_threads.shutdown(cancel_futures=True)
         self.threads.shutdown(cancel_futures=True)
         self.storage.close()
 
 
-def open_files(settings: Settings, external_url: str) -> FileService:
-    """The cluster's own storage: in the folder the settings name, else in the home."""
+def open_file_service(settings: Settings, external_url: str) -> FileService:
+    """Open the cluster's own storage: in the folder of the settings, by default in the home."""
     own = next((one for one in settings.storages if one.kind == "own"), None)
     root = settings.home / "storage" if own is None or own.path is None else own.path
     storage = Storage(root) if own is None else Storage(root, read_only=own.read_only, groups=own.groups)
@@ -54,5 +75,5 @@ def open_files(settings: Settings, external_url: str) -> FileService:
 
 
 def storage_user(identity: Identity) -> StorageUser:
-    """Whoever speaks, as the storage knows him. A job acts for its user, never as an administrator."""
+    """Storage user of an identity. A job acts as its user, never as an administrator."""
     return StorageUser(identity.username, frozenset(identity.access.groups), identity.admin)

@@ -1,7 +1,7 @@
-"""What travels with a job, laid out on the storage as files: in ``<workspace>/jobs/<job>/source``.
+"""Source checkout: extracts a job's source archive into the storage at ``<workspace>/jobs/<job>/source``.
 
-The tasks do not read it: they unpack the bundle itself, which nobody can change. So people may do with these
-copies what they like, and a job never waits for them.
+Tasks do not read these files: they extract the archive itself, which cannot change. So users may change or
+delete the copies, and a job never waits for them.
 """
 
 from __future__ import annotations
@@ -30,22 +30,24 @@ from paicluster.store.rows import JobRow, JobSpecRow
 
 log = logging.getLogger("paicluster.files")
 
-# A few small files are there before the job is answered for; a large folder comes after.
-_BATCH_DELAY_S = 0.02
+# A submission waits this long for its checkout: few small files are ready by then, a large archive comes
+# later.
+_CHECKOUT_WAIT_TIMEOUT_S = 0.02
 _SHUTDOWN_TIMEOUT_S = 2.0
-# So few that a thousand jobs at once hold up nobody who reads or writes files.
+# Few, so that a thousand jobs at once do not slow down other file operations.
 _THREADS = 2
-# A number is written over another one of the same length, in one step.
-_DIGITS = 19
+# Fixed width: a new watermark overwrites the old one in a single write.
+_WATERMARK_DIGITS = 19
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
 class SourceCheckouts:
-    """All that are under way, and in the file ``laid`` from which job on some may be missing.
+    """Background extraction of source archives into the storage.
 
-    Whoever laid a folder does not look at it again: people may take it away.
+    The file `checkout-watermark` in the home holds the lowest job id whose checkout may still be missing. A
+    finished checkout is not checked again: users may delete it.
     """
 
     def __init__(self, storage: Storage, store: Store, sources: Path):
@@ -53,147 +55,159 @@ class SourceCheckouts:
         self._store = store
         self._sources = sources
         self._threads = ThreadPoolExecutor(_THREADS, "sources")
-        self._under_way: set[asyncio.Task[None]] = set()
-        # Jobs whose folders are missing so far, and the newest one we know of.
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Jobs whose checkout is not finished, and the newest known job.
         self._missing: set[int] = set()
         self._newest = 0
-        self._laid = -1
-        self._leaving = False
+        self._watermark_fd = -1
+        self._closing = False
 
     async def resume(self) -> None:
-        """Before the first job is taken in: begin with what an earlier server left undone."""
-        self._laid = os.open(self._sources.with_name("laid"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        written = os.pread(self._laid, _DIGITS, 0)
+        """Continue the checkouts that an earlier server left unfinished.
 
-        def look(conn: Connection) -> tuple[list[int], int]:
+        Call it before the first job is admitted.
+        """
+        self._watermark_fd = os.open(
+            self._sources.with_name("checkout-watermark"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        watermark = os.pread(self._watermark_fd, _WATERMARK_DIGITS, 0)
+
+        def read(conn: Connection) -> tuple[list[int], int]:
             newest = jobs.newest_id(conn)
-            # A home of the time before this file was there has all that it will have.
-            since = int(written) if written.isdigit() else newest + 1
+            # Without the file the home is new, or older than this feature: nothing is missing.
+            since = int(watermark) if watermark.isdigit() else newest + 1
             return jobs.ids_with(conn, "sha256", since), newest
 
-        missing, self._newest = await self._store.read(look)
+        missing, self._newest = await self._store.read(read)
         self._missing.update(missing)
         self._save_watermark()
         if missing:
-            self._begin(self._lay_again(missing))
+            self._start(self._check_out_missing(missing))
 
-    async def check_out(self, job: JobSpec, who: StorageUser, job_id: int) -> None:
-        """Begin with a job that was just taken in. What takes longer than a moment goes on by itself."""
+    async def check_out(self, job: JobSpec, user: StorageUser, job_id: int) -> None:
+        """Start the checkout of a job that was just admitted; a long one continues in the background."""
         if job.additions.sources is None:
             return
-        # Jobs are taken in by their numbers, so that none before this one is still to come.
+        # Jobs are admitted in the order of their ids, so none before this one can follow.
         self._newest = max(self._newest, job_id)
         self._missing.add(job_id)
-        await asyncio.wait([self._begin(self._lay(job, who, job_id))], timeout=_BATCH_DELAY_S)
+        await asyncio.wait(
+            [self._start(self._run_checkout(job, user, job_id))], timeout=_CHECKOUT_WAIT_TIMEOUT_S
+        )
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _lay(self, job: JobSpec, who: StorageUser, job_id: int) -> None:
+    async def _run_checkout(self, job: JobSpec, user: StorageUser, job_id: int) -> None:
         assert job.additions.sources is not None
-        path = source_folder(job, who.name)
-        framework = framework_name(who.name, job.name)
+        path = source_folder(job, user.name)
+        framework = framework_name(user.name, job.name)
         mark = _mark(framework, job_id)
-        bundle = self._sources / f"{job.additions.sources.sha256}.tar"
+        archive = self._sources / f"{job.additions.sources.sha256}.tar"
         try:
-            await self._in_thread(_lay_out, self._storage, bundle, path, mark, who, lambda: self._leaving)
+            await self._in_thread(_extract, self._storage, archive, path, mark, user, lambda: self._closing)
             if await self._store.read(lambda conn: jobs.get_job_by_id(conn, job_id)) is None:
-                # It was deleted sooner than this was done.
+                # The job was deleted before the checkout was finished.
                 await self._in_thread(remove_marked, self._storage, path, mark)
         except PaiError as error:
-            if self._leaving:
+            if self._closing:
                 return
-            words = (
-                f"Its source files are not on the storage (the job has them all the same): {error.message}"
+            await self._add_event(
+                job_id,
+                f"The source files were not copied to the storage (the job still has them): {error.message}",
             )
-            await self._tell(job_id, words)
         except Exception:
-            log.exception("the files of %s could not be laid out", framework)
-        self._is_laid(job_id)
+            log.exception("Cannot check out the sources of %s", framework)
+        self._mark_done(job_id)
 
-    async def _lay_again(self, job_ids: Sequence[int]) -> None:
-        """In their order: of two that have one place the later one holds it."""
+    async def _check_out_missing(self, job_ids: Sequence[int]) -> None:
+        """In the order of job ids: of two jobs with the same path the later one wins."""
         for job_id in job_ids:
-            found = await self._store.read(partial(_accepted, job_id=job_id))
-            if found is None:
-                self._is_laid(job_id)
+            checkout = await self._store.read(partial(_checkout_of, job_id=job_id))
+            if checkout is None:
+                self._mark_done(job_id)
             else:
-                await self._lay(*found, job_id)
+                await self._run_checkout(*checkout, job_id)
 
-    def _is_laid(self, job_id: int) -> None:
+    def _mark_done(self, job_id: int) -> None:
         self._missing.discard(job_id)
         self._save_watermark()
 
     def _save_watermark(self) -> None:
-        # Killed before this is written, or without room: the next server looks at a few folders in vain.
+        # If this is not written (crash, full disk), the next server checks a few finished checkouts
+        # needlessly.
         with contextlib.suppress(OSError):
-            os.pwrite(self._laid, b"%0*d" % (_DIGITS, min(self._missing, default=self._newest + 1)), 0)
+            os.pwrite(
+                self._watermark_fd,
+                b"%0*d" % (_WATERMARK_DIGITS, min(self._missing, default=self._newest + 1)),
+                0,
+            )
 
     async def _in_thread(self, call: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
 
-    async def _tell(self, job_id: int, words: str) -> None:
-        def note(conn: Connection) -> None:
+    async def _add_event(self, job_id: int, message: str) -> None:
+        def write(conn: Connection) -> None:
             if jobs.get_job_by_id(conn, job_id) is not None:
                 jobs.add_event(
                     conn,
                     job_id,
                     type="Normal",
                     reason="SourcesNotKept",
-                    message=words,
+                    message=message,
                     now_ms=int(time.time() * 1000),
                     source="cluster",
                 )
 
         try:
-            await self._store.write(note)
+            await self._store.write(write)
         except PaiError as error:
-            log.warning("%s (%s)", words, error)
+            log.warning("%s (%s)", message, error)
 
     async def close(self) -> None:
-        """The server leaves: what is nearly done is waited for, and the rest is left to the next one."""
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=_SHUTDOWN_TIMEOUT_S)
-        self._leaving = True
+        """Shut down: wait a moment for running checkouts; the next server does the rest."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_SHUTDOWN_TIMEOUT_S)
+        self._closing = True
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
-        for task in self._under_way:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._under_way, return_exceptions=True)
-        os.close(self._laid)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        os.close(self._watermark_fd)
 
-    async def forget(self, job_ids: Sequence[int]) -> None:
-        """These jobs are removed: the copies made for them go, too. Results stay."""
+    async def remove(self, job_ids: Sequence[int]) -> None:
+        """Delete the checkouts of deleted jobs. Outputs stay."""
 
-        def look(conn: Connection) -> list[tuple[JobRow, JobSpecRow]]:
-            found = ((jobs.get_job_by_id(conn, one), jobs.job_spec(conn, one)) for one in job_ids)
+        def read(conn: Connection) -> list[tuple[JobRow, JobSpecRow]]:
+            rows = ((jobs.get_job_by_id(conn, job_id), jobs.job_spec(conn, job_id)) for job_id in job_ids)
             return [
                 (row, spec)
-                for row, spec in found
+                for row, spec in rows
                 if row is not None and spec is not None and "sha256" in spec.job
             ]
 
-        for row, spec in await self._store.read(look):
-            await self._in_thread(self._remove, row, spec)
+        for row, spec in await self._store.read(read):
+            await self._in_thread(self._remove_checkout, row, spec)
 
-    def _remove(self, row: JobRow, spec: JobSpecRow) -> None:
+    def _remove_checkout(self, row: JobRow, spec: JobSpecRow) -> None:
         try:
             job = read_job(spec.job, stored=True)
             if job.additions.sources is not None:
                 remove_marked(self._storage, source_folder(job, row.username), _mark(row.framework, row.id))
         except (PaiError, OSError) as error:
-            log.warning("the files of %s could not be removed: %s", row.framework, error)
+            log.warning("Cannot remove the source files of %s: %s", row.framework, error)
 
 
 def _mark(framework: str, job_id: int) -> str:
-    """For which job it was made. Names come back when a job was deleted, numbers do not."""
+    """Mark of a job's checkout. A job name can be reused after a deletion, an id cannot."""
     return f"{framework} {job_id}"
 
 
-def _accepted(conn: Connection, job_id: int) -> tuple[JobSpec, StorageUser] | None:
-    """A job that has sources and whose user is still there, and what he may do without being asked for it."""
+def _checkout_of(conn: Connection, job_id: int) -> tuple[JobSpec, StorageUser] | None:
+    """Job and user of a missing checkout; None when job or user were deleted or the job has no sources."""
     row, spec = jobs.get_job_by_id(conn, job_id), jobs.job_spec(conn, job_id)
     if row is None or spec is None or users.get_user(conn, row.username) is None:
         return None
@@ -203,14 +217,14 @@ def _accepted(conn: Connection, job_id: int) -> tuple[JobSpec, StorageUser] | No
     return job, StorageUser(row.username, frozenset(groups.access_of(conn, row.username).groups))
 
 
-def _lay_out(
-    storage: Storage, bundle: Path, path: str, mark: str, who: StorageUser, stop: Callable[[], bool]
+def _extract(
+    storage: Storage, archive: Path, path: str, mark: str, user: StorageUser, stop: Callable[[], bool]
 ) -> None:
     if is_marked(storage, path, mark):
-        return  # an earlier server had come so far
-    folder = ExtractedFolder(storage, path, who, stop)
+        return  # an earlier server finished it
+    folder = ExtractedFolder(storage, path, user, stop)
     try:
-        folder.fill(bundle)
-        folder.place(mark)
+        folder.extract(archive)
+        folder.publish(mark)
     finally:
-        folder.drop()
+        folder.discard()

@@ -19,7 +19,7 @@ CAROL = StorageUser("carol")
 def storage(tmp_path: Path) -> Iterator[Storage]:
     made = Storage(tmp_path / "storage")
     for who in (ADMIN, ALICE, BOB, CAROL):
-        made.welcome(who)
+        made.provision(who)
     yield made
     made.close()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from openpaisdk.errors import PaiError
-from paicluster.files import Staged, Storage, StorageUser, writes
+from paicluster.files import StagedFile, Storage, StorageUser, writes
 from support.storage_files import own_files, put, read
 
 
@@ -45,13 +45,13 @@ def test_a_file_that_took_the_place_of_another_meanwhile_is_not_taken(
         _after_first_copy(monkeypatch, swap)
     else:
         # Before anything is copied, and after the rights were looked at.
-        begin = storage.area.begin
+        begin = storage.staging_area.begin
 
-        def swap_then_begin(path: str, finish: Callable[[Staged], None]) -> Staged:
+        def swap_then_begin(path: str, finish: Callable[[StagedFile], None]) -> StagedFile:
             swap()
             return begin(path, finish)
 
-        monkeypatch.setattr(storage.area, "begin", swap_then_begin)
+        monkeypatch.setattr(storage.staging_area, "begin", swap_then_begin)
     with pytest.raises(PaiError):
         storage.concat("/user/alice/target", ["/user/alice/first", "/user/alice/source"], alice)
     assert read(storage, f"/user/alice/{swapped}", admin) == b"bob's secret"

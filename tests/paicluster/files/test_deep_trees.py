@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paicluster.files import Storage, StorageUser, staging
-from paicluster.files.paths import DEEPEST
+from paicluster.files.paths import MAX_DEPTH
 from support.storage_files import put, refused
 
 _DEEP = 3000
@@ -116,16 +116,16 @@ def test_what_cannot_be_cleared_away_is_said_and_left(
 
 
 def test_nothing_is_moved_to_where_no_path_leads(storage: Storage, alice: StorageUser) -> None:
-    half = "/user/alice/a" + "/d" * (DEEPEST // 2)
+    half = "/user/alice/a" + "/d" * (MAX_DEPTH // 2)
     storage.make_dirs(half, alice)
-    storage.make_dirs("/user/alice/b" + "/d" * (DEEPEST // 2), alice)
+    storage.make_dirs("/user/alice/b" + "/d" * (MAX_DEPTH // 2), alice)
     with refused("InvalidPathError"):
         storage.rename("/user/alice/b", half, alice)
     with refused("InvalidPathError"):
         storage.move("/user/alice/b", f"{half}/b", alice, overwrite=False)
     storage.delete("/user/alice/b", alice, recursive=True)
     # As deep as a path can say, and no deeper.
-    names = DEEPEST - half.count("/")
+    names = MAX_DEPTH - half.count("/")
     storage.make_dirs("/user/alice/b" + "/d" * (names - 1), alice)
     put(storage, "/user/alice/b" + "/d" * (names - 1) + "/file", b"x", alice)
     with refused("InvalidPathError"):

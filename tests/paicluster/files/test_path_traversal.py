@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from openpaisdk.errors import PaiError
 from paicluster.files import Storage, StorageUser
-from paicluster.files.paths import names_of
+from paicluster.files.paths import split_path
 from support.storage_files import names, put, read, refused
 
 _TRICKS = [
@@ -138,7 +138,7 @@ def test_deleting_a_folder_removes_the_links_in_it_and_not_what_they_show(
 )
 def test_what_is_no_path_is_refused_in_words(path: str) -> None:
     with refused("InvalidPathError"):
-        names_of(path)
+        split_path(path)
 
 
 def test_the_storages_own_folder_is_not_there(storage: Storage, admin: StorageUser) -> None:

@@ -27,32 +27,32 @@ def test_nobody_puts_his_own_folder_where_everybody_writes(
     storage.make_dirs(f"/{place}", bob)
     with refused("ForbiddenFileError"):
         storage.move("/user/alice/trap", f"/{place}", alice, overwrite=True)
-    assert storage.status(f"/{place}", bob).record == _PUBLIC
+    assert storage.status(f"/{place}", bob).ownership == _PUBLIC
     # Into it is another matter.
     assert storage.rename("/user/alice/trap", f"/{place}", alice)
-    assert storage.status(f"/{place}/trap", bob).record.owner == "alice"
+    assert storage.status(f"/{place}/trap", bob).ownership.owner == "alice"
 
 
 def test_an_empty_folder_of_the_root_is_not_replaced_by_whoever_is_called_like_it(
     storage: Storage, admin: StorageUser
 ) -> None:
     data = StorageUser("data")
-    storage.welcome(data)
+    storage.provision(data)
     storage.make_dirs("/data", admin)
     storage.make_dirs("/user/data/trap", data, 0o777)
     with refused("ForbiddenFileError"):
         storage.move("/user/data/trap", "/data", data, overwrite=True)
-    assert storage.status("/data", admin).record.owner == "admin"
+    assert storage.status("/data", admin).ownership.owner == "admin"
 
 
 def test_a_folder_that_somebody_else_made_meanwhile_is_his(
     storage: Storage, alice: StorageUser, carol: StorageUser
 ) -> None:
     storage.make_dirs("/tmp", carol)
-    with storage.tree.find("/tmp/new/below", alice) as spot:
+    with storage.namespace.look_up("/tmp/new/below", alice) as spot:
         storage.make_dirs("/tmp/new", carol)
         with refused("ForbiddenFileError"):
-            make_folders(storage.tree, spot, spot.missing, alice, 0o755)
+            make_folders(storage.namespace, spot, spot.missing, alice, 0o755)
     assert storage.list("/tmp/new", carol).entries == []
 
 
@@ -90,7 +90,7 @@ def test_a_sticky_folder_is_not_deleted_with_the_files_of_others(
 def test_whoever_is_called_like_a_team_is_not_in_it(storage: Storage, alice: StorageUser) -> None:
     put(storage, "/shared/vision/file", b"x", alice)
     vision = StorageUser("vision")
-    storage.welcome(vision)
+    storage.provision(vision)
     for attempt in (
         lambda: storage.list("/shared/vision", vision),
         lambda: storage.open_read("/shared/vision/file", vision),
@@ -105,6 +105,6 @@ def test_whoever_is_called_like_the_group_of_administrators_is_not_in_it(
     storage: Storage, admin: StorageUser
 ) -> None:
     storage.make_dirs("/data", admin, 0o770)
-    assert storage.status("/data", admin).record.group == SUPERGROUP
+    assert storage.status("/data", admin).ownership.group == SUPERGROUP
     with refused("ForbiddenFileError"):
         storage.list("/data", StorageUser(SUPERGROUP))

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.errors import PaiError
-from paicluster.files import Access, Storage, StorageUser
-from paicluster.files import ownership as records_module
+from paicluster.files import Access, Storage, StorageUser, namespace
 from support.storage_files import names, put, read, refused
 
 
@@ -66,7 +65,7 @@ def test_everybody_may_make_the_folder_of_his_own_name_in_the_root(
     storage: Storage, alice: StorageUser, bob: StorageUser
 ) -> None:
     put(storage, "/alice/workspace/code.tar.gz", b"x", alice)
-    assert storage.status("/alice", alice).record == ("alice", "alice", 0o700)
+    assert storage.status("/alice", alice).ownership == ("alice", "alice", 0o700)
     with refused("ForbiddenFileError"):
         storage.make_dirs("/alice/x", bob)
     with refused("ForbiddenFileError"):
@@ -82,7 +81,7 @@ def test_a_user_whose_name_is_a_folder_of_the_root_does_not_own_it(
     storage.make_dirs("/data", admin)
     for name in ("data", "user", "shared"):
         who = StorageUser(name)
-        storage.welcome(who)
+        storage.provision(who)
         for attempt in (
             lambda n=name, w=who: storage.stage(f"/{n}/file", w, overwrite=True),
             lambda n=name, w=who: storage.delete(f"/{n}", w, recursive=True),
@@ -91,7 +90,7 @@ def test_a_user_whose_name_is_a_folder_of_the_root_does_not_own_it(
             with refused("ForbiddenFileError"):
                 attempt()
     storage.make_dirs("/tmp/x", StorageUser("tmp"))
-    assert storage.status("/tmp", admin).record == ("admin", "supergroup", 0o1777)
+    assert storage.status("/tmp", admin).ownership == ("admin", "supergroup", 0o1777)
     with refused("ForbiddenFileError"):
         storage.delete("/tmp", StorageUser("tmp"), recursive=True)
 
@@ -125,9 +124,9 @@ def test_a_mode_opens_and_closes_a_file(storage: Storage, alice: StorageUser, bo
     with refused("ForbiddenFileError"):
         storage.open_read("/user/alice/file", alice)
     storage.set_mode("/user/alice/file", alice, 0o400)
-    storage.check("/user/alice/file", alice, Access.READ)
+    storage.check_access("/user/alice/file", alice, Access.READ)
     with refused("ForbiddenFileError"):
-        storage.check("/user/alice/file", alice, Access.READ | Access.WRITE)
+        storage.check_access("/user/alice/file", alice, Access.READ | Access.WRITE)
 
 
 def test_a_folder_is_deleted_only_by_whoever_may_empty_all_of_it(
@@ -153,22 +152,22 @@ def test_only_an_administrator_gives_files_away(
         storage.set_owner("/user/alice/file", admin, owner="a:b")
     storage.set_owner("/user/alice/file", alice, group="vision")
     storage.set_owner("/user/alice/file", admin, owner="carol")
-    assert storage.status("/user/alice/file", alice).record == ("carol", "vision", 0o644)
+    assert storage.status("/user/alice/file", alice).ownership == ("carol", "vision", 0o644)
 
 
 def test_owners_and_modes_outlive_the_server_and_go_along_with_a_rename(
     tmp_path: Path, alice: StorageUser, bob: StorageUser
 ) -> None:
     storage = Storage(tmp_path)
-    storage.welcome(alice)
+    storage.provision(alice)
     storage.make_dirs("/user/alice/a", alice, 0o711)
     put(storage, "/user/alice/a/file", b"x", alice)
     storage.set_mode("/user/alice/a/file", alice, 0o640)
     storage.rename("/user/alice/a", "/user/alice/b", alice)
     storage.close()
     storage = Storage(tmp_path)
-    assert storage.status("/user/alice/b", alice).record == ("alice", "alice", 0o711)
-    assert storage.status("/user/alice/b/file", alice).record == ("alice", "alice", 0o640)
+    assert storage.status("/user/alice/b", alice).ownership == ("alice", "alice", 0o711)
+    assert storage.status("/user/alice/b/file", alice).ownership == ("alice", "alice", 0o640)
     storage.close()
 
 
@@ -178,8 +177,8 @@ def test_what_was_put_there_by_hand_belongs_to_the_owner_of_the_place(
     (storage.root / "user/alice/by-hand").write_bytes(b"x")
     (storage.root / "data").mkdir()
     (storage.root / "data/set").write_bytes(b"x")
-    assert storage.status("/user/alice/by-hand", alice).record.owner == "alice"
-    assert storage.status("/data/set", bob).record.owner == "admin"
+    assert storage.status("/user/alice/by-hand", alice).ownership.owner == "alice"
+    assert storage.status("/data/set", bob).ownership.owner == "admin"
     with refused("ForbiddenFileError"):
         storage.stage("/data/set", bob, overwrite=True)
 
@@ -188,11 +187,11 @@ def test_a_storage_that_is_only_read_is_changed_by_nobody_but_administrators(
     tmp_path: Path, alice: StorageUser, admin: StorageUser
 ) -> None:
     storage = Storage(tmp_path)
-    storage.welcome(alice)
+    storage.provision(alice)
     put(storage, "/user/alice/file", b"x", alice)
     storage.close()
     storage = Storage(tmp_path, read_only=True)
-    storage.welcome(alice)
+    storage.provision(alice)
     for attempt in (
         lambda: storage.stage("/user/alice/file", alice, overwrite=True),
         lambda: storage.stage_append("/user/alice/file", alice),
@@ -205,7 +204,7 @@ def test_a_storage_that_is_only_read_is_changed_by_nobody_but_administrators(
         lambda: storage.set_owner("/user/alice/file", alice, group="vision"),
         lambda: storage.set_times("/user/alice/file", alice, modified_ms=1),
         lambda: storage.truncate("/user/alice/file", alice, 0),
-        lambda: storage.check("/user/alice/file", alice, Access.WRITE),
+        lambda: storage.check_access("/user/alice/file", alice, Access.WRITE),
     ):
         with refused("ForbiddenFileError"):
             attempt()
@@ -215,7 +214,7 @@ def test_a_storage_that_is_only_read_is_changed_by_nobody_but_administrators(
     storage.close()
     # That it was read-only is not written down with the files.
     storage = Storage(tmp_path)
-    assert storage.status("/user/alice/file", alice).record == ("bob", "alice", 0o644)
+    assert storage.status("/user/alice/file", alice).ownership == ("bob", "alice", 0o644)
     storage.close()
 
 
@@ -224,7 +223,7 @@ def test_a_storage_of_some_groups_lets_in_nobody_else(
 ) -> None:
     storage = Storage(tmp_path, groups=["vision", "speech"])
     for who in (alice, carol, admin):
-        storage.welcome(who)
+        storage.provision(who)
     storage.list("/", alice)
     storage.list("/", admin)
     for path in ("/", "/user/carol", "/none"):
@@ -236,12 +235,12 @@ def test_a_storage_of_some_groups_lets_in_nobody_else(
 def test_a_disk_without_attributes_keeps_modes_and_gives_owners_by_place(
     tmp_path: Path, alice: StorageUser, bob: StorageUser, admin: StorageUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records_module, "disk_keeps_records", lambda fd: False)
+    monkeypatch.setattr(namespace, "supports_xattrs", lambda fd: False)
     storage = Storage(tmp_path)
     for who in (alice, bob):
-        storage.welcome(who)
+        storage.provision(who)
     put(storage, "/user/alice/file", b"x", alice)
-    assert storage.status("/user/alice/file", alice).record == ("alice", "alice", 0o644)
+    assert storage.status("/user/alice/file", alice).ownership == ("alice", "alice", 0o644)
     with refused("ForbiddenFileError"):
         storage.open_read("/user/alice/file", bob)
     storage.set_mode("/user/alice", alice, 0o711)
@@ -255,7 +254,7 @@ def test_a_disk_without_attributes_keeps_modes_and_gives_owners_by_place(
 
 def test_a_name_that_is_no_name_gets_no_home(storage: Storage) -> None:
     for name in ("..", ".", "a/b", "", "a:b"):
-        storage.welcome(StorageUser(name))
+        storage.provision(StorageUser(name))
     assert names(storage, "/user", StorageUser("x")) == ["admin", "alice", "bob", "carol"]
 
 
@@ -272,12 +271,12 @@ from pathlib import Path
 from paicluster.files import StorageUser, Storage
 os.setgid(65534); os.setuid(65534)
 storage, alice = Storage(Path(sys.argv[1]) / "storage"), StorageUser("alice")
-storage.welcome(alice)
+storage.provision(alice)
 staged = storage.stage("/user/alice/file", alice, overwrite=False); staged.write(b"x"); staged.commit()
 storage.set_mode("/user/alice/file", alice, 0)
 storage.set_mode("/user/alice/file", alice, 0o600)
 os.close(storage.open_read("/user/alice/file", alice).fd)
-print(storage.status("/user/alice/file", alice).record)
+print(storage.status("/user/alice/file", alice).ownership)
 """
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)],

@@ -41,10 +41,10 @@ def lay(
 ) -> None:
     folder = ExtractedFolder(storage, path, who)
     try:
-        folder.fill(bundle)
-        folder.place(mark)
+        folder.extract(bundle)
+        folder.publish(mark)
     finally:
-        folder.drop()
+        folder.discard()
 
 
 def content(storage: Storage, path: str, who: StorageUser) -> bytes:
@@ -58,7 +58,7 @@ def names(storage: Storage, path: str, who: StorageUser) -> list[str]:
 
 
 def staged(storage: Storage) -> list[str]:
-    return os.listdir(storage.area.folder(STAGED))
+    return os.listdir(storage.staging_area.folder(STAGED))
 
 
 def test_files_and_folders_belong_to_whom_they_are_made_for(
@@ -68,8 +68,12 @@ def test_files_and_folders_belong_to_whom_they_are_made_for(
     assert names(storage, WHERE, alice) == ["a.py", "deep", "empty"]
     assert content(storage, f"{WHERE}/deep/er/b", alice) == b"x" * 70_000
     entry = storage.status(f"{WHERE}/a.py", alice)
-    assert (entry.record.owner, entry.record.mode, entry.modified_ms) == ("alice", 0o751, 1_600_000_000_000)
-    assert storage.status(f"{WHERE}/deep", alice).record.owner == "alice"
+    assert (entry.ownership.owner, entry.ownership.mode, entry.modified_ms) == (
+        "alice",
+        0o751,
+        1_600_000_000_000,
+    )
+    assert storage.status(f"{WHERE}/deep", alice).ownership.owner == "alice"
     with pytest.raises(Forbidden):
         storage.status(f"{WHERE}/a.py", bob)
     assert staged(storage) == []

@@ -79,7 +79,7 @@ def test_an_append_is_added_when_it_is_whole(storage: Storage, alice: StorageUse
 
 def test_an_append_cut_by_the_death_of_the_server_is_undone(tmp_path: Path, alice: StorageUser) -> None:
     storage = Storage(tmp_path)
-    storage.welcome(alice)
+    storage.provision(alice)
     put(storage, "/user/alice/log", b"one\n", alice)
     file = tmp_path / "user/alice/log"
     note = f'{{"path": "/user/alice/log", "inode": {file.stat().st_ino}, "length": 4}}'
@@ -101,7 +101,7 @@ def test_files_are_put_together_in_order_and_are_gone_then(storage: Storage, ali
     storage.concat("/user/alice/a", ["/user/alice/c", "/user/alice/b"], alice)
     assert read(storage, "/user/alice/a", alice) == b"aaacccbbb"
     assert names(storage, "/user/alice", alice) == ["a"]
-    assert storage.status("/user/alice/a", alice).record.mode == 0o600
+    assert storage.status("/user/alice/a", alice).ownership.mode == 0o600
 
 
 def test_files_are_not_put_together_when_one_is_missing(storage: Storage, alice: StorageUser) -> None:
@@ -151,7 +151,7 @@ def test_a_full_disk_leaves_the_old_file(storage: Storage, alice: StorageUser) -
 
 def test_a_suspended_upload_is_taken_up_by_the_next_server(tmp_path: Path, alice: StorageUser) -> None:
     storage = Storage(tmp_path)
-    storage.welcome(alice)
+    storage.provision(alice)
     staged = storage.stage("/user/alice/file", alice, overwrite=True, key="alice-1")
     staged.write(b"first ")
     staged.suspend()
@@ -169,7 +169,7 @@ def test_a_suspended_upload_is_taken_up_by_the_next_server(tmp_path: Path, alice
 
 def test_what_nobody_came_back_for_goes_away(tmp_path: Path, alice: StorageUser) -> None:
     storage = Storage(tmp_path)
-    storage.welcome(alice)
+    storage.provision(alice)
     lost = storage.stage("/user/alice/lost", alice, overwrite=True)
     kept = storage.stage("/user/alice/kept", alice, overwrite=True, key="kept")
     kept.suspend()
@@ -269,7 +269,7 @@ def test_a_long_folder_is_read_once_for_all_batches_of_a_list(
 def test_of_the_names_of_long_folders_only_so_many_are_kept(
     storage: Storage, alice: StorageUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing_cache, "_MOST", 7)
+    monkeypatch.setattr(listing_cache, "_MAX_NAMES", 7)
     for folder in "abc":
         for i in range(3):
             put(storage, f"/user/alice/{folder}/{i}", b"", alice)
@@ -298,7 +298,7 @@ def test_a_listing_goes_on_where_it_ended(storage: Storage, alice: StorageUser) 
     rest = storage.list_batch("/user/alice", alice, after="f1", limit=10)
     assert ([e.name for e in rest.entries], rest.remaining) == (["f2", "f3", "f4"], 0)
     one = storage.list("/user/alice/f3", alice)
-    assert [(e.name, e.size, e.folder) for e in one.entries] == [("", 3, False)]
+    assert [(e.name, e.size, e.is_folder) for e in one.entries] == [("", 3, False)]
 
 
 def test_a_summary_counts_what_is_below(storage: Storage, alice: StorageUser) -> None:
@@ -322,7 +322,7 @@ def test_times_are_set_to_the_millisecond(storage: Storage, alice: StorageUser) 
 
 @pytest.mark.parametrize("place", ["/user", "/shared"])
 def test_what_holds_everybodys_folders_stays(storage: Storage, admin: StorageUser, place: str) -> None:
-    storage.welcome(StorageUser("alice", frozenset({"team"})))
+    storage.provision(StorageUser("alice", frozenset({"team"})))
     for take in (
         lambda: storage.delete(place, admin, recursive=True),
         lambda: storage.rename(place, "/elsewhere", admin),
@@ -334,7 +334,7 @@ def test_what_holds_everybodys_folders_stays(storage: Storage, admin: StorageUse
 
 
 def test_a_home_that_was_removed_is_made_again(storage: Storage, admin: StorageUser) -> None:
-    storage.welcome(admin)
+    storage.provision(admin)
     assert storage.delete(storage.home_of(admin), admin, recursive=True)
-    storage.welcome(admin)
-    assert storage.status(storage.home_of(admin), admin).record.owner == admin.name
+    storage.provision(admin)
+    assert storage.status(storage.home_of(admin), admin).ownership.owner == admin.name

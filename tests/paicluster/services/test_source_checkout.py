@@ -151,7 +151,7 @@ def test_a_server_that_leaves_gives_up_a_large_folder_and_the_next_one_takes_it_
         inserted = await store.write_batched(INSERT_JOB, new)
         await first.check_out(read_job(text), alice, inserted.id)
         await first.close()
-        assert not folder.exists() and os.listdir(storage.area.folder(STAGED)) == []
+        assert not folder.exists() and os.listdir(storage.staging_area.folder(STAGED)) == []
         second = source_checkout.SourceCheckouts(storage, store, sources)
         await second.resume()
         while not folder.exists():

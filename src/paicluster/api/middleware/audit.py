@@ -1,18 +1,22 @@
-"""Who did what: one line of JSON for each request that changes something, and for each login.
+"""Audit log: one line of JSON for each request that changes something, and for each login.
 
-Requests only leave a note; a thread writes the lines, so that a slow disk delays nobody. The words of a line
-come from the route's address and from what the route named, never from a body or a header: no secret gets in.
+A request only puts an entry into a queue; a thread writes the lines, so that a slow disk delays no request. A
+line contains the route's path and the subject that the route set, never parts of a body or a header: no
+secret gets in.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import os
 import queue
 import re
-import threading
+import sys
 import time
 from datetime import UTC, datetime
+from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,97 +28,108 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("paicluster.audit")
 
-# Where a request carries who it is from, and what it was about.
-WHO = "paicluster.who"
-_ABOUT = "paicluster.about"
+# Keys of a request's scope: its authenticated identity, and its subject.
+IDENTITY_KEY = "paicluster.identity"
+_SUBJECT_KEY = "paicluster.subject"
 
-# Parts of an address that would open a door.
+# Path parameters that are credentials.
 _SECRET = frozenset({"token", "ticket"})
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _encode = msgspec.json.Encoder().encode
 
-# WebHDFS has in the query what is done.
+# WebHDFS has the operation in the query.
 _OPERATION = re.compile(rb"(?:^|&)op=([A-Za-z]{1,40})(?:&|$)")
+
+# Entries waiting for a slow disk, some 100 MB. Further ones are dropped, with a warning.
+_MAX_QUEUED = 100_000
+_WARN_EVERY = 1000
 
 _Entry = tuple[float, "Identity | None", str, str, str, dict[str, object], bytes, str | None, int]
 
 
-def set_subject(request: Request, about: str) -> None:
-    """Name what a request is about where its address does not: the job it hands in, the user it makes."""
-    request.scope[_ABOUT] = about
+def set_subject(request: Request, subject: str) -> None:
+    """Set what a request is about where its path does not say: the submitted job, the created user."""
+    request.scope[_SUBJECT_KEY] = subject
 
 
 class AuditLog:
-    """`audit.log` in the home, readable by this account alone; a full one is set aside as `audit.log.1`."""
+    """`audit.log` in the home, readable only by the server's account; rotated to `audit.log.1` and so on."""
 
-    def __init__(self, path: Path, largest: int = 16 << 20, kept: int = 5) -> None:
-        self._path = path
-        self._largest = largest
-        self._kept = kept
-        self._entries: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
-        self._file = self._open()
-        self._thread = threading.Thread(target=self._write_all, name="audit", daemon=True)
-        self._thread.start()
+    def __init__(self, path: Path, max_bytes: int = 16 << 20, backups: int = 5) -> None:
+        self._file = _AuditFile(path, maxBytes=max_bytes, backupCount=backups, encoding="utf-8")
+        self._file.setFormatter(_LineFormatter())
+        entries: queue.Queue[logging.LogRecord | None] = queue.Queue(_MAX_QUEUED)
+        self._queue = _AuditQueue(entries)
+        self._writer = _AuditWriter(entries, self._file)
+        self._writer.start()
 
     def record(self, request: Request, template: str, status: int) -> None:
         scope = request.scope
         client = scope.get("client")
-        self._entries.put(
-            (
-                time.time(),
-                scope.get(WHO),
-                client[0] if client else "",
-                scope["method"],
-                template,
-                scope.get("path_params", {}),
-                scope.get("query_string", b""),
-                scope.get(_ABOUT),
-                status,
-            )
+        entry: _Entry = (
+            time.time(),
+            scope.get(IDENTITY_KEY),
+            client[0] if client else "",
+            scope["method"],
+            template,
+            scope.get("path_params", {}),
+            scope.get("query_string", b""),
+            scope.get(_SUBJECT_KEY),
+            status,
         )
+        self._queue.handle(logging.makeLogRecord({"entry": entry}))
 
     def close(self) -> None:
-        self._entries.put(None)
-        self._thread.join()
-        os.close(self._file)
-
-    def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def _write_all(self) -> None:
-        ended = False
-        while not ended:
-            entries = [self._entries.get()]
-            while not self._entries.empty():
-                entries.append(self._entries.get())
-            ended = entries[-1] is None
-            lines = b"".join(_line(entry) for entry in entries if entry is not None)
-            try:
-                self._write(lines)
-            except OSError as error:
-                log.warning("%d lines of %s were lost: %s", lines.count(b"\n"), self._path, error.strerror)
-
-    def _write(self, lines: bytes) -> None:
-        size = os.fstat(self._file).st_size
-        if size and size + len(lines) > self._largest:
-            self._rotate()
-        while lines:
-            lines = lines[os.write(self._file, lines) :]
-
-    def _rotate(self) -> None:
-        def numbered(number: int) -> Path:
-            return self._path.with_name(f"{self._path.name}.{number}")
-
-        for number in range(self._kept - 1, 0, -1):
-            if numbered(number).exists():
-                numbered(number).rename(numbered(number + 1))
-        self._path.rename(numbered(1))
-        os.close(self._file)
-        self._file = self._open()
+        """Write all queued entries and close the file."""
+        self._writer.stop()
+        with contextlib.suppress(OSError):  # the disk is full: already reported
+            self._file.close()
 
 
-def _line(entry: _Entry) -> bytes:
-    at, who, address, method, template, parameters, query, about, status = entry
+class _AuditQueue(QueueHandler):
+    """Drops entries when the queue is full."""
+
+    _dropped = 0
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        return record
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        self._dropped += 1
+        if self._dropped % _WARN_EVERY == 1:
+            log.warning("The audit log cannot keep up: %d entries dropped so far.", self._dropped)
+
+
+class _AuditWriter(QueueListener):
+    queue: queue.Queue[logging.LogRecord | None]
+
+    def enqueue_sentinel(self) -> None:
+        # Waits for space when the queue is full; the default would raise and leave entries unwritten.
+        self.queue.put(None)
+
+
+class _AuditFile(RotatingFileHandler):
+    def _open(self) -> io.TextIOWrapper:
+        def private(path: str, flags: int) -> int:
+            return os.open(path, flags, 0o600)
+
+        return io.TextIOWrapper(open(self.baseFilename, "ab", opener=private), encoding=self.encoding)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        log.warning("An entry of %s was lost: %s", self.baseFilename, sys.exc_info()[1])
+
+
+class _LineFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = record.__dict__
+        if "line" not in fields:  # called twice: for the size check and for the write
+            fields["line"] = _line(fields["entry"])
+        line: str = fields["line"]
+        return line
+
+
+def _line(entry: _Entry) -> str:
+    at, identity, address, method, template, parameters, query, subject, status = entry
 
     def fill(match: re.Match[str]) -> str:
         name = match[1]
@@ -122,7 +137,7 @@ def _line(entry: _Entry) -> bytes:
 
     line: dict[str, object] = {
         "time": datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "user": who.username if who is not None else None,
+        "user": identity.username if identity is not None else None,
         "address": address,
         "method": method,
         "path": _PARAMETER.sub(fill, template),
@@ -130,10 +145,10 @@ def _line(entry: _Entry) -> bytes:
     }
     if operation := _OPERATION.search(query):
         line["operation"] = operation[1].decode().upper()
-    if about is not None:
-        line["about"] = about
-    if who is not None and who.job_id is not None:
-        line["byJob"] = who.job_id
-    elif who is not None and who.application:
+    if subject is not None:
+        line["about"] = subject
+    if identity is not None and identity.job_id is not None:
+        line["byJob"] = identity.job_id
+    elif identity is not None and identity.application:
         line["application"] = True
-    return _encode(line) + b"\n"
+    return _encode(line).decode()

@@ -1,4 +1,4 @@
-"""How much one may ask for: rates, and logins that fail."""
+"""Rate limits: requests per address or user, and failed logins."""
 
 from __future__ import annotations
 
@@ -20,65 +20,65 @@ from paicluster.auth.users import WrongPassword
 Handler = Callable[[Request], Awaitable[Response]]
 
 MESSAGE = "Too many requests, please try again later."
-# Whoever comes from that many addresses in a minute is not told apart by them.
-_MOST_KEYS = 100_000
+# Bounds the memory for counters: beyond this, addresses are not distinguished any more.
+_MAX_KEYS = 100_000
 
 
 class RateWindow:
-    """So many in a span of time for each key. All start over together, which keeps counting cheap."""
+    """At most ``limit`` uses per key and period. All keys share one window, which keeps counting cheap."""
 
-    __slots__ = ("_counts", "_ends", "most", "seconds")
+    __slots__ = ("_counts", "_ends", "limit", "period_s")
 
-    def __init__(self, most: int, seconds: float) -> None:
-        self.most = most
-        self.seconds = seconds
+    def __init__(self, limit: int, period_s: float) -> None:
+        self.limit = limit
+        self.period_s = period_s
         self._counts: dict[str, int] = {}
-        self._ends = time.monotonic() + seconds
+        self._ends = time.monotonic() + period_s
 
     def take(self, key: str) -> None:
-        """One more of this key, or TooManyRequests."""
+        """Count one use of this key; TooManyRequests above the limit."""
         now = time.monotonic()
-        if now >= self._ends or len(self._counts) > _MOST_KEYS:
+        if now >= self._ends or len(self._counts) > _MAX_KEYS:
             self._counts.clear()
-            self._ends = now + self.seconds
+            self._ends = now + self.period_s
         count = self._counts.get(key, 0) + 1
-        if count > self.most:
-            raise TooManyRequests(MESSAGE, retry_after_s=self._ends - now, limit=self.most)
+        if count > self.limit:
+            raise TooManyRequests(MESSAGE, retry_after_s=self._ends - now, limit=self.limit)
         self._counts[key] = count
 
-    def full(self, key: str) -> float:
-        """Seconds until this key may have one more; 0 when it may now."""
-        rest = self._ends - time.monotonic()
-        return rest if rest > 0 and self._counts.get(key, 0) >= self.most else 0.0
+    def retry_after_s(self, key: str) -> float:
+        """Seconds until this key may be used again; 0 when it may be used now."""
+        remaining = self._ends - time.monotonic()
+        return remaining if remaining > 0 and self._counts.get(key, 0) >= self.limit else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
-    """The three rates of the original; None sets no limit."""
+class RateLimits:
+    """OpenPAI's three rate limits; None means unlimited."""
 
-    # Of all requests, for each address.
+    # All requests, per address.
     requests: RateWindow | None = None
-    # Of lists of jobs, and of submissions, for each user.
+    # Job listings and submissions, per user.
     lists: RateWindow | None = None
     submissions: RateWindow | None = None
 
 
 class LoginThrottle:
-    """Logins that failed, by account and by address: after so many in a minute the next must wait.
+    """Limits failed logins per minute by account and by address.
 
-    Checking a password is slow on purpose, so only ``at_once`` are checked at a time: whoever tries many
-    takes nothing from those who read logs meanwhile.
+    Checking a password is slow on purpose, so only ``max_concurrent`` are checked at a time: a client that
+    tries many passwords does not slow down other requests.
     """
 
     def __init__(
-        self, of_account: int | None = None, of_address: int | None = None, at_once: int = 2
+        self, per_account: int | None = None, per_address: int | None = None, max_concurrent: int = 2
     ) -> None:
-        self._accounts = window(of_account, 60)
-        self._addresses = window(of_address, 60)
-        self._checking = asyncio.Semaphore(at_once)
+        self._accounts = rate_window(per_account, 60)
+        self._addresses = rate_window(per_address, 60)
+        self._checking = asyncio.Semaphore(max_concurrent)
 
-    def guarded(self, login: Handler) -> Handler:
-        """A login route that keeps count of what goes wrong."""
+    def wrap(self, login: Handler) -> Handler:
+        """Login route that counts failures."""
 
         async def route(request: Request) -> Response:
             body = await read_body(request, 1 << 20)
@@ -86,20 +86,20 @@ class LoginThrottle:
             if isinstance(account, str):
                 set_subject(request, account)
             async with self.attempt(request, account if isinstance(account, str) else None):
-                return await login(Request(request.scope, replayed(request.receive, body)))
+                return await login(Request(request.scope, replay_body(request.receive, body)))
 
         return route
 
     @contextlib.asynccontextmanager
     async def attempt(self, request: Request, account: str | None) -> AsyncIterator[None]:
-        """Around the check of a password: a wrong one counts, and after too many none is checked."""
-        counted = [(self._addresses, request.client.host if request.client is not None else "")]
+        """Context of a password check: a wrong password counts; after too many none is checked."""
+        counters = [(self._addresses, request.client.host if request.client is not None else "")]
         if account is not None:
-            counted.append((self._accounts, account))
-        _refuse_if_full(counted)
+            counters.append((self._accounts, account))
+        _check_not_throttled(counters)
         async with self._checking:
-            # Those that were checked while this one waited its turn count as well.
-            _refuse_if_full(counted)
+            # Passwords checked while this request waited count as well.
+            _check_not_throttled(counters)
             try:
                 yield
             except PaiError as error:
@@ -107,33 +107,33 @@ class LoginThrottle:
                     "NoUserError",
                     "IncorrectPasswordError",
                 ):
-                    for failures, key in counted:
-                        if failures is not None and not failures.full(key):
+                    for failures, key in counters:
+                        if failures is not None and not failures.retry_after_s(key):
                             failures.take(key)
                 raise
 
 
-def _refuse_if_full(counted: list[tuple[RateWindow | None, str]]) -> None:
-    for failures, key in counted:
-        if failures is not None and (wait := failures.full(key)):
+def _check_not_throttled(counters: list[tuple[RateWindow | None, str]]) -> None:
+    for failures, key in counters:
+        if failures is not None and (wait := failures.retry_after_s(key)):
             raise TooManyRequests(
-                "Too many logins failed, please try again later.", retry_after_s=wait, limit=failures.most
+                "Too many logins failed, please try again later.", retry_after_s=wait, limit=failures.limit
             )
 
 
-def window(most: int | None, seconds: float) -> RateWindow | None:
-    return None if most is None else RateWindow(most, seconds)
+def rate_window(limit: int | None, period_s: float) -> RateWindow | None:
+    return None if limit is None else RateWindow(limit, period_s)
 
 
-def replayed(receive: Receive, body: bytes) -> Receive:
-    """``receive`` of a request whose body was read already."""
+def replay_body(receive: Receive, body: bytes) -> Receive:
+    """``receive`` for a request whose body was already read."""
     first = True
 
-    async def again() -> Message:
+    async def receive_again() -> Message:
         nonlocal first
         if first:
             first = False
             return {"type": "http.request", "body": body, "more_body": False}
         return await receive()
 
-    return again
+    return receive_again

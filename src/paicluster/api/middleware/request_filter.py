@@ -1,4 +1,4 @@
-"""Who is at the door: may he come in, from where does he come, whose language does he speak."""
+"""Checks before routing: per-address rate limit, CORS, API dialect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from openpaisdk.errors import PaiError
 from paicluster.api.dialect import Dialect, dialect, is_ambiguous
 from paicluster.api.middleware.policies import HttpPolicies
-from paicluster.api.middleware.rate_limits import replayed
+from paicluster.api.middleware.rate_limits import replay_body
 from paicluster.api.responses import error_response, read_body
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -20,31 +20,31 @@ _VERSION_2 = "/api/v2"
 
 
 class RequestFilter:
-    """Looks at a request before its route is chosen."""
+    """Applied to each request before its route is chosen."""
 
-    def __init__(self, edge: HttpPolicies, paddlecloud: Handler):
-        self._rate = edge.rates.requests
-        self._headers = edge.headers
+    def __init__(self, policies: HttpPolicies, paddlecloud: Handler):
+        self._rate = policies.rate_limits.requests
+        self._headers = policies.headers
         self._paddlecloud = paddlecloud
-        self._refused = edge.meters.series("ANY", "too many requests")
-        self._always = self._rate is not None or self._headers.cors_enabled
+        self._rejections = policies.metrics.series("ANY", "too many requests")
+        self._applies_always = self._rate is not None or self._headers.cors_enabled
 
     def applies_to(self, path: str) -> bool:
-        """Whether there is anything to look at; on one's own machine mostly not."""
-        return self._always or not path.startswith(_VERSION_2)
+        """Whether the filter has anything to do; on the embedded cluster mostly not."""
+        return self._applies_always or not path.startswith(_VERSION_2)
 
     async def apply(self, scope: Scope, receive: Receive, send: Send) -> tuple[Receive, Send, Handler | None]:
-        """How to go on; with a handler when the answer is not that of the request's own route."""
+        """Receive and send to use, and a handler when another one than the request's route must respond."""
         if self._rate is not None and scope["client"] is not None:
             try:
                 self._rate.take(scope["client"][0])
             except PaiError as error:
-                self._refused.count(429, 0.0)
-                return receive, send, self._answering(error_response(error))
-        if self._headers.cors_enabled and (origin := self._headers.origin_of(scope)) is not None:
+                self._rejections.count(429, 0.0)
+                return receive, send, self._respond_with(error_response(error))
+        if self._headers.cors_enabled and (origin := self._headers.allowed_origin(scope)) is not None:
             if scope["method"] == "OPTIONS":
-                return receive, send, self._answering(self._headers.preflight(scope, origin))
-            send = self._headers.allowing(origin, send)
+                return receive, send, self._respond_with(self._headers.preflight(scope, origin))
+            send = self._headers.with_cors(origin, send)
         path: str = scope["path"]
         if path.startswith(_VERSION_2):
             return receive, send, None
@@ -53,19 +53,19 @@ class RequestFilter:
             try:
                 body = await read_body(Request(scope, receive))
             except ClientDisconnect:
-                return receive, send, self._answering(Response(status_code=499))
+                return receive, send, self._respond_with(Response(status_code=499))
             except PaiError as error:
-                return receive, send, self._answering(error_response(error))
-            receive = replayed(receive, body)
-        spoken = _dialect(scope, path, body)
-        return receive, send, self._paddlecloud if spoken is Dialect.PADDLECLOUD else None
+                return receive, send, self._respond_with(error_response(error))
+            receive = replay_body(receive, body)
+        request_dialect = _dialect(scope, path, body)
+        return receive, send, self._paddlecloud if request_dialect is Dialect.PADDLECLOUD else None
 
-    def _answering(self, response: Response) -> Handler:
-        async def answer(request: Request) -> Response:
+    def _respond_with(self, response: Response) -> Handler:
+        async def respond(request: Request) -> Response:
             return response
 
         self._headers.apply(response)
-        return answer
+        return respond
 
 
 def _dialect(scope: Scope, path: str, body: bytes | None) -> Dialect:

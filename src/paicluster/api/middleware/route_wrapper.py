@@ -1,4 +1,4 @@
-"""Around every route: failures become answers, answers get their headers, and all of it is counted."""
+"""Wrapper of every route: errors become responses; headers, audit log and metrics are applied."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from time import perf_counter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from paicluster.api.middleware.policies import RATE, HttpPolicies
+from paicluster.api.middleware.policies import RATE_LIMIT_KEY, HttpPolicies
 from paicluster.api.middleware.rate_limits import RateWindow
 from paicluster.api.responses import exception_response
 
@@ -21,34 +21,34 @@ def wrap_route(
     route: Handler,
     path: str,
     methods: Sequence[str],
-    edge: HttpPolicies,
+    policies: HttpPolicies,
     rate: RateWindow | None = None,
     *,
-    recorded: bool = True,
+    audited: bool = True,
 ) -> Handler:
-    """A route as the network meets it. ``rate`` counts it for its user, once `identify` knows who that is.
+    """Wrap a route. ``rate`` counts a request for its user once `authenticate` knows the user.
 
-    ``recorded``: what it changes is somebody's doing, and goes into the audit log.
+    ``audited``: requests that change something go into the audit log.
     """
-    series = {method: edge.meters.series(method, path) for method in (*methods, "HEAD")}
-    other = edge.meters.series("OTHER", path)
-    put_on = edge.headers.apply
-    audit = edge.audit if recorded else None
+    series = {method: policies.metrics.series(method, path) for method in (*methods, "HEAD")}
+    other = policies.metrics.series("OTHER", path)
+    apply_headers = policies.headers.apply
+    audit = policies.audit if audited else None
 
-    async def guarded(request: Request) -> Response:
-        began = perf_counter()
+    async def wrapped(request: Request) -> Response:
+        started = perf_counter()
         scope = request.scope
         method = scope["method"]
         if rate is not None:
-            scope[RATE] = rate
+            scope[RATE_LIMIT_KEY] = rate
         try:
             response = await route(request)
         except Exception as error:
             response = exception_response(request, error, path)
-        put_on(response)
+        apply_headers(response)
         if audit is not None and method not in _READS:
             audit.record(request, path, response.status_code)
-        series.get(method, other).count(response.status_code, perf_counter() - began)
+        series.get(method, other).count(response.status_code, perf_counter() - started)
         return response
 
-    return guarded
+    return wrapped

@@ -1,4 +1,4 @@
-"""Headers that tell browsers what not to do with our answers, and which pages may use them."""
+"""Security headers of responses, and CORS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.types import Message, Scope, Send
 
 _RawHeader = tuple[bytes, bytes]
 
-# Nothing we answer is a page to be run, framed, guessed at, or kept; what is one says so itself.
+# No response may be executed, framed, sniffed or cached; pages set their own headers.
 _ALWAYS: tuple[_RawHeader, ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -19,13 +19,13 @@ _ALWAYS: tuple[_RawHeader, ...] = (
 _OVER_TLS: _RawHeader = (b"strict-transport-security", b"max-age=31536000")
 
 _METHODS = b"GET, HEAD, POST, PUT, DELETE"
-_REMEMBER_S = b"600"
-# What a page may read of an answer, beside what every page may.
+_PREFLIGHT_MAX_AGE_S = b"600"
+# Response headers that pages of other origins may read, beside the default ones.
 _EXPOSED = b"Location, Retry-After, X-Warning, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset"
 
 
-class Headers:
-    """``origins`` are those whose pages may use the API from a browser; by default none."""
+class SecurityHeaders:
+    """``origins``: web pages of these origins may call the API; by default none."""
 
     def __init__(self, origins: Iterable[str] = (), *, secure: bool = False) -> None:
         self._origins = frozenset(origin.encode() for origin in origins)
@@ -33,31 +33,31 @@ class Headers:
         self._common = list(self._always)
 
     def apply(self, response: Response) -> None:
-        """What a route set itself stays."""
+        """Add the headers. Headers that the route set stay."""
         raw = response.raw_headers
-        # Nearly every answer has its length and its type, and nothing of what is ours.
+        # Nearly every response has only a length and a type, so no name can collide.
         if len(raw) <= 2:
             raw.extend(self._common)
             return
-        there = {name for name, _ in raw}
-        raw.extend(header for header in self._always if header[0] not in there)
+        present = {name for name, _ in raw}
+        raw.extend(header for header in self._always if header[0] not in present)
 
     @property
     def cors_enabled(self) -> bool:
         return bool(self._origins)
 
-    def origin_of(self, scope: Scope) -> bytes | None:
-        """The origin of a request, when it is one that may."""
+    def allowed_origin(self, scope: Scope) -> bytes | None:
+        """Origin of a request if it is an allowed one."""
         for name, value in scope["headers"]:
             if name == b"origin":
-                found: bytes = value
-                return found if found in self._origins else None
+                origin: bytes = value
+                return origin if origin in self._origins else None
         return None
 
-    def allowing(self, origin: bytes, send: Send) -> Send:
-        """``send``, with what lets a page of this origin read the answer."""
+    def with_cors(self, origin: bytes, send: Send) -> Send:
+        """``send`` with CORS headers: pages of this origin may read the response."""
 
-        async def allowed(message: Message) -> None:
+        async def send_with_cors(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [
                     *message.get("headers", ()),
@@ -67,17 +67,17 @@ class Headers:
                 ]
             await send(message)
 
-        return allowed
+        return send_with_cors
 
     def preflight(self, scope: Scope, origin: bytes) -> Response:
-        """The answer to a browser that asks first."""
-        wanted = next((v for n, v in scope["headers"] if n == b"access-control-request-headers"), b"")
+        """Response to a CORS preflight request."""
+        requested = next((v for n, v in scope["headers"] if n == b"access-control-request-headers"), b"")
         response = Response(status_code=204)
         response.raw_headers = [
             (b"access-control-allow-origin", origin),
             (b"access-control-allow-methods", _METHODS),
-            (b"access-control-allow-headers", wanted),
-            (b"access-control-max-age", _REMEMBER_S),
+            (b"access-control-allow-headers", requested),
+            (b"access-control-max-age", _PREFLIGHT_MAX_AGE_S),
             (b"vary", b"Origin, Access-Control-Request-Headers"),
         ]
         return response

@@ -1,7 +1,6 @@
-"""Connections that do not come to an end: heads and bodies that never arrive, answers nobody takes.
+"""Slow clients: drops connections whose request never arrives or whose response is never read.
 
-Nothing of this costs a request anything: now and then all connections are looked at, and those that stand
-where they stood are let go.
+Costs nothing per request: all connections are checked periodically, and those without progress are dropped.
 """
 
 from __future__ import annotations
@@ -16,56 +15,56 @@ from typing import Any, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-# Whoever is slower than this, in bytes a second, is not slow but absent, or means harm.
-SLOWEST = 1024
-LARGEST_HEAD = 256 << 10
+# A slower client is considered dead or malicious.
+MIN_BYTES_PER_S = 1024
+MAX_HEAD_BYTES = 256 << 10
 
-# Where Linux says it in `struct tcp_info`.
-_BYTES_ACKED = 120
+# Offset of tcpi_bytes_acked in Linux's `struct tcp_info`.
+_BYTES_ACKED_OFFSET = 120
 
-_MOST_FILES = 1 << 16
-# What the server needs beside its connections: database, logs, tasks.
-_OTHER_FILES = 256
+_MAX_OPEN_FILES = 1 << 16
+# Descriptors for other things than connections: database, logs, tasks.
+_RESERVED_FILES = 256
 
 _TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 def raise_fd_limit() -> int:
-    """Have as many open files as this account may; how many connections that allows.
+    """Raise the soft limit of open files to the hard limit; returns how many connections that allows.
 
-    Usually a program gets 1024, which a thousand followers would use up.
+    The usual default of 1024 would be used up by a thousand log followers.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
-    return max(_OTHER_FILES, (wanted if soft == resource.RLIM_INFINITY else soft) - _OTHER_FILES)
+    target = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+        soft = target
+    return max(_RESERVED_FILES, (target if soft == resource.RLIM_INFINITY else soft) - _RESERVED_FILES)
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
-    """uvicorn's, with a limit on a request's head, and a count of what came of its body."""
+    """uvicorn's protocol with a size limit for request heads and a count of received bytes."""
 
-    received = 0
-    _head = 0
-    _head_of: object = None
+    received_bytes = 0
+    _head_bytes = 0
+    _head_scope: object = None
 
     def data_received(self, data: bytes) -> None:
         cycle = self.cycle
         super().data_received(data)
-        # Mostly a request arrives at once. Here it did not.
+        # Most requests arrive in one piece. This one did not.
         if self.cycle is cycle:
-            self._arrived_in_part(len(data))
+            self._received_partially(len(data))
 
-    def _arrived_in_part(self, size: int) -> None:
-        self.received += size
+    def _received_partially(self, size: int) -> None:
+        self.received_bytes += size
         if not self.in_head:
             return
-        if self._head_of is not self.scope:
-            self._head_of, self._head = self.scope, 0
-        self._head += size
-        if self._head > LARGEST_HEAD and not self.transport.is_closing():
+        if self._head_scope is not self.scope:
+            self._head_scope, self._head_bytes = self.scope, 0
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.transport.write(_TOO_LARGE)
             self.transport.close()
 
@@ -75,83 +74,83 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
 
 class _Progress(NamedTuple):
-    where: str
-    # What request it is; None before the first.
+    phase: str
+    # Identity of the request; None before the first.
     request: object
-    # Bytes that came, or that the other side took, when this began.
-    measure: int
+    # Bytes received, or acknowledged by the client, when the phase began.
+    byte_count: int
     since: float
 
 
 class SlowClientReaper:
-    """Lets go of whoever stands still for ``seconds``, or moves slower than `SLOWEST` for that long."""
+    """Drops connections without progress, or slower than `MIN_BYTES_PER_S`, for ``timeout_s`` seconds."""
 
-    def __init__(self, connections: Iterable[Any], seconds: float) -> None:
+    def __init__(self, connections: Iterable[Any], timeout_s: float) -> None:
         self._connections = connections
-        self._seconds = seconds
-        self._every = min(max(seconds / 4, 0.1), 15.0)
-        self._seen: dict[Any, _Progress] = {}
+        self._timeout_s = timeout_s
+        self._interval_s = min(max(timeout_s / 4, 0.1), 15.0)
+        self._progress: dict[Any, _Progress] = {}
         self._loop = asyncio.get_running_loop()
-        self._next = self._loop.call_later(self._every, self._look_at_all)
+        self._next = self._loop.call_later(self._interval_s, self._check_all)
 
     def close(self) -> None:
         self._next.cancel()
 
-    def _look_at_all(self) -> None:
-        self._next = self._loop.call_later(self._every, self._look_at_all)
+    def _check_all(self) -> None:
+        self._next = self._loop.call_later(self._interval_s, self._check_all)
         now = self._loop.time()
-        seen: dict[Any, _Progress] = {}
+        current: dict[Any, _Progress] = {}
         for connection in tuple(self._connections):
             if isinstance(connection, LimitedHttpProtocol):
-                found = self._look_at(connection, now)
-                if found is not None:
-                    seen[connection] = found
-        self._seen = seen
+                progress = self._check(connection, now)
+                if progress is not None:
+                    current[connection] = progress
+        self._progress = current
 
-    def _look_at(self, connection: LimitedHttpProtocol, now: float) -> _Progress | None:
-        """Where a connection stands, when that is somewhere it should not stay."""
-        where, measure = _where(connection)
-        if not where:
+    def _check(self, connection: LimitedHttpProtocol, now: float) -> _Progress | None:
+        """Progress of a connection in a phase that must end; None in others."""
+        phase, byte_count = _phase(connection)
+        if not phase:
             return None
         request = connection.cycle
-        before = self._seen.get(connection)
-        if before is None or before.where != where or before.request is not request:
-            return _Progress(where, request, measure, now)
-        for_s = now - before.since
-        if for_s < self._seconds:
-            return before
-        # A head has its time and no more, however it comes.
-        if where != "head" and measure - before.measure >= for_s * SLOWEST:
-            return _Progress(where, request, measure, now)
-        _drop(connection, where)
+        previous = self._progress.get(connection)
+        if previous is None or previous.phase != phase or previous.request is not request:
+            return _Progress(phase, request, byte_count, now)
+        elapsed_s = now - previous.since
+        if elapsed_s < self._timeout_s:
+            return previous
+        # A request head must arrive within the timeout, at whatever speed.
+        if phase != "head" and byte_count - previous.byte_count >= elapsed_s * MIN_BYTES_PER_S:
+            return _Progress(phase, request, byte_count, now)
+        _drop(connection, phase)
         return None
 
 
-def _where(connection: LimitedHttpProtocol) -> tuple[str, int]:
+def _phase(connection: LimitedHttpProtocol) -> tuple[str, int]:
     transport, cycle = connection.transport, connection.cycle
     if transport.is_closing() or connection.flow.write_paused:
-        return "answer", _taken(transport)
+        return "response", _acknowledged_bytes(transport)
     if cycle is None or cycle.response_complete:
-        # An idle connection between two requests has uvicorn's own timer.
+        # uvicorn has its own timer for idle connections between two requests.
         return ("head", 0) if connection.timeout_keep_alive_task is None else ("", 0)
-    waits_for_body = cycle.more_body and not cycle.response_started and not cycle.body
-    return ("body", connection.received) if waits_for_body else ("", 0)
+    is_waiting_for_body = cycle.more_body and not cycle.response_started and not cycle.body
+    return ("body", connection.received_bytes) if is_waiting_for_body else ("", 0)
 
 
-def _taken(transport: asyncio.Transport) -> int:
-    """What the other side has acknowledged so far. What still waits here would not tell: it is refilled."""
-    told = b""
-    # A socket that is gone has taken all it will.
+def _acknowledged_bytes(transport: asyncio.Transport) -> int:
+    """Bytes the client has acknowledged. The fill level of the send buffer says nothing: it is refilled."""
+    tcp_info = b""
+    # A closed socket makes no progress.
     with contextlib.suppress(OSError):
-        told = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
-    return int.from_bytes(told[_BYTES_ACKED : _BYTES_ACKED + 8], sys.byteorder)
+        tcp_info = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
+    return int.from_bytes(tcp_info[_BYTES_ACKED_OFFSET : _BYTES_ACKED_OFFSET + 8], sys.byteorder)
 
 
-def _drop(connection: LimitedHttpProtocol, where: str) -> None:
-    if where == "answer":
+def _drop(connection: LimitedHttpProtocol, phase: str) -> None:
+    if phase == "response":
         connection.transport.abort()
         return
-    answered = connection.cycle is not None and connection.cycle.response_complete
-    if not answered or connection.in_head:
+    responded = connection.cycle is not None and connection.cycle.response_complete
+    if not responded or connection.in_head:
         connection.transport.write(_TIMEOUT)
     connection.transport.close()

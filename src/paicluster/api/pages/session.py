@@ -46,7 +46,7 @@ async def handle_login_form(request: Request) -> Response:
     if not username or not password:
         raise InvalidParameters("Enter a user name and a password, or a token.")
     set_subject(request, username)
-    async with ctx.policies.logins.attempt(request, username):
+    async with ctx.policies.login_throttle.attempt(request, username):
         user = await users.login(ctx.store, username, password)
     return _redirect_back(request, await ctx.tokens.issue(user.username, "session", name=_TOKEN_NAME))
 

@@ -1,5 +1,5 @@
-"""Faster ways in and out of the cluster's storage than WebHDFS has: whole trees, packs, parts, open files.
+"""HTTP routes for bulk transfer, faster than WebHDFS: tree listings, packs, parts of uploads, fd passing.
 
-Ours alone: nobody else's client speaks it, so it may change; `GET /api/v2/transfer` says which version it is.
-What may be done to whose files is asked of `paicluster.files`, the same as for WebHDFS.
+Used only by our own client, so it may change; `GET /api/v2/transfer` reports the version. `paicluster.files`
+checks permissions, as for WebHDFS.
 """

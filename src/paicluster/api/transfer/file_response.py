@@ -1,4 +1,4 @@
-"""A range of an open file as an answer: by a thread of its own where that can be, else piece by piece."""
+"""HTTP response with a range of an open file: sent by a thread where possible, else streamed in pieces."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paicluster.files.transfer.range_hashes import RangeHash
 
-_PIECE = 512 << 10
-BYTES = "application/octet-stream"
+_PIECE_BYTES = 512 << 10
+OCTET_STREAM = "application/octet-stream"
 
 
 class RangeResponse(Response):
-    """The headers say how long it is. With a proof, the hash of the bytes comes after them."""
+    """Range of a file.
+
+    The headers contain its length. With ``range_hash`` the bytes are followed by their hash.
+    """
 
     def __init__(
         self,
@@ -33,19 +36,19 @@ class RangeResponse(Response):
         headers: Mapping[str, str],
         *,
         status: int = 200,
-        proof: RangeHash | None = None,
+        range_hash: RangeHash | None = None,
     ):
-        """``file`` closes its descriptor in the end, whatever becomes of the answer."""
-        super().__init__(None, status, headers, BYTES)
+        """``file`` is closed at the end, also when the response fails."""
+        super().__init__(None, status, headers, OCTET_STREAM)
         self._files = files
         self._file = file
         self._at = offset
         self._end = offset + length
-        self._proof = proof
-        self._made = proof.made if proof is not None else None
+        self._range_hash = range_hash
+        self._hasher = range_hash.hasher if range_hash is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gone = asyncio.ensure_future(disconnected(receive))
+        disconnect = asyncio.ensure_future(wait_for_disconnect(receive))
         try:
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
@@ -54,48 +57,48 @@ class RangeResponse(Response):
                 await send({"type": "http.response.body", "body": b""})
                 return
             fd = self._file.fileno()
-            given = await send_file(receive, fd, self._at, self._end - self._at, self._made)
-            hashed = self._at + given.hashed
-            self._at += given.sent
-            if self._at == self._end or await self._streamed(fd, hashed, gone, send):
-                last = b"" if self._proof is None else self._proof.digest(fd)
+            result = await send_file(receive, fd, self._at, self._end - self._at, self._hasher)
+            hashed = self._at + result.hashed
+            self._at += result.sent
+            if self._at == self._end or await self._stream(fd, hashed, disconnect, send):
+                last = b"" if self._range_hash is None else self._range_hash.digest(fd)
                 await send({"type": "http.response.body", "body": last})
         finally:
-            gone.cancel()
+            disconnect.cancel()
             self._file.close()
 
-    async def _streamed(self, fd: int, hashed: int, gone: asyncio.Future[None], send: Send) -> bool:
-        """The next piece is read while the last one is on its way."""
+    async def _stream(self, fd: int, hashed: int, disconnect: asyncio.Future[None], send: Send) -> bool:
+        """Stream the rest: the next piece is read while the previous one is sent."""
         at = self._at
-        ahead = self._read(fd, at, hashed)
+        next_piece = self._read(fd, at, hashed)
         try:
             while at < self._end:
-                data = await ahead
+                data = await next_piece
                 at += len(data)
-                if not data or gone.done():
-                    # Fewer bytes than announced: the server closes the connection, and the client knows.
+                if not data or disconnect.done():
+                    # Fewer bytes than announced: the server closes the connection, and the client notices.
                     return False
                 if at < self._end:
-                    ahead = self._read(fd, at, hashed)
+                    next_piece = self._read(fd, at, hashed)
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         finally:
             # A thread may still be reading: the file is closed after it.
-            await asyncio.wait([ahead])
+            await asyncio.wait([next_piece])
         return True
 
     def _read(self, fd: int, at: int, hashed: int) -> asyncio.Future[bytes]:
-        made, most = self._made, min(_PIECE, self._end - at)
+        hasher, size = self._hasher, min(_PIECE_BYTES, self._end - at)
 
         def read() -> bytes:
-            data = os.pread(fd, most, at)
-            if made is not None and at + len(data) > hashed:
-                made.update(memoryview(data)[max(0, hashed - at) :])
+            data = os.pread(fd, size, at)
+            if hasher is not None and at + len(data) > hashed:
+                hasher.update(memoryview(data)[max(0, hashed - at) :])
             return data
 
         return asyncio.get_running_loop().run_in_executor(self._files.threads, read)
 
 
-async def disconnected(receive: Receive) -> None:
-    """Returns once the client is gone."""
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Return when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""One part of an upload: bytes, then their hash. The disk writes one block while the next one arrives."""
+"""Receiver of one part of an upload: bytes, then their hash. Writes one block while the next one arrives."""
 
 from __future__ import annotations
 
@@ -14,55 +14,60 @@ from paicluster.files.transfer.upload import UploadRequest
 from paicluster.files.transfer.upload_registry import UploadRegistry
 from paicluster.services.file_service import FileService
 
-_BLOCK = 1 << 20
+_BLOCK_BYTES = 1 << 20
 
 
 async def receive_part(
     request: Request,
     files: FileService,
     uploads: UploadRegistry,
-    who: StorageUser,
+    user: StorageUser,
     upload_id: str,
     offset: int,
 ) -> None:
-    """The upload is held only while a block of it is written: a slow client keeps no file open."""
-    announced = request.headers.get("content-length", "")
-    if not announced.isdecimal() or int(announced) < hashing.SIZE:
-        raise InvalidParameters("A part is sent with its length, and its hash comes after its bytes.")
-    length = int(announced) - hashing.SIZE
-    about = await files.run(_expected, uploads, who, upload_id, offset, length)
-    loop = asyncio.get_running_loop()
-    made = hashing.hasher(about.hash)()
+    """Receive a part.
 
-    def take(at: int, data: bytes | memoryview) -> None:
-        made.update(data)
-        with uploads.locked(upload_id, who) as upload:
+    The upload is locked only while a block is written: a slow client keeps no file open.
+    """
+    content_length = request.headers.get("content-length", "")
+    if not content_length.isdecimal() or int(content_length) < hashing.SIZE:
+        raise InvalidParameters(
+            "A part needs a Content-Length, and its bytes must be followed by their hash."
+        )
+    length = int(content_length) - hashing.SIZE
+    upload_request = await files.run(_prepare_part, uploads, user, upload_id, offset, length)
+    loop = asyncio.get_running_loop()
+    hasher = hashing.hasher(upload_request.hash)()
+
+    def write(at: int, data: bytes | memoryview) -> None:
+        hasher.update(data)
+        with uploads.locked(upload_id, user) as upload:
             upload.write(at, data)
 
-    def arrived() -> None:
-        with uploads.locked(upload_id, who) as upload:
-            upload.arrived(offset, length, proof)
+    def record_part() -> None:
+        with uploads.locked(upload_id, user) as upload:
+            upload.record_part(offset, length, digest)
 
     pieces: list[bytes] = []
     size, at, left = 0, offset, length
-    proof = b""
+    digest = b""
 
     def sink(data: memoryview) -> None:
-        nonlocal at, left, proof
+        nonlocal at, left, digest
         if len(data) > left:
-            proof += bytes(data[left:])
+            digest += bytes(data[left:])
             data = data[:left]
         if data:
-            take(at, data)
+            write(at, data)
             at += len(data)
             left -= len(data)
 
     if await receive_body(request.receive, length + hashing.SIZE, sink):
-        if left or proof != made.digest():
-            raise _damaged(about.path)
-        await files.run(arrived)
+        if left or digest != hasher.digest():
+            raise _damaged(upload_request.path)
+        await files.run(record_part)
         return
-    writing: asyncio.Future[None] | None = None
+    pending_write: asyncio.Future[None] | None = None
     receive = request.receive
     try:
         more = True
@@ -73,39 +78,39 @@ async def receive_part(
             data: bytes = message.get("body", b"")
             more = message.get("more_body", False)
             if len(data) > left:
-                proof += data[left:]
+                digest += data[left:]
                 data = data[:left]
             if data:
                 left -= len(data)
                 pieces.append(data)
                 size += len(data)
-            if size >= _BLOCK or (size and not left):
-                if writing is not None:
-                    await writing
-                writing = loop.run_in_executor(files.threads, take, at, b"".join(pieces))
+            if size >= _BLOCK_BYTES or (size and not left):
+                if pending_write is not None:
+                    await pending_write
+                pending_write = loop.run_in_executor(files.threads, write, at, b"".join(pieces))
                 at += size
                 pieces, size = [], 0
-        if writing is not None:
-            await writing
-            writing = None
+        if pending_write is not None:
+            await pending_write
+            pending_write = None
     finally:
-        if writing is not None:
-            await asyncio.wait([writing])
-    if left or proof != made.digest():
-        raise _damaged(about.path)
-    await files.run(arrived)
+        if pending_write is not None:
+            await asyncio.wait([pending_write])
+    if left or digest != hasher.digest():
+        raise _damaged(upload_request.path)
+    await files.run(record_part)
 
 
-def _expected(
-    uploads: UploadRegistry, who: StorageUser, upload_id: str, offset: int, length: int
+def _prepare_part(
+    uploads: UploadRegistry, user: StorageUser, upload_id: str, offset: int, length: int
 ) -> UploadRequest:
-    with uploads.locked(upload_id, who) as upload:
-        upload.about.check_part(offset, length)
-        upload.expect(offset, length)
-        return upload.about
+    with uploads.locked(upload_id, user) as upload:
+        upload.request.check_part(offset, length)
+        upload.allocate(offset, length)
+        return upload.request
 
 
 def _damaged(path: str) -> InvalidParameters:
     return InvalidParameters(
-        f"A part of {path} was cut or damaged on its way.", code="CutPartError", hint="Send it again."
+        f"A part of {path} was truncated or damaged in transit.", code="CutPartError", hint="Send it again."
     )

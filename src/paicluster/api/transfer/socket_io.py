@@ -1,9 +1,9 @@
-"""Bytes taken straight from a connection, or put straight on it, by a thread: neither event loop nor parser.
+"""Socket I/O by threads: bodies are moved between socket and disk without the event loop and the HTTP parser.
 
-Where a connection is plain, uvicorn has parsed the head of a request, and what follows is so many bytes; when
-it has written the head of an answer, so many bytes follow too. A thread moves them between socket and disk at
-a third of the cost. When all these threads are busy (a slow client keeps one), or TLS is in the way, bytes go
-the way of any body.
+On a connection without TLS, uvicorn has parsed the head of a request and a known number of bytes follows; the
+same holds after it has written the head of a response. A thread moves these bytes between socket and disk at
+a third of the CPU cost. When all these threads are busy (a slow client occupies one), or with TLS, bodies
+take the normal path through the event loop.
 """
 
 from __future__ import annotations
@@ -27,34 +27,33 @@ if TYPE_CHECKING:
     from openpaisdk.fileio.hashing import Hash
 
 _THREADS = 8
-BLOCK = 256 << 10
-"""Small enough to be still in the processor's cache when it is sent after it was hashed."""
-AT_ONCE = 1 << 20
-"""What arrives is gathered for longer: the threads that receive wake each other less often then, and the disk
-is given as much at once as suits it."""
+# Small enough to be still in the CPU cache when it is sent after it was hashed.
+SEND_BLOCK_BYTES = 256 << 10
+# Larger than for sending: receiving threads wake up less often, and the disk gets large writes.
+RECEIVE_BUFFER_BYTES = 1 << 20
 _IDLE_TIMEOUT_S = 60.0
-# Whoever takes nothing for this long is waited for by the event loop, which has time.
-_STANDSTILL_MS = 1_000
-# In one call, where nobody looks at the bytes.
-_LONG = 4 << 20
+# A client that makes no progress for this long is left to the event loop, where waiting costs no thread.
+_STALL_TIMEOUT_MS = 1_000
+# Per sendfile call, when the bytes need not be hashed.
+_MAX_SENDFILE_BYTES = 4 << 20
 
-_pool = ThreadPoolExecutor(2 * _THREADS, "direct")
-_free_to_take = threading.Semaphore(_THREADS)
-_free_to_give = threading.Semaphore(_THREADS)
+_pool = ThreadPoolExecutor(2 * _THREADS, "socket-io")
+_receive_slots = threading.Semaphore(_THREADS)
+_send_slots = threading.Semaphore(_THREADS)
 
 Sink = Callable[[memoryview], None]
 
 
-class _Line(NamedTuple):
-    """A connection as uvicorn holds it."""
+class _RawConnection(NamedTuple):
+    """uvicorn's objects of a connection."""
 
     cycle: Any
     transport: Any
     sock: Any
 
 
-def _line(receive: Receive) -> _Line | None:
-    """None where bytes cannot go past uvicorn."""
+def _raw_connection(receive: Receive) -> _RawConnection | None:
+    """None when uvicorn cannot be bypassed."""
     cycle: Any = getattr(receive, "__self__", None)
     transport = getattr(cycle, "transport", None)
     if transport is None or not hasattr(cycle, "keep_alive") or cycle.waiting_for_100_continue:
@@ -62,38 +61,38 @@ def _line(receive: Receive) -> _Line | None:
     sock = transport.get_extra_info("socket")
     if sock is None or transport.get_extra_info("sslcontext") is not None:
         return None
-    return _Line(cycle, transport, sock)
+    return _RawConnection(cycle, transport, sock)
 
 
-# -- in ----------------------------------------------------------------------------------------
+# -- receive -----------------------------------------------------------------------------------
 
 
 async def receive_body(receive: Receive, length: int, sink: Sink) -> bool:
-    """Give all bytes of the body to ``sink``, in a thread; False where that cannot be done here."""
-    line = _line(receive)
-    if line is None or not line.cycle.more_body or not _free_to_take.acquire(blocking=False):
+    """Pass all bytes of the body to ``sink`` in a thread; False when this path is not available."""
+    raw = _raw_connection(receive)
+    if raw is None or not raw.cycle.more_body or not _receive_slots.acquire(blocking=False):
         return False
-    cycle, transport, _ = line
+    cycle, transport, _ = raw
     try:
         transport.pause_reading()
-        # Unless everything goes well this is the connection's last request: the parser did not see its body.
+        # Until all bytes are received this is the connection's last request: the parser did not see its body.
         keep_alive, cycle.keep_alive = cycle.keep_alive, False
         first = bytes(cycle.body)
         cycle.body = bytearray()
-        fd = os.dup(line.sock.fileno())
+        fd = os.dup(raw.sock.fileno())
         protocol = transport.get_protocol()
         await asyncio.get_running_loop().run_in_executor(
             _pool, _receive_loop, fd, first, length, sink, protocol
         )
     finally:
-        _free_to_take.release()
+        _receive_slots.release()
     if keep_alive and not transport.is_closing():
-        _begin_anew(protocol, cycle)
+        _reset_parser(protocol, cycle)
     return True
 
 
-def _begin_anew(protocol: Any, cycle: Any) -> None:
-    """The body is taken: what comes next is a new request, for a parser that knows nothing of this one."""
+def _reset_parser(protocol: Any, cycle: Any) -> None:
+    """The body was read here: a new parser, without this request's state, must parse the next request."""
     parser = httptools.HttpRequestParser(protocol)
     if hasattr(parser, "set_dangerous_leniencies"):
         parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -105,64 +104,66 @@ def _begin_anew(protocol: Any, cycle: Any) -> None:
 
 
 def _receive_loop(fd: int, first: bytes, length: int, sink: Sink, protocol: Any) -> None:
-    # The descriptor shares its flags with that of the event loop, so it stays one that does not block.
+    # The descriptor shares its flags with the event loop's, so it stays non-blocking.
     with socket.socket(fileno=fd) as connection:
         ready = select.poll()
         ready.register(fd, select.POLLIN)
         left = length - len(first)
-        # Never full before something is received into it.
-        buffer = memoryview(bytearray(max(min(AT_ONCE, length), len(first) + 1)))
+        # Larger than what is already received, so that it is never full at the start.
+        buffer = memoryview(bytearray(max(min(RECEIVE_BUFFER_BYTES, length), len(first) + 1)))
         buffer[: len(first)] = first
         filled = len(first)
-        refused: Exception | None = None
+        sink_error: Exception | None = None
         while left > 0:
-            wanted = min(left, len(buffer) - filled)
-            if not _arrives(connection, wanted, ready, protocol.transport):
+            size = min(left, len(buffer) - filled)
+            if not _wait_readable(connection, size, ready, protocol.transport):
                 raise ClientDisconnect
             try:
-                got = connection.recv_into(buffer[filled : filled + wanted])
+                count = connection.recv_into(buffer[filled : filled + size])
             except BlockingIOError:
                 continue
             except OSError:
                 raise ClientDisconnect from None
-            if not got:
+            if not count:
                 raise ClientDisconnect
-            protocol.received += got
-            filled += got
-            left -= got
+            protocol.received_bytes += count
+            filled += count
+            left -= count
             if filled == len(buffer):
-                # What was refused is read to its end all the same: else the client would not hear why.
-                refused = refused or _given(sink, buffer)
+                # After an error the body is still read to its end: otherwise the client would not see the
+                # response.
+                sink_error = sink_error or _deliver(sink, buffer)
                 filled = 0
         if filled:
-            refused = refused or _given(sink, buffer[:filled])
-        _wake_at(connection, 1)
-    if refused is not None:
-        raise refused
+            sink_error = sink_error or _deliver(sink, buffer[:filled])
+        _set_wakeup_size(connection, 1)
+    if sink_error is not None:
+        raise sink_error
 
 
-def _arrives(connection: socket.socket, wanted: int, ready: select.poll, transport: Any) -> bool:
-    """Wait for so many bytes at once: to wake up for every few of them costs more than to move them.
+def _wait_readable(connection: socket.socket, size: int, ready: select.poll, transport: Any) -> bool:
+    """Wait for this many bytes at once: waking up for every few bytes costs more than moving them.
 
-    Of a slow client whatever there is; not for ever, and not when the server hangs up.
+    From a slow client any number of bytes counts. False after the idle timeout, or when the server closes the
+    connection.
     """
-    _wake_at(connection, wanted)
-    if ready.poll(_STANDSTILL_MS):
+    _set_wakeup_size(connection, size)
+    if ready.poll(_STALL_TIMEOUT_MS):
         return True
-    _wake_at(connection, 1)
-    ends = time.monotonic() + _IDLE_TIMEOUT_S
-    while not ready.poll(_STANDSTILL_MS):
-        if transport.is_closing() or time.monotonic() > ends:
+    _set_wakeup_size(connection, 1)
+    deadline = time.monotonic() + _IDLE_TIMEOUT_S
+    while not ready.poll(_STALL_TIMEOUT_MS):
+        if transport.is_closing() or time.monotonic() > deadline:
             return False
     return True
 
 
-def _wake_at(connection: socket.socket, count: int) -> None:
-    """The kernel makes room for them where it has to, and wakes earlier where it cannot."""
+def _set_wakeup_size(connection: socket.socket, count: int) -> None:
+    """Set SO_RCVLOWAT. The kernel grows the receive buffer if needed, and wakes earlier if it cannot."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
 
-def _given(sink: Sink, data: memoryview) -> Exception | None:
+def _deliver(sink: Sink, data: memoryview) -> Exception | None:
     try:
         sink(data)
     except Exception as error:
@@ -170,73 +171,74 @@ def _given(sink: Sink, data: memoryview) -> Exception | None:
     return None
 
 
-# -- out ---------------------------------------------------------------------------------------
+# -- send --------------------------------------------------------------------------------------
 
 
 class SendResult(NamedTuple):
-    """How much of a range was sent, and how much of it was hashed, which may be more."""
+    """Bytes of a range that were sent, and that were hashed, which may be more."""
 
     sent: int
     hashed: int
 
 
 async def send_file(
-    receive: Receive, fd: int, offset: int, length: int, made: Hash | None = None
+    receive: Receive, fd: int, offset: int, length: int, hasher: Hash | None = None
 ) -> SendResult:
-    """Send a range of an open file as the body of an answer whose head is on its way, and hash it.
+    """Send a range of an open file as the body of a response whose head was written, and hash it.
 
-    Where a client stands still, or this cannot be done here, the rest is for the caller.
+    When the client stalls, or this path is not available, the caller must send the rest.
     """
-    line = _line(receive)
-    if line is None or line.cycle.chunked_encoding or not _free_to_give.acquire(blocking=False):
+    raw = _raw_connection(receive)
+    if raw is None or raw.cycle.chunked_encoding or not _send_slots.acquire(blocking=False):
         return SendResult(0, 0)
     try:
-        cycle, transport, sock = line
-        for _ in range(_FLUSHES):
+        cycle, transport, sock = raw
+        for _ in range(_MAX_FLUSHES):
             if transport.is_closing() or not transport.get_write_buffer_size():
                 break
             await asyncio.sleep(0)
         if transport.is_closing() or transport.get_write_buffer_size():
             return SendResult(0, 0)
-        # Both its own: whoever is cancelled closes his, and the thread goes on for a moment.
-        to, source = os.dup(sock.fileno()), os.dup(fd)
+        # Own descriptors: when the request is cancelled, its descriptors are closed while the thread may
+        # still run.
+        target, source = os.dup(sock.fileno()), os.dup(fd)
         loop = asyncio.get_running_loop()
-        given = await loop.run_in_executor(_pool, _send, to, source, offset, length, made, transport)
-        cycle.expected_content_length -= given.sent
-        return given
+        result = await loop.run_in_executor(_pool, _send, target, source, offset, length, hasher, transport)
+        cycle.expected_content_length -= result.sent
+        return result
     finally:
-        _free_to_give.release()
+        _send_slots.release()
 
 
-# The head of an answer goes out when the event loop comes round.
-_FLUSHES = 8
+# Event loop iterations to wait until the head of a response is written to the socket.
+_MAX_FLUSHES = 8
 
 
-def _send(to: int, fd: int, offset: int, length: int, made: Hash | None, transport: Any) -> SendResult:
-    """What is hashed is read, what is sent is not: should they differ, whoever receives it notices."""
+def _send(target: int, fd: int, offset: int, length: int, hasher: Hash | None, transport: Any) -> SendResult:
+    """Hash by reading, send by sendfile: if the file changes in between, the receiver notices it."""
     ready = select.poll()
-    ready.register(to, select.POLLOUT)
-    buffer = memoryview(bytearray(BLOCK)) if made is not None else None
+    ready.register(target, select.POLLOUT)
+    buffer = memoryview(bytearray(SEND_BLOCK_BYTES)) if hasher is not None else None
     done = hashed = 0
     try:
         while done < length and not transport.is_closing():
-            if made is not None and buffer is not None and hashed == done:
-                got = os.preadv(fd, [buffer[: min(BLOCK, length - done)]], offset + done)
-                made.update(buffer[:got])
-                hashed += got
-            most = min(_LONG, length - done) if made is None else hashed - done
+            if hasher is not None and buffer is not None and hashed == done:
+                count = os.preadv(fd, [buffer[: min(SEND_BLOCK_BYTES, length - done)]], offset + done)
+                hasher.update(buffer[:count])
+                hashed += count
+            size = min(_MAX_SENDFILE_BYTES, length - done) if hasher is None else hashed - done
             try:
-                sent = os.sendfile(to, fd, offset + done, most) if most else 0
+                sent = os.sendfile(target, fd, offset + done, size) if size else 0
             except BlockingIOError:
-                if not ready.poll(_STANDSTILL_MS):
+                if not ready.poll(_STALL_TIMEOUT_MS):
                     break
                 continue
             if not sent:
-                break  # the file became shorter
+                break  # the file was truncated
             done += sent
     except OSError:
-        pass  # the client is gone
+        pass  # the client disconnected
     finally:
-        os.close(to)
+        os.close(target)
         os.close(fd)
     return SendResult(done, hashed)

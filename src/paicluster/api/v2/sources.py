@@ -55,7 +55,7 @@ async def put_sources(request: Request) -> Response:
         return json_response({"message": "These sources were already stored."})
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     staging_file = target.with_suffix(f".{secrets.token_hex(4)}.part")
-    max_bytes = context(request).policies.largest_sources
+    max_bytes = context(request).policies.max_sources_bytes
     base = _base(request)
     digest = hashlib.sha256()
     size = 0

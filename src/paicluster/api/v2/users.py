@@ -369,7 +369,7 @@ async def _check_password(request: Request, username: str, password: str) -> Non
     user = await ctx.store.read(lambda conn: users.get_user(conn, username))
     if user is None:
         raise user_not_found(username)
-    async with ctx.policies.logins.attempt(request, username):
+    async with ctx.policies.login_throttle.attempt(request, username):
         await accounts.check_password(user, password)
 
 

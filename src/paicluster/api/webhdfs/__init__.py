@@ -1,5 +1,5 @@
-"""WebHDFS over the cluster's own storage: what Hadoop's clients, `hdfscli` and fsspec expect, word for word.
+"""WebHDFS over the cluster's own storage, exactly as Hadoop's clients, `hdfscli` and fsspec expect it.
 
-A request is read into a `Call` (who, which path, which parameters); an operation answers it. Errors are
+A request is parsed into a `WebHdfsRequest` (user, path, parameters); an operation handles it. Errors are
 Hadoop's RemoteExceptions.
 """

@@ -1,4 +1,4 @@
-"""Who asks the storage for something: a token, a ticket, or, where the administrator says so, a name."""
+"""Authentication of WebHDFS requests: by token, by ticket or, where the settings allow it, by name."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from starlette.requests import Request
 from openpaisdk.errors import PaiError, Unauthorized
 from paicluster.api.context import Context
 from paicluster.api.context import authenticate as authenticate_token
-from paicluster.api.middleware.audit import WHO
-from paicluster.api.webhdfs import tickets, token_codec
-from paicluster.api.webhdfs.exceptions import Refused
+from paicluster.api.middleware.audit import IDENTITY_KEY
+from paicluster.api.webhdfs import redirects, token_codec
+from paicluster.api.webhdfs.exceptions import JavaException
 from paicluster.api.webhdfs.parameters import Parameters
 from paicluster.auth.tokens import Identity
 from paicluster.files import StorageUser
@@ -21,11 +21,11 @@ from paicluster.services.file_service import storage_user
 from paicluster.store import groups, users
 from paicluster.store.rows import UserGrants
 
-# Hadoop's clients take the class in the middle to be what is wrong.
+# Hadoop's clients parse the exception class out of this message.
 _BAD_TOKEN = (
     "Failed to obtain user group information: org.apache.hadoop.security.token.SecretManager$InvalidToken: "
 )
-_NOBODY = (
+_UNAUTHENTICATED = (
     "Authentication required: send a token, as the header 'Authorization: Bearer <token>' "
     "or as the parameter 'delegation'."
 )
@@ -33,8 +33,10 @@ _NOBODY = (
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    person: StorageUser
-    # The token that was shown; empty for those who came with a ticket or a name.
+    """Authenticated user of a request."""
+
+    user: StorageUser
+    # The token of the request; empty when authenticated by ticket or name.
     token: str = ""
     identity: Identity | None = None
 
@@ -42,16 +44,16 @@ class Caller:
 async def authenticate(
     request: Request, ctx: Context, parameters: Parameters, operation: str, path: str
 ) -> Caller:
-    asking = await _asking(request, ctx, parameters, operation, path)
+    caller = await _authenticate(request, ctx, parameters, operation, path)
     doas = parameters.text("doas")
-    if not doas or doas == asking.person.name:
-        return asking
-    if not asking.person.admin:
-        raise not_allowed(f"User: {asking.person.name} is not allowed to impersonate {doas}")
-    return Caller((await _known(ctx, doas, admin=True))[0])
+    if not doas or doas == caller.user.name:
+        return caller
+    if not caller.user.admin:
+        raise not_allowed(f"User: {caller.user.name} is not allowed to impersonate {doas}")
+    return Caller((await _find_user(ctx, doas, admin=True))[0])
 
 
-async def _asking(
+async def _authenticate(
     request: Request, ctx: Context, parameters: Parameters, operation: str, path: str
 ) -> Caller:
     delegation = parameters.text("delegation")
@@ -63,37 +65,37 @@ async def _asking(
         return Caller(storage_user(identity), token, identity)
     name, ticket = parameters.text("user.name"), parameters.text("ticket")
     if ticket:
-        admin = tickets.check(ctx.tickets, ticket, operation, path, name)
+        admin = redirects.check_ticket(ctx.tickets, ticket, operation, path, name)
         return await _by_name(request, ctx, name, admin=admin)
     if name and ctx.files.trust_user_name:
-        # A name that anybody can write makes nobody an administrator.
+        # Any client can send any name: it never grants administrator rights.
         return await _by_name(request, ctx, name, admin=False)
-    raise Unauthorized(_NOBODY)
+    raise Unauthorized(_UNAUTHENTICATED)
 
 
 async def _by_token(request: Request, ctx: Context, token: str) -> Caller:
     try:
         identity = await ctx.tokens.verify(token)
     except PaiError as error:
-        raise Refused("java.lang.SecurityException", 401, _BAD_TOKEN + error.message) from None
-    request.scope[WHO] = identity
+        raise JavaException("java.lang.SecurityException", 401, _BAD_TOKEN + error.message) from None
+    request.scope[IDENTITY_KEY] = identity
     return Caller(storage_user(identity), token, identity)
 
 
 async def _by_name(request: Request, ctx: Context, name: str, *, admin: bool) -> Caller:
-    person, access = await _known(ctx, name, admin=admin)
-    # So that the audit log knows him too. This is no token: there is nothing to be shown or passed on.
-    request.scope[WHO] = Identity(name, person.admin, False, None, "", access)
-    return Caller(person)
+    user, grants = await _find_user(ctx, name, admin=admin)
+    # For the audit log. There is no token that could be delegated.
+    request.scope[IDENTITY_KEY] = Identity(name, user.admin, False, None, "", grants)
+    return Caller(user)
 
 
-async def _known(ctx: Context, name: str, *, admin: bool) -> tuple[StorageUser, UserGrants]:
-    """Somebody by his name, with his groups; administrators only where ``admin`` permits it."""
+async def _find_user(ctx: Context, name: str, *, admin: bool) -> tuple[StorageUser, UserGrants]:
+    """User by name, with groups; an administrator only if ``admin`` is true."""
 
-    def look(conn: Connection) -> UserGrants | None:
+    def read(conn: Connection) -> UserGrants | None:
         return None if users.get_user(conn, name) is None else groups.access_of(conn, name)
 
-    access = await ctx.store.read(look)
-    if access is None:
+    grants = await ctx.store.read(read)
+    if grants is None:
         raise Unauthorized(f"There is no user {name!r} on this cluster.")
-    return StorageUser(name, frozenset(access.groups), admin and access.admin), access
+    return StorageUser(name, frozenset(grants.groups), admin and grants.admin), grants

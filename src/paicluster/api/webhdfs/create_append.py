@@ -1,4 +1,4 @@
-"""CREATE and APPEND: where to send the bytes, or the bytes themselves, into a file that is whole then."""
+"""CREATE and APPEND: redirect to the URL for the data, or receive the data."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from starlette.responses import Response
 
 from openpaisdk.errors import InvalidParameters
 from paicluster.api.responses import json_response
-from paicluster.api.webhdfs.redirects import address, redirect_url
 from paicluster.api.webhdfs.request import WebHdfsRequest
-from paicluster.files import Staged
-from paicluster.files.errors import cut
+from paicluster.files import StagedFile
+from paicluster.files.errors import incomplete
 
-# So much is gathered before it goes to the disk, while the next is arriving: two of them are held at most.
-_PIECE = 1 << 20
+# Bytes per disk write. At most two pieces are in memory: one is written while the next one arrives.
+_PIECE_BYTES = 1 << 20
 
 
 async def create(call: WebHdfsRequest) -> Response:
@@ -26,27 +25,27 @@ async def create(call: WebHdfsRequest) -> Response:
     mode = call.parameters.mode()
     parents = call.parameters.flag("createparent", True)
 
-    def begin() -> Staged:
-        return call.storage.stage(call.path, call.who, overwrite=overwrite, mode=mode, parents=parents)
+    def stage() -> StagedFile:
+        return call.storage.stage(call.path, call.user, overwrite=overwrite, mode=mode, parents=parents)
 
-    if _first_step(call):
-        return await _redirect(call, begin)
-    await _receive(call, begin)
-    return Response(None, 201, {"location": address(call)})
+    if _is_first_step(call):
+        return await _redirect(call, stage)
+    await _receive(call, stage)
+    return Response(None, 201, {"location": call.hadoop_uri()})
 
 
 async def append(call: WebHdfsRequest) -> Response:
-    def begin() -> Staged:
-        return call.storage.stage_append(call.path, call.who)
+    def stage() -> StagedFile:
+        return call.storage.stage_append(call.path, call.user)
 
-    if _first_step(call):
-        return await _redirect(call, begin)
-    await _receive(call, begin)
+    if _is_first_step(call):
+        return await _redirect(call, stage)
+    await _receive(call, stage)
     return Response(None, 200)
 
 
-def _first_step(call: WebHdfsRequest) -> bool:
-    """A request without a body only asks where to send one; `data=true` says that this is it."""
+def _is_first_step(call: WebHdfsRequest) -> bool:
+    """A request without a body asks for the redirect; `data=true` marks the second step."""
     if call.parameters.flag("noredirect"):
         return True
     if call.parameters.flag("data"):
@@ -55,52 +54,52 @@ def _first_step(call: WebHdfsRequest) -> bool:
     return "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
 
 
-async def _redirect(call: WebHdfsRequest, begin: Callable[[], Staged]) -> Response:
-    """Whoever would be refused in the end is refused before he sends anything."""
-    await call.files.run(lambda: begin().abandon())
-    where = redirect_url(call)
+async def _redirect(call: WebHdfsRequest, stage: Callable[[], StagedFile]) -> Response:
+    """Redirect. Errors such as missing permissions are reported before the client sends any data."""
+    await call.files.run(lambda: stage().abandon())
+    url = call.redirect_url()
     if call.parameters.flag("noredirect"):
-        return json_response({"Location": where})
-    return Response(None, 307, {"location": where})
+        return json_response({"Location": url})
+    return Response(None, 307, {"location": url})
 
 
-async def _receive(call: WebHdfsRequest, begin: Callable[[], Staged]) -> None:
-    """The body, written aside as it comes and committed once all of it is there."""
+async def _receive(call: WebHdfsRequest, stage: Callable[[], StagedFile]) -> None:
+    """Write the body to a staging file as it arrives, and commit it when it is complete."""
     run = call.files.run
     body = _Body(call)
-    staged: Staged | None = None
-    writing: asyncio.Future[None] | None = None
+    staged: StagedFile | None = None
+    pending_write: asyncio.Future[None] | None = None
     try:
-        if body.waits_for_permission or body.announced > _PIECE:
-            staged = await run(begin)
-            await run(staged.reserve, body.announced)
+        if body.expects_continue or body.content_length > _PIECE_BYTES:
+            staged = await run(stage)
+            await run(staged.reserve, body.content_length)
         while True:
             parts, last = await body.gather()
             if staged is None and last:
-                # Small files: one way to the disk for all of it.
-                await run(_write_inline, begin, parts, body.check)
+                # Small files: one thread call for everything.
+                await run(_write_inline, stage, parts, body.check)
                 return
             if staged is None:
-                staged = await run(begin)
-            if writing is not None:
-                await writing
-            writing = asyncio.ensure_future(run(staged.write_all, parts))
+                staged = await run(stage)
+            if pending_write is not None:
+                await pending_write
+            pending_write = asyncio.ensure_future(run(staged.write_all, parts))
             if last:
-                await writing
+                await pending_write
                 body.check()
                 await run(staged.commit)
                 return
     finally:
-        if writing is not None:
-            # A thread may still be writing when the client is gone.
-            await asyncio.wait([writing])
+        if pending_write is not None:
+            # A thread may still be writing when the client has disconnected.
+            await asyncio.wait([pending_write])
         if staged is not None:
-            # Here and now: the server may be leaving, and its threads with it.
+            # Synchronously: the server may be shutting down, and its threads with it.
             staged.abandon()
 
 
-def _write_inline(begin: Callable[[], Staged], parts: list[bytes], check: Callable[[], None]) -> None:
-    staged = begin()
+def _write_inline(stage: Callable[[], StagedFile], parts: list[bytes], check: Callable[[], None]) -> None:
+    staged = stage()
     try:
         check()
         staged.write_all(parts)
@@ -110,22 +109,24 @@ def _write_inline(begin: Callable[[], Staged], parts: list[bytes], check: Callab
 
 
 class _Body:
+    """Body of a request, read in pieces."""
+
     def __init__(self, call: WebHdfsRequest):
         headers = call.request.headers
         self._call = call
         length = headers.get("content-length", "")
         if length and not (length.isascii() and length.isdigit() and len(length) < 20):
             raise InvalidParameters("The Content-Length of the request is not a number.")
-        self.announced = int(length or 0)
+        self.content_length = int(length or 0)
         self._has_length = bool(length)
-        self.waits_for_permission = "expect" in headers
-        self._got = 0
+        self.expects_continue = "expect" in headers
+        self._received = 0
 
     async def gather(self) -> tuple[list[bytes], bool]:
         """The next pieces of the body, and whether they are the last."""
         parts: list[bytes] = []
         size = 0
-        while size < _PIECE:
+        while size < _PIECE_BYTES:
             message = await self._call.request.receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
@@ -134,11 +135,11 @@ class _Body:
                 parts.append(part)
                 size += len(part)
             if not message.get("more_body", False):
-                self._got += size
+                self._received += size
                 return parts, True
-        self._got += size
+        self._received += size
         return parts, False
 
     def check(self) -> None:
-        if self._has_length and self._got != self.announced:
-            raise cut(quote(self._call.path), self._got, self.announced)
+        if self._has_length and self._received != self.content_length:
+            raise incomplete(quote(self._call.path), self._received, self.content_length)

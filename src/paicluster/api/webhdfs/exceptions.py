@@ -1,4 +1,4 @@
-"""Refusals as Hadoop's clients know them: a RemoteException with the name of a Java class."""
+"""Errors in Hadoop's format: a RemoteException with the name of a Java class."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BY_CODE = {
     errors.IS_A_FOLDER: ("java.io.FileNotFoundException", 404),
     errors.BAD_PATH: ("org.apache.hadoop.fs.InvalidPathException", 400),
     errors.FULL: ("org.apache.hadoop.util.DiskChecker$DiskOutOfSpaceException", 403),
-    errors.CUT: _IO,
+    errors.INCOMPLETE: _IO,
     errors.UNSUPPORTED: ("org.apache.hadoop.HadoopIllegalArgumentException", 400),
     errors.FAILED: _IO,
 }
@@ -30,17 +30,17 @@ _BY_KIND: tuple[tuple[type[PaiError], tuple[str, int]], ...] = (
     (Forbidden, _ACCESS),
     (NotFound, ("java.io.FileNotFoundException", 404)),
     (InvalidParameters, _ILLEGAL),
-    # Hadoop's clients come again by themselves.
+    # Hadoop's clients retry by themselves.
     (Unavailable, ("org.apache.hadoop.ipc.RetriableException", 503)),
 )
 
 
-class Unsupported(InvalidParameters):
-    """An operation of WebHDFS that this storage does not have."""
+class UnsupportedOperation(InvalidParameters):
+    """WebHDFS operation that this storage does not support."""
 
 
-class Refused(PaiError):
-    """A refusal that has to be one particular Java exception."""
+class JavaException(PaiError):
+    """Error that must appear as a specific Java exception."""
 
     def __init__(self, java_class: str, status: int, message: str):
         super().__init__(message, status=status)
@@ -48,14 +48,14 @@ class Refused(PaiError):
 
 
 def remote_exception(error: PaiError) -> Response:
-    java_class, status = _java(error)
+    java_class, status = _java_class(error)
     message = f"{error.message} {error.hint}" if error.hint else error.message
     if error.code == errors.NOT_A_FOLDER:
-        message = f"{errors.path_of_no_folder(error)} (is not a directory)"  # as HDFS has it
+        message = f"{errors.path_of_not_a_folder(error)} (is not a directory)"  # HDFS's message
     return json_response(
         {
             "RemoteException": {
-                # The name of a class within a class is the inner one's.
+                # For an inner class, the name of the inner class.
                 "exception": java_class.rpartition(".")[2].rpartition("$")[2],
                 "javaClassName": java_class,
                 "message": message,
@@ -65,15 +65,15 @@ def remote_exception(error: PaiError) -> Response:
     )
 
 
-def _java(error: PaiError) -> tuple[str, int]:
-    if isinstance(error, Refused):
+def _java_class(error: PaiError) -> tuple[str, int]:
+    if isinstance(error, JavaException):
         return error.java_class, error.status
-    if isinstance(error, Unsupported):
+    if isinstance(error, UnsupportedOperation):
         return "java.lang.UnsupportedOperationException", 400
-    found = _BY_CODE.get(error.code)
-    if found is not None:
-        return found
-    for kind, known in _BY_KIND:
+    known = _BY_CODE.get(error.code)
+    if known is not None:
+        return known
+    for kind, java_class in _BY_KIND:
         if isinstance(error, kind):
-            return known
+            return java_class
     return "java.lang.RuntimeException", 500 if error.status < 500 else error.status

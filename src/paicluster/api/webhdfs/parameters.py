@@ -1,4 +1,4 @@
-"""The query of a request, read with Hadoop's eyes: names in any case, values checked."""
+"""Query parameters with Hadoop's rules: names in any case, values checked."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from urllib.parse import parse_qsl
 
 from openpaisdk.errors import InvalidParameters
 
-_LARGEST = 2**63 - 1
-_MOST = 200
+_MAX_LONG = 2**63 - 1
+_MAX_FIELDS = 200
 
 
 class Parameters:
+    """Parameters of one request."""
+
     def __init__(self, query: bytes):
         try:
             pairs = parse_qsl(
-                query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST
+                query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
             )
         except ValueError:
             raise InvalidParameters("The query of the request is not UTF-8 text, percent-encoded.") from None
         self._values: dict[str, str] = {}
         for name, value in pairs:
-            # The first one counts.
+            # Of duplicates the first one counts.
             self._values.setdefault(name.lower(), value)
 
     def text(self, name: str, default: str = "") -> str:
@@ -34,14 +36,14 @@ class Parameters:
             raise bad_value(name, value, "is neither true nor false")
         return value == "true"
 
-    def number(self, name: str, default: int | None = None, *, least: int = 0) -> int | None:
+    def number(self, name: str, default: int | None = None, *, minimum: int = 0) -> int | None:
         value = self.text(name)
         if not value:
             return default
-        if not re.fullmatch(r"-?[0-9]{1,19}", value) or abs(int(value)) > _LARGEST:
+        if not re.fullmatch(r"-?[0-9]{1,19}", value) or abs(int(value)) > _MAX_LONG:
             raise bad_value(name, value, "is not a number of 64 bits")
-        if int(value) < least:
-            raise bad_value(name, value, f"is less than {least}")
+        if int(value) < minimum:
+            raise bad_value(name, value, f"is less than {minimum}")
         return int(value)
 
     def mode(self, name: str = "permission") -> int | None:
@@ -53,6 +55,6 @@ class Parameters:
         return int(value, 8)
 
 
-def bad_value(name: str, value: str, why: str) -> InvalidParameters:
+def bad_value(name: str, value: str, reason: str) -> InvalidParameters:
     shown = value if len(value) <= 60 else value[:60] + "…"
-    return InvalidParameters(f'Invalid value for webhdfs parameter "{name}": "{shown}" {why}')
+    return InvalidParameters(f'Invalid value for webhdfs parameter "{name}": "{shown}" {reason}')

@@ -1,49 +1,55 @@
-"""Operations that look: each blocks on the disk, and gives what is to be answered as JSON."""
+"""Read operations. All but GETFILECHECKSUM block on the disk and return the JSON value of the response."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 from urllib.parse import urlsplit
 
+from starlette.responses import Response
+
+from paicluster.api.responses import json_response
+from paicluster.api.transfer.file_response import wait_for_disconnect
 from paicluster.api.webhdfs import serializers
 from paicluster.api.webhdfs.parameters import bad_value
 from paicluster.api.webhdfs.request import WebHdfsRequest
 from paicluster.files import Access, Entry
 
-_BATCH = 1000
+_PAGE_SIZE = 1000
 
 
 def file_status(call: WebHdfsRequest) -> Any:
-    entry = call.storage.status(call.path, call.who)
-    children = call.storage.count_children(call.path, call.who) if entry.folder else None
+    entry = call.storage.status(call.path, call.user)
+    children = call.storage.count_children(call.path, call.user) if entry.is_folder else None
     return {"FileStatus": serializers.file_status(entry, children)}
 
 
 def list_status(call: WebHdfsRequest) -> Any:
-    return serializers.file_statuses(call.storage.list(call.path, call.who))
+    return serializers.file_statuses(call.storage.list(call.path, call.user))
 
 
 def list_status_batch(call: WebHdfsRequest) -> Any:
     after = call.parameters.text("startafter")
     return serializers.directory_listing(
-        call.storage.list_batch(call.path, call.who, after=after, limit=_BATCH)
+        call.storage.list_batch(call.path, call.user, after=after, limit=_PAGE_SIZE)
     )
 
 
 def content_summary(call: WebHdfsRequest) -> Any:
-    return serializers.content_summary(call.storage.summary(call.path, call.who))
+    return serializers.content_summary(call.storage.summary(call.path, call.user))
 
 
 def quota_usage(call: WebHdfsRequest) -> Any:
-    return serializers.quota_usage(call.storage.summary(call.path, call.who))
+    return serializers.quota_usage(call.storage.summary(call.path, call.user))
 
 
 def home_directory(call: WebHdfsRequest) -> Any:
-    return {"Path": call.storage.home_of(call.who)}
+    return {"Path": call.storage.home_of(call.user)}
 
 
 def trash_root(call: WebHdfsRequest) -> Any:
-    return {"Path": call.storage.home_of(call.who) + "/.Trash"}
+    return {"Path": call.storage.home_of(call.user) + "/.Trash"}
 
 
 def server_defaults(call: WebHdfsRequest) -> Any:
@@ -51,17 +57,17 @@ def server_defaults(call: WebHdfsRequest) -> Any:
 
 
 def acl_status(call: WebHdfsRequest) -> Any:
-    return serializers.acl_status(call.storage.status(call.path, call.who))
+    return serializers.acl_status(call.storage.status(call.path, call.user))
 
 
 def no_attributes(call: WebHdfsRequest) -> Any:
-    """Files here have no attributes of their own that clients could set."""
-    call.storage.status(call.path, call.who)
+    """Clients cannot set extended attributes here."""
+    call.storage.status(call.path, call.user)
     return {"XAttrs": []}
 
 
 def no_attribute_names(call: WebHdfsRequest) -> Any:
-    call.storage.status(call.path, call.who)
+    call.storage.status(call.path, call.user)
     return {"XAttrNames": "[]"}
 
 
@@ -79,20 +85,36 @@ def located_blocks(call: WebHdfsRequest) -> Any:
 
 
 def _blocks(call: WebHdfsRequest) -> tuple[Entry, int, int]:
-    entry = call.storage.status(call.path, call.who)
+    entry = call.storage.status(call.path, call.user)
     offset = call.parameters.number("offset", 0) or 0
     return entry, offset, call.parameters.number("length", entry.size) or 0
 
 
 def check_access(call: WebHdfsRequest) -> Any:
-    wanted = call.parameters.text("fsaction")
+    action = call.parameters.text("fsaction")
     letters = dict(zip("rwx", (Access.READ, Access.WRITE, Access.EXECUTE), strict=True))
-    if len(wanted) != 3 or any(
-        given not in (letter, "-") for letter, given in zip("rwx", wanted, strict=True)
-    ):
-        raise bad_value("fsaction", wanted, "is not of the form [r-][w-][x-]")
-    need = Access.NOTHING
-    for letter in wanted.replace("-", ""):
-        need |= letters[letter]
-    call.storage.check(call.path, call.who, need)
+    if len(action) != 3 or any(char not in (letter, "-") for letter, char in zip("rwx", action, strict=True)):
+        raise bad_value("fsaction", action, "is not of the form [r-][w-][x-]")
+    access = Access.NONE
+    for letter in action.replace("-", ""):
+        access |= letters[letter]
+    call.storage.check_access(call.path, call.user, access)
     return None
+
+
+async def file_checksum(call: WebHdfsRequest) -> Response:
+    """GETFILECHECKSUM: reads the whole file in a checksum thread, while the client is connected."""
+    # Checked first: a request that will be rejected need not wait for other checksums.
+    await call.files.run(call.storage.check_access, call.path, call.user, Access.READ)
+    stop = threading.Event()
+    disconnect = asyncio.ensure_future(wait_for_disconnect(call.request.receive))
+    disconnect.add_done_callback(lambda _: stop.set())
+    try:
+        checksum = await asyncio.get_running_loop().run_in_executor(
+            call.files.checksum_threads, call.storage.checksum, call.path, call.user, stop.is_set
+        )
+    finally:
+        # Also at shutdown: the running thread would delay it.
+        disconnect.cancel()
+        stop.set()
+    return json_response(serializers.file_checksum(*checksum))

@@ -1,28 +1,31 @@
-"""One request to the storage, taken apart: who, what, where."""
+"""Parsed WebHDFS request: user, operation, path, parameters."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from starlette.requests import Request
 
 from openpaisdk.errors import InvalidParameters
 from paicluster.api.context import Context, context
+from paicluster.api.webhdfs import redirects
 from paicluster.api.webhdfs.authentication import Caller, authenticate
-from paicluster.api.webhdfs.exceptions import Unsupported
+from paicluster.api.webhdfs.exceptions import UnsupportedOperation
 from paicluster.api.webhdfs.parameters import Parameters
 from paicluster.files import Storage, StorageUser
 from paicluster.files.errors import bad_path
 from paicluster.services.file_service import FileService
 
-# Hadoop's own, the one of OpenPAI's proxy, and what `hdfscli` makes of that proxy's address.
+# Hadoop's prefix, that of OpenPAI's proxy, and the one that `hdfscli` derives from the proxy's address.
 PREFIXES = ("/webhdfs/v1", "/webhdfs/api/v1", "/webhdfs/webhdfs/v1")
-_DOOR = "/rest-server"
+_GATEWAY_PREFIX = "/rest-server"
 
 
 @dataclass(frozen=True, slots=True)
 class WebHdfsRequest:
+    """An authenticated request for one operation on one path."""
+
     request: Request
     context: Context
     prefix: str
@@ -40,30 +43,42 @@ class WebHdfsRequest:
         return self.context.files.storage
 
     @property
-    def who(self) -> StorageUser:
-        return self.caller.person
+    def user(self) -> StorageUser:
+        return self.caller.user
+
+    def redirect_url(self) -> str:
+        """URL of this server for the second step of the operation, whatever host the request was sent to."""
+        resource = f"{self.files.external_url.rstrip('/')}{self.prefix}{quote(self.path)}"
+        return redirects.redirect_url(
+            resource, self.path, self.operation, self.parameters, self.user, self.context.tickets
+        )
+
+    def hadoop_uri(self) -> str:
+        return redirects.hadoop_uri(self.files.external_url, self.path)
 
 
-async def read_call(request: Request) -> WebHdfsRequest:
+async def parse_request(request: Request) -> WebHdfsRequest:
     prefix, path = _split(request)
     parameters = Parameters(request.scope["query_string"])
     operation = parameters.text("op").upper()
     if not operation:
         raise InvalidParameters('Required param "op" for webhdfs is missing')
     if not operation.isascii() or len(operation) > 40:
-        raise Unsupported("There is no such operation.")
+        raise UnsupportedOperation("Unknown operation.")
     ctx = context(request)
-    asking = await authenticate(request, ctx, parameters, operation, path)
-    return WebHdfsRequest(request, ctx, prefix, path, operation, parameters, asking)
+    caller = await authenticate(request, ctx, parameters, operation, path)
+    return WebHdfsRequest(request, ctx, prefix, path, operation, parameters, caller)
 
 
 def _split(request: Request) -> tuple[str, str]:
-    """The prefix, and the path below it, decoded once and strictly: what is not UTF-8 is no path."""
+    """Prefix, and the path below it, decoded once; a path that is not UTF-8 is an error."""
     raw = request.scope["raw_path"].partition(b"?")[0]
     try:
         path = unquote_to_bytes(raw).decode()
     except UnicodeDecodeError:
         raise bad_path(raw.decode("ascii", "replace"), "it is not UTF-8") from None
-    path = path.removeprefix(_DOOR)
-    prefix = next((each for each in reversed(PREFIXES) if path == each or path.startswith(each + "/")), "")
+    path = path.removeprefix(_GATEWAY_PREFIX)
+    prefix = next(
+        (known for known in reversed(PREFIXES) if path == known or path.startswith(known + "/")), ""
+    )
     return prefix, path[len(prefix) :] or "/"

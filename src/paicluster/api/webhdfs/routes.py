@@ -1,4 +1,4 @@
-"""Which operation answers what."""
+"""Routes of WebHDFS, and the table of operations."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from paicluster.api.webhdfs import (
     delegation_tokens,
     open_operation,
     read_operations,
-    summing,
     write_operations,
 )
-from paicluster.api.webhdfs.exceptions import Unsupported, remote_exception
-from paicluster.api.webhdfs.request import PREFIXES, WebHdfsRequest, read_call
-from paicluster.files.errors import NOT_A_FOLDER, no_file, path_of_no_folder
+from paicluster.api.webhdfs.exceptions import UnsupportedOperation, remote_exception
+from paicluster.api.webhdfs.request import PREFIXES, WebHdfsRequest, parse_request
+from paicluster.files.errors import NOT_A_FOLDER, no_file, path_of_not_a_folder
 
 log = logging.getLogger("paicluster.api")
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-# Those that block: run in a thread, answered as JSON, or with nothing.
+# Run in a file thread; the result is the JSON response, None an empty one.
 _BLOCKING: dict[tuple[str, str], Callable[[WebHdfsRequest], Any]] = {
     ("GET", "GETFILESTATUS"): read_operations.file_status,
     ("GET", "LISTSTATUS"): read_operations.list_status,
@@ -56,9 +55,9 @@ _BLOCKING: dict[tuple[str, str], Callable[[WebHdfsRequest], Any]] = {
     ("POST", "TRUNCATE"): write_operations.truncate,
     ("DELETE", "DELETE"): write_operations.delete,
 }
-_STREAMING: dict[tuple[str, str], Callable[[WebHdfsRequest], Awaitable[Response]]] = {
+_ASYNC: dict[tuple[str, str], Callable[[WebHdfsRequest], Awaitable[Response]]] = {
     ("GET", "OPEN"): open_operation.open_file,
-    ("GET", "GETFILECHECKSUM"): summing.file_checksum,
+    ("GET", "GETFILECHECKSUM"): read_operations.file_checksum,
     ("PUT", "CREATE"): create_append.create,
     ("POST", "APPEND"): create_append.append,
     ("GET", "GETDELEGATIONTOKEN"): delegation_tokens.get_token,
@@ -67,40 +66,40 @@ _STREAMING: dict[tuple[str, str], Callable[[WebHdfsRequest], Awaitable[Response]
 }
 
 
-_KNOWN = {operation for _, operation in (*_BLOCKING, *_STREAMING)}
-# What HDFS has and this storage has not.
-_NOT_HERE = re.compile(r"\w*(SNAPSHOT|ACL|XATTR|POLICY|QUOTA|LINK|TRASHROOTS|GETSTATUS)\w*")
+_KNOWN = {operation for _, operation in (*_BLOCKING, *_ASYNC)}
+# Operations that HDFS has and this storage does not support.
+_UNSUPPORTED = re.compile(r"\w*(SNAPSHOT|ACL|XATTR|POLICY|QUOTA|LINK|TRASHROOTS|GETSTATUS)\w*")
 
 
 async def webhdfs(request: Request) -> Response:
     try:
-        return await _answer(await read_call(request))
+        return await _handle(await parse_request(request))
     except PaiError as error:
         if error.code == NOT_A_FOLDER and request.method in ("GET", "HEAD"):
-            # Nothing can be below a file: to those who only look it is not there.
-            error = no_file(path_of_no_folder(error))
+            # A path below a file cannot exist: for read operations it is just not found.
+            error = no_file(path_of_not_a_folder(error))
         return remote_exception(error)
     except ClientDisconnect:
         raise
     except asyncio.CancelledError:
-        # The server leaves and does not wait for slow clients any longer.
+        # The server is shutting down and does not wait longer for slow clients.
         return remote_exception(Unavailable("The cluster is stopping: try again in a moment."))
     except Exception as error:
         # The path alone: tickets and tokens are in the query.
         log.exception("%s %s failed", request.method, request.url.path)
-        return remote_exception(PaiError(f"The cluster hit an error of its own: {type(error).__name__}."))
+        return remote_exception(PaiError(f"Internal error of the cluster: {type(error).__name__}."))
 
 
-async def _answer(call: WebHdfsRequest) -> Response:
-    if not call.storage.knows(call.who):
-        await call.files.run(call.storage.welcome, call.who)
+async def _handle(call: WebHdfsRequest) -> Response:
+    if not call.storage.has_provisioned(call.user):
+        await call.files.run(call.storage.provision, call.user)
     method = "GET" if call.request.method == "HEAD" else call.request.method
-    streaming = _STREAMING.get((method, call.operation))
-    if streaming is not None:
-        return await streaming(call)
+    operation = _ASYNC.get((method, call.operation))
+    if operation is not None:
+        return await operation(call)
     blocking = _BLOCKING.get((method, call.operation))
-    if blocking is None and (call.operation in _KNOWN or _NOT_HERE.fullmatch(call.operation)):
-        raise Unsupported(f"{call.operation} by {method} is not supported")
+    if blocking is None and (call.operation in _KNOWN or _UNSUPPORTED.fullmatch(call.operation)):
+        raise UnsupportedOperation(f"{call.operation} by {method} is not supported")
     if blocking is None:
         raise InvalidParameters(
             f'Invalid value for webhdfs parameter "op": No enum constant {method}.{call.operation}'
@@ -109,13 +108,13 @@ async def _answer(call: WebHdfsRequest) -> Response:
     return Response(None, 200) if value is None else json_response(value)
 
 
-class _AnyName(PathConvertor):
-    """Names may have line breaks, which Starlette's own kind of path ends at."""
+class _AnyPath(PathConvertor):
+    """Path that may contain line breaks, at which Starlette's path convertor stops."""
 
     regex = "(?s:.*)"
 
 
-register_url_convertor("names", _AnyName())
+register_url_convertor("names", _AnyPath())
 
 _METHODS = ["GET", "PUT", "POST", "DELETE"]
 ROUTES: list[tuple[str, list[str], Handler]] = [

@@ -1,4 +1,4 @@
-"""What WebHDFS answers, as JSON."""
+"""HDFS JSON: the values of WebHDFS responses."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from paicluster.files import Entry
 from paicluster.files.hdfs_checksum import BLOCK_SIZE, CHUNK
 from paicluster.files.reads import Listing, Summary
 
-# The number of CRC32C among Hadoop's kinds of checksum.
+# Hadoop's number of the checksum type CRC32C.
 _CRC32C = 2
-_CHECKSUM_BUFFER = 32
+_CHECKSUM_BUFFER_BYTES = 32
 
 
 class FileStatus(msgspec.Struct, rename="camel"):
-    """One line of a list. A list can be long: this takes a fraction of what a dictionary does."""
+    """Entry of a listing. A struct, because listings can be long and a dict costs several times as much."""
 
     access_time: int
     block_size: int
@@ -30,12 +30,12 @@ class FileStatus(msgspec.Struct, rename="camel"):
     replication: int
     storage_policy: int
     type: str
-    # Of a folder in a list it would have to be counted, and clients take its absence for "not known".
+    # Omitted for folders in a listing, where counting is expensive: clients treat it as unknown.
     children_num: int | msgspec.UnsetType = msgspec.UNSET
 
 
 def file_status(entry: Entry, children: int | None = None) -> FileStatus:
-    folder, record = entry.folder, entry.record
+    folder, record = entry.is_folder, entry.ownership
     return FileStatus(
         entry.accessed_ms,
         0 if folder else BLOCK_SIZE,
@@ -95,18 +95,18 @@ def quota_usage(summary: Summary) -> dict[str, Any]:
 
 
 def file_checksum(algorithm: str, checksum: bytes) -> dict[str, Any]:
-    # HDFS sends the whole of the buffer it wrote it to; whoever compares the text compares that.
-    sent = checksum.ljust(_CHECKSUM_BUFFER, b"\0").hex()
+    # HDFS sends its whole buffer; clients that compare the text compare that.
+    sent = checksum.ljust(_CHECKSUM_BUFFER_BYTES, b"\0").hex()
     return {"FileChecksum": {"algorithm": algorithm, "bytes": sent, "length": len(checksum)}}
 
 
-def _starts(entry: Entry, offset: int, length: int) -> range:
-    """Where the blocks begin that hold these bytes."""
+def _block_offsets(entry: Entry, offset: int, length: int) -> range:
+    """Offsets of the blocks that contain these bytes."""
     return range(offset // BLOCK_SIZE * BLOCK_SIZE, min(offset + length, entry.size), BLOCK_SIZE)
 
 
 def located_blocks(entry: Entry, offset: int, length: int, host: str, port: int) -> dict[str, Any]:
-    """The same as older clients ask for it. Nobody connects to the node: its name is for placing work."""
+    """Block locations in the format of older clients. They use the host only for data locality."""
     node = {
         "adminState": "NORMAL",
         "hostName": host,
@@ -134,7 +134,7 @@ def located_blocks(entry: Entry, offset: int, length: int, host: str, port: int)
             "startOffset": start,
             "storageTypes": ["DISK"],
         }
-        for start in _starts(entry, offset, length)
+        for start in _block_offsets(entry, offset, length)
     ]
     return {
         "LocatedBlocks": {
@@ -148,7 +148,7 @@ def located_blocks(entry: Entry, offset: int, length: int, host: str, port: int)
 
 
 def block_locations(entry: Entry, offset: int, length: int, host: str, address: str) -> dict[str, Any]:
-    """Every block of a file is on this one machine."""
+    """Every block of a file is on this machine."""
     blocks = [
         {
             "cachedHosts": [],
@@ -161,7 +161,7 @@ def block_locations(entry: Entry, offset: int, length: int, host: str, address: 
             "storageTypes": ["DISK"],
             "topologyPaths": [f"/default-rack/{address}"],
         }
-        for start in _starts(entry, offset, length)
+        for start in _block_offsets(entry, offset, length)
     ]
     return {"BlockLocations": {"BlockLocation": blocks}}
 
@@ -170,10 +170,10 @@ def acl_status(entry: Entry) -> dict[str, Any]:
     return {
         "AclStatus": {
             "entries": [],
-            "group": entry.record.group,
-            "owner": entry.record.owner,
-            "permission": f"{entry.record.mode & 0o1777:o}",
-            "stickyBit": bool(entry.record.mode & 0o1000),
+            "group": entry.ownership.group,
+            "owner": entry.ownership.owner,
+            "permission": f"{entry.ownership.mode & 0o1777:o}",
+            "stickyBit": bool(entry.ownership.mode & 0o1000),
         }
     }
 
@@ -189,7 +189,7 @@ def server_defaults() -> dict[str, Any]:
             "fileBufferSize": 4096,
             "keyProviderUri": "",
             "replication": 1,
-            # What is deleted is deleted.
+            # There is no trash.
             "trashInterval": 0,
             "writePacketSize": 65536,
         }

@@ -1,4 +1,4 @@
-"""Our tokens in the shape in which Hadoop carries tokens about: Writables, as text for addresses."""
+"""Codec of the cluster's tokens in Hadoop's token format: Writables, URL-safe base64."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _KIND_TLS = "SWEBHDFS delegation"
 
 
 def encode(token: str, owner: str, renewer: str, issued_ms: int, expires_ms: int, url: str) -> str:
-    """A token of ours as Hadoop's clients keep it: the password is the token, the rest is for people."""
+    """Encode a token: it becomes the password of a Hadoop token; the other fields are informative."""
     scheme, _, service = url.partition("://")
     identifier = b"\0" + b"".join(
         (
@@ -25,19 +25,22 @@ def encode(token: str, owner: str, renewer: str, issued_ms: int, expires_ms: int
         )
     )
     kind = _KIND_TLS if scheme == "https" else _KIND
-    whole = _bytes(identifier) + _bytes(token.encode()) + _text(kind) + _text(service.partition("/")[0])
-    return base64.urlsafe_b64encode(whole).rstrip(b"=").decode()
+    data = _bytes(identifier) + _bytes(token.encode()) + _text(kind) + _text(service.partition("/")[0])
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def decode(text: str) -> str:
-    """The token of ours in what a client sent: itself, or within a token of Hadoop's."""
+    """The cluster's token from what a client sent: itself, or in a Hadoop token.
+
+    Empty if it cannot be decoded.
+    """
     if text.count(".") == 2:
         return text
     try:
-        whole = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        start, size = _read_number(whole, 0)
-        start, size = _read_number(whole, start + size)
-        return whole[start : start + size].decode("ascii")
+        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        start, size = _read_number(data, 0)
+        start, size = _read_number(data, start + size)
+        return data[start : start + size].decode("ascii")
     except (ValueError, IndexError, struct.error, binascii.Error):
         return ""
 
@@ -51,7 +54,7 @@ def _bytes(data: bytes) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    """Hadoop's number of as many bytes as it takes; ours are never negative."""
+    """Hadoop's variable-length integer; never negative here."""
     if value <= 127:
         return struct.pack("b", value)
     size = (value.bit_length() + 7) // 8
@@ -59,7 +62,7 @@ def _number(value: int) -> bytes:
 
 
 def _read_number(data: bytes, at: int) -> tuple[int, int]:
-    """Where the next thing begins, and the number."""
+    """Offset after the integer, and its value."""
     first = struct.unpack_from("b", data, at)[0]
     if first >= -112:
         return at + 1, max(first, 0)

@@ -1,7 +1,7 @@
-"""A window for whoever is on this machine: open files are handed over through a Unix socket, never paths.
+"""File-descriptor server: passes open files to local clients over a Unix socket, never paths.
 
-Who stands there proves himself with a ticket he got over HTTP; what he may have is asked of the storage, as
-for everybody. The socket lies in no folder, so nobody needs to be let into the cluster's home to reach it.
+A client authenticates with a ticket that it got over HTTP; the storage checks its permissions as for any
+other request. The socket is an abstract one, so clients need no access to the cluster's home directory.
 """
 
 from __future__ import annotations
@@ -27,36 +27,39 @@ from paicluster.files.transfer.upload_registry import UploadRegistry
 
 log = logging.getLogger("paicluster.transfer")
 
-_TICKET_S = 30.0
-# After this long somebody has to ask for a new ticket: by then his token may have been taken back.
-_TALK_S = 600.0
-# Nobody stands in others' way for longer without a ticket.
-_ADMISSION_S = 5.0
-_LONGEST_LINE = 1 << 16
+_TICKET_LIFETIME_S = 30.0
+# Then the client needs a new ticket: its token may have been revoked meanwhile.
+_SESSION_LIFETIME_S = 600.0
+# A connection without a ticket occupies a session no longer than this.
+_TICKET_TIMEOUT_S = 5.0
+_MAX_LINE_BYTES = 1 << 16
 _MAX_SESSIONS = 64
-# One person's programs may talk with so many threads as are left to others too.
-_MOST_OF_ONE = 16
+# Leaves sessions (each has a thread) for other users.
+_MAX_SESSIONS_PER_USER = 16
+_ACCEPT_RETRY_DELAY_S = 0.1
 
 
 class FdServer:
+    """Server for one storage. Listens from the first ticket on."""
+
     def __init__(self, storage: Storage, uploads: UploadRegistry):
         self._storage = storage
         self._uploads = uploads
         self._tickets: dict[str, tuple[StorageUser, float]] = {}
         self._lock = threading.Lock()
         self._name = ""
-        self._talks = threading.Semaphore(_MAX_SESSIONS)
-        self._of_each: Counter[str] = Counter()
+        self._session_slots = threading.Semaphore(_MAX_SESSIONS)
+        self._sessions_of_user: Counter[str] = Counter()
 
-    def ticket_for(self, who: StorageUser) -> dict[str, object]:
-        """Opens the window at first use."""
+    def issue_ticket(self, user: StorageUser) -> dict[str, object]:
+        """Ticket that is valid once, and the socket's address. The first call opens the socket."""
         with self._lock:
             if not self._name:
                 self._name = self._listen()
             now = time.monotonic()
-            self._tickets = {key: kept for key, kept in self._tickets.items() if kept[1] > now}
+            self._tickets = {key: entry for key, entry in self._tickets.items() if entry[1] > now}
             ticket = secrets.token_urlsafe(24)
-            self._tickets[ticket] = (who, now + _TICKET_S)
+            self._tickets[ticket] = (user, now + _TICKET_LIFETIME_S)
         return {"socket": self._name, "ticket": ticket, "pid": os.getpid(), "uid": os.geteuid()}
 
     def _listen(self) -> str:
@@ -64,125 +67,127 @@ class FdServer:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind("\0" + name)
         listener.listen(64)
-        threading.Thread(target=self._serve, args=(listener,), name="window", daemon=True).start()
+        threading.Thread(target=self._serve, args=(listener,), name="fd-server", daemon=True).start()
         return name
 
     def _serve(self, listener: socket.socket) -> None:
         while True:
             try:
-                talk, _ = listener.accept()
-            except OSError:  # no descriptor is free: there will be again
-                time.sleep(0.1)
+                connection, _ = listener.accept()
+            except OSError:  # no file descriptor is free: retry
+                time.sleep(_ACCEPT_RETRY_DELAY_S)
                 continue
-            if not self._talks.acquire(blocking=False):
-                talk.close()
+            if not self._session_slots.acquire(blocking=False):
+                connection.close()
                 continue
             threading.Thread(
-                target=self._serve_client, args=(talk,), name="handing over", daemon=True
+                target=self._serve_client, args=(connection,), name="fd-session", daemon=True
             ).start()
 
-    def _serve_client(self, talk: socket.socket) -> None:
+    def _serve_client(self, connection: socket.socket) -> None:
         try:
-            with contextlib.closing(talk), talk.makefile("rb") as lines:
-                who = self._admitted(json.loads(_ticket(talk)))
-                with self._counted(who):
-                    ends = time.monotonic() + _TALK_S
-                    talk.settimeout(_TALK_S)
-                    _send(talk, {})
-                    while line := lines.readline(_LONGEST_LINE):
-                        if time.monotonic() > ends:
+            with contextlib.closing(connection), connection.makefile("rb") as lines:
+                user = self._authenticate(json.loads(_read_ticket(connection)))
+                with self._session(user):
+                    deadline = time.monotonic() + _SESSION_LIFETIME_S
+                    connection.settimeout(_SESSION_LIFETIME_S)
+                    _send(connection, {})
+                    while line := lines.readline(_MAX_LINE_BYTES):
+                        if time.monotonic() > deadline:
                             return
-                        self._answer(talk, line, who)
+                        self._handle(connection, line, user)
         except (OSError, ValueError, PaiError):
             pass
         except Exception:
-            log.exception("handing over failed")
+            log.exception("fd passing session failed")
         finally:
-            self._talks.release()
+            self._session_slots.release()
 
-    def _admitted(self, said: Any) -> StorageUser:
+    def _authenticate(self, message: Any) -> StorageUser:
         with self._lock:
-            kept = self._tickets.pop(str(said.get("ticket")), None)
-        if kept is None or kept[1] < time.monotonic():
-            raise Unauthorized("This ticket is not good.")
-        return kept[0]
+            entry = self._tickets.pop(str(message.get("ticket")), None)
+        if entry is None or entry[1] < time.monotonic():
+            raise Unauthorized("The ticket is invalid or expired.")
+        return entry[0]
 
     @contextlib.contextmanager
-    def _counted(self, who: StorageUser) -> Iterator[None]:
-        """Whoever talks too much is not listened to here; over HTTP he gets everything all the same."""
+    def _session(self, user: StorageUser) -> Iterator[None]:
+        """Count a user's sessions. At most 16 per user; further clients fall back to HTTP."""
         with self._lock:
-            if self._of_each[who.name] >= _MOST_OF_ONE:
-                raise Unavailable("You have too many such talks already.")
-            self._of_each[who.name] += 1
+            if self._sessions_of_user[user.name] >= _MAX_SESSIONS_PER_USER:
+                raise Unavailable(
+                    f"Too many local transfer sessions for user {user.name} (limit {_MAX_SESSIONS_PER_USER})."
+                )
+            self._sessions_of_user[user.name] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._of_each[who.name] -= 1
-                self._of_each += Counter()  # forgets whoever has none
+                self._sessions_of_user[user.name] -= 1
+                self._sessions_of_user += Counter()  # removes users without sessions
 
-    def _answer(self, talk: socket.socket, line: bytes, who: StorageUser) -> None:
+    def _handle(self, connection: socket.socket, line: bytes, user: StorageUser) -> None:
         try:
-            said = json.loads(line)
-            what = said.get("op")
-            if what == "open":
-                self._open(talk, str(said.get("path")), who)
-            elif what == "begin":
-                self._begin(talk, line, who)
-            elif what == "mark":
-                with self._uploads.locked(str(said["id"]), who) as upload:
-                    digest = bytes.fromhex(said["digest"])
-                    upload.arrived(int(said["offset"]), int(said["length"]), digest)
-                _send(talk, {})
-            elif what == "finish":
-                size, mtime = int(said["size"]), int(said["mtime"])
-                self._uploads.finish(str(said["id"]), who, size, mtime, str(said["digest"]))
-                _send(talk, {})
+            message = json.loads(line)
+            operation = message.get("op")
+            if operation == "open":
+                self._open(connection, str(message.get("path")), user)
+            elif operation == "begin":
+                self._begin(connection, line, user)
+            elif operation == "mark":
+                with self._uploads.locked(str(message["id"]), user) as upload:
+                    digest = bytes.fromhex(message["digest"])
+                    upload.record_part(int(message["offset"]), int(message["length"]), digest)
+                _send(connection, {})
+            elif operation == "finish":
+                size, mtime = int(message["size"]), int(message["mtime"])
+                self._uploads.finish(str(message["id"]), user, size, mtime, str(message["digest"]))
+                _send(connection, {})
             else:
-                raise InvalidParameters("There is no such thing to ask for here.")
+                raise InvalidParameters("Unknown operation.")
         except (KeyError, TypeError, ValueError, msgspec.DecodeError):
-            _refuse(talk, InvalidParameters("The question was not understood."))
+            _send_error(connection, InvalidParameters("The request is not valid."))
         except PaiError as error:
-            _refuse(talk, error)
+            _send_error(connection, error)
 
-    def _open(self, talk: socket.socket, path: str, who: StorageUser) -> None:
-        opened = self._storage.open_read(path, who)
+    def _open(self, connection: socket.socket, path: str, user: StorageUser) -> None:
+        opened = self._storage.open_read(path, user)
         try:
-            _send(talk, {"mode": opened.entry.record.mode & 0o777}, opened.fd)
+            _send(connection, {"mode": opened.entry.ownership.mode & 0o777}, opened.fd)
         finally:
             os.close(opened.fd)
 
-    def _begin(self, talk: socket.socket, line: bytes, who: StorageUser) -> None:
-        with self._uploads.begun(msgspec.json.decode(line, type=UploadRequest), who) as upload:
-            said = upload.described()
-            fd = upload.handed_over()
+    def _begin(self, connection: socket.socket, line: bytes, user: StorageUser) -> None:
+        with self._uploads.begin(msgspec.json.decode(line, type=UploadRequest), user) as upload:
+            description = upload.describe()
+            fd = upload.dup_fd()
         try:
-            _send(talk, said, fd)
+            _send(connection, description, fd)
         finally:
             os.close(fd)
 
 
-def _ticket(talk: socket.socket) -> bytes:
-    """The first line: all of it comes soon, however slowly its bytes come, and nothing comes after it yet."""
-    ends = time.monotonic() + _ADMISSION_S
+def _read_ticket(connection: socket.socket) -> bytes:
+    """First line of a session. All of it must arrive within the timeout; nothing may follow it yet."""
+    deadline = time.monotonic() + _TICKET_TIMEOUT_S
     line = b""
     while not line.endswith(b"\n"):
-        talk.settimeout(max(0.001, ends - time.monotonic()))
-        data = talk.recv(_LONGEST_LINE - len(line))
-        if not data or time.monotonic() > ends:
-            raise Unauthorized("No ticket was shown.")
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        data = connection.recv(_MAX_LINE_BYTES - len(line))
+        if not data or time.monotonic() > deadline:
+            raise Unauthorized("No ticket was sent.")
         line += data
     return line
 
 
-def _send(talk: socket.socket, said: dict[str, object], fd: int = -1) -> None:
-    line = json.dumps(said).encode() + b"\n"
+def _send(connection: socket.socket, message: dict[str, object], fd: int = -1) -> None:
+    line = json.dumps(message).encode() + b"\n"
     if fd < 0:
-        talk.sendall(line)
+        connection.sendall(line)
         return
-    sent = socket.send_fds(talk, [line], [fd])
-    talk.sendall(line[sent:])
+    sent = socket.send_fds(connection, [line], [fd])
+    connection.sendall(line[sent:])
 
 
-def _refuse(talk: socket.socket, error: PaiError) -> None:
-    _send(talk, {"code": error.code, "message": error.message, "status": error.status})
+def _send_error(connection: socket.socket, error: PaiError) -> None:
+    _send(connection, {"code": error.code, "message": error.message, "status": error.status})

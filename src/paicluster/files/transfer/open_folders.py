@@ -1,4 +1,4 @@
-"""Folders of the storage held open while many of their files are read or written: each is looked up once."""
+"""Cache of open folders for reading or writing many of their files: each folder is looked up once."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from paicluster.files import Access, Storage, StorageUser
 from paicluster.files.directories import FOLDER_MODE, make_folders
 from paicluster.files.errors import disk_errors, no_file, not_a_folder
 from paicluster.files.namespace import Inode, Namespace
-from paicluster.files.paths import Names, text_of
+from paicluster.files.paths import Names, join_path
 
-_MOST = 64
+_MAX_OPEN = 64
 
 
 class OpenFolderCache:
-    """What ``who`` may do in a folder is asked when it is opened, for all that follows in one request."""
+    """Open folders of one request. The user's access to a folder is checked once, when it is opened."""
 
-    def __init__(self, storage: Storage, who: StorageUser, need: Access):
-        self.tree: Namespace = storage.tree
-        self.who = who
-        self._need = need
+    def __init__(self, storage: Storage, user: StorageUser, access: Access):
+        self.namespace: Namespace = storage.namespace
+        self.user = user
+        self._access = access
         self._open: dict[Names, Inode] = {}
 
-    def get(self, names: Names, *, make: bool = False) -> Inode:
-        found = self._open.get(names)
-        if found is None:
-            if len(self._open) >= _MOST:
+    def get(self, names: Names, *, create: bool = False) -> Inode:
+        folder = self._open.get(names)
+        if folder is None:
+            if len(self._open) >= _MAX_OPEN:
                 self.close()
-            found = self._open[names] = self._opened(names, make)
-        return found
+            folder = self._open[names] = self._open_folder(names, create)
+        return folder
 
     def __contains__(self, names: Names) -> bool:
-        """Whether it is held open at the moment."""
+        """Whether the folder is open."""
         return names in self._open
 
-    def _opened(self, names: Names, make: bool) -> Inode:
-        path = text_of(names)
-        with disk_errors(path), self.tree.find(path, self.who) as spot:
-            if spot.node is None:
+    def _open_folder(self, names: Names, make: bool) -> Inode:
+        path = join_path(names)
+        with disk_errors(path), self.namespace.look_up(path, self.user) as lookup:
+            if lookup.inode is None:
                 if not make:
                     raise no_file(path)
-                return make_folders(self.tree, spot, spot.missing, self.who, FOLDER_MODE)
-            node = spot.node
-            if not node.folder:
+                return make_folders(self.namespace, lookup, lookup.missing, self.user, FOLDER_MODE)
+            inode = lookup.inode
+            if not inode.is_folder:
                 raise not_a_folder(path)
-            node.refuse_unless(self.who, self._need)
-            return Inode(os.dup(node.fd), node.status, node.record, node.names)
+            inode.check_access(self.user, self._access)
+            return Inode(os.dup(inode.fd), inode.status, inode.ownership, inode.names)
 
     def close(self) -> None:
         while self._open:

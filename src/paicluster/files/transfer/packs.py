@@ -1,11 +1,11 @@
-"""Many small files at once, in and out. Each arrives whole or not at all, whatever happens to the others."""
+"""Packs of small files: write, read, bulk delete. Each file succeeds or fails independently of the others."""
 
 from __future__ import annotations
 
 import errno
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,179 +23,183 @@ from openpaisdk.fileio.pack_format import (
     truncated_pack,
 )
 from openpaisdk.fileio.syscall_lock import SyscallLock
-from paicluster.files import Access, Storage, StorageUser, ownership
-from paicluster.files.atomic_io import append
-from paicluster.files.directories import check_may_add, check_removable, record_for
-from paicluster.files.errors import FULL, disk_errors, exists, is_a_folder, no_file, of_disk
+from paicluster.files import Access, Storage, StorageUser
+from paicluster.files.atomic_io import append, rename_noreplace
+from paicluster.files.directories import check_may_add, check_removable, inherit_ownership
+from paicluster.files.errors import FULL, bad_path, disk_errors, exists, from_os_error, is_a_folder, no_file
 from paicluster.files.namespace import Inode, open_file
-from paicluster.files.paths import LONGEST_PATH, OWN, Names, check_name, names_of
-from paicluster.files.renaming import rename_noreplace
+from paicluster.files.ownership import write_ownership
+from paicluster.files.paths import INTERNAL_FOLDER, MAX_PATH_LENGTH, Names, check_name, split_path
 from paicluster.files.staging import STAGED, StagingArea
 from paicluster.files.transfer.open_folders import OpenFolderCache
-from paicluster.files.transfer.unpublished_folder import UnpublishedFolder, fresh_folder
+from paicluster.files.transfer.unpublished_folder import UnpublishedFolder, open_unpublished
 
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-_NAMELESS = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
-# Not every disk has files without a name.
-_CANNOT = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
-_turns = SyscallLock()
+_UNNAMED = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
+# Errors of file systems without O_TMPFILE.
+_NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
+_write_lock = SyscallLock()
 
 
-def store(storage: Storage, who: StorageUser, base: str, pack: bytes) -> list[dict[str, Any]]:
-    """Put every file of a pack in its place below ``base``; what was refused is told, one by one."""
-    with _turns.held():
-        arrived = list(read_pack(pack))  # nothing of a pack that was cut on its way is taken
-        with OpenFolderCache(storage, who, Access.WRITE | Access.EXECUTE) as folders:
-            laying = PackWriter(storage, folders, PathCache(base))
+def write_pack(storage: Storage, user: StorageUser, base: str, pack: bytes) -> list[dict[str, Any]]:
+    """Write every file of a pack below ``base``; returns one problem for each file that failed."""
+    with _write_lock.held():
+        records = list(read_pack(pack))  # a truncated pack is rejected as a whole
+        with OpenFolderCache(storage, user, Access.WRITE | Access.EXECUTE) as folders:
+            writer = PackWriter(storage, folders, PathCache(base))
             try:
-                for record in arrived:
-                    laying.write(record)
-                    if laying.is_full:
+                for record in records:
+                    writer.write(record)
+                    if writer.is_full:
                         break
-                laying.publish()
+                writer.publish()
             finally:
-                laying.close()
-        return laying.problems
+                writer.close()
+        return writer.problems
 
 
 class PackWriter:
-    """Files of a pack on their way to their places, one after the other."""
+    """Writes the files of a pack one after the other."""
 
-    def __init__(self, storage: Storage, folders: OpenFolderCache, ways: PathCache):
+    def __init__(self, storage: Storage, folders: OpenFolderCache, paths: PathCache):
         self._storage = storage
         self._folders = folders
-        self._ways = ways
+        self._paths = paths
         self._prefix = secrets.token_hex(12)
         self._count = 0
-        # The folder that the last file went to, where it is new, with all that went there.
-        self._fresh: UnpublishedFolder | None = None
-        self._laid: list[tuple[Names, PackRecord]] = []
+        # New folder that the last file was written to, not published yet, and the files written to it.
+        self._unpublished: UnpublishedFolder | None = None
+        self._unpublished_files: list[tuple[Names, PackRecord]] = []
         self.problems: list[dict[str, Any]] = []
         self.is_full = False
 
     def write(self, record: PackRecord) -> None:
-        """What is refused is noted: the others go on."""
+        """Write one file. A failure is recorded in ``problems``."""
         try:
-            self._lay(record)
+            self._write(record)
         except (PaiError, OSError) as error:
-            self._note(record.name, error)
+            self._add_problem(record.name, error)
 
-    def _lay(self, record: PackRecord) -> None:
-        names = self._ways.names_of(record.name)
+    def _write(self, record: PackRecord) -> None:
+        names = self._paths.split(record.name)
         if record.kind == FOLDER:
             self.publish()
-            self._folders.get(names, make=True)
+            self._folders.get(names, create=True)
             return
-        _refuse_unless_whole(record)
+        _check_digest(record)
         if not names:
             raise is_a_folder("/")
-        fresh = self._fresh_folder(names[:-1])
-        if fresh is None:
-            self._lay_alone(names, record)
+        folder = self._unpublished_folder(names[:-1])
+        if folder is None:
+            self._write_single(names, record)
             return
         try:
-            fresh.put(names[-1], lambda fd: _fill(fd, self._folders, fresh.node, record))
-        except FileExistsError:  # it comes twice
+            folder.create_file(names[-1], lambda fd: _fill(fd, self._folders, folder.inode, record))
+        except FileExistsError:  # the pack contains it twice
             self.publish()
-            self._lay_alone(names, record)
+            self._write_single(names, record)
         else:
-            self._laid.append((names, record))
+            self._unpublished_files.append((names, record))
 
-    def _note(self, name: str, error: PaiError | OSError) -> None:
-        said = error if isinstance(error, PaiError) else of_disk(error, name)
-        self.problems.append(problem(name, said))
-        self.is_full = self.is_full or said.code == FULL
+    def _add_problem(self, name: str, error: PaiError | OSError) -> None:
+        pai_error = error if isinstance(error, PaiError) else from_os_error(error, name)
+        self.problems.append(problem(name, pai_error))
+        self.is_full = self.is_full or pai_error.code == FULL
 
     def publish(self) -> None:
-        """Let a new folder be seen. Nothing more goes into it unseen."""
-        fresh, laid = self._fresh, self._laid
-        if fresh is None:
+        """Publish the new folder, if there is one. Later files are written to it one by one."""
+        folder, files = self._unpublished, self._unpublished_files
+        if folder is None:
             return
-        self._fresh, self._laid = None, []
+        self._unpublished, self._unpublished_files = None, []
         try:
-            fresh.publish()
+            folder.publish()
         except OSError:
-            # Somebody else made that folder, or moved the one around it: each file finds its way by itself.
-            for names, record in laid:
+            # Another client created the folder, or moved its parent: write each file on its own.
+            for names, record in files:
                 try:
-                    self._lay_alone(names, record)
+                    self._write_single(names, record)
                 except (PaiError, OSError) as error:
-                    self._note(record.name, error)
+                    self._add_problem(record.name, error)
         finally:
-            fresh.close()
+            folder.close()
 
     def close(self) -> None:
-        if self._fresh is not None:
-            self._fresh.close()
+        if self._unpublished is not None:
+            self._unpublished.close()
 
-    def _fresh_folder(self, names: Names) -> UnpublishedFolder | None:
-        if self._fresh is None or self._fresh.names != names:
+    def _unpublished_folder(self, names: Names) -> UnpublishedFolder | None:
+        if self._unpublished is None or self._unpublished.names != names:
             self.publish()
             if names not in self._folders:
-                self._fresh = fresh_folder(self._storage, self._folders.who, names)
-        return self._fresh
+                self._unpublished = open_unpublished(self._storage, self._folders.user, names)
+        return self._unpublished
 
-    def _lay_alone(self, names: Names, record: PackRecord) -> None:
-        folder, name = self._folders.get(names[:-1], make=True), names[-1]
+    def _write_single(self, names: Names, record: PackRecord) -> None:
+        folder, name = self._folders.get(names[:-1], create=True), names[-1]
         self._count += 1
-        aside = f"{self._prefix}{self._count:04x}"
+        staging_name = f"{self._prefix}{self._count:04x}"
         try:
-            # Best it has no name yet: a disk then puts it beside the others of its folder, and nobody waits
-            # for anybody, as all would who make files in one folder of ours.
-            fd = os.open(".", _NAMELESS, 0o600, dir_fd=folder.fd)
+            # Preferably an unnamed file (O_TMPFILE) in the target folder: the file system allocates it near
+            # the other files of the folder, and concurrent writers do not contend for the staging folder's
+            # lock.
+            fd = os.open(".", _UNNAMED, 0o600, dir_fd=folder.fd)
         except OSError as error:
-            if error.errno not in _CANNOT:
+            if error.errno not in _NO_TMPFILE:
                 raise
-            self._lay_by_name(aside, folder, name, record)
+            self._write_named(staging_name, folder, name, record)
             return
         try:
             _fill(fd, self._folders, folder, record)
-            own = f"/proc/self/fd/{fd}"
+            proc_path = f"/proc/self/fd/{fd}"
             try:
-                os.link(own, name, dst_dir_fd=folder.fd)
+                os.link(proc_path, name, dst_dir_fd=folder.fd)
             except FileExistsError:
-                _refuse_unless_replaceable(self._folders, folder, name)
-                with _lying_aside(self._storage.area, aside) as staging:
-                    os.link(own, aside, dst_dir_fd=staging)
-                    os.rename(aside, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
+                _check_replaceable(self._folders, folder, name)
+                with _staging_entry(self._storage.staging_area, staging_name) as staging:
+                    os.link(proc_path, staging_name, dst_dir_fd=staging)
+                    os.rename(staging_name, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
         finally:
             os.close(fd)
 
-    def _lay_by_name(self, aside: str, folder: Inode, name: str, record: PackRecord) -> None:
-        with _lying_aside(self._storage.area, aside) as staging:
-            fd = os.open(aside, _NEW, 0o600, dir_fd=staging)
+    def _write_named(self, staging_name: str, folder: Inode, name: str, record: PackRecord) -> None:
+        with _staging_entry(self._storage.staging_area, staging_name) as staging:
+            fd = os.open(staging_name, _NEW, 0o600, dir_fd=staging)
             try:
                 _fill(fd, self._folders, folder, record)
             finally:
                 os.close(fd)
             try:
-                rename_noreplace(staging, aside, folder.fd, name)
+                rename_noreplace(staging, staging_name, folder.fd, name)
             except FileExistsError:
-                _refuse_unless_replaceable(self._folders, folder, name)
-                os.rename(aside, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
+                _check_replaceable(self._folders, folder, name)
+                os.rename(staging_name, name, src_dir_fd=staging, dst_dir_fd=folder.fd)
 
 
 class PathCache:
-    """Paths below one, taken apart: those of a pack have few folders among them, looked at once each."""
+    """Split paths below a base path.
+
+    The paths of a pack share few folders; each is split and checked once.
+    """
 
     def __init__(self, base: str):
-        self._base = names_of(base)
-        self._known: dict[str, Names] = {}
+        self._base = split_path(base)
+        self._folders: dict[str, Names] = {}
 
-    def names_of(self, path: str) -> Names:
-        """As ``paths.names_of``."""
-        way, _, name = path.rpartition("/")
-        if not name or name == OWN or len(path) >= LONGEST_PATH:
-            return (*self._base, *names_of("/" + path)) if path else self._base
-        folder = self._known.get(way)
+    def split(self, path: str) -> Names:
+        """Like `paths.split_path`."""
+        parent, _, name = path.rpartition("/")
+        if not name or name == INTERNAL_FOLDER or len(path) >= MAX_PATH_LENGTH:
+            return (*self._base, *split_path("/" + path)) if path else self._base
+        folder = self._folders.get(parent)
         if folder is None:
-            folder = self._known[way] = (*self._base, *names_of(f"/{way}/{name}")[:-1])
+            folder = self._folders[parent] = (*self._base, *split_path(f"/{parent}/{name}")[:-1])
         check_name(path, name)
         return (*folder, name)
 
 
-def _refuse_unless_whole(record: PackRecord) -> None:
+def _check_digest(record: PackRecord) -> None:
     if record.kind != FILE or record.algorithm >= len(ALGORITHMS):
         raise truncated_pack()
     if of_bytes(record.content, ALGORITHMS[record.algorithm]) != record.digest:
@@ -204,14 +208,17 @@ def _refuse_unless_whole(record: PackRecord) -> None:
 
 def _fill(fd: int, folders: OpenFolderCache, folder: Inode, record: PackRecord) -> None:
     append(fd, record.content)
-    whose = record_for(folder.record, folders.who, record.mode, is_folder=False)
-    ownership.write(fd, whose, keeps=folders.tree.keeps_records)
+    ownership = inherit_ownership(folder.ownership, folders.user, record.mode, is_folder=False)
+    write_ownership(fd, ownership, has_xattrs=folders.namespace.has_xattrs)
     os.utime(fd, ns=(record.mtime_ns, record.mtime_ns))
 
 
 @contextmanager
-def _lying_aside(area: StagingArea, name: str) -> Iterator[int]:
-    """The folder for it. Its time is the original's: whoever cleans must not take it for an old one."""
+def _staging_entry(area: StagingArea, name: str) -> Iterator[int]:
+    """Staging folder for a file of this name.
+
+    The name is marked active: the file has the original's mtime, so cleanup would take it for an expired one.
+    """
     staging = area.folder(STAGED)
     area.active.add(name)
     try:
@@ -226,59 +233,61 @@ def _lying_aside(area: StagingArea, name: str) -> Iterator[int]:
         area.active.discard(name)
 
 
-def _refuse_unless_replaceable(folders: OpenFolderCache, folder: Inode, name: str) -> None:
-    node = folders.tree.child(folder, name)
-    if node is None:
-        check_may_add(folders.tree, folder, name, folders.who)
+def _check_replaceable(folders: OpenFolderCache, folder: Inode, name: str) -> None:
+    inode = folders.namespace.child(folder, name)
+    if inode is None:
+        check_may_add(folders.namespace, folder, name, folders.user)
         return
     try:
-        if node.folder:
-            raise exists(node.path, " as a directory")
-        node.refuse_unless(folders.who, Access.WRITE)
-        check_removable(folders.who, folder, node)
+        if inode.is_folder:
+            raise exists(inode.path, " as a directory")
+        inode.check_access(folders.user, Access.WRITE)
+        check_removable(folders.user, folder, inode)
     finally:
-        os.close(node.fd)
+        os.close(inode.fd)
 
 
-def fetch(
-    storage: Storage, who: StorageUser, base: str, wanted: Sequence[str], algorithm: str
+def read_files(
+    storage: Storage, user: StorageUser, base: str, names: Sequence[str], algorithm: str
 ) -> Iterator[bytes]:
-    """The files by these names below ``base``, packed; one that cannot be had is a record that says why."""
-    ways = PathCache(base)
-    place = ALGORITHMS.index(algorithm)
-    out: list[bytes] = []
+    """Pack the files with these names below ``base``; a file that cannot be read becomes a PROBLEM record."""
+    paths = PathCache(base)
+    algorithm_index = ALGORITHMS.index(algorithm)
+    chunk: list[bytes] = []
     size = 0
-    with OpenFolderCache(storage, who, Access.EXECUTE) as folders:
-        for each in wanted:
+    with OpenFolderCache(storage, user, Access.EXECUTE) as folders:
+        for name in names:
             try:
-                record, content = _read_one(folders, ways.names_of(each), each, place)
+                record, content = _read_file(folders, paths.split(name), name, algorithm_index)
             except PaiError as error:
                 content = error.message.encode()
-                record = PackRecord(PROBLEM, each, content)
-            out += (head(record), content)
+                record = PackRecord(PROBLEM, name, content)
+            chunk += (head(record), content)
             size += len(content)
-            if size >= _CHUNK:
-                yield b"".join(out)
-                out, size = [], 0
-    out.append(end(len(wanted)))
-    yield b"".join(out)
+            if size >= _CHUNK_BYTES:
+                yield b"".join(chunk)
+                chunk, size = [], 0
+    chunk.append(end(len(names)))
+    yield b"".join(chunk)
 
 
-def _read_one(folders: OpenFolderCache, names: Names, name: str, place: int) -> tuple[PackRecord, bytes]:
+def _read_file(
+    folders: OpenFolderCache, names: Names, name: str, algorithm_index: int
+) -> tuple[PackRecord, bytes]:
     if not names:
         raise is_a_folder("/")
     with disk_errors(name):
         folder = folders.get(names[:-1])
-        node = folders.tree.child(folder, names[-1])
-        if node is None:
+        inode = folders.namespace.child(folder, names[-1])
+        if inode is None:
             raise no_file(name)
         try:
-            if node.folder:
+            if inode.is_folder:
                 raise is_a_folder(name)
-            node.refuse_unless(folders.who, Access.READ)
-            fd = open_file(node, os.O_RDONLY)
+            inode.check_access(folders.user, Access.READ)
+            fd = open_file(inode, os.O_RDONLY)
         finally:
-            os.close(node.fd)
+            os.close(inode.fd)
         try:
             content = os.read(fd, SMALL + 1)
             status = os.fstat(fd)
@@ -290,14 +299,32 @@ def _read_one(folders: OpenFolderCache, names: Names, name: str, place: int) -> 
         FILE,
         name,
         content,
-        mode=node.record.mode & 0o777,
+        mode=inode.ownership.mode & 0o777,
         mtime_ns=status.st_mtime_ns,
-        digest=of_bytes(content, ALGORITHMS[place]),
-        algorithm=place,
+        digest=of_bytes(content, ALGORITHMS[algorithm_index]),
+        algorithm=algorithm_index,
     )
     return record, content
 
 
 def problem(name: str, error: PaiError) -> dict[str, Any]:
+    """Failure of one file, as clients get it."""
     shown = name.encode("utf-8", "backslashreplace").decode()
     return {"name": shown, "code": error.code, "message": error.message, "hint": error.hint}
+
+
+def bulk_delete(storage: Storage, user: StorageUser, base: str, names: Iterable[str]) -> list[dict[str, Any]]:
+    """Delete these names below ``base`` recursively, in one request instead of one for each.
+
+    A name that does not exist is not an error. Returns one problem for each name that failed.
+    """
+    problems = []
+    for name in names:
+        try:
+            if not name.strip("/"):
+                raise bad_path(name, "it is empty")
+            storage.delete(f"{base.rstrip('/')}/{name}", user, recursive=True)
+        except PaiError as error:
+            if error.status != 404:
+                problems.append(problem(name, error))
+    return problems

@@ -1,6 +1,7 @@
-"""The hash that comes after a range of a file, remembered: what many fetch is read and hashed once.
+"""Cache of range hashes: a range of a file that many clients fetch is read and hashed once.
 
-Sending takes less than half of the processor time then: the kernel sends what nobody has to look at.
+With a cached hash, sending takes less than half of the CPU time: the kernel sends bytes that need not be
+read.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import NamedTuple
 
 from openpaisdk.fileio import hashing
 
-# With our client's parts these are 64 GiB, in a few MB of memory.
-_MOST = 4096
-# A clock may stand still for some milliseconds: a file written just now could be written again unnoticed.
-_SETTLED_NS = 1_000_000_000
+# With our client's part size this covers 64 GiB, in a few MB of memory.
+_MAX_ENTRIES = 4096
+# File timestamps have a resolution of some milliseconds: a file written just now could change unnoticed.
+_MIN_FILE_AGE_NS = 1_000_000_000
 
 
 class _Range(NamedTuple):
-    """Another content of the same file has another time: ctime is the kernel's own, nobody sets it."""
+    """Cache key. New content of the same file has another ctime, which the kernel sets and no client can."""
 
     device: int
     inode: int
@@ -31,64 +32,64 @@ class _Range(NamedTuple):
 
 
 class RangeHashCache:
-    """Those of the ranges that were sent last. For the event loop alone."""
+    """LRU cache of range hashes. Used only from the event loop."""
 
-    def __init__(self, most: int = _MOST) -> None:
-        self._most = most
+    def __init__(self, max_entries: int = _MAX_ENTRIES) -> None:
+        self._max_entries = max_entries
         self._digests: dict[_Range, bytes] = {}
 
-    def get(self, of: _Range) -> bytes | None:
-        found = self._digests.pop(of, None)
-        if found is not None:
-            self._digests[of] = found  # as the newest
-        return found
+    def get(self, key: _Range) -> bytes | None:
+        digest = self._digests.pop(key, None)
+        if digest is not None:
+            self._digests[key] = digest  # now the newest
+        return digest
 
-    def keep(self, of: _Range, digest: bytes) -> None:
-        self._digests.pop(of, None)
-        self._digests[of] = digest
-        if len(self._digests) > self._most:
+    def put(self, key: _Range, digest: bytes) -> None:
+        self._digests.pop(key, None)
+        self._digests[key] = digest
+        if len(self._digests) > self._max_entries:
             del self._digests[next(iter(self._digests))]
 
 
 class RangeHash:
-    """The hash of one range of an open file: remembered, or made (``made``) while the range is sent."""
+    """Hash of one range of an open file: cached, or computed with ``hasher`` while the range is sent."""
 
     def __init__(
         self,
-        proofs: RangeHashCache,
+        cache: RangeHashCache,
         fd: int,
         offset: int,
         length: int,
         algorithm: str,
         *,
-        fresh: bool = False,
+        recompute: bool = False,
     ):
-        """``fresh``: somebody found that bytes and hash do not belong together, so it is made anew."""
-        self._proofs = proofs
+        """``recompute``: a client found that bytes and hash do not match, so ignore the cached hash."""
+        self._cache = cache
         self._range = _range(fd, offset, length, algorithm)
-        self._is_settled = self._range.ctime_ns < time.time_ns() - _SETTLED_NS
-        self._known = None if fresh else proofs.get(self._range)
-        self.made = hashing.hasher(algorithm)() if self._known is None else None
+        self._is_cacheable = self._range.ctime_ns < time.time_ns() - _MIN_FILE_AGE_NS
+        self._cached = None if recompute else cache.get(self._range)
+        self.hasher = hashing.hasher(algorithm)() if self._cached is None else None
 
     def digest(self, fd: int) -> bytes:
-        """Once all of the range was sent."""
-        if self._known is not None or self.made is None:
-            return self._known or b""
-        digest = self.made.digest()
+        """The hash, once all of the range was sent."""
+        if self._cached is not None or self.hasher is None:
+            return self._cached or b""
+        digest = self.hasher.digest()
         now = _range(fd, self._range.offset, self._range.length, self._range.algorithm)
-        if self._is_settled and now == self._range:
-            self._proofs.keep(self._range, digest)
+        if self._is_cacheable and now == self._range:
+            self._cache.put(self._range, digest)
         return digest
 
 
 def _range(fd: int, offset: int, length: int, algorithm: str) -> _Range:
-    found = os.fstat(fd)
+    status = os.fstat(fd)
     return _Range(
-        found.st_dev,
-        found.st_ino,
-        found.st_size,
-        found.st_mtime_ns,
-        found.st_ctime_ns,
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
         offset,
         length,
         algorithm,

@@ -1,4 +1,4 @@
-"""A whole tree as lines of JSON, one a folder, in the order in which clients compare them."""
+"""Recursive listing as lines of JSON, one per folder, in the order in which clients compare them."""
 
 from __future__ import annotations
 
@@ -11,48 +11,49 @@ import msgspec
 from paicluster.files import Access, Storage, StorageUser
 from paicluster.files.errors import disk_errors, not_a_folder
 from paicluster.files.namespace import Inode, open_folder
-from paicluster.files.paths import OWN
-from paicluster.files.walk import steps
+from paicluster.files.paths import INTERNAL_FOLDER
+from paicluster.files.walk import walk_steps
 
 _encode = msgspec.json.Encoder().encode
-_LOOK_IN = Access.READ | Access.EXECUTE
+_LIST_ACCESS = Access.READ | Access.EXECUTE
 
 
-def tree_lines(storage: Storage, path: str, who: StorageUser) -> Iterator[bytes]:
-    """`{"p": way, "f": {name: [size, mtime in ns, 0]}, "d": [names]}`; the last line counts the others.
+def tree_lines(storage: Storage, path: str, user: StorageUser) -> Iterator[bytes]:
+    """One line per folder: `{"p": path, "f": {name: [size, mtime in ns, 0]}, "d": [names]}`.
 
-    The mode of a file is not told: it would double the cost of a tree, and comparing needs none.
+    The last line has the number of folders. File modes are not included: they would double the cost of a
+    listing, and a comparison does not need them.
     """
     count = 0
-    with disk_errors(path), storage.tree.find(path, who) as spot:
-        node = spot.existing()
-        if not node.folder:
+    with disk_errors(path), storage.namespace.look_up(path, user) as lookup:
+        inode = lookup.existing()
+        if not inode.is_folder:
             raise not_a_folder(path)
-        found: list[bytes] = []
+        lines: list[bytes] = []
 
-        def look(folder: Inode) -> list[str]:
-            line, below = _looked(folder, len(node.names), who)
-            found.append(line)
+        def visit(folder: Inode) -> list[str]:
+            line, below = _folder_line(folder, len(inode.names), user)
+            lines.append(line)
             return below[::-1]
 
-        for _ in steps(storage.tree, node, look):
+        for _ in walk_steps(storage.namespace, inode, visit):
             count += 1
-            yield found.pop()
+            yield lines.pop()
     yield _encode({"end": count}) + b"\n"
 
 
-def _looked(node: Inode, depth: int, who: StorageUser) -> tuple[bytes, list[str]]:
-    """What is told of a folder, and the folders in it, by name."""
-    node.refuse_unless(who, _LOOK_IN)
+def _folder_line(inode: Inode, depth: int, user: StorageUser) -> tuple[bytes, list[str]]:
+    """Line of one folder, and the sorted names of its subfolders."""
+    inode.check_access(user, _LIST_ACCESS)
     files: dict[str, tuple[int, int, int]] = {}
     folders: list[str] = []
-    fd = open_folder(node)
+    fd = open_folder(inode)
     try:
-        with os.scandir(fd) as found:
-            for item in found:
+        with os.scandir(fd) as items:
+            for item in items:
                 name = item.name
                 if item.is_dir(follow_symlinks=False):
-                    if node.names or name != OWN:
+                    if inode.names or name != INTERNAL_FOLDER:
                         folders.append(name)
                     continue
                 try:
@@ -63,17 +64,17 @@ def _looked(node: Inode, depth: int, who: StorageUser) -> tuple[bytes, list[str]
                     files[name] = (status.st_size, status.st_mtime_ns, 0)
     finally:
         os.close(fd)
-    way = "/".join(node.names[depth:])
-    folders = sorted(name for name in folders if _is_text(name))
+    path = "/".join(inode.names[depth:])
+    folders = sorted(name for name in folders if _is_utf8(name))
     try:
-        line = _encode({"p": way, "f": files, "d": folders})
+        line = _encode({"p": path, "f": files, "d": folders})
     except UnicodeEncodeError:
-        line = _encode({"p": way, "f": {n: f for n, f in files.items() if _is_text(n)}, "d": folders})
+        line = _encode({"p": path, "f": {n: f for n, f in files.items() if _is_utf8(n)}, "d": folders})
     return line + b"\n", folders
 
 
-def _is_text(name: str) -> bool:
-    """Whether clients can name it at all."""
+def _is_utf8(name: str) -> bool:
+    """Whether clients can address it."""
     try:
         name.encode()
     except UnicodeEncodeError:

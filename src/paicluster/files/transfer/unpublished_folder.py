@@ -1,6 +1,6 @@
-"""A folder that is not there yet: its files are made where nobody sees them, and it appears with all of them.
+"""Unpublished folder: filled in the staging area, then published with all its files in one rename.
 
-A file in a folder that people see has to be made without a name and linked to it when it is whole. In here it
+In a visible folder a file must be created unnamed and linked when it is complete. In an unpublished folder it
 gets its name at once, which saves a third of the work.
 """
 
@@ -11,12 +11,13 @@ import secrets
 from collections.abc import Callable
 
 from openpaisdk.fileio.remove_tree import remove_tree
-from paicluster.files import Access, Storage, StorageUser, ownership
-from paicluster.files.directories import FOLDER_MODE, record_for
+from paicluster.files import Access, Storage, StorageUser
+from paicluster.files.atomic_io import rename_noreplace
+from paicluster.files.directories import FOLDER_MODE, inherit_ownership
 from paicluster.files.namespace import Inode, Namespace
-from paicluster.files.paths import Names, text_of
-from paicluster.files.permissions import allowed
-from paicluster.files.renaming import rename_noreplace
+from paicluster.files.ownership import Ownership, write_ownership
+from paicluster.files.paths import Names, join_path
+from paicluster.files.permissions import is_allowed
 from paicluster.files.staging import STAGED
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -24,68 +25,68 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class UnpublishedFolder:
-    """``put`` files in it, then ``place`` it; ``close`` it in any case."""
+    """Use `create_file`, then `publish`; always `close` it."""
 
-    def __init__(self, storage: Storage, names: Names, parent: int, record: ownership.Ownership):
+    def __init__(self, storage: Storage, names: Names, parent: int, ownership: Ownership):
         self.names = names
-        self._area = storage.area
+        self._area = storage.staging_area
         self._parent = parent
-        self._aside = secrets.token_hex(16)
-        self._area.active.add(self._aside)
-        self._is_placed = False
+        self._staging_name = secrets.token_hex(16)
+        self._area.active.add(self._staging_name)
+        self._is_published = False
         staging = self._area.folder(STAGED)
         fd = -1
         try:
-            os.mkdir(self._aside, 0o700, dir_fd=staging)
-            fd = os.open(self._aside, _FOLDER, dir_fd=staging)
-            ownership.write(fd, record, keeps=storage.tree.keeps_records)
-            self.node = Inode(fd, os.fstat(fd), record, names)
+            os.mkdir(self._staging_name, 0o700, dir_fd=staging)
+            fd = os.open(self._staging_name, _FOLDER, dir_fd=staging)
+            write_ownership(fd, ownership, has_xattrs=storage.namespace.has_xattrs)
+            self.inode = Inode(fd, os.fstat(fd), ownership, names)
         except BaseException:
             if fd >= 0:
                 os.close(fd)
-            self._forget()
+            self._discard()
             raise
 
-    def put(self, name: str, fill: Callable[[int], None]) -> None:
-        """A new file, which ``fill`` writes; it is gone again where that fails."""
-        fd = os.open(name, _NEW, 0o600, dir_fd=self.node.fd)
+    def create_file(self, name: str, fill: Callable[[int], None]) -> None:
+        """Create a file and let ``fill`` write it; deleted again if that fails."""
+        fd = os.open(name, _NEW, 0o600, dir_fd=self.inode.fd)
         try:
             fill(fd)
         except BaseException:
-            os.unlink(name, dir_fd=self.node.fd)
+            os.unlink(name, dir_fd=self.inode.fd)
             raise
         finally:
             os.close(fd)
 
     def publish(self) -> None:
-        """Where it belongs; FileExistsError when somebody else has made that folder meanwhile."""
-        rename_noreplace(self._area.folder(STAGED), self._aside, self._parent, self.names[-1])
-        self._is_placed = True
+        """Rename it to its path; FileExistsError when the folder was created meanwhile."""
+        rename_noreplace(self._area.folder(STAGED), self._staging_name, self._parent, self.names[-1])
+        self._is_published = True
 
     def close(self) -> None:
-        os.close(self.node.fd)
-        self._forget()
+        os.close(self.inode.fd)
+        self._discard()
 
-    def _forget(self) -> None:
+    def _discard(self) -> None:
         os.close(self._parent)
-        if not self._is_placed and not self._area.closed:
+        if not self._is_published and not self._area.closed:
             try:
-                remove_tree(self._area.folder(STAGED), self._aside)
+                remove_tree(self._area.folder(STAGED), self._staging_name)
             except OSError:
-                pass  # gone, or gone with the next start
-        self._area.active.discard(self._aside)
+                pass  # already deleted, or deleted at the next start
+        self._area.active.discard(self._staging_name)
 
 
-def fresh_folder(storage: Storage, who: StorageUser, names: Names) -> UnpublishedFolder | None:
-    """None where the folder is there, or is not the only one missing, or has rules of its own."""
+def open_unpublished(storage: Storage, user: StorageUser, names: Names) -> UnpublishedFolder | None:
+    """None when the folder exists, its parent does not, or special rules apply to it."""
     if len(names) < 2:
         return None
-    tree: Namespace = storage.tree
-    with tree.find(text_of(names), who) as spot:
-        parent = spot.parent_inode
-        if len(spot.missing) != 1 or parent is None or not parent.folder:
+    namespace: Namespace = storage.namespace
+    with namespace.look_up(join_path(names), user) as lookup:
+        parent = lookup.parent_inode
+        if len(lookup.missing) != 1 or parent is None or not parent.is_folder:
             return None
-        if not allowed(who, parent.record, Access.WRITE | Access.EXECUTE):
+        if not is_allowed(user, parent.ownership, Access.WRITE | Access.EXECUTE):
             return None
-        record = record_for(parent.record, who, FOLDER_MODE, is_folder=True)
-        return UnpublishedFolder(storage, names, os.dup(parent.fd), record)
+        ownership = inherit_ownership(parent.ownership, user, FOLDER_MODE, is_folder=True)
+        return UnpublishedFolder(storage, names, os.dup(parent.fd), ownership)

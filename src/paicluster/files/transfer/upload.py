@@ -1,7 +1,8 @@
-"""One large file on its way in: parts in any order, and what has arrived outlives both sides.
+"""Resumable multipart upload of one large file: parts in any order; received parts survive client and server.
 
-Beside the bytes lies a journal: first what is being sent, then a line for each part that is whole. What was
-written since the machine was started is there; older parts count only if their hash is still right.
+Beside the bytes there is a journal: the upload request, then a line for each complete part. Parts written
+since the machine booted are trusted; older ones count only if their hash still matches, because a crash of
+the machine may have lost bytes.
 """
 
 from __future__ import annotations
@@ -18,23 +19,24 @@ import msgspec
 from openpaisdk.errors import JOB_CONFLICT, Conflict, InvalidParameters, PaiError
 from openpaisdk.fileio import hashing
 from openpaisdk.fileio.ranges import digest_of, reserve, write_at
-from paicluster.files import Staged, StorageUser
+from paicluster.files import StagedFile, StorageUser
 from paicluster.files.errors import disk_errors
 
-# More would fill the memory with what is known of them; with our client's parts it is 8 TiB.
-_MOST_PARTS = 1 << 20
+# Bounds the memory for the state of the parts; with our client's part size the limit is 8 TiB.
+_MAX_PARTS = 1 << 20
 # A part may be sent again, but not so often that the journal fills the disk.
-_MORE_LINES = 1000
-# A process that is just being started has all our files for a moment.
-_STARTING_S = 0.5
-_HANDED = "handed over"
+_MAX_EXTRA_LINES = 1000
+# A process that the server is just starting has all of the server's descriptors for a moment.
+_CLOSE_TIMEOUT_S = 0.5
+_CLOSE_POLL_INTERVAL_S = 0.005
+_FD_PASSED = "fd-passed"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 class UploadRequest(msgspec.Struct, frozen=True):
-    """What a client says it will send. ``key`` names the very content; ``size`` -1 is not known yet.
+    """Announcement of an upload. ``key`` identifies the content; ``size`` -1 means not known yet.
 
-    Without ``overwrite`` it is refused its place where another file was there first.
+    Without ``overwrite`` it fails when the path already exists.
     """
 
     path: str
@@ -50,171 +52,180 @@ class UploadRequest(msgspec.Struct, frozen=True):
     def check(self) -> None:
         hashing.hasher(self.hash)
         if not 1 << 16 <= self.part_bytes <= 1 << 30 or not self.key or self.size < -1:
-            raise InvalidParameters("An upload needs a key, a size and parts of 64 KiB to 1 GiB.")
-        if self.size > self.part_bytes * _MOST_PARTS:
-            raise InvalidParameters(f"An upload has {_MOST_PARTS} parts at most.")
+            raise InvalidParameters("An upload needs a key, a size and a part size of 64 KiB to 1 GiB.")
+        if self.size > self.part_bytes * _MAX_PARTS:
+            raise InvalidParameters(f"An upload has at most {_MAX_PARTS} parts.")
 
     def check_part(self, offset: int, length: int) -> None:
-        """Refuse what is no part of this file."""
+        """InvalidParameters unless this is a part of the file."""
         if not self.has_part(offset, length):
             raise InvalidParameters(
-                f"Parts begin at a multiple of {self.part_bytes}, have so many bytes at most, "
-                "and none goes beyond the file."
+                f"A part begins at a multiple of {self.part_bytes} bytes, has at most that many bytes, "
+                "and ends within the file."
             )
 
     def has_part(self, offset: int, length: int) -> bool:
-        if not 0 <= offset < self.part_bytes * _MOST_PARTS or offset % self.part_bytes:
+        if not 0 <= offset < self.part_bytes * _MAX_PARTS or offset % self.part_bytes:
             return False
         return 0 <= length <= self.part_bytes and (self.size < 0 or offset + length <= self.size)
 
 
 class JournalHeader(msgspec.Struct, frozen=True):
-    """How a journal begins. ``life`` tells an upload from one that is begun later for the same file."""
+    """First line of a journal. ``generation`` distinguishes successive uploads of the same file."""
 
-    about: UploadRequest
-    life: str
+    request: UploadRequest
+    generation: str
 
 
 class Upload:
-    """Open. `Uploads` sees to it that nobody closes it while somebody is at it."""
+    """An open upload. `UploadRegistry` ensures that it is not closed while a request uses it."""
 
-    def __init__(self, staged: Staged, journal: int, head: JournalHeader, who: StorageUser, ident: str):
+    def __init__(self, staged: StagedFile, journal: int, head: JournalHeader, user: StorageUser, key: str):
         self.staged = staged
-        self.about = head.about
-        self.who = who
-        self.id = ident + head.life
+        self.request = head.request
+        self.user = user
+        self.id = key + head.generation
         self.users = 0
-        self.used = time.monotonic()
-        self._have: dict[int, tuple[int, str]] = {}
-        self._is_handed = False
+        self.last_used = time.monotonic()
+        self._parts: dict[int, tuple[int, str]] = {}
+        self._is_fd_passed = False
         self._lines = 0
-        # For what is known of it.
+        # Protects the state of the parts.
         self._lock = threading.Lock()
-        # The kernel lets one write to a file at a time: the others would wait for him on a processor.
-        self._writing = threading.Lock()
+        # The kernel allows one writer per file at a time: others would spin on a CPU.
+        self._write_lock = threading.Lock()
         self._journal = journal
 
-    def described(self) -> dict[str, object]:
-        """What a client is told when it begins: what has arrived."""
+    def describe(self) -> dict[str, object]:
+        """Response to the begin request: the id and the hashes of the parts received so far."""
         with self._lock:
-            return {"id": self.id, "have": {str(at): said for at, (_, said) in self._have.items()}}
+            return {
+                "id": self.id,
+                "have": {str(offset): digest for offset, (_, digest) in self._parts.items()},
+            }
 
-    def expect(self, offset: int, length: int) -> None:
-        """A part is on its way: make room for it."""
-        with disk_errors(self.about.path):
+    def allocate(self, offset: int, length: int) -> None:
+        """Reserve disk space for a part before it is received."""
+        with disk_errors(self.request.path):
             reserve(self.staged.fd, offset, length)
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Put bytes where they belong."""
-        with disk_errors(self.about.path), self._writing:
+        """Write bytes at an offset."""
+        with disk_errors(self.request.path), self._write_lock:
             write_at(self.staged.fd, data, offset)
 
-    def arrived(self, offset: int, length: int, digest: bytes) -> None:
-        """One part is whole, and its hash is right."""
+    def record_part(self, offset: int, length: int, digest: bytes) -> None:
+        """Journal a complete part whose hash was verified."""
         if len(digest) != hashing.SIZE:
             raise InvalidParameters(f"A hash has {hashing.SIZE} bytes, not {len(digest)}.")
-        self.about.check_part(offset, length)
-        self._note(offset, length, digest.hex())
+        self.request.check_part(offset, length)
+        self._add_part(offset, length, digest.hex())
 
-    def _note(self, offset: int, length: int, said: str) -> None:
-        with disk_errors(self.about.path), self._lock:
-            if self._have.get(offset) == (length, said):
+    def _add_part(self, offset: int, length: int, digest: str) -> None:
+        with disk_errors(self.request.path), self._lock:
+            if self._parts.get(offset) == (length, digest):
                 return
-            if self._lines > 4 * len(self._have) + _MORE_LINES:
+            if self._lines > 4 * len(self._parts) + _MAX_EXTRA_LINES:
                 raise Conflict(
-                    f"The parts of {self.about.path} came in too many versions.", code=JOB_CONFLICT
+                    f"The parts of {self.request.path} were sent too often with different content.",
+                    code=JOB_CONFLICT,
                 )
-            os.write(self._journal, f"{offset} {length} {said} {BOOT_ID} .\n".encode())
+            os.write(self._journal, f"{offset} {length} {digest} {BOOT_ID} .\n".encode())
             self._lines += 1
-            self._have[offset] = (length, said)
+            self._parts[offset] = (length, digest)
 
-    def handed_over(self) -> int:
-        """The file, open for writing, to be given away and closed here. Its number is nobody else's."""
-        with disk_errors(self.about.path), self._lock:
-            if not self._is_handed:
-                # Before anybody has it: whoever finishes, perhaps another server, must know.
-                os.write(self._journal, _HANDED.encode() + b"\n")
-                self._is_handed = True
+    def dup_fd(self) -> int:
+        """Descriptor for writing, to be passed to a client and closed here.
+
+        Not shared with other requests.
+        """
+        with disk_errors(self.request.path), self._lock:
+            if not self._is_fd_passed:
+                # Journaled before the client has it: the server that finishes the upload, perhaps after a
+                # restart, must know.
+                os.write(self._journal, _FD_PASSED.encode() + b"\n")
+                self._is_fd_passed = True
             return os.dup(self.staged.fd)
 
     def resume(self, lines: list[str]) -> dict[int, tuple[int, str]]:
-        """Believe the journal as far as it can be; what is returned is there only if `verify` finds it."""
-        doubtful: dict[int, tuple[int, str]] = {}
+        """Load the journal. Returns the parts that must be verified by their hash first."""
+        unverified: dict[int, tuple[int, str]] = {}
         self._lines = len(lines)
         for line in lines:
             fields = line.split(" ")
-            if line == _HANDED:
-                self._is_handed = True
+            if line == _FD_PASSED:
+                self._is_fd_passed = True
             elif len(fields) == 5 and fields[4] == "." and fields[0].isdecimal() and fields[1].isdecimal():
-                offset, length, said = int(fields[0]), int(fields[1]), fields[2]
-                if not self.about.has_part(offset, length):
+                offset, length, digest = int(fields[0]), int(fields[1]), fields[2]
+                if not self.request.has_part(offset, length):
                     continue
-                # The last line about a part is the one that counts.
-                doubtful.pop(offset, None)
-                self._have.pop(offset, None)
+                # The last line about a part counts.
+                unverified.pop(offset, None)
+                self._parts.pop(offset, None)
                 if fields[3] == BOOT_ID:
-                    self._have[offset] = (length, said)
+                    self._parts[offset] = (length, digest)
                 else:
-                    doubtful[offset] = (length, said)
-        return doubtful
+                    unverified[offset] = (length, digest)
+        return unverified
 
-    def claims_bytes(self, doubtful: dict[int, tuple[int, str]]) -> bool:
-        """Whether its journal says that anything has arrived."""
-        return any(length for part in (self._have, doubtful) for length, _ in part.values())
+    def has_journaled_bytes(self, unverified: dict[int, tuple[int, str]]) -> bool:
+        """Whether the journal records any received bytes."""
+        return any(length for part in (self._parts, unverified) for length, _ in part.values())
 
-    def verify(self, doubtful: dict[int, tuple[int, str]]) -> None:
-        """Read what was written before the machine was started anew; noted, so that it is done once."""
-        for offset, (length, said) in doubtful.items():
-            if said == digest_of(self.staged.fd, offset, length, self.about.hash).hex():
-                self._note(offset, length, said)
+    def verify(self, unverified: dict[int, tuple[int, str]]) -> None:
+        """Hash parts written before the last boot; matching ones are journaled, so that it is done once."""
+        for offset, (length, digest) in unverified.items():
+            if digest == digest_of(self.staged.fd, offset, length, self.request.hash).hex():
+                self._add_part(offset, length, digest)
 
     def finish(self, size: int, mtime: int | None, digest: str) -> None:
-        """Take the target's place, if everything is there and is what was sent. Nobody else is at it."""
-        with disk_errors(self.about.path):
-            at = 0
+        """Publish the file if it is complete and matches ``digest``. No other request uses the upload."""
+        with disk_errors(self.request.path):
+            received = 0
             digests = []
-            for offset in sorted(self._have):
-                length, said = self._have[offset]
-                if offset != at:
+            for offset in sorted(self._parts):
+                length, part_digest = self._parts[offset]
+                if offset != received:
                     break
-                at += length
-                digests.append(said)
-            if at != size or self.about.size not in (-1, size):
+                received += length
+                digests.append(part_digest)
+            if received != size or self.request.size not in (-1, size):
                 raise Conflict(
-                    f"Only {at} of {size} bytes of {self.about.path} have arrived.",
+                    f"Only {received} of {size} bytes of {self.request.path} have arrived.",
                     code="IncompleteFileError",
                 )
             if digest:
-                whole = hashing.combine([bytes.fromhex(each) for each in digests], self.about.hash)
+                whole = hashing.combine([bytes.fromhex(part) for part in digests], self.request.hash)
                 if whole.hex() != digest:
                     raise InvalidParameters(
-                        f"What arrived of {self.about.path} is not what was sent.", code="IncompleteFileError"
+                        f"The received content of {self.request.path} does not match its hash.",
+                        code="IncompleteFileError",
                     )
             os.ftruncate(self.staged.fd, size)
-            self._take_back()
+            self._ensure_no_writer()
             if mtime is not None:
                 os.utime(self.staged.fd, ns=(mtime, mtime))
         self.staged.commit()
 
-    def _take_back(self) -> None:
-        """Nobody may write to a file that has its place: the kernel tells whether anybody still could.
+    def _ensure_no_writer(self) -> None:
+        """Conflict while another process has the file open for writing: a published file must not change.
 
-        A read lease is given only on a file that no process has open for writing.
+        The kernel grants a read lease only on a file that no process has open for writing.
         """
         fd = self.staged.fd
-        reading = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
-        os.dup2(reading, fd, inheritable=False)
-        os.close(reading)
-        ends = time.monotonic() + _STARTING_S
-        while not self._is_ours_alone():
-            if time.monotonic() > ends:
+        read_fd = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+        os.dup2(read_fd, fd, inheritable=False)
+        os.close(read_fd)
+        deadline = time.monotonic() + _CLOSE_TIMEOUT_S
+        while not self._has_no_other_writer():
+            if time.monotonic() > deadline:
                 raise Conflict(
-                    f"{self.about.path} is still open for writing: close what was handed over first.",
+                    f"{self.request.path} is still open for writing: close the passed file descriptor first.",
                     code="StillOpenError",
                 )
-            time.sleep(0.005)
+            time.sleep(_CLOSE_POLL_INTERVAL_S)
 
-    def _is_ours_alone(self) -> bool:
+    def _has_no_other_writer(self) -> bool:
         fd = self.staged.fd
         try:
             fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
@@ -223,13 +234,15 @@ class Upload:
         except BlockingIOError:
             return False
         except OSError:
-            # A disk without leases, or one that is not on this machine.
-            if self._is_handed:
-                raise PaiError(f"The disk of {self.about.path} cannot tell who writes to it.") from None
+            # A file system without leases, or a network file system.
+            if self._is_fd_passed:
+                raise PaiError(
+                    f"The file system of {self.request.path} cannot report open writers."
+                ) from None
         return True
 
     def suspend(self) -> None:
-        """Close it; what has arrived stays for whoever comes back."""
+        """Close it; the received parts stay, to be resumed later."""
         self.staged.suspend()
         self._close_journal()
 

@@ -1,8 +1,8 @@
-"""All uploads of one storage: those somebody works on, and those that wait in its folder.
+"""Registry of the uploads of one storage: open ones, and suspended ones in the staging folder.
 
-Only a few are open at a time, whoever begins however many: the others are opened again when the next part
-comes. One that somebody is at is never closed, so that no number of a descriptor is used after it was given
-to another file.
+Only a few are open at a time, however many clients begin; the others are reopened when their next part
+arrives. An upload in use is never closed, so that no descriptor number is used after it was reassigned to
+another file.
 """
 
 from __future__ import annotations
@@ -24,250 +24,260 @@ from paicluster.files.errors import disk_errors
 from paicluster.files.staging import PARTIAL
 from paicluster.files.transfer.upload import JournalHeader, Upload, UploadRequest
 
-IDLE_S = 600.0
-# Each has two descriptors.
-MOST_OF_ONE = 32
-MOST = 128
-# How long one request waits for another about the same upload, before its client is asked to come again.
+IDLE_TIMEOUT_S = 600.0
+# Each has two file descriptors.
+MAX_OPEN_PER_USER = 32
+MAX_OPEN = 128
+# How long a request waits for another one on the same upload before the client is told to retry.
 _LOCK_TIMEOUT_S = 10.0
-# Hashing what lies there since before a reboot takes long; the other threads are for the others.
-_MOST_VERIFYING = 4
-_IDENT = 40
-_JOURNAL = ".parts"
+# Hashing parts from before a reboot takes long; the other file threads stay free for other requests.
+_MAX_VERIFYING = 4
+_KEY_LENGTH = 40
+_JOURNAL_SUFFIX = ".parts"
 
 
 class UploadRegistry:
+    """Uploads by key; safe for use from many threads."""
+
     def __init__(self, storage: Storage):
         self._storage = storage
         self._open: dict[str, Upload] = {}
-        # Being opened, finished or closed by one thread; everybody else waits.
+        # Keys being opened, finished or closed by one thread; other threads wait.
         self._claimed: set[str] = set()
-        self._turn = threading.Condition()
-        self._verifying = threading.BoundedSemaphore(_MOST_VERIFYING)
+        self._changed = threading.Condition()
+        self._verifying = threading.BoundedSemaphore(_MAX_VERIFYING)
 
     @contextmanager
-    def begun(self, about: UploadRequest, who: StorageUser) -> Iterator[Upload]:
-        """Start one, or take up the one that was begun for the same content and the same place."""
-        about.check()
-        upload = self._taken(upload_id(about, who), who, about)
+    def begin(self, request: UploadRequest, user: StorageUser) -> Iterator[Upload]:
+        """Begin an upload, or resume the one with the same user, path and content."""
+        request.check()
+        upload = self._acquire(upload_id(request, user), user, request)
         try:
-            if about.size > 0:
-                upload.staged.reserve(about.size)
+            if request.size > 0:
+                upload.staged.reserve(request.size)
             yield upload
         finally:
-            self._let_go(upload)
+            self._release_use(upload)
 
     @contextmanager
-    def locked(self, upload_id: str, who: StorageUser) -> Iterator[Upload]:
-        """An upload that was begun, also when another server was there then."""
-        ident = upload_id[:_IDENT]
-        upload = self._taken(ident, who, None)
+    def locked(self, upload_id: str, user: StorageUser) -> Iterator[Upload]:
+        """An upload in progress, also if an earlier server began it."""
+        key = upload_id[:_KEY_LENGTH]
+        upload = self._acquire(key, user, None)
         try:
             if upload.id != upload_id:
                 raise _no_upload()
             yield upload
         finally:
-            self._let_go(upload)
+            self._release_use(upload)
 
-    def finish(self, upload_id: str, who: StorageUser, size: int, mtime: int | None, digest: str) -> None:
-        with self._alone(upload_id, who) as upload:
+    def finish(self, upload_id: str, user: StorageUser, size: int, mtime: int | None, digest: str) -> None:
+        with self._exclusive(upload_id, user) as upload:
             try:
                 upload.finish(size, mtime, digest)
             finally:
-                if upload.staged.fd < 0:  # it has its place, or was refused it and is gone
-                    self._strike(upload_id[:_IDENT])
+                if upload.staged.fd < 0:  # published, or rejected and deleted
+                    self._remove_journal(upload_id[:_KEY_LENGTH])
 
-    def drop(self, upload_id: str, who: StorageUser) -> None:
-        with self._alone(upload_id, who) as upload:
+    def drop(self, upload_id: str, user: StorageUser) -> None:
+        with self._exclusive(upload_id, user) as upload:
             upload.abandon()
-            self._strike(upload_id[:_IDENT])
+            self._remove_journal(upload_id[:_KEY_LENGTH])
 
     def close(self) -> None:
-        with self._turn:
+        with self._changed:
             while self._open:
                 self._open.popitem()[1].suspend()
 
-    # -- taking turns --------------------------------------------------------------------------
+    # -- locking -------------------------------------------------------------------------------
 
-    def _taken(self, ident: str, who: StorageUser, about: UploadRequest | None) -> Upload:
-        """Open, for ``who`` as he is now, and counted as in use."""
-        with self._turn:
-            found = self._open.get(ident)
-            if found is not None and found.who.name != who.name:
+    def _acquire(self, key: str, user: StorageUser, request: UploadRequest | None) -> Upload:
+        """Open the upload with the user's current groups, and count this use of it."""
+        with self._changed:
+            current = self._open.get(key)
+            if current is not None and current.user.name != user.name:
                 raise _no_upload()
-        if about is None and found is None:
-            head = self._head(ident)
-            if head is None or upload_id(head.about, who) != ident:
+        if request is None and current is None:
+            head = self._read_header(key)
+            if head is None or upload_id(head.request, user) != key:
                 raise _no_upload()
-        with self._turn:
-            self._wait(lambda: ident not in self._claimed and self._is_free_for(ident, who))
-            found = self._open.get(ident)
-            if found is not None and found.who == who:
-                found.users += 1
-                return found
-            self._claimed.add(ident)
+        with self._changed:
+            self._wait(lambda: key not in self._claimed and self._is_free_for(key, user))
+            current = self._open.get(key)
+            if current is not None and current.user == user:
+                current.users += 1
+                return current
+            self._claimed.add(key)
         upload: Upload | None = None
         try:
-            if found is not None:
-                # He may have other rights now than when he began.
-                found.suspend()
-            upload = self._opened(ident, who, about)
+            if current is not None:
+                # The user's groups may have changed since the upload began.
+                current.suspend()
+            upload = self._open_upload(key, user, request)
             upload.users = 1
         finally:
-            self._release(ident, upload)
-        self._make_room(who)
+            self._release(key, upload)
+        self._close_idle(user)
         return upload
 
-    def _is_free_for(self, ident: str, who: StorageUser) -> bool:
-        found = self._open.get(ident)
-        return found is None or found.who == who or not found.users
+    def _is_free_for(self, key: str, user: StorageUser) -> bool:
+        current = self._open.get(key)
+        return current is None or current.user == user or not current.users
 
-    def _let_go(self, upload: Upload) -> None:
-        with self._turn:
+    def _release_use(self, upload: Upload) -> None:
+        with self._changed:
             upload.users -= 1
-            upload.used = time.monotonic()
-            self._turn.notify_all()
+            upload.last_used = time.monotonic()
+            self._changed.notify_all()
 
     @contextmanager
-    def _alone(self, upload_id: str, who: StorageUser) -> Iterator[Upload]:
-        """An upload to be ended: nobody else is at it, and it is closed afterwards."""
-        ident = upload_id[:_IDENT]
+    def _exclusive(self, upload_id: str, user: StorageUser) -> Iterator[Upload]:
+        """An upload to be finished or dropped: no other request uses it, and it is closed afterwards."""
+        key = upload_id[:_KEY_LENGTH]
         while True:
-            with self.locked(upload_id, who) as upload:
+            with self.locked(upload_id, user) as upload:
                 pass
-            if self._claim(ident, upload):
+            if self._claim(key, upload):
                 break
         try:
             yield upload
         finally:
             upload.suspend()
-            self._release(ident, None)
+            self._release(key, None)
 
-    def _claim(self, ident: str, upload: Upload) -> bool:
-        """False when it was closed before we could have it alone."""
-        with self._turn:
-            self._wait(lambda: ident not in self._claimed and not upload.users)
-            if self._open.get(ident) is not upload:
+    def _claim(self, key: str, upload: Upload) -> bool:
+        """False when it was closed before this thread had exclusive use."""
+        with self._changed:
+            self._wait(lambda: key not in self._claimed and not upload.users)
+            if self._open.get(key) is not upload:
                 return False
-            self._claimed.add(ident)
+            self._claimed.add(key)
             return True
 
     def _wait(self, until: Callable[[], bool]) -> None:
-        if not self._turn.wait_for(until, _LOCK_TIMEOUT_S):
+        if not self._changed.wait_for(until, _LOCK_TIMEOUT_S):
             raise _busy()
 
-    def _release(self, ident: str, upload: Upload | None) -> None:
-        with self._turn:
-            self._claimed.discard(ident)
+    def _release(self, key: str, upload: Upload | None) -> None:
+        with self._changed:
+            self._claimed.discard(key)
             if upload is None:
-                self._open.pop(ident, None)
+                self._open.pop(key, None)
             else:
-                self._open[ident] = upload
-            self._turn.notify_all()
+                self._open[key] = upload
+            self._changed.notify_all()
 
-    def _make_room(self, who: StorageUser) -> None:
-        """Close what has been left alone for long, and more if too many are open."""
+    def _close_idle(self, user: StorageUser) -> None:
+        """Close idle uploads, and the least recently used ones while too many are open."""
         now = time.monotonic()
-        with self._turn:
+        with self._changed:
             idle = sorted(
-                (ident for ident, one in self._open.items() if not one.users and ident not in self._claimed),
-                key=lambda ident: self._open[ident].used,
+                (key for key, one in self._open.items() if not one.users and key not in self._claimed),
+                key=lambda key: self._open[key].last_used,
             )
-            too_many = len(self._open) - MOST
-            his = sum(one.who.name == who.name for one in self._open.values()) - MOST_OF_ONE
+            excess = len(self._open) - MAX_OPEN
+            user_excess = sum(one.user.name == user.name for one in self._open.values()) - MAX_OPEN_PER_USER
             closing = []
-            for ident in idle:
-                one = self._open[ident]
-                is_his = one.who.name == who.name
-                if one.used < now - IDLE_S or too_many > 0 or (is_his and his > 0):
-                    closing.append((ident, one))
-                    self._claimed.add(ident)
-                    too_many -= 1
-                    his -= is_his
-        for ident, one in closing:
+            for key in idle:
+                one = self._open[key]
+                is_same_user = one.user.name == user.name
+                if one.last_used < now - IDLE_TIMEOUT_S or excess > 0 or (is_same_user and user_excess > 0):
+                    closing.append((key, one))
+                    self._claimed.add(key)
+                    excess -= 1
+                    user_excess -= is_same_user
+        for key, one in closing:
             one.suspend()
-            self._release(ident, None)
+            self._release(key, None)
 
-    # -- in the folder -------------------------------------------------------------------------
+    # -- staging folder ------------------------------------------------------------------------
 
     @property
     def _folder(self) -> int:
-        return self._storage.area.folder(PARTIAL)
+        return self._storage.staging_area.folder(PARTIAL)
 
-    def _strike(self, ident: str) -> None:
+    def _remove_journal(self, key: str) -> None:
         try:
-            os.unlink(ident + _JOURNAL, dir_fd=self._folder)
+            os.unlink(key + _JOURNAL_SUFFIX, dir_fd=self._folder)
         except FileNotFoundError:
             pass
 
-    def _head(self, ident: str) -> JournalHeader | None:
-        if len(ident) != _IDENT or not ident.isascii() or not ident.isalnum():
+    def _read_header(self, key: str) -> JournalHeader | None:
+        if len(key) != _KEY_LENGTH or not key.isascii() or not key.isalnum():
             return None
         try:
-            fd = os.open(ident + _JOURNAL, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
+            fd = os.open(key + _JOURNAL_SUFFIX, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
             with os.fdopen(fd, "rb") as f:
                 return msgspec.json.decode(f.readline(), type=JournalHeader)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
-    def _opened(self, ident: str, who: StorageUser, about: UploadRequest | None) -> Upload:
-        """``about`` is None where it must have been begun."""
-        head = self._head(ident)
-        if about is None:
+    def _open_upload(self, key: str, user: StorageUser, request: UploadRequest | None) -> Upload:
+        """``request`` is None when the upload must already exist."""
+        head = self._read_header(key)
+        if request is None:
             if head is None:
                 raise _no_upload()
-            about = head.about
+            request = head.request
         staged = self._storage.stage(
-            about.path, who, overwrite=about.overwrite, mode=about.mode & 0o777, key=ident
+            request.path, user, overwrite=request.overwrite, mode=request.mode & 0o777, key=key
         )
         journal = -1
         try:
-            with disk_errors(about.path):
+            with disk_errors(request.path):
                 flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-                journal = os.open(ident + _JOURNAL, flags, 0o600, dir_fd=self._folder)
+                journal = os.open(key + _JOURNAL_SUFFIX, flags, 0o600, dir_fd=self._folder)
                 if head is not None:
-                    upload = Upload(staged, journal, head, who, ident)
-                    if self._took_up(upload, journal):
+                    upload = Upload(staged, journal, head, user, key)
+                    if self._resume(upload, journal):
                         return upload
                 if staged.size:
-                    # Not otherwise: ext4 takes it for a file that is replaced, and whoever closes it would
-                    # wait until all of it is on the disk.
+                    # Only then: ext4 treats a truncated file as being replaced, and close() would wait until
+                    # all of it is on the disk.
                     os.ftruncate(staged.fd, 0)
                 os.ftruncate(journal, 0)
-                head = JournalHeader(about, secrets.token_hex(8))
+                head = JournalHeader(request, secrets.token_hex(8))
                 os.write(journal, msgspec.json.encode(head) + b"\n")
-                return Upload(staged, journal, head, who, ident)
+                return Upload(staged, journal, head, user, key)
         except BaseException:
             staged.suspend()
             if journal >= 0:
                 os.close(journal)
             raise
 
-    def _took_up(self, upload: Upload, journal: int) -> bool:
-        """False where the file was cleaned away, and the journal says nothing about the new one."""
+    def _resume(self, upload: Upload, journal: int) -> bool:
+        """False when cleanup deleted the file: its journal does not describe the new, empty one."""
         with os.fdopen(os.dup(journal), "rb") as f:
-            said = f.read()
-        if not said.endswith(b"\n"):  # a line that was cut must not run into the next one
+            text = f.read()
+        if not text.endswith(b"\n"):  # an incomplete line must not run into the next one
             os.write(journal, b"\n")
-        doubtful = upload.resume(said.decode("ascii", "replace").splitlines()[1:])
-        if upload.staged.size == 0 and upload.claims_bytes(doubtful):
+        unverified = upload.resume(text.decode("ascii", "replace").splitlines()[1:])
+        if upload.staged.size == 0 and upload.has_journaled_bytes(unverified):
             return False
-        if doubtful:
+        if unverified:
             if not self._verifying.acquire(timeout=_LOCK_TIMEOUT_S):
                 raise _busy()
             try:
-                upload.verify(doubtful)
+                upload.verify(unverified)
             finally:
                 self._verifying.release()
         return True
 
 
-def upload_id(about: UploadRequest, who: StorageUser) -> str:
-    """The same for the same person, place and content; nobody comes upon somebody else's."""
-    said = [who.name, about.path, about.key, about.size, about.mtime, about.part_bytes, about.hash]
-    if not about.overwrite:
-        said.append("new")
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:_IDENT]
+def upload_id(request: UploadRequest, user: StorageUser) -> str:
+    """Key of an upload: equal for the same user, path and content, different for different users."""
+    identity = [
+        user.name,
+        request.path,
+        request.key,
+        request.size,
+        request.mtime,
+        request.part_bytes,
+        request.hash,
+    ]
+    if not request.overwrite:
+        identity.append("new")
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:_KEY_LENGTH]
 
 
 def _no_upload() -> NotFound:
@@ -275,4 +285,4 @@ def _no_upload() -> NotFound:
 
 
 def _busy() -> Unavailable:
-    return Unavailable("This upload is busy.", hint="Try it again in a moment.")
+    return Unavailable("This upload is in use by another request.", hint="Try again in a moment.")

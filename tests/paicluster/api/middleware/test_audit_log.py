@@ -69,7 +69,7 @@ def _request(number: int) -> Request:
 
 def test_a_full_log_is_set_aside_and_the_oldest_goes(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
-    log = AuditLog(path, largest=400, kept=3)
+    log = AuditLog(path, max_bytes=400, backups=3)
     for number in range(40):
         log.record(_request(number), "/thing/{n:count}", 200)
         # One at a time: lines that come together are written together.

@@ -57,8 +57,8 @@ def test_a_window_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TooManyRequests) as refused:
         window.take("alice")
     assert 0 < refused.value.retry_after_s <= 60
-    assert window.full("alice") > 0
-    assert window.full("bob") == 0
+    assert window.retry_after_s("alice") > 0
+    assert window.retry_after_s("bob") == 0
     now[0] += 60
     window.take("alice")
 

@@ -42,7 +42,7 @@ def test_an_error_of_ours_has_no_stack_and_its_place_is_in_the_log(caplog: pytes
     assert b"Traceback" not in said
     assert caplog.records[0].exc_info is not None
     assert caplog.records[0].getMessage() == "GET /x/{token} failed"
-    assert edge.meters.series("GET", "/x/{token}").statuses == {500: 1}
+    assert edge.metrics.series("GET", "/x/{token}").statuses == {500: 1}
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_every_answer_is_counted_and_has_its_headers(outcome: Any, status: int) 
     reply = ask(edge, outcome, "PROPFIND")
     assert reply.status_code == status
     assert reply.headers["x-content-type-options"] == "nosniff"
-    assert edge.meters.series("OTHER", "/x/{token}").statuses == {status: 1}
+    assert edge.metrics.series("OTHER", "/x/{token}").statuses == {status: 1}
     if status == 429:
         assert reply.headers["retry-after"] == "3"
 

@@ -16,6 +16,6 @@ from support.team_cluster import storage_team  # noqa: F401
 def storage(tmp_path: Path) -> Iterator[Storage]:
     """A cluster's own, without a cluster, with the home of one person."""
     made = Storage(tmp_path / "storage")
-    made.welcome(ALICE)
+    made.provision(ALICE)
     yield made
     made.close()

@@ -20,17 +20,17 @@ from openpaisdk.fileio.syscall_lock import LONGEST_S, SyscallLock
 from openpaisdk.storage.backends import local
 from openpaisdk.storage.backends.local import LocalBackend
 from paicluster.files import Storage, StorageUser, ownership
-from paicluster.files.paths import names_of
+from paicluster.files.paths import split_path
 from paicluster.files.transfer import packs
-from paicluster.files.transfer.unpublished_folder import UnpublishedFolder, fresh_folder
+from paicluster.files.transfer.unpublished_folder import UnpublishedFolder, open_unpublished
 from support.cluster_storage import ALICE
 
 
 @pytest.fixture(params=["a disk with files that have no name", "a disk without"])
 def disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "without" in request.param:
-        for room in (packs, local):
-            monkeypatch.setattr(room, "_NAMELESS", os.O_WRONLY)
+        monkeypatch.setattr(packs, "_UNNAMED", os.O_WRONLY)
+        monkeypatch.setattr(local, "_NAMELESS", os.O_WRONLY)
 
 
 def pack(*files: tuple[str, bytes]) -> bytes:
@@ -46,31 +46,31 @@ def content(storage: Storage, path: str) -> bytes:
 
 
 def left_aside(storage: Storage) -> list[str]:
-    return [*os.listdir(storage.root / ".pai/staged"), *storage.area.active]
+    return [*os.listdir(storage.root / ".pai/staged"), *storage.staging_area.active]
 
 
 @pytest.mark.usefixtures("disk")
 def test_files_take_their_places_and_replace_what_was_there(storage: Storage) -> None:
     # Longer than the kernel is given at once.
     long = os.urandom(300 << 10)
-    assert packs.store(storage, ALICE, "/user/alice", pack(("a", b"old"), ("d/e/b", long))) == []
+    assert packs.write_pack(storage, ALICE, "/user/alice", pack(("a", b"old"), ("d/e/b", long))) == []
     held = (storage.root / "user/alice/a").open("rb")
-    assert packs.store(storage, ALICE, "/user/alice", pack(("a", b"new"), ("d/e/c", b""))) == []
+    assert packs.write_pack(storage, ALICE, "/user/alice", pack(("a", b"new"), ("d/e/c", b""))) == []
     with held:
         assert held.read() == b"old"
     assert content(storage, "/user/alice/a") == b"new"
     assert content(storage, "/user/alice/d/e/b") == long
     assert content(storage, "/user/alice/d/e/c") == b""
     told = storage.status("/user/alice/a", ALICE)
-    assert (told.record.owner, told.record.mode) == ("alice", 0o640)
+    assert (told.ownership.owner, told.ownership.mode) == ("alice", 0o640)
     assert (storage.root / "user/alice/a").stat().st_mtime_ns == 10**18 + 1
     assert left_aside(storage) == []
 
 
 @pytest.mark.usefixtures("disk")
 def test_a_file_does_not_take_the_place_of_a_folder(storage: Storage) -> None:
-    packs.store(storage, ALICE, "/user/alice", pack(("d/f", b"1")))
-    [problem] = packs.store(storage, ALICE, "/user/alice", pack(("d", b"2")))
+    packs.write_pack(storage, ALICE, "/user/alice", pack(("d/f", b"1")))
+    [problem] = packs.write_pack(storage, ALICE, "/user/alice", pack(("d", b"2")))
     assert problem["code"] == "ConflictFileError"
     assert left_aside(storage) == []
 
@@ -84,16 +84,19 @@ def test_a_new_folder_appears_with_all_its_files(storage: Storage, monkeypatch: 
         place(folder)
         seen.append(sorted(os.listdir(storage.root / "user/alice/old/new")))
 
-    packs.store(storage, ALICE, "/user/alice", pack(("old/f", b"")))
+    packs.write_pack(storage, ALICE, "/user/alice", pack(("old/f", b"")))
     monkeypatch.setattr(UnpublishedFolder, "publish", look_first)
-    told = packs.store(storage, ALICE, "/user/alice/old", pack(("new/a", b"1"), ("new/b", b"2"), ("c", b"3")))
+    told = packs.write_pack(
+        storage, ALICE, "/user/alice/old", pack(("new/a", b"1"), ("new/b", b"2"), ("c", b"3"))
+    )
     assert told == []
     assert seen == [["f"], ["a", "b"]]
     assert (
-        storage.status("/user/alice/old/new", ALICE).record == storage.status("/user/alice/old", ALICE).record
+        storage.status("/user/alice/old/new", ALICE).ownership
+        == storage.status("/user/alice/old", ALICE).ownership
     )
     told_of = storage.status("/user/alice/old/new/a", ALICE)
-    assert (told_of.record, told_of.modified_ms) == (ownership.Ownership("alice", "alice", 0o640), 10**12)
+    assert (told_of.ownership, told_of.modified_ms) == (ownership.Ownership("alice", "alice", 0o640), 10**12)
     assert left_aside(storage) == []
 
 
@@ -104,11 +107,11 @@ def test_whoever_makes_the_folder_first_the_files_of_both_are_in_it(
 
     def too_late(folder: UnpublishedFolder) -> None:
         monkeypatch.setattr(UnpublishedFolder, "publish", place)
-        packs.store(storage, ALICE, "/user/alice", pack(("new/a", b"theirs"), ("new/b", b"theirs")))
+        packs.write_pack(storage, ALICE, "/user/alice", pack(("new/a", b"theirs"), ("new/b", b"theirs")))
         place(folder)
 
     monkeypatch.setattr(UnpublishedFolder, "publish", too_late)
-    assert packs.store(storage, ALICE, "/user/alice", pack(("new/b", b"ours"), ("new/c", b"ours"))) == []
+    assert packs.write_pack(storage, ALICE, "/user/alice", pack(("new/b", b"ours"), ("new/c", b"ours"))) == []
     found = {name: content(storage, f"/user/alice/new/{name}") for name in "abc"}
     assert found == {"a": b"theirs", "b": b"ours", "c": b"ours"}
     assert left_aside(storage) == []
@@ -116,11 +119,11 @@ def test_whoever_makes_the_folder_first_the_files_of_both_are_in_it(
 
 def test_of_a_new_folder_that_a_dying_server_left_nothing_is_seen(tmp_path: Path) -> None:
     before = Storage(tmp_path / "storage")
-    before.welcome(ALICE)
-    packs.store(before, ALICE, "/user/alice", pack(("old/f", b"")))
-    folder = fresh_folder(before, ALICE, ("user", "alice", "old", "new"))
+    before.provision(ALICE)
+    packs.write_pack(before, ALICE, "/user/alice", pack(("old/f", b"")))
+    folder = open_unpublished(before, ALICE, ("user", "alice", "old", "new"))
     assert folder is not None
-    folder.put("a", lambda fd: None)
+    folder.create_file("a", lambda fd: None)
     after = Storage(tmp_path / "storage")
     try:
         assert os.listdir(after.root / "user/alice/old") == ["f"]
@@ -133,7 +136,7 @@ def test_of_a_new_folder_that_a_dying_server_left_nothing_is_seen(tmp_path: Path
 
 def test_a_name_that_comes_twice_in_a_new_folder_is_the_later_file(storage: Storage) -> None:
     twice = pack(("new/a", b"1"), ("new/a", b"2"), ("new/b/c", b"3"), ("new/d", b"4"))
-    assert packs.store(storage, ALICE, "/user/alice", twice) == []
+    assert packs.write_pack(storage, ALICE, "/user/alice", twice) == []
     assert [content(storage, f"/user/alice/new/{name}") for name in ("a", "b/c", "d")] == [b"2", b"3", b"4"]
 
 
@@ -148,7 +151,7 @@ def test_where_the_disk_is_full_a_new_folder_has_only_whole_files(
             raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(packs, "append", full)
-    told = packs.store(storage, ALICE, "/user/alice", pack(("n/a", b"1"), ("n/b", b"22"), ("n/c", b"3")))
+    told = packs.write_pack(storage, ALICE, "/user/alice", pack(("n/a", b"1"), ("n/b", b"22"), ("n/c", b"3")))
     assert [problem["code"] for problem in told] == ["StorageFullError"]
     assert os.listdir(storage.root / "user/alice/n") == ["a"]
     assert left_aside(storage) == []
@@ -156,21 +159,21 @@ def test_where_the_disk_is_full_a_new_folder_has_only_whole_files(
 
 def test_in_a_folder_of_others_no_folder_is_made(storage: Storage) -> None:
     bob = StorageUser("bob")
-    storage.welcome(bob)
-    packs.store(storage, ALICE, "/user/alice", pack(("open/f", b"")))
+    storage.provision(bob)
+    packs.write_pack(storage, ALICE, "/user/alice", pack(("open/f", b"")))
     storage.set_mode("/user/alice", ALICE, 0o755)
-    [problem] = packs.store(storage, bob, "/user/alice/open", pack(("new/f", b"bob's")))
+    [problem] = packs.write_pack(storage, bob, "/user/alice/open", pack(("new/f", b"bob's")))
     assert problem["code"] == "ForbiddenFileError"
     assert os.listdir(storage.root / "user/alice/open") == ["f"]
 
 
 def test_in_a_teams_folder_new_folders_are_the_teams(storage: Storage) -> None:
     member = StorageUser("alice", frozenset(["team"]))
-    storage.welcome(member)
-    packs.store(storage, member, "/shared/team", pack(("old/f", b"")))
-    packs.store(storage, member, "/shared/team", pack(("new/f", b"")))
+    storage.provision(member)
+    packs.write_pack(storage, member, "/shared/team", pack(("old/f", b"")))
+    packs.write_pack(storage, member, "/shared/team", pack(("new/f", b"")))
     for name in ("", "/f"):
-        new, old = (storage.status(f"/shared/team/{way}{name}", member).record for way in ("new", "old"))
+        new, old = (storage.status(f"/shared/team/{way}{name}", member).ownership for way in ("new", "old"))
         assert new == old and new.group == "team"
 
 
@@ -185,11 +188,11 @@ def test_files_of_a_pack_are_not_cleaned_away_for_being_old(
         cleaned.append(where)
         place(*where)
 
-    monkeypatch.setattr(packs, "_NAMELESS", os.O_WRONLY)
+    monkeypatch.setattr(packs, "_UNNAMED", os.O_WRONLY)
     monkeypatch.setattr(packs, "rename_noreplace", clean_first)
-    assert packs.store(storage, ALICE, "/user/alice", pack(("f", b"old"))) == []
+    assert packs.write_pack(storage, ALICE, "/user/alice", pack(("f", b"old"))) == []
     assert cleaned and content(storage, "/user/alice/f") == b"old"
-    assert storage.area.active == set()
+    assert storage.staging_area.active == set()
 
 
 _names = st.sampled_from(["a", "b", ".", "..", "", ".pai", "x:y", "n\0", "ü" * 130, "l" * 256, "\udc80"])
@@ -202,8 +205,8 @@ _paths = st.one_of(st.lists(_names, max_size=5).map("/".join), _deep, _long)
 def test_paths_of_a_pack_are_taken_apart_as_any(base: str, paths: list[str]) -> None:
     ways = packs.PathCache(base)
     for path in paths:
-        assert _told(lambda path=path: ways.names_of(path)) == _told(
-            lambda path=path: (*names_of(base), *names_of("/" + path))
+        assert _told(lambda path=path: ways.split(path)) == _told(
+            lambda path=path: (*split_path(base), *split_path("/" + path))
         )
 
 

@@ -25,7 +25,7 @@ CONTENT = os.urandom(1 << 20) * 20
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file that was written some time ago."""
-    monkeypatch.setattr(range_hashes, "_SETTLED_NS", -(10**9))
+    monkeypatch.setattr(range_hashes, "_MIN_FILE_AGE_NS", -(10**9))
     (tmp_path / "f").write_bytes(b"content")
     return tmp_path / "f"
 
@@ -33,10 +33,10 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def sent(known: RangeHashCache, path: Path, *, fresh: bool = False) -> tuple[bool, bytes]:
     """Whether its bytes had to be looked at, and the hash that went after them."""
     with path.open("rb") as f:
-        proof = RangeHash(known, f.fileno(), 0, 7, hashing.XXH3, fresh=fresh)
-        if proof.made is not None:
-            proof.made.update(f.read(7))
-        return proof.made is not None, proof.digest(f.fileno())
+        proof = RangeHash(known, f.fileno(), 0, 7, hashing.XXH3, recompute=fresh)
+        if proof.hasher is not None:
+            proof.hasher.update(f.read(7))
+        return proof.hasher is not None, proof.digest(f.fileno())
 
 
 def test_what_is_sent_again_is_not_looked_at_again(path: Path) -> None:
@@ -57,7 +57,7 @@ def test_another_content_has_another_hash_even_with_the_time_of_the_old_one(path
 def test_what_was_written_a_moment_ago_is_looked_at_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(range_hashes, "_SETTLED_NS", 60 * 10**9)
+    monkeypatch.setattr(range_hashes, "_MIN_FILE_AGE_NS", 60 * 10**9)
     known = RangeHashCache()
     assert [sent(known, path)[0] for _ in range(2)] == [True, True]
 

@@ -1,4 +1,4 @@
-"""Uploads that several are at, or that one has too many of: nothing is mixed up, and nothing runs out."""
+"""Resumable uploads: concurrent use, limits of open uploads, recovery after a reboot, fd passing."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from openpaisdk.fileio import hashing
 from openpaisdk.fileio.ranges import digest_of
 from openpaisdk.storage.backends.fd_passing import FdChannel
 from paicluster.files import Storage, StorageUser
-from paicluster.files.transfer import fd_server as at_window
-from paicluster.files.transfer import upload as one_upload
+from paicluster.files.transfer import fd_server
+from paicluster.files.transfer import upload as upload_module
 from paicluster.files.transfer.fd_server import FdServer
 from paicluster.files.transfer.upload import UploadRequest
-from paicluster.files.transfer.upload_registry import MOST, MOST_OF_ONE, UploadRegistry
+from paicluster.files.transfer.upload_registry import MAX_OPEN, MAX_OPEN_PER_USER, UploadRegistry
 from support.cluster_storage import ALICE
 
 PART = 1 << 16
-# The hash of something else.
+# The hash of other content.
 OTHER = bytes(hashing.SIZE)
 
 
-def about(name: str = "f", size: int = -1, who: str = "alice") -> UploadRequest:
-    return UploadRequest(f"/user/{who}/{name}", "k", size, part_bytes=PART)
+def upload_request(name: str = "f", size: int = -1, user: str = "alice") -> UploadRequest:
+    return UploadRequest(f"/user/{user}/{name}", "k", size, part_bytes=PART)
 
 
-def begin(uploads: UploadRegistry, what: UploadRequest, who: StorageUser = ALICE) -> str:
-    with uploads.begun(what, who) as upload:
+def begin(uploads: UploadRegistry, request: UploadRequest, user: StorageUser = ALICE) -> str:
+    with uploads.begin(request, user) as upload:
         return upload.id
 
 
-def put(uploads: UploadRegistry, ident: str, offset: int, data: bytes, who: StorageUser = ALICE) -> None:
-    with uploads.locked(ident, who) as upload:
+def put(uploads: UploadRegistry, upload_id: str, offset: int, data: bytes, user: StorageUser = ALICE) -> None:
+    with uploads.locked(upload_id, user) as upload:
         upload.write(offset, data)
-    with uploads.locked(ident, who) as upload:
-        upload.arrived(offset, len(data), hashing.of_bytes(data, hashing.XXH3))
+    with uploads.locked(upload_id, user) as upload:
+        upload.record_part(offset, len(data), hashing.of_bytes(data, hashing.XXH3))
 
 
-def content(storage: Storage, path: str, who: StorageUser = ALICE) -> bytes:
-    opened = storage.open_read(path, who)
+def content(storage: Storage, path: str, user: StorageUser = ALICE) -> bytes:
+    opened = storage.open_read(path, user)
     try:
         return os.pread(opened.fd, 1 << 20, 0)
     finally:
@@ -54,223 +54,227 @@ def content(storage: Storage, path: str, who: StorageUser = ALICE) -> bytes:
 
 
 def descriptors(storage: Storage) -> int:
-    """How many files of this storage are open; what other tests left to be closed is no concern of ours."""
-    found = 0
+    """Number of open files of this storage; files of other tests are not counted."""
+    count = 0
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):
-            found += str(Path(f"/proc/self/fd/{name}").readlink()).startswith(str(storage.root))
-    return found
+            count += str(Path(f"/proc/self/fd/{name}").readlink()).startswith(str(storage.root))
+    return count
 
 
-def have(uploads: UploadRegistry, what: UploadRequest, who: StorageUser = ALICE) -> object:
-    with uploads.begun(what, who) as upload:
-        return upload.described()["have"]
+def received_parts(uploads: UploadRegistry, request: UploadRequest, user: StorageUser = ALICE) -> object:
+    with uploads.begin(request, user) as upload:
+        return upload.describe()["have"]
 
 
-def test_what_is_handed_over_is_the_file_that_was_asked_for(
+def test_passed_fd_is_the_requested_file(
     storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uploads = UploadRegistry(storage)
-    window = FdServer(storage, uploads)
+    server = FdServer(storage, uploads)
     secret = tmp_path / "secret"
     secret.write_text("secret")
-    handed = FdChannel(lambda: window.ticket_for(ALICE))
+    channel = FdChannel(lambda: server.issue_ticket(ALICE))
     opened: list[int] = []
-    send = at_window._send
+    send = fd_server._send
 
-    def send_late(talk: socket.socket, said: dict[str, object], fd: int = -1) -> None:
-        """Somebody gives the upload up at the last moment, and its number is free for another file."""
+    def drop_then_send(connection: socket.socket, message: dict[str, object], fd: int = -1) -> None:
+        """The upload is dropped at the last moment, and its fd number is reused for another file."""
         if fd >= 0:
-            uploads.drop(str(said["id"]), ALICE)
+            uploads.drop(str(message["id"]), ALICE)
             opened.extend(os.open(secret, os.O_RDONLY) for _ in range(20))
-        send(talk, said, fd)
+        send(connection, message, fd)
 
-    monkeypatch.setattr(at_window, "_send", send_late)
-    fd, _ = handed.create(msgspec.to_builtins(about()))
+    monkeypatch.setattr(fd_server, "_send", drop_then_send)
+    fd, _ = channel.create(msgspec.to_builtins(upload_request()))
     assert "/.pai/partial/" in str(Path(f"/proc/self/fd/{fd}").readlink())
-    handed.close()
-    for each in (fd, *opened):
-        os.close(each)
+    channel.close()
+    for opened_fd in (fd, *opened):
+        os.close(opened_fd)
 
 
-def test_an_upload_somebody_is_at_is_not_closed(storage: Storage) -> None:
+def test_upload_in_use_is_not_closed(storage: Storage) -> None:
     uploads = UploadRegistry(storage)
-    ident = begin(uploads, about())
-    with uploads.locked(ident, ALICE) as upload:
-        for i in range(2 * MOST_OF_ONE):
-            begin(uploads, about(f"g{i}"))
-        dropping = threading.Thread(target=uploads.drop, args=(ident, ALICE))
+    upload_id = begin(uploads, upload_request())
+    with uploads.locked(upload_id, ALICE) as upload:
+        for i in range(2 * MAX_OPEN_PER_USER):
+            begin(uploads, upload_request(f"g{i}"))
+        dropping = threading.Thread(target=uploads.drop, args=(upload_id, ALICE))
         dropping.start()
         upload.write(0, b"here")
         assert os.pread(upload.staged.fd, 10, 0) == b"here" and dropping.is_alive()
     dropping.join(5)
     assert not dropping.is_alive()
-    with pytest.raises(NotFound), uploads.locked(ident, ALICE):
+    with pytest.raises(NotFound), uploads.locked(upload_id, ALICE):
         pass
 
 
-def test_however_many_are_begun_only_some_are_open_and_all_go_on(storage: Storage) -> None:
+def test_open_uploads_per_user_are_limited_and_all_can_finish(storage: Storage) -> None:
     uploads = UploadRegistry(storage)
     before = descriptors(storage)
-    begun = [begin(uploads, about(f"f{i}", 4)) for i in range(3 * MOST_OF_ONE)]
-    assert descriptors(storage) <= before + 2 * MOST_OF_ONE
-    for ident in begun:
-        put(uploads, ident, 0, b"data")
-    for i, ident in enumerate(begun):
-        uploads.finish(ident, ALICE, 4, 0, "")
+    upload_ids = [begin(uploads, upload_request(f"f{i}", 4)) for i in range(3 * MAX_OPEN_PER_USER)]
+    assert descriptors(storage) <= before + 2 * MAX_OPEN_PER_USER
+    for upload_id in upload_ids:
+        put(uploads, upload_id, 0, b"data")
+    for i, upload_id in enumerate(upload_ids):
+        uploads.finish(upload_id, ALICE, 4, 0, "")
         assert content(storage, f"/user/alice/f{i}") == b"data"
     assert descriptors(storage) == before
 
 
-def test_many_people_together_have_not_more_open_either(storage: Storage) -> None:
+def test_open_uploads_of_all_users_are_limited(storage: Storage) -> None:
     uploads = UploadRegistry(storage)
-    people = [StorageUser(f"p{i}") for i in range(2 * MOST // MOST_OF_ONE)]
+    users = [StorageUser(f"p{i}") for i in range(2 * MAX_OPEN // MAX_OPEN_PER_USER)]
     before = descriptors(storage)
-    for who in people:
-        storage.welcome(who)
-        for i in range(MOST_OF_ONE):
-            begin(uploads, about(f"f{i}", who=who.name), who)
-    assert descriptors(storage) <= before + 2 * MOST
+    for user in users:
+        storage.provision(user)
+        for i in range(MAX_OPEN_PER_USER):
+            begin(uploads, upload_request(f"f{i}", user=user.name), user)
+    assert descriptors(storage) <= before + 2 * MAX_OPEN
     uploads.close()
     assert descriptors(storage) == before
 
 
-def test_hashing_what_lay_there_before_a_reboot_keeps_nobody_waiting(
+def test_verifying_after_a_reboot_does_not_block_other_uploads(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = UploadRegistry(storage)
-    ident = begin(first, about())
-    put(first, ident, 0, b"data")
+    upload_id = begin(first, upload_request())
+    put(first, upload_id, 0, b"data")
     first.close()
-    monkeypatch.setattr(one_upload, "BOOT_ID", "another")
+    monkeypatch.setattr(upload_module, "BOOT_ID", "another")
     reads: list[int] = []
-    entered, go_on = threading.Event(), threading.Event()
+    entered, resume = threading.Event(), threading.Event()
 
     def slow(fd: int, offset: int, length: int, algorithm: str) -> bytes:
         reads.append(offset)
         entered.set()
-        assert go_on.wait(10)
+        assert resume.wait(10)
         return digest_of(fd, offset, length, algorithm)
 
-    monkeypatch.setattr(one_upload, "digest_of", slow)
+    monkeypatch.setattr(upload_module, "digest_of", slow)
     uploads = UploadRegistry(storage)
-    found: list[object] = []
-    taking_up = threading.Thread(target=lambda: found.append(have(uploads, about())))
-    taking_up.start()
+    parts: list[object] = []
+    resuming = threading.Thread(target=lambda: parts.append(received_parts(uploads, upload_request())))
+    resuming.start()
     assert entered.wait(10)
-    put(uploads, begin(uploads, about("g")), 0, b"meanwhile")
-    go_on.set()
-    taking_up.join(10)
-    assert list(found[0]) == ["0"]  # type: ignore[call-overload]
+    put(uploads, begin(uploads, upload_request("g")), 0, b"meanwhile")
+    resume.set()
+    resuming.join(10)
+    assert list(parts[0]) == ["0"]  # type: ignore[call-overload]
     uploads.close()
-    assert have(UploadRegistry(storage), about()) == found[0] and reads == [0]
+    assert received_parts(UploadRegistry(storage), upload_request()) == parts[0] and reads == [0]
 
 
-def test_of_a_part_that_was_sent_often_only_the_last_counts(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_last_version_of_a_part_counts(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     first = UploadRegistry(storage)
-    ident = begin(first, about())
+    upload_id = begin(first, upload_request())
     for data in (b"one", b"two", b"end"):
-        put(first, ident, 0, data)
+        put(first, upload_id, 0, data)
     first.close()
-    monkeypatch.setattr(one_upload, "BOOT_ID", "another")
-    assert have(UploadRegistry(storage), about()) == {"0": hashing.of_bytes(b"end", hashing.XXH3).hex()}
+    monkeypatch.setattr(upload_module, "BOOT_ID", "another")
+    assert received_parts(UploadRegistry(storage), upload_request()) == {
+        "0": hashing.of_bytes(b"end", hashing.XXH3).hex()
+    }
 
 
-def test_parts_that_were_damaged_by_a_crash_are_not_believed(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_damaged_by_a_crash_are_not_trusted(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     first = UploadRegistry(storage)
-    ident = begin(first, about(size=3 * PART))
-    put(first, ident, 0, b"a" * PART)
-    put(first, ident, PART, b"b" * PART)
-    with first.locked(ident, ALICE) as upload:
-        upload.arrived(2 * PART, PART, OTHER)
+    upload_id = begin(first, upload_request(size=3 * PART))
+    put(first, upload_id, 0, b"a" * PART)
+    put(first, upload_id, PART, b"b" * PART)
+    with first.locked(upload_id, ALICE) as upload:
+        upload.record_part(2 * PART, PART, OTHER)
         os.pwrite(upload.staged.fd, b"X", 5)
     first.close()
-    monkeypatch.setattr(one_upload, "BOOT_ID", "another")
-    assert list(have(UploadRegistry(storage), about(size=3 * PART))) == [str(PART)]  # type: ignore[call-overload]
+    monkeypatch.setattr(upload_module, "BOOT_ID", "another")
+    assert list(received_parts(UploadRegistry(storage), upload_request(size=3 * PART))) == [str(PART)]  # type: ignore[call-overload]
 
 
-def test_a_journal_whose_file_was_cleaned_away_promises_nothing(storage: Storage) -> None:
+def test_journal_without_its_file_is_ignored(storage: Storage) -> None:
     first = UploadRegistry(storage)
-    ident = begin(first, about())
-    put(first, ident, 0, b"data")
+    upload_id = begin(first, upload_request())
+    put(first, upload_id, 0, b"data")
     first.close()
     for path in (storage.root / ".pai/partial").iterdir():
         if path.suffix != ".parts":
             path.unlink()
     uploads = UploadRegistry(storage)
-    assert have(uploads, about()) == {}
-    with pytest.raises(NotFound), uploads.locked(ident, ALICE):
+    assert received_parts(uploads, upload_request()) == {}
+    with pytest.raises(NotFound), uploads.locked(upload_id, ALICE):
         pass
 
 
 @pytest.mark.parametrize(
     ("offset", "length"), [(0, PART + 1), (1, 5), (PART, 2), (-PART, 5), (0, -1), (PART << 20, 0)]
 )
-def test_what_is_no_part_of_the_file_is_not_marked(storage: Storage, offset: int, length: int) -> None:
+def test_part_outside_the_file_is_rejected(storage: Storage, offset: int, length: int) -> None:
     uploads = UploadRegistry(storage)
     with (
-        uploads.begun(about(size=PART + 1), ALICE) as upload,
-        pytest.raises(InvalidParameters, match="Parts begin"),
+        uploads.begin(upload_request(size=PART + 1), ALICE) as upload,
+        pytest.raises(InvalidParameters, match="A part begins at"),
     ):
-        upload.arrived(offset, length, OTHER)
+        upload.record_part(offset, length, OTHER)
 
 
 @pytest.mark.parametrize("digest", [b"", b"short", bytes(1000)])
-def test_what_is_no_hash_is_not_kept(storage: Storage, digest: bytes) -> None:
+def test_hash_of_wrong_length_is_rejected(storage: Storage, digest: bytes) -> None:
     uploads = UploadRegistry(storage)
-    with uploads.begun(about(), ALICE) as upload, pytest.raises(InvalidParameters, match="A hash has"):
-        upload.arrived(0, 1, digest)
+    with (
+        uploads.begin(upload_request(), ALICE) as upload,
+        pytest.raises(InvalidParameters, match="A hash has"),
+    ):
+        upload.record_part(0, 1, digest)
 
 
-def test_a_journal_does_not_grow_for_ever(storage: Storage) -> None:
+def test_journal_size_is_limited(storage: Storage) -> None:
     uploads = UploadRegistry(storage)
-    with uploads.begun(about(), ALICE) as upload, pytest.raises(Conflict, match="too many versions"):
+    with (
+        uploads.begin(upload_request(), ALICE) as upload,
+        pytest.raises(Conflict, match="too often with different content"),
+    ):
         for i in range(5000):
-            upload.arrived(0, i % 2, OTHER)
+            upload.record_part(0, i % 2, OTHER)
 
 
-def test_a_part_of_an_upload_that_was_given_up_is_none_of_the_next(storage: Storage) -> None:
+def test_part_of_a_dropped_upload_is_not_in_the_next_one(storage: Storage) -> None:
     uploads = UploadRegistry(storage)
-    old = begin(uploads, about())
+    old = begin(uploads, upload_request())
     with uploads.locked(old, ALICE) as upload:
         upload.write(0, b"lost")
     uploads.drop(old, ALICE)
-    begin(uploads, about())
+    begin(uploads, upload_request())
     with pytest.raises(NotFound), uploads.locked(old, ALICE):
         pass
 
 
-@pytest.mark.parametrize("anew", [False, True], ids=["the same server", "the next server"])
-def test_what_was_handed_over_is_taken_back_whoever_finishes(storage: Storage, anew: bool) -> None:
+@pytest.mark.parametrize("restart", [False, True], ids=["same server", "restarted server"])
+def test_finish_fails_while_a_passed_fd_is_open(storage: Storage, restart: bool) -> None:
     uploads = UploadRegistry(storage)
-    with uploads.begun(about(), ALICE) as upload:
-        ident, fd = upload.id, upload.handed_over()
+    with uploads.begin(upload_request(), ALICE) as upload:
+        upload_id, fd = upload.id, upload.dup_fd()
         os.pwrite(fd, b"good", 0)
-        upload.arrived(0, 4, OTHER)
-    if anew:
+        upload.record_part(0, 4, OTHER)
+    if restart:
         uploads.close()
         uploads = UploadRegistry(storage)
     with pytest.raises(Conflict, match="still open"):
-        uploads.finish(ident, ALICE, 4, 0, "")
+        uploads.finish(upload_id, ALICE, 4, 0, "")
     os.close(fd)
-    uploads.finish(ident, ALICE, 4, 0, "")
+    uploads.finish(upload_id, ALICE, 4, 0, "")
     assert content(storage, "/user/alice/f") == b"good"
 
 
-def test_that_it_was_handed_over_is_known_also_where_the_disk_has_no_leases(
+def test_fd_passing_is_remembered_on_disks_without_leases(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uploads = UploadRegistry(storage)
-    with uploads.begun(about(), ALICE) as upload:
-        os.close(upload.handed_over())
-        ident = upload.id
-    plain = begin(uploads, about("g"))
-    for each in (ident, plain):
-        put(uploads, each, 0, b"data")
+    with uploads.begin(upload_request(), ALICE) as upload:
+        os.close(upload.dup_fd())
+        upload_id = upload.id
+    plain = begin(uploads, upload_request("g"))
+    for started in (upload_id, plain):
+        put(uploads, started, 0, b"data")
     uploads.close()
 
     def no_leases(*_: object) -> None:
@@ -278,46 +282,46 @@ def test_that_it_was_handed_over_is_known_also_where_the_disk_has_no_leases(
 
     monkeypatch.setattr("fcntl.fcntl", no_leases)
     uploads = UploadRegistry(storage)
-    with pytest.raises(Exception, match="cannot tell who writes"):
-        uploads.finish(ident, ALICE, 4, 0, "")
+    with pytest.raises(Exception, match="cannot report open writers"):
+        uploads.finish(upload_id, ALICE, 4, 0, "")
     uploads.finish(plain, ALICE, 4, 0, "")
     assert content(storage, "/user/alice/g") == b"data"
 
 
-def test_an_upload_is_finished_with_the_rights_of_now(storage: Storage) -> None:
+def test_upload_is_finished_with_current_permissions(storage: Storage) -> None:
     uploads = UploadRegistry(storage)
-    admin, no_longer = StorageUser("carl", admin=True), StorageUser("carl")
-    what = UploadRequest("/of-all", "k", 4)
-    ident = begin(uploads, what, admin)
-    put(uploads, ident, 0, b"data", admin)
+    admin, former_admin = StorageUser("carl", admin=True), StorageUser("carl")
+    request = UploadRequest("/of-all", "k", 4)
+    upload_id = begin(uploads, request, admin)
+    put(uploads, upload_id, 0, b"data", admin)
     with pytest.raises(Forbidden):
-        uploads.finish(ident, no_longer, 4, 0, "")
-    with pytest.raises(Forbidden), uploads.begun(what, no_longer):
+        uploads.finish(upload_id, former_admin, 4, 0, "")
+    with pytest.raises(Forbidden), uploads.begin(request, former_admin):
         pass
     with pytest.raises(NotFound):
         storage.status("/of-all", admin)
-    uploads.finish(ident, admin, 4, 0, "")
+    uploads.finish(upload_id, admin, 4, 0, "")
     assert content(storage, "/of-all", admin) == b"data"
 
 
 @pytest.mark.parametrize("drips", [False, True], ids=["silent", "slow"])
-def test_whoever_shows_no_ticket_is_soon_sent_away(
+def test_connection_without_ticket_is_closed(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, drips: bool
 ) -> None:
-    monkeypatch.setattr(at_window, "_ADMISSION_S", 0.3)
-    window = FdServer(storage, UploadRegistry(storage))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
-        stranger.connect("\0" + str(window.ticket_for(ALICE)["socket"]))
-        stranger.settimeout(0.1 if drips else 10)
-        ends = time.monotonic() + 10
-        while time.monotonic() < ends:
+    monkeypatch.setattr(fd_server, "_TICKET_TIMEOUT_S", 0.3)
+    server = FdServer(storage, UploadRegistry(storage))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.connect("\0" + str(server.issue_ticket(ALICE)["socket"]))
+        client.settimeout(0.1 if drips else 10)
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
             try:
                 if drips:
-                    stranger.sendall(b" ")
-                assert stranger.recv(10) == b""
+                    client.sendall(b" ")
+                assert client.recv(10) == b""
                 return
             except TimeoutError:
                 continue
             except (BrokenPipeError, ConnectionResetError):
                 return
-    pytest.fail("the stranger still stands there")
+    pytest.fail("the connection without a ticket is still open")
