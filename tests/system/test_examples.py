@@ -1,4 +1,4 @@
-"""Every example, run as its page says, on the embedded cluster."""
+"""Examples, run as their pages say, on the embedded cluster."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
     someone.run("train", "pai stop-cluster --now")
 
 
-def test_training_leaves_a_model_among_the_results(person: Person) -> None:
+def test_training_uploads_a_model_as_output(person: Person) -> None:
     model = json.loads((person.examples / "train" / "results" / "model.json").read_text())
     assert abs(model["slope"] - 3) < 0.1
 
@@ -71,7 +71,7 @@ def test_predictions_are_read_from_and_written_to_the_storage(person: Person) ->
     assert abs(float(said[-1].split(",")[1]) - 5) < 0.2
 
 
-def test_a_served_model_answers_at_the_address_of_its_status_and_comes_back_when_it_dies(
+def test_served_model_answers_and_restarts_after_a_crash(
     person: Person,
 ) -> None:
     person.follow_page("serve", upto=1)
@@ -106,11 +106,11 @@ def eventually_retried(person: Person) -> None:
         time.sleep(0.1)
 
 
-def test_two_roles_find_each_other(person: Person) -> None:
+def test_two_roles_reach_each_other(person: Person) -> None:
     assert "the sum is 10" in person.follow_page("distributed")
 
 
-def test_every_framework_has_a_job_that_is_good_and_an_image_to_start_from(person: Person) -> None:
+def test_every_framework_has_a_valid_job_and_a_dockerfile(person: Person) -> None:
     said = person.follow_page("frameworks")
     folders = sorted(path.name for path in (EXAMPLES / "frameworks").iterdir() if path.is_dir())
     assert said.count("good") == len(folders) >= 10

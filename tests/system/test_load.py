@@ -1,4 +1,4 @@
-"""A minute of two hundred people who never pause, and a thousand who follow one log."""
+"""Load: two hundred clients without a pause for a minute, a thousand followers of one log."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tokens_of(home: Path, names: tuple[str, ...]) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_two_hundred_people_for_a_minute_without_an_error(tmp_path: Path) -> None:
+def test_two_hundred_clients_for_a_minute_without_an_error(tmp_path: Path) -> None:
     home = tmp_path / "home"
     names = tuple(f"admin{n}" for n in range(PEOPLE))
     # Administrators, because only they see pods.
@@ -77,7 +77,7 @@ def test_two_hundred_people_for_a_minute_without_an_error(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_thousand_follow_one_log_and_memory_stays_flat(new_team: NewTeam, tmp_path: Path) -> None:
+def test_a_thousand_followers_of_one_log_keep_memory_flat(new_team: NewTeam, tmp_path: Path) -> None:
     # With the limit that programs usually get, which its tasks keep.
     cluster = new_team(program=("prlimit", "--nofile=1024:16384", sys.executable, "-m", "paicluster"))
     cluster.run(job("limit", "ulimit -n"))
@@ -152,7 +152,7 @@ def pss_kb(pid: int) -> int:
     raise AssertionError("no Pss")
 
 
-def test_more_connections_than_there_is_room_for_are_refused_and_nothing_else_suffers(
+def test_connections_above_the_limit_are_rejected_and_others_continue(
     new_team: NewTeam,
 ) -> None:
     cluster = new_team(program=("prlimit", "--nofile=600:600", sys.executable, "-m", "paicluster"))

@@ -1,4 +1,4 @@
-"""The wheel, and installing it from a file, from a checkout and from a git address with a branch."""
+"""The wheel, and its installation from a file, a checkout and a git URL with a branch."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def version() -> str:
     return __version__
 
 
-def test_the_wheel_has_what_it_needs_and_nothing_else(wheel: Path) -> None:
+def test_wheel_contains_exactly_the_packages(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         [metadata] = [archive.read(name).decode() for name in names if name.endswith(".dist-info/METADATA")]
@@ -112,12 +112,12 @@ def test_the_source_distribution_builds_the_same_wheel(checkout: Path, wheel: Pa
 
 
 @pytest.mark.parametrize("command", ["pai", "opai", "paicluster"])
-def test_the_commands_are_there_and_tell_their_version(installed: Path, command: str, tmp_path: Path) -> None:
+def test_installed_commands_print_their_version(installed: Path, command: str, tmp_path: Path) -> None:
     said = run(installed / command, "--version", cwd=tmp_path, HOME=str(tmp_path))
     assert version() in said
 
 
-def test_what_runs_is_what_was_installed(installed: Path, tmp_path: Path) -> None:
+def test_commands_run_the_installed_package(installed: Path, tmp_path: Path) -> None:
     for package in ("openpaisdk", "paicluster", "pairuntime"):
         path = run(installed / "python", "-c", f"import {package} as p; print(p.__file__)", cwd=tmp_path)
         assert path.startswith(str(installed.parent)), path
@@ -146,7 +146,7 @@ def left_alone(home: Path) -> Iterator[None]:
                 os.kill(pid, 15)
 
 
-def test_an_installed_pai_runs_a_job_on_its_own_cluster(installed: Path, tmp_path: Path) -> None:
+def test_installed_pai_runs_a_job_on_the_embedded_cluster(installed: Path, tmp_path: Path) -> None:
     with left_alone(tmp_path):
         said = run(
             installed / "pai", "sub", "--follow", "--", "echo", "hello", cwd=tmp_path, HOME=str(tmp_path)
@@ -155,7 +155,7 @@ def test_an_installed_pai_runs_a_job_on_its_own_cluster(installed: Path, tmp_pat
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="the oldest versions were not built for it")
-def test_it_works_with_the_oldest_versions_it_says_it_does(wheel: Path, tmp_path: Path) -> None:
+def test_minimum_dependency_versions_work(wheel: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", tmp_path / "venv")
     folder = tmp_path / "venv/bin"
     with zipfile.ZipFile(wheel) as archive:
@@ -187,7 +187,7 @@ assert b"/api/v2/jobs" in urllib.request.urlopen(url + "/openapi.json", timeout=
 """
 
 
-def test_a_branch_of_a_git_address_installs(checkout: Path, tmp_path: Path) -> None:
+def test_installs_from_a_branch_of_a_git_url(checkout: Path, tmp_path: Path) -> None:
     folder = fresh_venv(tmp_path / "venv")
     address = f"git+file://{checkout}@main"
     pip(folder / "python", "install", "--no-deps", "--no-build-isolation", "--ignore-installed", address)
@@ -196,7 +196,7 @@ def test_a_branch_of_a_git_address_installs(checkout: Path, tmp_path: Path) -> N
     assert str(tmp_path) in run(folder / "python", "-c", look, cwd=tmp_path)
 
 
-def test_a_checkout_installs(checkout: Path, tmp_path: Path) -> None:
+def test_installs_from_a_checkout(checkout: Path, tmp_path: Path) -> None:
     folder = fresh_venv(tmp_path / "venv")
     pip(folder / "python", "install", "--no-deps", "--no-build-isolation", "--ignore-installed", checkout)
     assert version() in run(folder / "paicluster", "--version", cwd=tmp_path, HOME=str(tmp_path))

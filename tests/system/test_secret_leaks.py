@@ -1,4 +1,4 @@
-"""Planted passwords, tokens and secrets turn up nowhere but where they belong."""
+"""Planted passwords, tokens and secrets appear only where they belong."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def with_secrets(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_canaries_are_found_nowhere(cluster: Watched, tmp_path: Path) -> None:
+def test_planted_secrets_leak_nowhere(cluster: Watched, tmp_path: Path) -> None:
     canaries = [ADMIN_PASSWORD, PASSWORD, NEW_PASSWORD, WRONG_PASSWORD]
     canaries += [SECRET, REGISTRY_PASSWORD, GITHUB_TOKEN]
     # -- people

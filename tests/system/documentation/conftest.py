@@ -1,4 +1,4 @@
-"""What the commands and programs of the pages are run with."""
+"""Fixtures to run the code blocks of the documentation."""
 
 from support.cli_user import newcomer_fixture, person_fixture, shared_home_fixture  # noqa: F401
 from support.python_session import here_fixture, whose_fixture  # noqa: F401

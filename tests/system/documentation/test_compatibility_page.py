@@ -1,4 +1,4 @@
-"""The page that says what is compatible is held to what exists."""
+"""docs/compatibility.md: everything it names exists, and everything documented has a row."""
 
 import re
 
@@ -33,11 +33,11 @@ def test_everything_documented_has_a_row(name: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "test"), sorted({(path, test) for _, path, test in ROWS}))
-def test_the_tests_it_names_exist(path: str, test: str) -> None:
+def test_cited_tests_exist(path: str, test: str) -> None:
     assert f"\ndef {test}(" in (REPOSITORY / "tests" / path).read_text()
 
 
-def test_what_is_not_yet_there_is_not_there() -> None:
+def test_missing_features_are_listed_as_missing() -> None:
     later = PAGE.partition("## Not yet")[2].partition("\n## ")[0]
     from openpaisdk import Job
 

@@ -1,4 +1,4 @@
-"""The pages about the protocol tell the truth, and the whole of it."""
+"""Job protocol pages: examples are valid, and every key is described."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
-def test_every_example_is_a_job_without_a_flaw(example):
+def test_every_example_is_a_valid_job(example):
     assert check_job(example) == ()
     read_any_job(example, strict=True)
 

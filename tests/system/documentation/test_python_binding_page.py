@@ -1,4 +1,4 @@
-"""Every block of the page on Python runs, one after the other, and prints what it says it prints."""
+"""docs/python-binding.md: every block runs in order and prints what the page shows."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ PAGE = REPOSITORY / "docs/python-binding.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
-def test_the_blocks_do_what_they_say(here) -> None:
+def test_code_blocks_run_and_print_what_the_page_shows(here) -> None:
     assert len(BLOCKS) == 5
     said = []
     for block in BLOCKS:

@@ -1,4 +1,4 @@
-"""What the README says is what happens: its tour is run, block by block, on a fresh machine."""
+"""README: its tour runs, block by block, on a fresh machine; its commands and links exist."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ def tour() -> list[str]:
     return [block for not_run, block in BLOCK.findall(section) if not not_run]
 
 
-def test_every_block_of_the_tour_does_what_it_says(newcomer) -> None:
+def test_every_block_of_the_tour_runs(newcomer) -> None:
     said = ""
     for block in tour():
         done = newcomer.run(["bash", "-euo", "pipefail", "-c", block])
@@ -27,24 +27,24 @@ def test_every_block_of_the_tour_does_what_it_says(newcomer) -> None:
         assert words in said, words
 
 
-def test_only_what_needs_another_cluster_is_not_run() -> None:
+def test_only_blocks_for_remote_clusters_are_not_run() -> None:
     assert [b.split()[1] for not_run, b in BLOCK.findall(README) if not_run] == ["add-cluster"]
 
 
-def test_the_readme_names_two_commands_and_make_knows_them() -> None:
+def test_commands_of_the_readme_are_make_targets() -> None:
     commands = re.findall(r"^make (\S+)", BLOCK.search(README)[2], re.MULTILINE)
     assert commands == ["quickstart", "test"]
     makefile = (REPOSITORY / "Makefile").read_text()
     assert all(re.search(rf"^{name}:", makefile, re.MULTILINE) for name in commands)
 
 
-def test_what_the_readme_links_to_is_there() -> None:
+def test_links_of_the_pages_exist() -> None:
     for page in (REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")):
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             assert "://" in link or (page.parent / link).exists(), (page.name, link)
 
 
-def test_the_example_of_the_quickstart_really_learns(person) -> None:
+def test_quickstart_example_reduces_its_loss(person) -> None:
     shutil.copytree(REPOSITORY / "examples/quickstart", person.project, dirs_exist_ok=True)
     done = person.pai("sub", "--follow", "--", "python", "train.py")
     assert done.status == 0, done
@@ -55,7 +55,7 @@ def test_the_example_of_the_quickstart_really_learns(person) -> None:
     assert (Path(folder) / "model.json").exists()
 
 
-def test_the_example_needs_nothing_but_the_standard_library() -> None:
+def test_quickstart_example_needs_only_the_standard_library() -> None:
     import sys
 
     for path in (REPOSITORY / "examples/quickstart").glob("*.py"):

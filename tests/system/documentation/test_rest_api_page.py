@@ -1,4 +1,4 @@
-"""The page on the REST API: every address is there, none that is not, and its examples run."""
+"""docs/rest-api.md lists exactly the existing routes, and its examples run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.team_cluster import PASSWORD, TeamCluster, api_cluster  # noqa: F40
 PAGE = REPOSITORY / "docs" / "rest-api.md"
 
 
-def test_every_address_in_the_page_is_there_and_every_family_is_in_the_page() -> None:
+def test_page_lists_exactly_the_existing_routes() -> None:
     text = PAGE.read_text()
     known: dict[str, set[str]] = {}
     for path, methods, _ in ROUTES:
@@ -36,7 +36,7 @@ def test_every_address_in_the_page_is_there_and_every_family_is_in_the_page() ->
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the examples are for curl")
-def test_the_examples_run_one_after_the_other(cluster: TeamCluster) -> None:
+def test_examples_run_in_order(cluster: TeamCluster) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
     # Every curl must be content with what it got.
     script = "set -euo pipefail\n" + "\n".join(blocks).replace("curl -s ", "curl -sS --fail-with-body ")

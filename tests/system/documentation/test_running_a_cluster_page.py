@@ -1,4 +1,4 @@
-"""Every block of docs/running-a-cluster.md does what the page says, from the top to the bottom."""
+"""docs/running-a-cluster.md: every block runs, from top to bottom."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class PageCluster(Cluster):
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_page_work_one_after_the_other(folder: Path) -> None:
+def test_commands_of_the_page_run_in_order(folder: Path) -> None:
     shell = {
         **os.environ,
         "PASSWORD": PASSWORD,
@@ -101,14 +101,14 @@ def test_the_commands_of_the_page_work_one_after_the_other(folder: Path) -> None
 
 
 @pytest.mark.parametrize("text", [text for text in blocks("yaml") if "extras:" not in text])
-def test_the_files_of_the_page_are_good(text: str, tmp_path: Path) -> None:
+def test_cluster_files_of_the_page_are_valid(text: str, tmp_path: Path) -> None:
     for name in ("cluster.yaml", "cert.pem", "key.pem"):
         (tmp_path / name).write_text(text)
     fields = load(tmp_path / "cluster.yaml")
     assert fields["host"] == "0.0.0.0"
 
 
-def test_the_sections_of_the_page_are_those_there_are() -> None:
+def test_page_lists_exactly_the_sections_of_the_schema() -> None:
     from paicluster.config.schema import CLUSTER
 
     section = PAGE.partition("| section |")[2].partition("\n\n")[0]
@@ -119,13 +119,13 @@ def test_the_sections_of_the_page_are_those_there_are() -> None:
 
 
 @pytest.mark.parametrize("text", [text for text in blocks("yaml") if "extras:" in text])
-def test_the_extras_of_the_page_are_understood(text: str) -> None:
+def test_job_extras_of_the_page_are_parsed(text: str) -> None:
     additions = read_job(yaml.safe_dump(job("a", "true")) + text).additions
     assert (additions.array_limit, additions.time_limit_s) == (4, 3600)
     assert [(one.job, one.requires_success) for one in additions.dependencies] == [("prepare", True)]
 
 
-def test_the_service_of_the_page_starts_a_server() -> None:
+def test_systemd_unit_of_the_page_starts_a_server() -> None:
     [text] = blocks("ini")
     unit = configparser.ConfigParser()
     unit.optionxform = str  # type: ignore[assignment,method-assign]
@@ -135,7 +135,7 @@ def test_the_service_of_the_page_starts_a_server() -> None:
     assert unit["Service"]["KillMode"] == "process"
 
 
-def test_every_option_of_the_page_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_option_of_the_page_exists(capsys: pytest.CaptureFixture[str]) -> None:
     # `serve` sets its handlers for signals before it reads its options.
     command = [sys.executable, "-m", "paicluster", "serve", "--help"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout

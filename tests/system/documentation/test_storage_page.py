@@ -1,4 +1,4 @@
-"""What the page on the storage says can be done as it says."""
+"""docs/storage.md: its program, settings and operations work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _block(language: str) -> str:
     return found[1]
 
 
-def test_the_program_makes_a_file_of_tokens(
+def test_program_of_the_page_writes_a_token_file(
     cluster: StorageCluster, alice: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -34,20 +34,20 @@ def test_the_program_makes_a_file_of_tokens(
     assert b"WEBHDFS delegation" in written
 
 
-def test_the_settings_are_settings(tmp_path: Path) -> None:
+def test_settings_of_the_page_are_valid(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(_block("yaml"))
     storages = cluster_file.load(tmp_path / "cluster.yaml")["storages"]
     assert [(one.name, one.kind) for one in storages] == [("home", "own"), ("data", "mount"), ("old", "hdfs")]
 
 
-def test_there_is_one_storage_of_the_clusters_own(tmp_path: Path) -> None:
+def test_cluster_has_at_most_one_own_storage(tmp_path: Path) -> None:
     two = "storages:\n  - {name: a, type: own, path: a}\n  - {name: b, type: own, path: b}\n"
     (tmp_path / "cluster.yaml").write_text(two)
     with pytest.raises(ConfigError, match="one storage of its own"):
         cluster_file.load(tmp_path / "cluster.yaml")
 
 
-def test_every_operation_named_is_there(alice: Web) -> None:
+def test_every_listed_operation_exists(alice: Web) -> None:
     named = re.search(r"\nOperations: (.*?)\. There are no", _PAGE, re.DOTALL)
     assert named is not None
     for operation in re.findall(r"\b[A-Z_]{4,}\b", named[1]):

@@ -1,4 +1,4 @@
-"""Every shell block of the pages for users is run, on a fresh machine; what needs the outside is marked."""
+"""Shell blocks of all user pages run on a fresh machine; blocks that need the network are marked."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_block_of_a_page_does_what_it_says(newcomer, page: str) -> None:
+def test_every_block_of_a_page_runs(newcomer, page: str) -> None:
     blocks = [
         block
         for not_run, block in BLOCK.findall((REPOSITORY / "docs" / f"{page}.md").read_text())
@@ -34,7 +34,7 @@ def test_every_block_of_a_page_does_what_it_says(newcomer, page: str) -> None:
         assert done.status == 0, (block, done)
 
 
-def test_a_page_with_shell_blocks_is_run_by_a_test() -> None:
+def test_every_page_with_shell_blocks_is_run() -> None:
     pages = {path.stem for path in (REPOSITORY / "docs").glob("*.md") if BLOCK.search(path.read_text())}
     assert pages <= {*PAGES, *ELSEWHERE, "local-cluster", "job-protocol", "command-line-references"}, pages
 
@@ -51,7 +51,7 @@ NOT_RUN = {
 }
 
 
-def test_what_is_not_run_is_listed_here() -> None:
+def test_blocks_that_are_not_run_are_listed() -> None:
     pages = [
         REPOSITORY / "README.md",
         *(REPOSITORY / "docs").rglob("*.md"),

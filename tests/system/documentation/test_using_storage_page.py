@@ -1,4 +1,4 @@
-"""What the page for users shows is run."""
+"""docs/how-to-use-storage.md: every block runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAGE = REPOSITORY / "docs/how-to-use-storage.md"
 BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?```(bash|python)\n(.*?)```", re.DOTALL)
 
 
-def test_every_block_of_the_page_does_what_it_says(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_of_the_page_runs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(desk.person.home))
     pytest.importorskip("pandas")
     desk.write("data/x", b"1")
