@@ -12,7 +12,7 @@ const job = {
       instances: 1,
       dockerImage: 'image',
       resourcePerInstance: { cpu: 1, memoryMB: 64, gpu: 0 },
-      commands: ['echo "said by a job"'],
+      commands: ['echo "printed by a job"'],
     },
   },
 };

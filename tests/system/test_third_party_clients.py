@@ -93,7 +93,7 @@ def test_javascript_sdk_as_user(cluster: TeamCluster) -> None:
     assert results["task"]["attempts"][0]["containerExitCode"] == 0
     assert {location["name"] for location in results["logs"]["locations"]} >= {"stdout", "stderr", "all"}
     log = next(location["uri"] for location in results["logs"]["locations"] if location["name"] == "stdout")
-    assert "said by a job" in cluster.get(log, token=None).text
+    assert "printed by a job" in cluster.get(log, token=None).text
     assert results["attempts"][0]["isLatest"] is True
     assert results["oneAttempt"]["attemptIndex"] == 0
     assert results["noJob"]["code"] == "NoJobError"

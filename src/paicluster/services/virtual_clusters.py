@@ -90,7 +90,9 @@ class VirtualClusters:
             virtual_clusters.put_cluster(conn, ClusterRow(name, *quota, capacity, max_capacity, status))
             rows = virtual_clusters.list_clusters(conn)
             quotas, percents = self._merge(rows), {row.name: row.capacity for row in rows}
-            total = sum(percents.get(vc) or _percent(held, cluster_capacity) for vc, held in quotas.items())
+            total = sum(
+                percents.get(vc) or _percent(vc_quota, cluster_capacity) for vc, vc_quota in quotas.items()
+            )
             if min(_remaining(cluster_capacity, quotas.values())) < 0 or total > 100.0001:
                 raise Forbidden("No enough quota", code="NoEnoughQuotaError")
             return rows

@@ -185,8 +185,8 @@ def test_user_is_updated_whole_or_in_part(cluster: TeamCluster, new_user: str) -
     now = info(cluster, new_user)
     assert (now["email"], now["admin"], now["grouplist"]) == ("new@example.org", False, ["default"])
     assert now["extension"] == {"a": 1, "b": [2]}
-    nobody = admin(cluster, "PUT", "/api/v2/users", {"patch": True, "data": {"username": "nobody"}})
-    assert (nobody.status, nobody.json()["code"]) == (404, "NoUserError")
+    unknown = admin(cluster, "PUT", "/api/v2/users", {"patch": True, "data": {"username": "nobody"}})
+    assert (unknown.status, unknown.json()["code"]) == (404, "NoUserError")
 
 
 def test_new_password_ends_sessions_but_not_application_tokens(cluster: TeamCluster, new_user: str) -> None:
@@ -263,9 +263,9 @@ def test_legacy_routes_change_single_properties(cluster: TeamCluster, new_user: 
         ("admin", {"admin": False}),
         ("virtualcluster", {"virtualCluster": []}),
     ):
-        nobody = admin(cluster, "PUT", f"/api/v2/user/nobody/{what}", body)
-        assert (nobody.status, nobody.json()["code"]) == (404, "NoUserError")
-        assert nobody.json()["message"] == "User nobody not found."
+        missing = admin(cluster, "PUT", f"/api/v2/user/nobody/{what}", body)
+        assert (missing.status, missing.json()["code"]) == (404, "NoUserError")
+        assert missing.json()["message"] == "User nobody not found."
 
 
 def test_user_is_added_to_and_removed_from_groups(cluster: TeamCluster, new_user: str) -> None:
@@ -300,9 +300,9 @@ def test_user_is_deleted_with_tokens_but_administrators_are_kept(cluster: TeamCl
     token = cluster.log_in(new_user)
     assert admin(cluster, "PUT", f"/api/v2/users/{new_user}/admin", {"admin": True}).status == 201
     assert cluster.get("/api/v2/tokens/check", token=token).json()["admin"] is True
-    kept = admin(cluster, "DELETE", f"/api/v2/users/{new_user}")
-    assert (kept.status, kept.json()["code"]) == (403, "RemoveAdminError")
-    assert kept.json()["message"] == f"Admin {new_user} is not allowed to remove."
+    refused = admin(cluster, "DELETE", f"/api/v2/users/{new_user}")
+    assert (refused.status, refused.json()["code"]) == (403, "RemoveAdminError")
+    assert refused.json()["message"] == f"Admin {new_user} is not allowed to remove."
     assert admin(cluster, "PUT", f"/api/v2/users/{new_user}/admin", {"admin": False}).status == 201
     assert cluster.get("/api/v2/tokens/check", token=token).json()["admin"] is False
     gone = admin(cluster, "DELETE", f"/api/v2/users/{new_user}")

@@ -8,10 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from paicluster.api.openapi.operation import (
-    FORM,
-    JSON,
     PAGE,
-    Body,
     Message,
     Operation,
     Query,
@@ -59,10 +56,6 @@ class TokenDetails(WireModel):
 class TokenList(WireModel):
     tokens: list[str]
     details: list[TokenDetails] | UnsetType = UNSET
-
-
-class TokenName(WireModel):
-    name: str | UnsetType = UNSET
 
 
 class LogToken(WireModel):
@@ -204,8 +197,6 @@ class ExternalNameBody(WireModel):
 def _change(summary: str, tag: str, kind: Any, *errors: int) -> Operation:
     return Operation(summary, tag, {201: Message}, (403, *errors), body=json_or_form(kind))
 
-
-OPTIONAL_TOKEN_NAME = Body({JSON: TokenName, FORM: TokenName}, required=False)
 
 OPERATIONS: dict[str, Operation] = {
     "v2.login.banner": Operation("Banner of API version 2", "api", {200: Text()}, token=False),

@@ -37,12 +37,12 @@ async def as_alertmanager(request: Request) -> Response:
 async def _alerts(ctx: Context, identity: Identity) -> list[dict[str, Any]]:
     now_ms = int(time.time() * 1000)
     username = None if identity.admin else identity.username
-    waits = await ctx.store.read(
+    pending_jobs = await ctx.store.read(
         lambda conn: admin_queries.long_pending_jobs(
             conn, now_ms - PENDING_THRESHOLD_S * 1000, username, _MAX_ALERTS
         )
     )
-    active = [_pending(wait) for wait in waits]
+    active = [_pending_alert(job) for job in pending_jobs]
     if identity.admin:
         for name, lag_s in (("writer", ctx.store.queue_age()), ("controller", ctx.controller_age())):
             if lag_s > _LAG_THRESHOLD_S:
@@ -56,16 +56,16 @@ async def _alerts(ctx: Context, identity: Identity) -> list[dict[str, Any]]:
     return active
 
 
-def _pending(wait: LongWait) -> dict[str, Any]:
+def _pending_alert(job: LongWait) -> dict[str, Any]:
     labels = {
         "alertname": "PaiJobPending",
-        "job_name": wait.framework,
-        "username": wait.username,
-        "virtual_cluster": wait.vc,
+        "job_name": job.framework,
+        "username": job.username,
+        "virtual_cluster": job.vc,
         "severity": "warn",
     }
-    since_ms = wait.submission_ms + PENDING_THRESHOLD_S * 1000
-    return _alert(labels, f"Job {wait.framework} has been waiting for more than 30 minutes.", since_ms)
+    since_ms = job.submission_ms + PENDING_THRESHOLD_S * 1000
+    return _alert(labels, f"Job {job.framework} has been waiting for more than 30 minutes.", since_ms)
 
 
 def _alert(labels: dict[str, str], summary: str, since_ms: int) -> dict[str, Any]:

@@ -27,17 +27,17 @@ Row = tuple[str, list[str], Handler]
 
 _JOB = "/api/v2/jobs/{framework}"
 _VC = "/api/v2/virtual-clusters/{vc}"
-_OLDER = "/api/v2/storage/"
+_LEGACY_STORAGE = "/api/v2/storage/"
 _LOGS = "/log-manager/{node}/api/v1"
 
 
-def _of_users(where: str) -> list[Row]:
-    user = where + "/{user}"
+def _user_routes(prefix: str) -> list[Row]:
+    user = prefix + "/{user}"
     return [
-        (where, ["GET"], users.list_users),
-        (where, ["POST"], users.create_user),
-        (where, ["PUT"], users.update_user),
-        (where + "/me", ["PUT"], users.update_me),
+        (prefix, ["GET"], users.list_users),
+        (prefix, ["POST"], users.create_user),
+        (prefix, ["PUT"], users.update_user),
+        (prefix + "/me", ["PUT"], users.update_me),
         (user, ["GET"], users.one_user),
         (user, ["DELETE"], users.delete_user),
         (user + "/group", ["PUT"], users.add_group),
@@ -51,12 +51,12 @@ def _of_users(where: str) -> list[Row]:
     ]
 
 
-def _of_groups(where: str) -> list[Row]:
-    group = where + "/{group}"
+def _group_routes(prefix: str) -> list[Row]:
+    group = prefix + "/{group}"
     return [
-        (where, ["GET"], groups.list_groups),
-        (where, ["POST"], groups.create_group),
-        (where, ["PUT"], groups.update_group),
+        (prefix, ["GET"], groups.list_groups),
+        (prefix, ["POST"], groups.create_group),
+        (prefix, ["PUT"], groups.update_group),
         (group, ["GET"], groups.one_group),
         (group, ["DELETE"], groups.delete_group),
         (group + "/userlist", ["GET"], groups.members),
@@ -75,10 +75,10 @@ ROUTES: list[Row] = [
     (_JOB + "/job-attempts", ["GET"], job_attempts.list_attempts),
     (_JOB + "/job-attempts/healthz", ["GET"], job_attempts.healthz),
     (_JOB + "/job-attempts/{attempt:count}", ["GET"], job_attempts.one_attempt),
-    *_of_users("/api/v2/users"),
-    *_of_users("/api/v2/user"),
-    *_of_groups("/api/v2/groups"),
-    *_of_groups("/api/v2/group"),
+    *_user_routes("/api/v2/users"),
+    *_user_routes("/api/v2/user"),
+    *_group_routes("/api/v2/groups"),
+    *_group_routes("/api/v2/group"),
     (_VC, ["PUT"], virtual_clusters.put_cluster),
     (_VC, ["DELETE"], virtual_clusters.delete_cluster),
     (_VC + "/status", ["PUT"], virtual_clusters.put_status),
@@ -86,20 +86,20 @@ ROUTES: list[Row] = [
     ("/api/v2/cluster/sku-types", ["GET"], virtual_clusters.sku_types),
     ("/api/v2/storages", ["GET"], storages.list_storages),
     ("/api/v2/storages/{storage}", ["GET"], storages.one_storage),
-    (_OLDER + "config", ["GET"], legacy_storage_configs.list_configs),
-    (_OLDER + "configs", ["GET", "POST"], legacy_storage_configs.list_configs),
-    (_OLDER + "config", ["POST"], legacy_storage_configs.create_config),
-    (_OLDER + "config", ["PUT"], legacy_storage_configs.update_config),
-    (_OLDER + "config", ["DELETE"], legacy_storage_configs.delete_config),
-    (_OLDER + "config/{storage}", ["GET"], legacy_storage_configs.one_config),
-    (_OLDER + "config/{storage}", ["DELETE"], legacy_storage_configs.delete_config),
-    (_OLDER + "server", ["GET"], legacy_storage_configs.list_servers),
-    (_OLDER + "servers", ["GET", "POST"], legacy_storage_configs.list_servers),
-    (_OLDER + "server", ["POST"], legacy_storage_configs.create_server),
-    (_OLDER + "server", ["PUT"], legacy_storage_configs.update_server),
-    (_OLDER + "server", ["DELETE"], legacy_storage_configs.delete_server),
-    (_OLDER + "server/{storage}", ["GET"], legacy_storage_configs.one_server),
-    (_OLDER + "server/{storage}", ["DELETE"], legacy_storage_configs.delete_server),
+    (_LEGACY_STORAGE + "config", ["GET"], legacy_storage_configs.list_configs),
+    (_LEGACY_STORAGE + "configs", ["GET", "POST"], legacy_storage_configs.list_configs),
+    (_LEGACY_STORAGE + "config", ["POST"], legacy_storage_configs.create_config),
+    (_LEGACY_STORAGE + "config", ["PUT"], legacy_storage_configs.update_config),
+    (_LEGACY_STORAGE + "config", ["DELETE"], legacy_storage_configs.delete_config),
+    (_LEGACY_STORAGE + "config/{storage}", ["GET"], legacy_storage_configs.one_config),
+    (_LEGACY_STORAGE + "config/{storage}", ["DELETE"], legacy_storage_configs.delete_config),
+    (_LEGACY_STORAGE + "server", ["GET"], legacy_storage_configs.list_servers),
+    (_LEGACY_STORAGE + "servers", ["GET", "POST"], legacy_storage_configs.list_servers),
+    (_LEGACY_STORAGE + "server", ["POST"], legacy_storage_configs.create_server),
+    (_LEGACY_STORAGE + "server", ["PUT"], legacy_storage_configs.update_server),
+    (_LEGACY_STORAGE + "server", ["DELETE"], legacy_storage_configs.delete_server),
+    (_LEGACY_STORAGE + "server/{storage}", ["GET"], legacy_storage_configs.one_server),
+    (_LEGACY_STORAGE + "server/{storage}", ["DELETE"], legacy_storage_configs.delete_server),
     ("/api/v2/alerts", ["GET"], alerts.alerts),
     ("/alert-manager/api/v1/alerts", ["GET"], alerts.as_alertmanager),
     ("/api/v2/kubernetes/nodes", ["GET"], kubernetes_lists.nodes),
