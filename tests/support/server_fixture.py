@@ -1,4 +1,4 @@
-"""A real `paicluster serve` in a temporary home, a small client for it, and a check that nothing is left."""
+"""A real `paicluster serve` in a temporary home, a client for it, and a check for leftover processes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ import pytest
 
 from support.openapi_check import Description, current_description
 
-# Machines may stand still for half a minute: whoever waits for something waits for it, not for a clock.
+# A loaded machine may stall for half a minute: tests wait for an event, with a generous deadline.
 DEADLINE_S = 90.0
-OVER = ("SUCCEEDED", "FAILED", "STOPPED")
+FINISHED_STATES = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,16 @@ class Reply:
         return self.body.decode()
 
 
-def eventually(look: Callable[[], Any], what: str = "it", deadline_s: float = DEADLINE_S) -> Any:
-    """What ``look`` gives once that is true; fails with ``what`` when the time is over."""
+def eventually(condition: Callable[[], Any], what: str = "it", deadline_s: float = DEADLINE_S) -> Any:
+    """The value of ``condition`` once it is true; fails with ``what`` at the deadline."""
     ends = time.monotonic() + deadline_s
     pause = 0.005
     while True:
-        seen = look()
-        if seen:
-            return seen
+        value = condition()
+        if value:
+            return value
         if time.monotonic() > ends:
-            raise AssertionError(f"{what} did not happen in {deadline_s:.0f} s (last seen: {seen!r})")
+            raise AssertionError(f"{what} did not happen in {deadline_s:.0f} s (last value: {value!r})")
         time.sleep(pause)
         pause = min(pause * 1.5, 0.1)
 
@@ -65,7 +65,7 @@ def job(
     completion: dict[str, Any] | None = None,
     **top: Any,
 ) -> dict[str, Any]:
-    """A job of one role, ``main``; `roles` makes the others."""
+    """A job with one task role, ``main``; `role` makes further ones."""
     main = role(
         *commands,
         instances=instances,
@@ -79,7 +79,7 @@ def job(
         "protocolVersion": 2,
         "name": name,
         "type": "job",
-        # On the host itself: a machine with podman would go and fetch any other.
+        # On the host: a machine with podman would pull any other image.
         "prerequisites": [{"name": "image", "type": "dockerimage", "uri": "host"}],
         "taskRoles": {"main": main},
         **top,
@@ -95,21 +95,21 @@ def role(
     ports: dict[str, int] | None = None,
     completion: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    what: dict[str, Any] = {
+    task_role: dict[str, Any] = {
         "instances": instances,
         "dockerImage": "image",
         "resourcePerInstance": {"cpu": cpu, "memoryMB": memory_mb, "gpu": gpu},
         "commands": list(commands),
     }
     if ports:
-        what["resourcePerInstance"]["ports"] = ports
+        task_role["resourcePerInstance"]["ports"] = ports
     if completion:
-        what["completion"] = completion
-    return what
+        task_role["completion"] = completion
+    return task_role
 
 
 class FollowStream:
-    """The frames of one follow connection, as they come."""
+    """The frames of one follow connection, as they arrive."""
 
     def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse):
         self._connection = connection
@@ -137,13 +137,13 @@ class Cluster:
     address: tuple[str, int] = ("", 0)
     user: str = ""
     token: str = ""
-    # Every answer is held against it.
+    # Every response is validated against it.
     description: Description | None = field(default_factory=current_description)
 
-    # -- life ----------------------------------------------------------------------------------
+    # -- process -------------------------------------------------------------------------------
 
     def spawn(self, *more: str) -> subprocess.Popen[bytes]:
-        """Start the server and do not wait for it."""
+        """Start the server without waiting for it."""
         command = [*self.program, "serve", "--home", str(self.home), "--port", "0", *self.options, *more]
         environment = {**os.environ, **self.variables}
         environment.pop("PAICLUSTER_ADMIN_PASSWORD", None)
@@ -154,7 +154,7 @@ class Cluster:
 
     @property
     def log(self) -> Path:
-        """What the server prints; beside the home, which may be a full disk."""
+        """Output of the server; beside the home, which may be on a full disk."""
         return self.home.with_name(self.home.name + ".log")
 
     def start(self, *more: str) -> Cluster:
@@ -171,31 +171,31 @@ class Cluster:
                     f"the server ended with {process.returncode}: {self.log.read_text()[-2000:]}"
                 )
             with contextlib.suppress(FileNotFoundError):
-                said: dict[str, Any] = json.loads((self.home / "server.json").read_text())
-                if said["pid"] == process.pid:
-                    return said
+                handshake: dict[str, Any] = json.loads((self.home / "server.json").read_text())
+                if handshake["pid"] == process.pid:
+                    return handshake
             return None
 
-        said = eventually(ready, "the server's handshake")
-        where = urlsplit(said["url"])
+        handshake = eventually(ready, "the server's handshake")
+        where = urlsplit(handshake["url"])
         self.address = (where.hostname or "", where.port or 0)
-        self.user = said.get("user") or self.user
-        self.token = said.get("token") or self.token
+        self.user = handshake.get("user") or self.user
+        self.token = handshake.get("token") or self.token
         return self
 
-    def wait_listening_to_signals(self) -> None:
-        """Until the process has come so far as to hear of a signal: the interpreter itself takes a moment."""
+    def wait_for_signal_handlers(self) -> None:
+        """Wait until the process handles SIGTERM: the interpreter takes a moment to start."""
         assert self.process is not None
         status = Path(f"/proc/{self.process.pid}/status")
         mask = 1 << (signal.SIGTERM - 1)
 
-        def hears() -> bool:
+        def handles_sigterm() -> bool:
             return any(
                 line.startswith("SigCgt:") and int(line.split()[1], 16) & mask
                 for line in status.read_text().splitlines()
             )
 
-        eventually(hears, "the server's ear for signals")
+        eventually(handles_sigterm, "the server's signal handler")
 
     def kill(self) -> None:
         """`kill -9`."""
@@ -209,7 +209,7 @@ class Cluster:
         return self.process.wait(deadline_s)
 
     def close(self) -> None:
-        """Stop every job, then the server; nothing of either may be left."""
+        """Stop all jobs, then the server; no process of either may remain."""
         try:
             if self.process is None:
                 return
@@ -224,23 +224,23 @@ class Cluster:
 
     def stop_every_job(self) -> None:
         token = self.admin_token()
-        wanted = "/api/v2/jobs?state=WAITING,RUNNING,STOPPING,UNKNOWN"
-        for one in self.get(wanted, token=token).json():
+        unfinished = "/api/v2/jobs?state=WAITING,RUNNING,STOPPING,UNKNOWN"
+        for one in self.get(unfinished, token=token).json():
             path = f"/api/v2/jobs/{one['username']}~{one['name']}/executionType"
             self.ask("PUT", path, {"value": "STOP"}, token=token)
-        eventually(lambda: self.get(wanted, token=token).json() == [], "the end of every job")
+        eventually(lambda: self.get(unfinished, token=token).json() == [], "the end of every job")
 
     def admin_token(self) -> str:
         return self.token
 
-    def spent_answering(self) -> float:
-        """Seconds of a processor that its main thread has taken: while it does, nobody is answered."""
+    def main_thread_cpu_s(self) -> float:
+        """Processor seconds of the main thread: while it is busy, no request is answered."""
         assert self.process is not None
         pid = self.process.pid
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
     def processes(self) -> dict[int, str]:
-        """Everything that runs from, or for, this home: server, zygote, supervisors, tasks."""
+        """All processes of this home: server, zygote, supervisors, tasks."""
         marks = (os.fsencode(self.home) + b"/", os.fsencode(self.home) + b"\0")
         found = {}
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
@@ -255,7 +255,7 @@ class Cluster:
                     found[pid] = line.replace(b"\0", b" ").decode(errors="replace")
         return found
 
-    # -- asking --------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------
 
     def connect(self, timeout: float = DEADLINE_S) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(*self.address, timeout=timeout)
@@ -268,7 +268,7 @@ class Cluster:
         headers: dict[str, str] | None = None,
         token: str | None = "",
     ) -> Reply:
-        """One request. ``token``: "" is the cluster's own, None sends none."""
+        """Send one request. ``token``: "" is the cluster's own, None sends none."""
         sent = dict(headers or {})
         token = self.token if token == "" else token
         if token:
@@ -282,8 +282,8 @@ class Cluster:
         try:
             connection.request(method, path, body, sent)
             response = connection.getresponse()
-            said = {name.lower(): value for name, value in response.getheaders()}
-            reply = Reply(response.status, said, response.read())
+            received = {name.lower(): value for name, value in response.getheaders()}
+            reply = Reply(response.status, received, response.read())
         finally:
             connection.close()
         if self.description is not None:
@@ -296,18 +296,18 @@ class Cluster:
     def path(self, name: str, rest: str = "") -> str:
         return f"/api/v2/jobs/{self.user}~{name}{rest}"
 
-    def submit(self, what: dict[str, Any] | str, key: str | None = None, **more: Any) -> Reply:
+    def submit(self, spec: dict[str, Any] | str, key: str | None = None, **more: Any) -> Reply:
         headers = {"Content-Type": "text/yaml"}
         if key is not None:
             headers["Idempotency-Key"] = key
-        body = what if isinstance(what, str) else json.dumps(what)
+        body = spec if isinstance(spec, str) else json.dumps(spec)
         return self.ask("POST", "/api/v2/jobs", body, headers, **more)
 
-    def accept(self, what: dict[str, Any]) -> str:
-        """Submit, and expect it to be taken; the job's name."""
-        reply = self.submit(what)
+    def accept(self, spec: dict[str, Any]) -> str:
+        """Submit a job that must be accepted; returns its name."""
+        reply = self.submit(spec)
         assert reply.status == 202, reply.text
-        return str(what["name"])
+        return str(spec["name"])
 
     def detail(self, name: str, attempt: int | None = None) -> dict[str, Any]:
         rest = "" if attempt is None else f"/attempts/{attempt}"
@@ -327,8 +327,8 @@ class Cluster:
         found: list[dict[str, Any]] = self.get(self.path(name, "/events")).json()["data"]
         return found
 
-    def figure(self, name: str) -> float:
-        """What `/metrics` says of it."""
+    def metric(self, name: str) -> float:
+        """Value of a metric in `/metrics`."""
         lines = self.get("/metrics").text.splitlines()
         (value,) = [line.removeprefix(f"{name} ") for line in lines if line.startswith(f"{name} ")]
         return float(value)
@@ -343,7 +343,7 @@ class Cluster:
         return FollowStream(connection, response)
 
     def wait_state(self, name: str, *states: str) -> dict[str, Any]:
-        """The job's status once it is in one of these states; told by its follow stream."""
+        """The job's status once it is in one of these states, according to its follow stream."""
         stream = self.follow(name, tail=0)
         ends = time.monotonic() + DEADLINE_S
         try:
@@ -359,14 +359,14 @@ class Cluster:
         raise AssertionError(f"the stream of {name} ended")
 
     def wait_over(self, name: str) -> dict[str, Any]:
-        return self.wait_state(name, *OVER)
+        return self.wait_state(name, *FINISHED_STATES)
 
-    def run(self, what: dict[str, Any]) -> dict[str, Any]:
-        """Submit and wait for the end; the job's status."""
-        return self.wait_over(self.accept(what))
+    def run(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Submit a job and wait until it has finished; returns its status."""
+        return self.wait_over(self.accept(spec))
 
     def log_of(self, name: str, stream: str = "all", **query: Any) -> bytes:
-        """The bytes of a task's log that a follower gets."""
+        """The bytes of a task's log, through a follow request."""
         frames = self.follow(name, stream=stream, follow="false", **query)
         try:
             return b"".join(frame["data"] for frame in frames if frame["kind"] == "log")
@@ -376,7 +376,7 @@ class Cluster:
 
 @dataclass
 class SecureCluster(Cluster):
-    """One that serves with TLS, as localhost; we know it by its certificate, and by no authority."""
+    """A cluster with TLS, as localhost; its certificate is trusted directly, without an authority."""
 
     authority: Path = Path()
 
@@ -388,22 +388,22 @@ class SecureCluster(Cluster):
 
 @pytest.fixture(name="new_cluster")
 def new_cluster_fixture(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
-    """Makes clusters, each in a home of its own, not yet started; ends all of them."""
-    made: list[Cluster] = []
+    """Factory of clusters, each in its own home and not yet started; closes all of them."""
+    clusters: list[Cluster] = []
 
     def make(name: str = "home", **settings: object) -> Cluster:
         cluster = Cluster(tmp_path / name, **settings)  # type: ignore[arg-type]
-        made.append(cluster)
+        clusters.append(cluster)
         return cluster
 
     yield make
-    for cluster in made:
+    for cluster in clusters:
         cluster.close()
 
 
 @pytest.fixture(name="cluster")
 def running_cluster(new_cluster: Callable[..., Cluster]) -> Cluster:
-    """A running cluster of this test alone."""
+    """A running cluster for one test."""
     return new_cluster().start()
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from paicluster.engines.process import cgroups
-from support.server_fixture import OVER, Cluster, eventually, job
+from support.server_fixture import FINISHED_STATES, Cluster, eventually, job
 from support.small_disk import fill, mounted
 
 MakeCluster = Callable[..., Cluster]
@@ -144,7 +144,7 @@ def test_the_server_is_killed_dozens_of_times_under_load(new_cluster: MakeCluste
             time.sleep(dice.random() * 0.8)
         if dice.random() < 0.15:
             if starting:
-                cluster.wait_listening_to_signals()
+                cluster.wait_for_signal_handlers()
             assert cluster.terminate() == 0
         else:
             cluster.kill()
@@ -303,7 +303,7 @@ def test_retries_and_their_delays_survive_a_kill(new_cluster: MakeCluster, tmp_p
     cluster.accept(
         job("again", f"echo $FC_FRAMEWORK_ATTEMPT_ID >> {ran}", "sleep 0.2", "exit 1", jobRetryCount=8)
     )
-    while cluster.status("again")["state"] not in OVER:
+    while cluster.status("again")["state"] not in FINISHED_STATES:
         time.sleep(0.15)
         cluster.kill()
         cluster.start()
@@ -489,10 +489,10 @@ def test_stops_that_a_full_disk_keeps_from_being_written_are_counted(small_disk:
         fill(small_disk)
         reply = cluster.stop("endless")
         assert (reply.status, reply.json()["code"]) == (503, "StopNotPersistedError")
-        assert cluster.figure("paicluster_stops_pending_write") == 1
+        assert cluster.metric("paicluster_stops_pending_write") == 1
         filler.unlink()
         assert cluster.wait_over("endless")["state"] == "STOPPED"
-        assert cluster.figure("paicluster_stops_pending_write") == 0
+        assert cluster.metric("paicluster_stops_pending_write") == 0
     finally:
         filler.unlink(missing_ok=True)
         cluster.close()

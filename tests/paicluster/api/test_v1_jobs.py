@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from support.server_fixture import OVER, eventually
+from support.server_fixture import FINISHED_STATES, eventually
 from support.server_fixture import job as job_v2
 from support.team_cluster import TeamCluster
 
@@ -253,7 +253,7 @@ def test_stopped_job_is_deleted_and_its_name_is_free(cluster: TeamCluster, name:
         reply = cluster.ask("PUT", f"{V1}/{name}/executionType", {"value": "STOP"}, token=token)
         assert reply.status == status
     assert reply.json() == {"message": f"execute job {name} successfully"}
-    assert cluster.wait_state(name, *OVER)["state"] == "STOPPED"
+    assert cluster.wait_state(name, *FINISHED_STATES)["state"] == "STOPPED"
     uid = cluster.detail(name)["taskRoles"]["main"]["taskStatuses"][0]["containerId"]
     folder = next(cluster.home.glob(f"tasks/*/{uid}"))
     assert cluster.ask("DELETE", f"{V1}/{name}", token=cluster.tokens["bob"]).status == 403

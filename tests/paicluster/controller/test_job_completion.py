@@ -269,11 +269,11 @@ def test_a_hundred_jobs_at_once_all_end_without_waiting_for_a_sweep(cluster: Clu
 def test_a_failure_after_a_long_log_does_not_hold_up_others(cluster: Cluster, name: str) -> None:
     """Ten megabytes are searched for known causes, by the thread that answers everybody."""
     line = "error: Traceback import cuda out of memory segmentation"
-    before = cluster.spent_answering()
+    before = cluster.main_thread_cpu_s()
     cluster.accept(job(name, f"(yes '{line}' || true) | head -c 12000000", "exit 1"))
     eventually(lambda: cluster.status(name)["state"] == "FAILED", "the end")
     assert cluster.status(name)["appExitCode"] == 255, "another end would not be looked for in the log"
-    spent = cluster.spent_answering() - before
+    spent = cluster.main_thread_cpu_s() - before
     log, began = f"{line}\n".encode() * 200_000, time.thread_time()
     for _ in range(40):  # as many as there are known causes
         log.lower()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.server_fixture import OVER, Cluster, eventually, job
+from support.server_fixture import FINISHED_STATES, Cluster, eventually, job
 
 MakeCluster = Callable[..., Cluster]
 
@@ -52,11 +52,11 @@ def test_other_jobs_run_and_the_bad_one_resumes_when_writable(
     go = tmp_path / "go"
     cluster.accept(job("bad", f"until [ -e {go} ]; do sleep 0.02; done", "echo whole"))
     cluster.wait_state("bad", "RUNNING")
-    assert cluster.figure("paicluster_jobs_quarantined") == 0
+    assert cluster.metric("paicluster_jobs_quarantined") == 0
     forbid(cluster, "UPDATE ON tasks")
     go.touch()
     wait_quarantined(cluster)
-    assert cluster.figure("paicluster_jobs_quarantined") == 1
+    assert cluster.metric("paicluster_jobs_quarantined") == 1
     assert "forbidden" in reason(cluster)
     assert cluster.events("bad")[0]["message"] == reason(cluster)
     for number in range(3):
@@ -75,7 +75,7 @@ def test_other_jobs_run_and_the_bad_one_resumes_when_writable(
     allow(cluster)
     assert cluster.wait_over("bad")["state"] == "SUCCEEDED"
     assert not reason(cluster)
-    eventually(lambda: not cluster.figure("paicluster_jobs_quarantined"), "the end of the quarantine")
+    eventually(lambda: not cluster.metric("paicluster_jobs_quarantined"), "the end of the quarantine")
     assert cluster.log_of("bad") == b"whole\n"
     assert cluster.wait_over("large")["state"] == "SUCCEEDED"
     assert "left quarantine" in cluster.log.read_text()
@@ -108,7 +108,7 @@ def test_quarantined_job_can_be_stopped(new_cluster: MakeCluster, tmp_path: Path
     assert cluster.stop("bad").status == 202
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in numbers), "the end of its tasks")
     wait_quarantined(cluster)
-    assert cluster.status("bad")["state"] not in OVER
+    assert cluster.status("bad")["state"] not in FINISHED_STATES
     allow(cluster)
     assert cluster.wait_over("bad")["state"] == "STOPPED"
     tasks = cluster.detail("bad")["taskRoles"]["main"]["taskStatuses"]

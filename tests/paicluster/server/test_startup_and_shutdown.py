@@ -394,7 +394,7 @@ def test_signal_during_startup_shuts_down_cleanly(
 ) -> None:
     cluster = new_cluster()
     process = cluster.spawn()
-    cluster.wait_listening_to_signals()
+    cluster.wait_for_signal_handlers()
     # At different stages: during imports, with the database open, during adoption of tasks.
     time.sleep(after_s)
     process.send_signal(signum)
