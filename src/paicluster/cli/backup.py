@@ -193,7 +193,7 @@ def _unpack(source: Path, restored: Path) -> None:
             raise not_a_backup
         if not {_DATABASE, *_ALWAYS} <= {member.name for member in members}:
             raise not_a_backup
-        archive.extractall(restored, members, filter="tar")
+        _extract(archive, members, restored)
         for member in members:
             for key, value in member.pax_headers.items():
                 if key.startswith(_ATTRIBUTE) and not member.issym():
@@ -201,6 +201,30 @@ def _unpack(source: Path, restored: Path) -> None:
                     os.setxattr(restored / member.name, name, value.encode(), follow_symlinks=False)
     if not _is_intact(restored / _DATABASE):
         raise not_a_backup
+
+
+def _extract(archive: tarfile.TarFile, members: list[tarfile.TarInfo], target: Path) -> None:
+    """Extract the members, none of them outside of the target, without set-user-ID bits."""
+    if hasattr(tarfile, "tar_filter"):
+        archive.extractall(target, members, filter="tar")
+        return
+    # Python before 3.11.4 (Debian 12 has 3.11.2) has no filters: the same checks here.
+    root = target.resolve()
+    folders = []
+    for member in members:
+        path = (root / member.name).resolve()
+        if not path.is_relative_to(root):
+            raise tarfile.ExtractError(f"{member.name} is outside of the target")
+        member.mode &= 0o755
+        archive.extract(member, target, set_attrs=not member.isdir())
+        if member.isdir():
+            folders.append((member, path))
+    # A folder gets its own mode and time when it is complete.
+    for member, path in reversed(folders):
+        if os.geteuid() == 0:
+            os.chown(path, member.uid, member.gid)
+        path.chmod(member.mode)
+        os.utime(path, (member.mtime, member.mtime))
 
 
 def _is_intact(database: Path) -> bool:

@@ -21,6 +21,7 @@ import pytest
 from sqlalchemy import text
 
 from openpaisdk.errors import StoreError, UsageError
+from paicluster.cli import main
 from paicluster.config.settings import Settings
 from paicluster.controller.retention import RetentionPolicy, RetentionSweeper, SweepResult
 from paicluster.engines.process.engine import ProcessEngine
@@ -365,6 +366,39 @@ def test_restore_refuses_a_home_that_is_not_empty(saved: Path, tmp_path: Path) -
     (home / "precious").unlink()
     assert paicluster("restore", "--home", str(home), str(saved)).returncode == 0
     shutil.rmtree(home)
+
+
+def _tree(root: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path.relative_to(root)): (path.stat().st_mode, path.read_bytes() if path.is_file() else b"")
+        for path in sorted(root.rglob("*"))
+    }
+
+
+def test_restore_is_the_same_on_a_python_without_tar_filters(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian 12 has Python 3.11.2; tarfile got its filters in 3.11.4."""
+    assert main(["restore", "--home", str(tmp_path / "new"), str(saved)]) == 0
+    monkeypatch.delattr(tarfile, "tar_filter", raising=False)
+    assert main(["restore", "--home", str(tmp_path / "old"), str(saved)]) == 0
+    assert _tree(tmp_path / "old") == _tree(tmp_path / "new")
+
+
+@pytest.mark.parametrize("has_filters", [True, False])
+def test_restore_writes_nothing_outside_of_its_home(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_filters: bool
+) -> None:
+    if not has_filters:
+        monkeypatch.delattr(tarfile, "tar_filter", raising=False)
+    escaping = tmp_path / "escaping.tar"
+    shutil.copy(saved, escaping)
+    with tarfile.open(escaping, "a") as archive:
+        archive.add(__file__, "keys/../../../outside")
+    (tmp_path / "inside").mkdir()
+    assert main(["restore", "--home", str(tmp_path / "inside" / "home"), str(escaping)]) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["escaping.tar", "inside"]
+    assert list((tmp_path / "inside").iterdir()) == []
 
 
 def test_backup_refuses_what_is_no_cluster_and_leaves_no_half_file(saved: Path, tmp_path: Path) -> None:
