@@ -71,17 +71,27 @@ def test_predictions_are_read_from_and_written_to_the_storage(person: Person) ->
     assert abs(float(said[-1].split(",")[1]) - 5) < 0.2
 
 
-def test_served_model_answers_and_restarts_after_a_crash(
-    person: Person,
-) -> None:
+def test_served_model_answers_and_restarts_after_a_crash(person: Person) -> None:
     person.follow_page("serve", upto=1)
     first = ask(person, "?x=1")
     assert abs(first["y"] - 5) < 0.2
-    pid = person.run("serve", "pgrep -f '[p]ython serve.py' | tail -1").stdout.strip()
-    os.kill(int(pid), 9)
+    os.kill(max(pids_of("python", "serve.py")), 9)
     eventually_retried(person)
     assert ask(person, "?x=1") == first
     assert person.run("serve", "pai stop-job serve").returncode == 0
+
+
+def pids_of(*command: str) -> list[int]:
+    """Processes with this command line: the program by its base name, the arguments exactly."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            program, *arguments = (process / "cmdline").read_bytes().decode().rstrip("\0").split("\0")
+        except OSError:
+            continue  # it has exited
+        if (Path(program).name, *arguments) == command:
+            found.append(int(process.name))
+    return found
 
 
 def ask(person: Person, question: str) -> dict[str, float]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 
 import pytest
 
 from paicluster.api.app import ROUTES
+from support.external_services import debian
 from support.paths import REPOSITORY
 from support.team_cluster import PASSWORD, TeamCluster, api_cluster  # noqa: F401
 
@@ -35,8 +35,9 @@ def test_page_lists_exactly_the_existing_routes() -> None:
         assert family in paths or last in text, f"{path} is not in the page"
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="the examples are for curl")
+@pytest.mark.service
 def test_examples_run_in_order(cluster: TeamCluster) -> None:
+    debian(["curl"], commands=["curl"])
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
     # Every curl must be content with what it got.
     script = "set -euo pipefail\n" + "\n".join(blocks).replace("curl -s ", "curl -sS --fail-with-body ")
