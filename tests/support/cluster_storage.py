@@ -44,14 +44,14 @@ def fast(team: TeamCluster, who: str, *, over_http: bool = True) -> ClusterBacke
 def pack(*files: tuple[str, bytes]) -> bytes:
     out = []
     for name, content in files:
-        digest = hashing.of_bytes(content, hashing.XXH3)
+        digest = hashing.hash_bytes(content, hashing.XXH3)
         out += [
-            pack_format.head(
+            pack_format.record_header(
                 pack_format.PackRecord(pack_format.FILE, name, content, digest=digest, mtime_ns=10**18)
             ),
             content,
         ]
-    return b"".join([*out, pack_format.end(len(files))])
+    return b"".join([*out, pack_format.end_record(len(files))])
 
 
 def about(path: str, size: int, **more: object) -> dict[str, object]:

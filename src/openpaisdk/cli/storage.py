@@ -8,8 +8,8 @@ import sys
 from openpaisdk.cli.parser import Parser, command_parser, on_terminal
 from openpaisdk.errors import NotFound, UsageError
 from openpaisdk.output import moment, print_notice, show, show_all, table
-from openpaisdk.storage.backends.base import no_such
-from openpaisdk.storage.file_info import amount, holds, join
+from openpaisdk.storage.backends.base import not_found_error
+from openpaisdk.storage.file_info import contains_path, format_size, join
 from openpaisdk.storage.location import PAI, parse_location
 
 TYPE_CHECKING = False
@@ -38,14 +38,14 @@ def listdir(argv: list[str]) -> int:
     backend, path = _opened(place)
     found = backend.status(path)
     if found is None:
-        raise no_such(place.text)
+        raise not_found_error(place.text)
     rows: list[tuple[str, FileInfo]]
     if not found.is_folder:
         rows = [(found.name, found)]
     elif args.recursive:
         rows = _below(backend, path)
     else:
-        rows = [(entry.name, entry) for entry in backend.listing(path)]
+        rows = [(entry.name, entry) for entry in backend.list_folder(path)]
     base = path if found.is_folder else path.rpartition("/")[0]
     shown = (entry.as_mapping(f"{base.rstrip('/')}/{name}") for name, entry in rows)
     show_all(shown, args.output, lambda: _lines(rows, args.long, args.human))
@@ -69,13 +69,13 @@ def _list_storages(alias: str, output: str) -> int:
 
 def _below(backend: Backend, path: str) -> list[tuple[str, FileInfo]]:
     rows = []
-    waiting = [(entry.name, entry) for entry in reversed(backend.listing(path))]
+    waiting = [(entry.name, entry) for entry in reversed(backend.list_folder(path))]
     while waiting:
         name, entry = waiting.pop()
         rows.append((name, entry))
         below_it = f"{path.rstrip('/')}/{name}"
         if entry.is_folder and not backend.is_link(below_it):  # which may lead back to where we come from
-            found = backend.listing(below_it)
+            found = backend.list_folder(below_it)
             waiting += [(join(name, below.name), below) for below in reversed(found)]
     return rows
 
@@ -90,7 +90,7 @@ def _lines(rows: list[tuple[str, FileInfo]], is_long: bool, human: bool) -> Iter
             _mode(entry),
             entry.owner or "-",
             entry.group or "-",
-            "-" if entry.is_folder else amount(entry.size) if human else str(entry.size),
+            "-" if entry.is_folder else format_size(entry.size) if human else str(entry.size),
             moment(entry.mtime_ns // 1_000_000),
             name + ("/" if entry.is_folder else ""),
         ]
@@ -113,19 +113,19 @@ def getinfo(argv: list[str]) -> int:
     backend, path = _opened(place)
     found = backend.status(path)
     if found is None:
-        raise no_such(place.text)
+        raise not_found_error(place.text)
     shown = {**found.as_mapping(path), "name": found.name or "/"}
 
     def people() -> str:
         lines = [
             ("name", shown["name"]),
             ("type", shown["type"]),
-            ("size", f"{found.size} bytes" + (f" ({amount(found.size)})" if found.size >= 1024 else "")),
+            ("size", f"{found.size} bytes" + (f" ({format_size(found.size)})" if found.size >= 1024 else "")),
             ("modified", moment(found.mtime_ns // 1_000_000)),
             ("mode", _mode(found)),
             ("owner", found.owner or "-"),
             ("group", found.group or "-"),
-            ("address", backend.shown(path)),
+            ("address", backend.display_path(path)),
         ]
         return "\n".join(f"{key + ':':<10} {value}" for key, value in lines)
 
@@ -144,13 +144,13 @@ def makedir(argv: list[str]) -> int:
     parser.add_argument("paths", nargs="+", metavar="path", help=PATH)
     args = parser.parse(argv)
     from openpaisdk.storage.catalog import StorageOpener
-    from openpaisdk.storage.location import problem_of_name
-    from openpaisdk.storage.transfer.copy_markers import forget
+    from openpaisdk.storage.location import invalid_name_reason
+    from openpaisdk.storage.transfer.copy_markers import remove_markers_below
 
     opener = StorageOpener(print_notice)
     places = [parse_location(text) for text in args.paths]
     for place in places:
-        if place.is_remote and (why := problem_of_name(place.path)):
+        if place.is_remote and (why := invalid_name_reason(place.path)):
             raise UsageError(f"{place.text!r} cannot be the name of a folder: {why}.")
     shown = []
     for place in places:
@@ -159,7 +159,7 @@ def makedir(argv: list[str]) -> int:
         if found is not None and not found.is_folder:
             raise UsageError(f"{place.text} is there already, and it is a file.")
         if found is None:
-            forget(backend, path)
+            remove_markers_below(backend, path)
         backend.make_folder(path)
         shown.append({"path": path, "made": found is None})
     show(shown, args.output, lambda: "")
@@ -180,7 +180,7 @@ def remove(argv: list[str]) -> int:
     args = parser.parse(argv)
     from openpaisdk.storage.backends.local import LocalBackend
     from openpaisdk.storage.catalog import StorageOpener
-    from openpaisdk.storage.transfer.copy_markers import forget
+    from openpaisdk.storage.transfer.copy_markers import remove_markers_below
 
     opener = StorageOpener(print_notice)
     going = []
@@ -191,9 +191,13 @@ def remove(argv: list[str]) -> int:
             raise UsageError(f"{text} is the root of a storage, which is never removed.")
         found = backend.status(path)
         if found is None:
-            raise no_such(text)
+            raise not_found_error(text)
         # A storage that is mounted lies on this machine as well, and may reach as far.
-        if found.is_folder and isinstance(backend, LocalBackend) and (why := _needed(backend.full(path))):
+        if (
+            found.is_folder
+            and isinstance(backend, LocalBackend)
+            and (why := _needed(backend.full_path(path)))
+        ):
             raise UsageError(f"{text} {why}, and is not removed.", hint="If you mean it, use rm.")
         going.append((text, backend, path, found))
     asks = not args.yes and on_terminal()
@@ -211,7 +215,7 @@ def remove(argv: list[str]) -> int:
             print_notice("Nothing was removed.")
             return 1
     for _, backend, path, _ in going:
-        forget(backend, path)
+        remove_markers_below(backend, path)
         try:
             backend.delete(path)
         except NotFound:
@@ -226,9 +230,9 @@ def _needed(path: str) -> str:
         return ""
     if os.path.dirname(os.path.realpath(path)) == os.sep:
         return "belongs to the machine"
-    if holds(path, os.path.expanduser("~")):
+    if contains_path(path, os.path.expanduser("~")):
         return "is your home folder or holds it"
-    return "is the folder you are in or holds it" if holds(path, os.getcwd()) else ""
+    return "is the folder you are in or holds it" if contains_path(path, os.getcwd()) else ""
 
 
 def disk_usage(argv: list[str]) -> int:
@@ -242,7 +246,7 @@ def disk_usage(argv: list[str]) -> int:
     backend, path = _opened(place)
     found = backend.status(path)
     if found is None:
-        raise no_such(place.text)
+        raise not_found_error(place.text)
     parts: dict[str, list[int]] = {}
     if found.is_folder:
         for folder in backend.walk(path):
@@ -265,8 +269,8 @@ def disk_usage(argv: list[str]) -> int:
     }
 
     def people() -> str:
-        cells = [[amount(part[1]), str(part[0]), name] for name, part in rows]
-        cells.append([amount(size), str(files), "in all"])
+        cells = [[format_size(part[1]), str(part[0]), name] for name, part in rows]
+        cells.append([format_size(size), str(files), "in all"])
         return table(["SIZE", "FILES", "NAME"], cells, right=frozenset({0, 1}))
 
     show(shown, args.output, people)

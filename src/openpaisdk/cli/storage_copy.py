@@ -7,7 +7,7 @@ import sys
 from openpaisdk.cli.parser import Parser, command_parser
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.output import print_notice, show
-from openpaisdk.storage.file_info import amount
+from openpaisdk.storage.file_info import format_size
 from openpaisdk.storage.location import STREAM, parse_location
 
 TYPE_CHECKING = False
@@ -94,15 +94,15 @@ def _planned(
 ) -> CopyOperation:
     from openpaisdk.storage.transfer.copy import CopyOperation
 
-    return CopyOperation(
+    return CopyOperation.plan(
         opener,
         parse_location(source),
         parse_location(target),
-        synchronising=synchronising,
-        deleting=synchronising and args.delete,
-        ignoring=False if args.no_ignore else None,
-        everything=args.force,
-        several=several,
+        sync=synchronising,
+        delete=synchronising and args.delete,
+        use_ignore_files=False if args.no_ignore else None,
+        force=args.force,
+        multiple_sources=several,
     )
 
 
@@ -111,7 +111,9 @@ def _move(copies: list[CopyOperation], args: argparse.Namespace) -> None:
     for each in copies:
         if args.output == "table":
             print_notice(
-                f"Continuing a copy that was interrupted: {each.plan}" if each.continues else str(each.plan)
+                f"Continuing a copy that was interrupted: {each.transfer_plan}"
+                if each.is_resumed
+                else str(each.transfer_plan)
             )
         bar = Bar() if sys.stderr.isatty() and args.output == "table" else None
         try:
@@ -127,12 +129,18 @@ def _move(copies: list[CopyOperation], args: argparse.Namespace) -> None:
             raise
         if bar:
             bar.end()
-        done.append({"source": each.plan.source, "target": each.plan.target, **each.plan.as_mapping()})
+        done.append(
+            {
+                "source": each.transfer_plan.source,
+                "target": each.transfer_plan.target,
+                **each.transfer_plan.as_mapping(),
+            }
+        )
     show(done[0] if len(done) == 1 else done, args.output, lambda: "")
 
 
 def _say_what(plan: CopyOperation, args: argparse.Namespace) -> int:
-    work = plan.plan
+    work = plan.transfer_plan
 
     def people() -> str:
         new = [f"copy    {path}" for path, _ in list(work.new)[:MANY]]
@@ -189,15 +197,16 @@ class Bar:
             return
         self._drawn = now
         took = max(now - self._began, 0.001)
-        whole = progress.bytes_in_all or progress.files_in_all or 1
-        done = progress.bytes if progress.bytes_in_all else progress.files
+        whole = progress.total_bytes or progress.total_files or 1
+        done = progress.bytes if progress.total_bytes else progress.files
         part = min(1.0, max(0.0, done / whole))
         rate = progress.bytes / took
         left = f"{_clock((whole - done) / (done / took))} left" if done > 0 and took > 0.5 else ""
         filled = int(part * self.WIDTH)
         line = (
             f"[{'#' * filled}{'.' * (self.WIDTH - filled)}] {part * 100:3.0f}%  "
-            f"{amount(max(0, progress.bytes))} of {amount(progress.bytes_in_all)}  {amount(rate)}/s  {left}"
+            f"{format_size(max(0, progress.bytes))} of {format_size(progress.total_bytes)}  "
+            f"{format_size(rate)}/s  {left}"
         )
         self._write("\r" + line.ljust(self._length))
         self._length = len(line)

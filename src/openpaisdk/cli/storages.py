@@ -16,12 +16,12 @@ def list_storages(argv: list[str]) -> int:
     parser = command_parser("list-storages", "pai list-storages team", "The one that 0 means has a star.")
     parser.add_argument("alias", nargs="?", default="", help="the cluster's alias")
     args = parser.parse(argv)
-    from openpaisdk.storage.catalog import StorageOpener, choose
+    from openpaisdk.storage.catalog import StorageOpener, select_storage
 
     opener = StorageOpener(print_notice)
-    alias = opener.book.resolve(args.alias or args.cluster_alias).alias
+    alias = opener.registry.resolve(args.alias or args.cluster_alias).alias
     entries = opener.entries(alias)
-    meant = choose(entries, "0", opener.selected(alias), alias).name if entries else ""
+    meant = select_storage(entries, "0", opener.selected(alias), alias).name if entries else ""
     shown = [{**entry.as_mapping(), "selected": entry.name == meant} for entry in entries]
 
     def people() -> str:
@@ -56,14 +56,14 @@ def select_storage(argv: list[str]) -> int:
     )
     parser.add_argument("--workspace", "-w", default="", help="a folder in yours; it is made")
     args = parser.parse(argv)
-    from openpaisdk.storage.catalog import StorageOpener, choose
-    from openpaisdk.storage.location import clean
+    from openpaisdk.storage.catalog import StorageOpener, select_storage
+    from openpaisdk.storage.location import normalize_path
 
     opener = StorageOpener(print_notice)
-    alias = opener.book.resolve(args.cluster_alias).alias
-    chosen = choose(opener.entries(alias), args.storage_name, "", alias)
+    alias = opener.registry.resolve(args.cluster_alias).alias
+    chosen = select_storage(opener.entries(alias), args.storage_name, "", alias)
     user = opener.user_of(alias)
-    workspace = clean(f"/{user}/{args.workspace}")
+    workspace = normalize_path(f"/{user}/{args.workspace}")
     from openpaisdk.storage.location import parse_location
 
     backend, path = opener.open(parse_location(f"pai://{alias}/{chosen.name}{workspace}"))
@@ -97,8 +97,8 @@ def add_storage_cluster(argv: list[str]) -> int:
     parser.add_argument("contents", nargs="*", metavar="prefix:key=value", help="more about it")
     args = parser.parse(argv)
     from openpaisdk.config.clusters import check_alias
-    from openpaisdk.storage.catalog import webhdfs_of
-    from openpaisdk.storage.location import clean
+    from openpaisdk.storage.catalog import webhdfs_url
+    from openpaisdk.storage.location import normalize_path
 
     alias = check_alias(args.cluster_alias)
     said = _contents(args.contents)
@@ -113,11 +113,11 @@ def add_storage_cluster(argv: list[str]) -> int:
         "name": name,
         "type": args.type,
         "address": args.address,
-        "path": clean(args.path),
+        "path": normalize_path(args.path),
     }
     if args.type == "hdfs":
         given = said["servers_data"].get("webhdfs", "")
-        address = webhdfs_of(given or args.address, dict(said["servers_ext"]))
+        address = webhdfs_url(given or args.address, dict(said["servers_ext"]))
         from openpaisdk.client.address import parse_uri
 
         parse_uri(address)

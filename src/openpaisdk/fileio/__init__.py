@@ -1,4 +1,6 @@
-"""How files travel: hashes over their content, many small ones as one stream, large ones range by range.
+"""File I/O shared by both ends of a transfer: content hashes, the pack format for small files, reads and
+writes of file ranges, the HDFS file checksum, removal of directory trees.
 
-Shared by both ends: what one side packs the other unpacks. What either removes, it removes whole.
+May import ``openpaisdk.errors`` and the standard library. Packages that only speed it up (xxhash, crc32c) are
+imported inside functions or passed in by the caller.
 """

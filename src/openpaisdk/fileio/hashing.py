@@ -1,4 +1,4 @@
-"""Hashes that prove that what arrived is what was sent. Fast ones: they guard against faults, not forgers."""
+"""Content hashes of transfers. Fast, not cryptographic: they detect faults, not forgery."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 XXH3 = "xxh3-128"
 BLAKE2B = "blake2b-128"
 ALGORITHMS = (XXH3, BLAKE2B)
-"""By name and, in records, by place. Both give 16 bytes."""
-SIZE = 16
+"""Named in requests; pack records use the index in this tuple. Both digests have 16 bytes."""
+DIGEST_BYTES = 16
 
 
-def preferred() -> str:
-    """xxh3 runs at the speed of memory; where its package is missing, the standard library's best does."""
+def preferred_algorithm() -> str:
+    """xxh3 runs at memory speed; without its package, the fastest hash of the standard library."""
     try:
         import xxhash  # noqa: F401
     except ImportError:
@@ -31,7 +31,7 @@ def preferred() -> str:
 
 
 def hasher(algorithm: str) -> Callable[[], Hash]:
-    """What makes a new hash of that kind."""
+    """Factory of hash objects for an algorithm."""
     if algorithm == XXH3:
         import xxhash
 
@@ -39,22 +39,20 @@ def hasher(algorithm: str) -> Callable[[], Hash]:
     if algorithm == BLAKE2B:
         import hashlib
 
-        return lambda: hashlib.blake2b(digest_size=SIZE)
-    raise InvalidParameters(
-        f"There is no hash called {algorithm!r} for transfers; there is {', '.join(ALGORITHMS)}."
-    )
+        return lambda: hashlib.blake2b(digest_size=DIGEST_BYTES)
+    raise InvalidParameters(f"Unknown transfer hash {algorithm!r}; known are {', '.join(ALGORITHMS)}.")
 
 
-def of_bytes(data: bytes | memoryview, algorithm: str) -> bytes:
+def hash_bytes(data: bytes | memoryview, algorithm: str) -> bytes:
     if algorithm == XXH3:
         import xxhash
 
         return xxhash.xxh3_128_digest(data)
-    made = hasher(algorithm)()
-    made.update(data)
-    return made.digest()
+    digest = hasher(algorithm)()
+    digest.update(data)
+    return digest.digest()
 
 
 def combine(digests: list[bytes], algorithm: str) -> bytes:
-    """The hash of a file that travelled in parts: over the hashes of the parts, in order."""
-    return of_bytes(b"".join(digests), algorithm)
+    """Hash of a file transferred in parts: the hash of the parts' digests, in order."""
+    return hash_bytes(b"".join(digests), algorithm)

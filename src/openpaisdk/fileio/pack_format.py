@@ -1,7 +1,8 @@
-"""Many small files as one stream: a head of fixed size, the name, the content; at last a record that counts.
+"""Pack format: many small files in one stream. A record is a fixed-size header, the name and the content; the
+end record holds the number of records.
 
-A stream without its last record was cut. Names are UTF-8 (bytes that are none survive), relative to a folder
-both sides know, with ``/`` between the parts.
+A stream without its end record is truncated. Names are UTF-8 (other bytes survive as surrogates), relative to
+a folder both sides know, separated by ``/``.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HEAD = Struct(">BBHIQq16s")
-"""Kind, algorithm by place, length of the name, mode, size, mtime in ns, digest of the content."""
+HEADER = Struct(">BBHIQq16s")
+"""Kind, index of the algorithm, length of the name, mode, size, mtime in ns, digest of the content."""
 END, FILE, FOLDER, PROBLEM = 0, 1, 2, 3
-SMALL = 2 << 20
-"""Files up to this size are packed; larger ones travel alone, in parts."""
-PACK = 4 << 20
-"""A pack is closed once it holds this much."""
-COUNT = 1000
-"""... or this many files."""
-LARGEST = PACK + SMALL + COUNT * (HEAD.size + 1024) + (1 << 16)
-"""No pack is larger than this: whoever unpacks may hold one in memory."""
+MAX_PACKED_FILE_BYTES = 2 << 20
+"""Files up to this size are packed; larger ones are transferred one by one, in parts."""
+PACK_FULL_BYTES = 4 << 20
+"""A pack is closed when its contents reach this size ..."""
+MAX_PACK_FILES = 1000
+"""... or when it holds this many files."""
+MAX_PACK_BYTES = PACK_FULL_BYTES + MAX_PACKED_FILE_BYTES + MAX_PACK_FILES * (HEADER.size + 1024) + (1 << 16)
+"""Upper bound of a pack's size: the reader may hold a whole pack in memory."""
 NO_DIGEST = bytes(16)
 _FIRST_NS, _LAST_NS = -(1 << 63), (1 << 63) - 1
-"""The times that have room in a head, up to the year 2262; a disk may know later ones."""
+"""Timestamps that fit into a header, up to the year 2262; a file system may have later ones."""
 
 
 class PackRecord:
-    """One file on its way. Of a PROBLEM, ``content`` says what happened."""
+    """One file or folder of a pack. The ``content`` of a PROBLEM record is the error message."""
 
     __slots__ = ("algorithm", "content", "digest", "kind", "mode", "mtime_ns", "name")
 
@@ -55,13 +56,13 @@ class PackRecord:
         self.algorithm = algorithm
 
 
-def head(record: PackRecord) -> bytes:
-    """Everything of a record but its content."""
+def record_header(record: PackRecord) -> bytes:
+    """Header and name of a record, without its content."""
     name = record.name.encode("utf-8", "surrogateescape")
     if len(name) > 0xFFFF:
-        raise InvalidParameters(f"A path of {len(name)} bytes is too long to travel.")
+        raise InvalidParameters(f"A path of {len(name)} bytes is too long to transfer (limit 65535).")
     return (
-        HEAD.pack(
+        HEADER.pack(
             record.kind,
             record.algorithm,
             len(name),
@@ -74,20 +75,20 @@ def head(record: PackRecord) -> bytes:
     )
 
 
-def end(count: int) -> bytes:
-    """The last record: how many came before it."""
-    return HEAD.pack(END, 0, 0, 0, count, 0, NO_DIGEST)
+def end_record(count: int) -> bytes:
+    """The last record of a pack: the number of records before it."""
+    return HEADER.pack(END, 0, 0, 0, count, 0, NO_DIGEST)
 
 
 def read_pack(pack: bytes | memoryview) -> Iterator[PackRecord]:
-    """The records of a whole pack; what is cut or does not count up is refused."""
+    """The records of a whole pack. A truncated pack or a wrong record count is an error."""
     view = memoryview(pack)
     at, count, size = 0, 0, len(view)
     while True:
-        if size - at < HEAD.size:
+        if size - at < HEADER.size:
             raise truncated_pack()
-        kind, algorithm, name_length, mode, length, mtime_ns, digest = HEAD.unpack_from(view, at)
-        at += HEAD.size
+        kind, algorithm, name_length, mode, length, mtime_ns, digest = HEADER.unpack_from(view, at)
+        at += HEADER.size
         if kind == END:
             if length != count or at != size:
                 raise truncated_pack()
@@ -110,4 +111,4 @@ def read_pack(pack: bytes | memoryview) -> Iterator[PackRecord]:
 
 
 def truncated_pack() -> InvalidParameters:
-    return InvalidParameters("A pack of files was cut on its way.", code="CutPackError")
+    return InvalidParameters("A pack of files arrived truncated.", code="CutPackError")

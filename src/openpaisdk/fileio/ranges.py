@@ -1,4 +1,4 @@
-"""Ranges of open files: read, written and hashed, on every system alike."""
+"""Ranges of open files: read, write, preallocate and hash, on every operating system."""
 
 from __future__ import annotations
 
@@ -13,69 +13,69 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PIECE = 1 << 20
-"""What is given to the kernel at once.
+MAX_WRITE_BYTES = 1 << 20
+"""Bytes of one ``pwrite``.
 
-It takes memory for a file's pages in one stretch as long as the write, and one writes to a file at a time:
-short ones cost time for each, and let others wait more often. See docs/contributing/transfers.md.
+The kernel allocates a file's pages in stretches as long as the write, and it serialises writes to one file:
+short writes cost a call each and make other threads wait more often. See docs/contributing/transfers.md.
 """
 
 if sys.platform == "win32":
     from threading import Lock
 
-    _positions = Lock()
+    _position_lock = Lock()
 
     def read_at(fd: int, buffer: memoryview, offset: int) -> int:
-        """As much as there is and has room; how much that was."""
-        with _positions:
+        """Read up to the buffer's length; the number of bytes read."""
+        with _position_lock:
             os.lseek(fd, offset, os.SEEK_SET)
             data = os.read(fd, len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def write_at(fd: int, data: bytes | memoryview, offset: int) -> None:
-        """All of it."""
+        """Write all of ``data``."""
         view = memoryview(data)
-        with _positions:
+        with _position_lock:
             os.lseek(fd, offset, os.SEEK_SET)
             while len(view):
                 view = view[os.write(fd, view) :]
 
     def reserve(fd: int, offset: int, length: int) -> None:
-        """Nothing: there is no such call."""
+        """No operation: Windows has no such call."""
 
 else:
 
     def read_at(fd: int, buffer: memoryview, offset: int) -> int:
-        """As much as there is and has room; how much that was."""
+        """Read up to the buffer's length; the number of bytes read."""
         return os.preadv(fd, [buffer], offset)
 
     def write_at(fd: int, data: bytes | memoryview, offset: int) -> None:
-        """All of it."""
+        """Write all of ``data``."""
         view = memoryview(data)
         at, size = 0, len(view)
         while at < size:
-            at += os.pwrite(fd, view[at : at + PIECE], offset + at)
+            at += os.pwrite(fd, view[at : at + MAX_WRITE_BYTES], offset + at)
 
     def reserve(fd: int, offset: int, length: int) -> None:
-        """Have the disk set a range aside that is going to be written, where it can.
+        """Preallocate a range that is about to be written, where the file system can.
 
-        Pages whose place is known cost less to write; and a full disk says so before anything is sent.
+        Writing to allocated blocks is cheaper, and a full disk is reported before anything is sent.
         """
-        if length < PIECE or (allocate := _allocator()) is None:
+        if length < MAX_WRITE_BYTES or (allocate := _allocator()) is None:
             return
         code = allocate(fd, offset, length)
-        if code in _NO_ROOM:
+        if code in _DISK_FULL:
             raise OSError(code, os.strerror(code))
 
-    _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
     @lru_cache
     def _allocator() -> Callable[[int, int, int], int] | None:
-        """The kernel's own call: ``os.posix_fallocate`` writes zeros where the disk has none."""
+        """The system call itself: ``os.posix_fallocate`` writes zeros where the file system lacks it."""
         try:
             import ctypes
-        except ImportError:  # a Python that was built without
+        except ImportError:  # a Python built without ctypes
             return None
         libc = ctypes.CDLL(None, use_errno=True)
         fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
@@ -89,15 +89,15 @@ else:
         return allocate
 
 
-def digest_of(fd: int, offset: int, length: int, algorithm: str) -> bytes:
-    """The hash of a range; empty when the file ends before it."""
-    made = hashing.hasher(algorithm)()
-    buffer = memoryview(bytearray(min(PIECE, length)))
+def hash_range(fd: int, offset: int, length: int, algorithm: str) -> bytes:
+    """Hash of a range; empty when the file ends before the range does."""
+    digest = hashing.hasher(algorithm)()
+    buffer = memoryview(bytearray(min(MAX_WRITE_BYTES, length)))
     while length > 0:
         got = read_at(fd, buffer[:length], offset)
         if not got:
             return b""
-        made.update(buffer[:got])
+        digest.update(buffer[:got])
         offset += got
         length -= got
-    return made.digest()
+    return digest.digest()

@@ -1,6 +1,7 @@
-"""Removing a tree, however deep it is: folders in folders are brought up to its top, and emptied there.
+"""Removal of directory trees of any depth: nested folders are renamed into the top folder and emptied there.
 
-Not on Windows, where no folder is reached but by its path.
+``shutil.rmtree`` recurses and needs as many open files as the tree is deep (no released Python removes trees
+of any depth). Not for Windows, which has no calls relative to an open folder.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ import sys
 
 assert sys.platform != "win32"
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
-# Whoever has just looked for it may still put things into it; nobody goes on with that for long.
-_TRIES = 100
+# A process that opened the tree before may still create files in it, but not for long.
+_MAX_ATTEMPTS = 100
 
 
 def remove_tree(fd: int, name: str) -> None:
-    """Remove what an open folder has by a name, with all that is in it. Links are not followed.
+    """Remove a file or a folder with its contents, by name in an open folder. Links are not followed.
 
-    Nothing recurses and two folders are open at most, so that no tree is too deep. When it is interrupted,
-    what is left is still below the same name.
+    Nothing recurses and at most two folders are open, so no tree is too deep. After an interruption,
+    everything that is left is still below the same name.
     """
     try:
         os.unlink(name, dir_fd=fd)
@@ -32,12 +33,12 @@ def remove_tree(fd: int, name: str) -> None:
 
 
 def remove_folder(fd: int, name: str) -> None:
-    """The same, of what is known to be a folder."""
-    top = os.open(name, _FOLDER, dir_fd=fd)
+    """``remove_tree`` of a name that is known to be a folder."""
+    top = os.open(name, _OPEN_FOLDER, dir_fd=fd)
     try:
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             _empty_all(top)
-            if _is_gone(name, fd):
+            if _try_rmdir(name, fd):
                 return
     finally:
         os.close(top)
@@ -45,19 +46,19 @@ def remove_folder(fd: int, name: str) -> None:
 
 
 def _empty_all(top: int) -> None:
-    waiting = _empty(top, top)
-    while waiting:
-        below = waiting.pop()
-        folder = os.open(below, _FOLDER, dir_fd=top)
+    pending = _empty(top, top)
+    while pending:
+        name = pending.pop()
+        folder = os.open(name, _OPEN_FOLDER, dir_fd=top)
         try:
-            waiting += _empty(folder, top)
+            pending += _empty(folder, top)
         finally:
             os.close(folder)
-        _is_gone(below, top)
+        _try_rmdir(name, top)
 
 
-def _is_gone(name: str, fd: int) -> bool:
-    """Whether an emptied folder could be removed, or somebody had put something into it."""
+def _try_rmdir(name: str, fd: int) -> bool:
+    """Remove an emptied folder; False when another process has created something in it."""
     try:
         os.rmdir(name, dir_fd=fd)
     except OSError as error:
@@ -68,18 +69,18 @@ def _is_gone(name: str, fd: int) -> bool:
 
 
 def _empty(folder: int, top: int) -> list[str]:
-    """Remove the files of a folder and bring its folders to the top; by these names they wait there."""
-    with os.scandir(folder) as found:
-        items = [(item.name, item.is_dir(follow_symlinks=False)) for item in found]
-    waiting = []
+    """Remove the files of a folder and move its non-empty folders to the top; their names there."""
+    with os.scandir(folder) as entries:
+        items = [(item.name, item.is_dir(follow_symlinks=False)) for item in entries]
+    pending = []
     for name, is_folder in items:
         if not is_folder:
             os.unlink(name, dir_fd=folder)
             continue
-        if _is_gone(name, folder):
+        if _try_rmdir(name, folder):
             continue
         if folder != top:
             name, inner = secrets.token_hex(16), name
             os.rename(inner, name, src_dir_fd=folder, dst_dir_fd=top)
-        waiting.append(name)
-    return waiting
+        pending.append(name)
+    return pending

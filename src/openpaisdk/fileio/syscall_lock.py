@@ -1,7 +1,8 @@
-"""One thread after the other where each asks the kernel for thousands of little things.
+"""Lock around work that makes thousands of short system calls.
 
-At once, they hand the interpreter to each other at every call: two of them need twice the processor time and
-are no sooner done. Where the calls take long it is worth the while, so nobody waits long for his turn.
+Threads doing such work at the same time pass the interpreter lock to each other at every call: two of them
+need twice the processor time and finish no sooner. Where single calls take long, parallel work does pay off,
+so the wait for this lock is short.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LONGEST_S = 0.2
-"""Several times what a pack takes on a disk of today."""
+LOCK_TIMEOUT_S = 0.2
+"""Several times the duration of one pack on a current disk."""
 
 
 class SyscallLock:
-    """``with turns.mine():`` around what is better done alone. It may be done at once, too."""
+    """``with lock.held():`` around work that is better done alone. After the timeout it runs in parallel."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        is_mine = self._lock.acquire(timeout=LONGEST_S)
+        is_acquired = self._lock.acquire(timeout=LOCK_TIMEOUT_S)
         try:
             yield
         finally:
-            if is_mine:
+            if is_acquired:
                 self._lock.release()

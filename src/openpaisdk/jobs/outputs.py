@@ -40,7 +40,7 @@ class JobOutputs:
         return dict(sorted(found.items()))
 
     def _walk(self, folder: str, found: dict[str, int]) -> None:
-        for entry in self.storage.backend.listing(folder):
+        for entry in self.storage.backend.list_folder(folder):
             path = f"{folder}/{entry.name}"
             if entry.is_folder:
                 self._walk(path, found)

@@ -9,7 +9,7 @@ from openpaisdk.client.http1 import CHUNK_BYTES, Body
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.jobs import tar_writer
 from openpaisdk.jobs.pack_cache import PackManifest, load, save, stamp_of
-from openpaisdk.storage.ignore import NEVER, Rule, is_ignored, read_rules, rules_above
+from openpaisdk.storage.ignore import ALWAYS_IGNORED, Rule, is_ignored, read_rules, rules_above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class _SourceWalk:
         except OSError as e:
             raise _unreadable(here, e) from None
         for item in names:
-            if item in NEVER:
+            if item in ALWAYS_IGNORED:
                 continue
             name, full = base + item, os.path.join(here, item)
             is_folder = os.path.isdir(full) and not os.path.islink(full)

@@ -35,10 +35,10 @@ class StorageUploader:
     """Uploads files to ``<workspace>/jobs/<job>/source`` and generates the commands that fetch them."""
 
     def __init__(self, cluster: ClusterClient, workspace: str = ""):
-        from openpaisdk.storage.catalog import choose, storages_of
+        from openpaisdk.storage.catalog import list_storages, select_storage
         from openpaisdk.storage.location import HDFS, SELECTED
 
-        entry = choose(storages_of(cluster), SELECTED, "", cluster.alias)
+        entry = select_storage(list_storages(cluster), SELECTED, "", cluster.alias)
         if entry.kind != HDFS:
             raise UsageError(
                 f"The storage {entry.name} of {cluster.alias} cannot hold a job's files: it is not HDFS.",

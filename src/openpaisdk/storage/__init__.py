@@ -1,7 +1,7 @@
-"""Files on a cluster: where ``pai://`` leads, and the engine that moves files there and back.
+"""Storage client: ``pai://`` locations, the catalog of storages, backends, transfers and the fsspec adapter.
 
-Knows clusters (``client``, ``reach``) and settings; knows nothing of jobs or of how results print. Nothing is
-imported here: a command that lists a folder must not pay for the engine.
+May import ``client``, ``connect``, ``config``, ``fileio`` and ``errors``; knows nothing of jobs or of output
+formats. Nothing is imported here: a command that lists a folder must not load the transfer executor.
 """
 
 from __future__ import annotations

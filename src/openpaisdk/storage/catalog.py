@@ -1,4 +1,4 @@
-"""Which storages a cluster has, and how each is reached from here."""
+"""Catalog of storages: which ones a cluster has, and the backend that opens each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 from openpaisdk.client import Endpoint
 from openpaisdk.errors import ConfigError, NotFound, PaiError, Unauthorized, UsageError
-from openpaisdk.storage.location import HDFS, LOCAL, PAI, SELECTED, USER_NAME, Location, clean
+from openpaisdk.storage.location import HDFS, LOCAL, PAI, SELECTED, USER_NAME, Location, normalize_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
     from openpaisdk.storage.backends.base import Backend
 
-OWN = "hdfs"
-"""What a cluster's own storage is called where the cluster says nothing about storages."""
+DEFAULT_STORAGE = "hdfs"
+"""Name of a cluster's own storage when the cluster does not list its storages."""
 WEBHDFS_PORT = 50070
 FS_URI = "PAI_DEFAULT_FS_URI"
 MOUNTS = "/proc/self/mounts"
@@ -77,16 +77,16 @@ class StorageEntry:
         """Whether ``hdfs://host`` means this storage."""
         if self.kind != HDFS:
             return False
-        mine = {_authority(self.address), _authority(self.webhdfs)}
-        if host in mine:
+        authorities = {_authority(self.address), _authority(self.webhdfs)}
+        if host in authorities:
             return True
         name, _, port = host.partition(":")
-        return not port and name in {each.partition(":")[0] for each in mine if each}
+        return not port and name in {each.partition(":")[0] for each in authorities if each}
 
 
-def storages_of(cluster: ClusterClient) -> list[StorageEntry]:
-    """What the cluster says it has; one that says nothing has one, behind its front door."""
-    own = StorageEntry(OWN, HDFS, webhdfs=f"{cluster.uri}/webhdfs", is_default=True)
+def list_storages(cluster: ClusterClient) -> list[StorageEntry]:
+    """Storages listed by the cluster; a cluster that lists none has one, at its own address."""
+    own = StorageEntry(DEFAULT_STORAGE, HDFS, webhdfs=f"{cluster.uri}/webhdfs", is_default=True)
     try:
         configs = _list(cluster, "/api/v2/storage/config")
         servers = {str(each.get("spn")): each for each in _list(cluster, "/api/v2/storage/server")}
@@ -112,9 +112,9 @@ def _list(cluster: ClusterClient, path: str) -> list[dict[str, object]]:
 
 
 def _merge_entry(name: str, info: dict[str, object], server: dict[str, object]) -> StorageEntry:
-    said, more = server.get("data"), server.get("extension")
-    data: dict[str, object] = said if isinstance(said, dict) else {}
-    extension: dict[str, object] = more if isinstance(more, dict) else {}
+    raw_data, raw_extension = server.get("data"), server.get("extension")
+    data: dict[str, object] = raw_data if isinstance(raw_data, dict) else {}
+    extension: dict[str, object] = raw_extension if isinstance(raw_extension, dict) else {}
     address = str(data.get("address") or data.get("namenode") or "")
     kind = str(server.get("type") or "").lower()
     path = str(info.get("path") or "")
@@ -126,30 +126,30 @@ def _merge_entry(name: str, info: dict[str, object], server: dict[str, object]) 
         name,
         kind,
         address=address,
-        webhdfs=str(data.get("webhdfs") or "") or (webhdfs_of(address, extension) if kind == HDFS else ""),
+        webhdfs=str(data.get("webhdfs") or "") or (webhdfs_url(address, extension) if kind == HDFS else ""),
         path=path,
         mount_point=str(info.get("mountPoint") or ""),
         permission=str(info.get("permission") or "rw"),
     )
 
 
-def webhdfs_of(address: str, extension: dict[str, object]) -> str:
-    """Where the WebHDFS of a name node is: said, or at the port it has by custom."""
+def webhdfs_url(address: str, extension: dict[str, object]) -> str:
+    """WebHDFS address of a name node: as configured, else at the default port."""
     if address.startswith(("http://", "https://")):
         return address.rstrip("/")
     host = address.partition("://")[2] or address
     name = host.partition("/")[0].partition(":")[0]
-    said = str(extension.get("webhdfs") or "")
-    if said.startswith(("http://", "https://")):
-        return said.rstrip("/")
-    return f"http://{name}:{said or WEBHDFS_PORT}" if name else ""
+    configured = str(extension.get("webhdfs") or "")
+    if configured.startswith(("http://", "https://")):
+        return configured.rstrip("/")
+    return f"http://{name}:{configured or WEBHDFS_PORT}" if name else ""
 
 
-def added_storages(entry: ClusterEntry) -> list[StorageEntry]:
-    """Those of an entry made with ``pai add-storage-cluster``."""
-    kept = entry.raw.get("storages")
+def configured_storages(entry: ClusterEntry) -> list[StorageEntry]:
+    """Storages of an entry made with ``pai add-storage-cluster``."""
+    listed = entry.raw.get("storages")
     found: list[StorageEntry] = []
-    for raw in kept if isinstance(kept, list) else []:
+    for raw in listed if isinstance(listed, list) else []:
         if isinstance(raw, dict):
             found.append(
                 StorageEntry(
@@ -167,63 +167,63 @@ def added_storages(entry: ClusterEntry) -> list[StorageEntry]:
     return found
 
 
-def choose(entries: list[StorageEntry], name: str, selected: str, alias: str) -> StorageEntry:
+def select_storage(entries: list[StorageEntry], name: str, selected: str, alias: str) -> StorageEntry:
     """The storage of that name; ``0`` is the selected one, else the cluster's default, else the first."""
-    wanted = selected if name == SELECTED and selected else name
+    resolved = selected if name == SELECTED and selected else name
     for entry in entries:
-        if entry.name == wanted:
+        if entry.name == resolved:
             return entry
     if name == SELECTED and not selected:
-        chosen = next((entry for entry in entries if entry.is_default), entries[0] if entries else None)
-        if chosen is not None:
-            return chosen
+        default = next((entry for entry in entries if entry.is_default), entries[0] if entries else None)
+        if default is not None:
+            return default
     names = ", ".join(entry.name for entry in entries) or "none"
     raise UsageError(
-        f"The cluster {alias} has no storage called {wanted!r}; it has {names}.",
+        f"The cluster {alias} has no storage called {resolved!r}; it has {names}.",
         hint=f"pai list-storages {alias} shows them; pai select-storage chooses one.",
     )
 
 
 class StorageOpener:
-    """Opens what addresses lead to; one cluster and one storage only once."""
+    """Opens the backend of a location; connections to clusters and storages are reused."""
 
     def __init__(self, tell: Callable[[str], None] | None = None, *, over_http: bool = False):
-        self._tell = tell
+        self._notify = tell
         self._over_http = over_http or bool(os.environ.get("PAI_STORAGE_HTTP"))
-        self._book: ClusterRegistry | None = None
+        self._registry: ClusterRegistry | None = None
         self._clusters: dict[str, ClusterClient] = {}
         self._backends: dict[tuple[str, str], Backend] = {}
         self._local: Backend | None = None
 
     @property
-    def book(self) -> ClusterRegistry:
-        if self._book is None:
+    def registry(self) -> ClusterRegistry:
+        if self._registry is None:
             from openpaisdk.config.clusters import ClusterRegistry
 
-            self._book = ClusterRegistry.load()
-        return self._book
+            self._registry = ClusterRegistry.load()
+        return self._registry
 
-    def open(self, place: Location) -> tuple[Backend, str]:
-        """The storage of a place, and the path on it."""
-        if place.kind == LOCAL:
+    def open(self, location: Location) -> tuple[Backend, str]:
+        """Backend of a location, and the path on it."""
+        if location.kind == LOCAL:
             if self._local is None:
                 from openpaisdk.storage.backends.local import LocalBackend
 
                 self._local = LocalBackend()
-            return self._local, os.path.abspath(place.path)
-        if place.kind == HDFS:
-            alias, storage = self._claimed(place)
-        elif place.kind == PAI:
-            alias, storage = place.cluster, place.storage
+            return self._local, os.path.abspath(location.path)
+        if location.kind == HDFS:
+            alias, storage = self._find_hdfs(location)
+        elif location.kind == PAI:
+            alias, storage = location.cluster, location.storage
         else:
-            raise UsageError("'-' means standard input or output, and only pai copy knows it.")
+            raise UsageError("'-' means standard input or output; only pai copy accepts it.")
         backend = self._backends.get((alias, storage))
         if backend is None:
-            backend = self._backends[(alias, storage)] = self._opened(alias, storage)
-        return backend, clean(place.path.replace(USER_NAME, self.user_of(alias)), place.text)
+            backend = self._backends[(alias, storage)] = self._open_backend(alias, storage)
+        return backend, normalize_path(location.path.replace(USER_NAME, self.user_of(alias)), location.text)
 
     def user_of(self, alias: str) -> str:
-        entry = self.book.find(alias)
+        entry = self.registry.find(alias)
         if entry is not None and entry.is_storage:
             return entry.text("user") or local_user()
         return self.cluster(alias).user
@@ -233,99 +233,107 @@ class StorageOpener:
         if found is None:
             from openpaisdk.connect import open_cluster
 
-            found = self._clusters[alias] = open_cluster(alias, book=self.book, tell=self._tell)
+            found = self._clusters[alias] = open_cluster(alias, book=self.registry, tell=self._notify)
         return found
 
     def entries(self, alias: str) -> list[StorageEntry]:
-        entry = self.book.find(alias)
+        entry = self.registry.find(alias)
         if entry is not None and entry.is_storage:
-            return added_storages(entry)
-        return storages_of(self.cluster(alias))
+            return configured_storages(entry)
+        return list_storages(self.cluster(alias))
 
     def selected(self, alias: str) -> str:
-        entry = self.book.find(alias)
-        return (entry.text("storage_name") if entry else "") or self.book.defaults.text("storage-alias")
+        entry = self.registry.find(alias)
+        return (entry.text("storage_name") if entry else "") or self.registry.defaults.text("storage-alias")
 
-    def _opened(self, alias: str, name: str) -> Backend:
-        entry = self.book.find(alias)
+    def _open_backend(self, alias: str, name: str) -> Backend:
+        entry = self.registry.find(alias)
         if entry is not None and entry.is_storage:
-            chosen = choose(added_storages(entry), name, entry.text("storage_name"), alias)
-            return external(chosen, alias)
+            storage = select_storage(configured_storages(entry), name, entry.text("storage_name"), alias)
+            return open_external(storage, alias)
         cluster = self.cluster(alias)
-        return backend_of(cluster, name, self.selected(alias), over_http=self._over_http)
+        return open_backend(cluster, name, self.selected(alias), over_http=self._over_http)
 
-    def _claimed(self, place: Location) -> tuple[str, str]:
-        """The cluster and storage whose ``hdfs://`` address this is."""
-        for entry in self.book.entries:
+    def _find_hdfs(self, location: Location) -> tuple[str, str]:
+        """The cluster and storage with this ``hdfs://`` address."""
+        for entry in self.registry.entries:
             if entry.is_storage:
-                for storage in added_storages(entry):
-                    if storage.serves(place.host):
+                for storage in configured_storages(entry):
+                    if storage.serves(location.host):
                         return entry.alias, storage.name
-        ours = os.environ.get(FS_URI, "")
-        if ours and _authority(ours) == place.host:
-            return self.book.resolve().alias, SELECTED
-        for entry in self.book.entries:
+        default_uri = os.environ.get(FS_URI, "")
+        if default_uri and _authority(default_uri) == location.host:
+            return self.registry.resolve().alias, SELECTED
+        for entry in self.registry.entries:
             if entry.is_storage:
                 continue
-            near = (
+            has_same_host = (
                 entry.is_embedded
-                or _authority(entry.text("pai_uri")).partition(":")[0] == place.host.partition(":")[0]
+                or _authority(entry.text("pai_uri")).partition(":")[0] == location.host.partition(":")[0]
             )
-            if near:
+            if has_same_host:
                 for storage in self.entries(entry.alias):
-                    if storage.serves(place.host):
+                    if storage.serves(location.host):
                         return entry.alias, storage.name
         raise UsageError(
-            f"No storage you know claims hdfs://{place.host}.",
-            hint=f"Add it: pai add-storage-cluster -a NAME --type hdfs --address {place.host} --path /",
+            f"No configured storage has the address hdfs://{location.host}.",
+            hint=f"Add it: pai add-storage-cluster -a NAME --type hdfs --address {location.host} --path /",
         )
 
 
-def backend_of(cluster: ClusterClient, name: str, selected: str = "", *, over_http: bool = False) -> Backend:
-    """A storage of a cluster that can be asked, by name."""
-    entries = storages_of(cluster)
-    entry = choose(entries, name, selected, cluster.alias)
-    where = f"pai://{cluster.alias}/{entry.name}"
-    root = clean(entry.path.replace(USER_NAME, cluster.user)).rstrip("/") if entry.kind == HDFS else ""
+def open_backend(
+    cluster: ClusterClient, name: str, selected: str = "", *, over_http: bool = False
+) -> Backend:
+    """Backend of a connected cluster's storage, by name."""
+    entries = list_storages(cluster)
+    entry = select_storage(entries, name, selected, cluster.alias)
+    url = f"pai://{cluster.alias}/{entry.name}"
+    root = (
+        normalize_path(entry.path.replace(USER_NAME, cluster.user)).rstrip("/") if entry.kind == HDFS else ""
+    )
     if entry.kind != HDFS:
-        return external(entry, cluster.alias, cluster.user)
-    offer = _offer(cluster)
-    if offer is None and _authority(entry.webhdfs) != _authority(cluster.uri):
-        return external(entry, cluster.alias, cluster.user)
-    if offer is not None and offer.get("url") != entry.webhdfs and entry.webhdfs != f"{cluster.uri}/webhdfs":
-        return external(entry, cluster.alias, cluster.user)
+        return open_external(entry, cluster.alias, cluster.user)
+    capabilities = _fetch_capabilities(cluster)
+    if capabilities is None and _authority(entry.webhdfs) != _authority(cluster.uri):
+        return open_external(entry, cluster.alias, cluster.user)
+    if (
+        capabilities is not None
+        and capabilities.get("url") != entry.webhdfs
+        and entry.webhdfs != f"{cluster.uri}/webhdfs"
+    ):
+        return open_external(entry, cluster.alias, cluster.user)
     from openpaisdk.storage.backends.connection_pool import ConnectionPool
 
-    there = cluster.transport.endpoint
-    at_root = Endpoint(
-        str(there.address),
-        there.user,
-        there.token,
+    endpoint = cluster.transport.endpoint
+    root_endpoint = Endpoint(
+        str(endpoint.address),
+        endpoint.user,
+        endpoint.token,
         rest_path="",
-        verify=there.verify,
-        authority_file=there.authority_file,
+        verify=endpoint.verify,
+        authority_file=endpoint.authority_file,
     )
-    lines = ConnectionPool(cluster.alias, at_root, cluster.transport.renew)
-    if offer is not None:
+    pool = ConnectionPool(cluster.alias, root_endpoint, cluster.transport.renew)
+    if capabilities is not None:
         from openpaisdk.storage.backends.cluster import ClusterBackend
 
         return ClusterBackend(
-            lines,
-            offer,
-            where=where,
+            pool,
+            capabilities,
+            url=url,
             user=cluster.user,
             root=root,
-            rest_path=there.rest_path,
+            rest_path=endpoint.rest_path,
             over_http=over_http,
         )
     from openpaisdk.storage.backends.webhdfs import WebHdfs
 
-    # OpenPAI's front door keeps WebHDFS here.
-    return WebHdfs(lines, where=where, user=cluster.user, base="/webhdfs/api/v1", root=root)
+    # OpenPAI's web server (pylon) serves WebHDFS here.
+    return WebHdfs(pool, url=url, user=cluster.user, base="/webhdfs/api/v1", root=root)
 
 
-def _offer(cluster: ClusterClient) -> dict[str, object] | None:
-    """What the cluster can do beyond WebHDFS; None for every cluster but ours."""
+def _fetch_capabilities(cluster: ClusterClient) -> dict[str, object] | None:
+    """Capabilities of our transfer API; None for other clusters."""
     try:
         found = json.loads(cluster.transport.request("GET", "/api/v2/transfer").read())
     except (NotFound, ValueError):
@@ -333,62 +341,60 @@ def _offer(cluster: ClusterClient) -> dict[str, object] | None:
     return found if isinstance(found, dict) and found.get("version") == 1 else None
 
 
-def external(entry: StorageEntry, alias: str, user: str = "") -> Backend:
-    """A storage that is not the cluster's own: somebody's HDFS, or a path that is mounted here."""
-    where = f"pai://{alias}/{entry.name}"
+def open_external(entry: StorageEntry, alias: str, user: str = "") -> Backend:
+    """Backend of a storage that is not the cluster's own: another HDFS, or a path mounted on this machine."""
+    url = f"pai://{alias}/{entry.name}"
     user = entry.user or user or local_user()
-    path = clean(entry.path.replace(USER_NAME, user))
+    path = normalize_path(entry.path.replace(USER_NAME, user))
     if entry.kind == HDFS:
         if not entry.webhdfs:
-            raise ConfigError(f"The storage {where} has no WebHDFS address.")
+            raise ConfigError(f"The storage {url} has no WebHDFS address.")
         from openpaisdk.storage.backends.connection_pool import ConnectionPool
         from openpaisdk.storage.backends.webhdfs import BASE, WebHdfs
 
-        base = BASE
-        url = entry.webhdfs
         return WebHdfs(
-            ConnectionPool(where, Endpoint(url, user, rest_path="")),
-            where=where,
+            ConnectionPool(url, Endpoint(entry.webhdfs, user, rest_path="")),
+            url=url,
             user=user,
-            base=base,
+            base=BASE,
             root=path.rstrip("/"),
         )
     if entry.kind in ("nfs", "mount", "local", "samba"):
         from openpaisdk.storage.backends.local import LocalBackend
 
-        return LocalBackend(_mounted_at(entry, where, path), where)
-    raise UsageError(f"The storage {where} is of a kind pai cannot reach yet: {entry.kind or 'unknown'}.")
+        return LocalBackend(_mounted_at(entry, url, path), url)
+    raise UsageError(f"The storage {url} is of an unsupported kind: {entry.kind or 'unknown'}.")
 
 
-def _mounted_at(entry: StorageEntry, where: str, path: str) -> str:
+def _mounted_at(entry: StorageEntry, url: str, path: str) -> str:
     if not entry.address or entry.kind in ("mount", "local"):
         if os.path.isdir(path):
             return path
         raise ConfigError(
-            f"The storage {where} is the folder {path}, which is not on this machine.",
-            hint="Mount it here, or run this command where it is mounted.",
+            f"The storage {url} is the folder {path}, which is not on this machine.",
+            hint="Mount it here, or run this command url it is mounted.",
         )
-    wanted = f"{entry.address}:{path}".rstrip("/")
+    export = f"{entry.address}:{path}".rstrip("/")
     try:
         with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as f:
-            lines = f.read().splitlines()
+            mounts = f.read().splitlines()
     except OSError:
-        lines = []
-    for line in lines:
-        source, point = [*line.split(" "), ""][:2]
+        mounts = []
+    for mount in mounts:
+        source, point = [*mount.split(" "), ""][:2]
         source = source.rstrip("/")
-        if source and (wanted == source or wanted.startswith(source + "/")):
-            return point.replace("\\040", " ") + wanted[len(source) :]
+        if source and (export == source or export.startswith(source + "/")):
+            return point.replace("\\040", " ") + export[len(source) :]
     if os.path.isdir(entry.mount_point):
         return entry.mount_point
     raise ConfigError(
-        f"The storage {where} is {wanted}, which is not mounted on this machine.",
-        hint=f"Mount it: mount {wanted} SOMEWHERE",
+        f"The storage {url} is {export}, which is not mounted on this machine.",
+        hint=f"Mount it: mount {export} MOUNTPOINT",
     )
 
 
 def local_user() -> str:
-    """Who we are where nobody gave us a name."""
+    """User name for storages that have none configured."""
     from getpass import getuser
 
     try:

@@ -1,4 +1,4 @@
-"""What lies in a storage: one entry, one folder of them. Plain values, the same for every kind of storage."""
+"""Plain values about files, the same for every storage backend: file info, folder listing, checksum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FileInfo:
-    """A file or a folder, as ``getinfo`` and ``listdir`` show it. ``name`` has no path before it."""
+    """A file or a folder in a listing. ``name`` is its last path component."""
 
     __slots__ = ("group", "is_folder", "mode", "mtime_ns", "name", "owner", "size")
 
@@ -36,7 +36,7 @@ class FileInfo:
         self.group = group
 
     def as_mapping(self, path: str) -> dict[str, object]:
-        """For programs: ``-o json`` and the Python API."""
+        """Representation for ``-o json`` and the Python API."""
         return {
             "name": self.name,
             "path": path,
@@ -50,9 +50,9 @@ class FileInfo:
 
 
 class DirectoryListing:
-    """One folder of a walk: its way from where the walk began, its files, the names of its folders.
+    """One folder of a walk: its path relative to the walk's root, its files, the names of its folders.
 
-    ``others`` are neither: links to folders or to nothing, pipes. Nothing is written to them or through them.
+    ``others`` are neither: links to folders, broken links, pipes. Nothing is written to them or through them.
     """
 
     __slots__ = ("files", "folders", "others", "path")
@@ -64,13 +64,24 @@ class DirectoryListing:
         self.others = others
 
 
-def order(path: str) -> str:
-    """Walks come in this order: a folder, then what is in it, then its neighbours."""
+class Checksum:
+    """File checksum as WebHDFS reports it: the algorithm's name and the hexadecimal ``bytes``."""
+
+    __slots__ = ("algorithm", "md5")
+
+    def __init__(self, algorithm: str, reported: str):
+        self.algorithm = algorithm
+        # Before the MD5 come the two numbers that are in the algorithm's name, too.
+        self.md5 = reported[24:56].lower()
+
+
+def walk_order(path: str) -> str:
+    """Sort key of walks: a folder, then its contents, then its siblings."""
     return path.replace("/", "\0")
 
 
-def is_name(name: str) -> bool:
-    """Whether it names something in a folder. What a storage lists may lead anywhere else."""
+def is_valid_name(name: str) -> bool:
+    """Whether it is a single path component. Names listed by a storage could lead out of the target."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name and os.sep not in name
 
 
@@ -78,20 +89,20 @@ def join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def holds(folder: str, path: str) -> bool:
-    """Whether a folder of this machine is that one, or has it below it, however either is written."""
+def contains_path(folder: str, path: str) -> bool:
+    """Whether a local path is that folder or lies below it, after resolving links."""
     above, below = os.path.realpath(folder), os.path.realpath(path)
     return above == below or below.startswith(above.rstrip(os.sep) + os.sep)
 
 
-def is_same(ours: FileStat, theirs: FileStat) -> bool:
-    """Unchanged, as far as can be told without reading: HDFS keeps times from 1970 on, to the millisecond."""
-    before, after = ours[1] // 1_000_000, theirs[1] // 1_000_000
-    return ours[0] == theirs[0] and (before == after or (before < 0 and after == 0))
+def is_unchanged(source: FileStat, target: FileStat) -> bool:
+    """Same size and time. HDFS stores times from 1970 on, in milliseconds; earlier ones become 0."""
+    before, after = source[1] // 1_000_000, target[1] // 1_000_000
+    return source[0] == target[0] and (before == after or (before < 0 and after == 0))
 
 
-def amount(size: float) -> str:
-    """A size people read: 18 MB, 1.2 GB."""
+def format_size(size: float) -> str:
+    """Human-readable size: 18 MB, 1.2 GB."""
     if size < 1024:
         return f"{size:.0f} B"
     for unit in ("kB", "MB", "GB", "TB"):
@@ -101,7 +112,7 @@ def amount(size: float) -> str:
     return f"{size / 1024:.1f} PB"
 
 
-def largest(files: list[tuple[int, str]], count: int = 10) -> str:
-    """The largest offenders, for an error about size: ``a.bin (3 GB), b.bin (1 GB)``."""
-    found = sorted(files, reverse=True)[:count]
-    return ", ".join(f"{name} ({amount(size)})" for size, name in found)
+def list_largest(files: list[tuple[int, str]], count: int = 10) -> str:
+    """The largest files, for an error about size: ``a.bin (3 GB), b.bin (1 GB)``."""
+    top = sorted(files, reverse=True)[:count]
+    return ", ".join(f"{name} ({format_size(size)})" for size, name in top)

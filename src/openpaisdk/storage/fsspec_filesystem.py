@@ -1,4 +1,5 @@
-"""``pai://`` for pandas, pyarrow, Zarr, torch and whoever else speaks fsspec. Registered by entry point."""
+"""fsspec file system of ``pai://``, for pandas, pyarrow, Zarr, torch and others. Registered by entry
+point."""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore
 
 from openpaisdk.errors import Conflict, Forbidden, NotFound, PaiError, UsageError
 from openpaisdk.storage.backends.base import (
-    CHUNK,
+    CHUNK_BYTES,
     PART_BYTES,
     Backend,
     SourceFile,
     TargetFile,
-    damaged,
-    key_of,
-    no_such,
+    content_key,
+    damaged_error,
+    not_found_error,
 )
 from openpaisdk.storage.backends.hdfs_checksum import ChecksumComparison
-from openpaisdk.storage.backends.webhdfs import IS_A_FOLDER, NO_FILE, NOT_A_FOLDER
+from openpaisdk.storage.backends.webhdfs import IS_FOLDER, NO_FILE, NOT_FOLDER
 from openpaisdk.storage.catalog import StorageOpener
 from openpaisdk.storage.location import parse_location
 from openpaisdk.storage.transfer.stream_upload import StreamUpload
@@ -37,16 +38,16 @@ if TYPE_CHECKING:
     from openpaisdk.storage.backends.base import Chunks
     from openpaisdk.storage.file_info import FileInfo
 
-FRONT = "pai://"
-AHEAD = 256 << 10
-MOST_AHEAD = 8 << 20
+URL_PREFIX = "pai://"
+MIN_READ_AHEAD_BYTES = 256 << 10
+MAX_READ_AHEAD_BYTES = 8 << 20
 
 
 class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """Files of clusters: ``pai://<cluster>/<storage>/<path>``.
 
-    ``http=True`` goes over HTTP also on the cluster's own machine. Listings are kept for two seconds unless
-    ``listings_expiry_time`` says otherwise.
+    ``http=True`` uses HTTP also on the cluster's own machine. Listings are cached for two seconds unless
+    ``listings_expiry_time`` is given.
     """
 
     protocol = "pai"
@@ -58,34 +59,34 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         super().__init__(*args, **options)
         self._opener = StorageOpener(over_http=http)
 
-    def _at(self, path: str) -> tuple[Backend, str]:
+    def _resolve(self, path: str) -> tuple[Backend, str]:
         with _as_oserror(path):
             try:
-                return self._opener.open(parse_location(FRONT + self._strip_protocol(path)))
-            except UsageError as e:  # no such cluster, no such storage: nothing is at that address
+                return self._opener.open(parse_location(URL_PREFIX + self._strip_protocol(path)))
+            except UsageError as e:  # no such cluster or storage: nothing exists at that address
                 raise FileNotFoundError(e.message) from e
 
-    # -- looking -------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
         path = self._strip_protocol(path)
         found = None if options.get("refresh") or path not in self.dircache else self.dircache[path]
         if found is None:
-            found = self._listed(path)
+            found = self._list(path)
             self.dircache[path] = found
         return found if detail else sorted(entry["name"] for entry in found)
 
-    def _listed(self, path: str) -> list[dict[str, Any]]:
+    def _list(self, path: str) -> list[dict[str, Any]]:
         if not path or "/" not in path:
-            raise FileNotFoundError(f"{FRONT}{path}: an address names a cluster and a storage.")
-        backend, there = self._at(path)
+            raise FileNotFoundError(f"{URL_PREFIX}{path}: an address needs a cluster and a storage.")
+        backend, there = self._resolve(path)
         with _as_oserror(path):
             found = backend.status(there)
             if found is None:
-                raise _no_file(path)
+                raise _not_found(path)
             if not found.is_folder:
                 return [_info(path, found)]
-            return [_info(f"{path}/{entry.name}", entry) for entry in backend.listing(there)]
+            return [_info(f"{path}/{entry.name}", entry) for entry in backend.list_folder(there)]
 
     def walk(
         self,
@@ -95,9 +96,9 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         on_error: Any = None,
         **options: Any,
     ) -> Any:
-        # fsspec passes over folders that cannot be listed: a lost connection would look like a small tree.
-        told = _unless_hidden if on_error is None else on_error
-        return super().walk(path, maxdepth=maxdepth, topdown=topdown, on_error=told, **options)
+        # fsspec skips folders that cannot be listed: a lost connection would look like a small tree.
+        on_error = _raise_unless_hidden if on_error is None else on_error
+        return super().walk(path, maxdepth=maxdepth, topdown=topdown, on_error=on_error, **options)
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
@@ -105,11 +106,11 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         for entry in parent or ():
             if entry["name"] == path:
                 return dict(entry)
-        backend, there = self._at(path)
+        backend, there = self._resolve(path)
         with _as_oserror(path):
             found = backend.status(there)
         if found is None:
-            raise _no_file(path)
+            raise _not_found(path)
         return _info(path, found)
 
     def modified(self, path: str) -> Any:
@@ -119,13 +120,13 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def checksum(self, path: str) -> int:
         info = self.info(path)
-        return int(key_of(info["name"], info["size"], info["mtime"]), 16)
+        return int(content_key(info["name"], info["size"], info["mtime"]), 16)
 
     def ukey(self, path: str) -> str:
         info = self.info(path)
-        return key_of(info["name"], info["size"], info["mtime"])
+        return content_key(info["name"], info["size"], info["mtime"])
 
-    # -- changing ------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------
 
     def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
         if self.exists(path):
@@ -133,7 +134,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.makedirs(path)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        backend, there = self._at(path)
+        backend, there = self._resolve(path)
         with _as_oserror(path):
             if not exist_ok and backend.status(there) is not None:
                 raise FileExistsError(path)
@@ -141,7 +142,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.invalidate_cache(path)
 
     def rmdir(self, path: str) -> None:
-        backend, there = self._at(path)
+        backend, there = self._resolve(path)
         with _as_oserror(path):
             found = backend.status(there)
             if found is not None and not found.is_folder:
@@ -157,25 +158,25 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         for each in [path] if isinstance(path, str) else path:
-            for found in self._meant(each):
+            for found in self._expand_pattern(each):
                 if not recursive:
                     self.rm_file(found)
                 elif maxdepth is None:
                     self._delete(found)
                 else:
-                    self._delete_above(found, maxdepth)
+                    self._delete_to_depth(found, maxdepth)
 
-    def _meant(self, path: str) -> list[str]:
-        """What a pattern matches; a name that only looks like one means itself."""
+    def _expand_pattern(self, path: str) -> list[str]:
+        """Paths that match a pattern; an existing path with pattern characters stands for itself."""
         if not has_magic(path) or self.exists(path):
             return [path]
         found: list[str] = self.glob(path)
         if not found:
-            raise _no_file(path)
+            raise _not_found(path)
         return found
 
-    def _delete_above(self, path: str, maxdepth: int) -> None:
-        """What lies deeper stays, and so do the folders on the way to it."""
+    def _delete_to_depth(self, path: str, maxdepth: int) -> None:
+        """Delete down to a depth; what lies deeper stays, and so do the folders above it."""
         for each in reversed(
             self.expand_path([path], recursive=True, maxdepth=maxdepth, assume_literal=True)
         ):
@@ -183,19 +184,19 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 self._delete(each)
 
     def _delete(self, path: str) -> None:
-        backend, there = self._at(path)
+        backend, there = self._resolve(path)
         with _as_oserror(path):
             if there == "/":
-                raise UsageError("The root of a storage is never removed.")
+                raise UsageError("The root of a storage cannot be removed.")
             if backend.status(there) is None:
-                raise _no_file(path)
+                raise _not_found(path)
             backend.delete(there)
         self.invalidate_cache(path)
 
     def mv(
         self, path1: str, path2: str, recursive: bool = False, maxdepth: Any = None, **options: Any
     ) -> None:
-        (source, here), (target, there) = self._at(path1), self._at(path2)
+        (source, here), (target, there) = self._resolve(path1), self._resolve(path2)
         if source is not target:
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
             return
@@ -206,22 +207,22 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             except PaiError:
                 if source.status(here) is None or source.status(parent) is not None:
                     raise
-                source.make_folder(parent)  # as every other way to write makes the folders on its way
+                source.make_folder(parent)  # as all other writes create missing parent folders
                 source.rename(here, there)
         self.invalidate_cache(path1)
         self.invalidate_cache(path2)
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
-        source, here = self._at(path1)
+        source, here = self._resolve(path1)
         if self.isdir(path1):
             self.makedirs(path2, exist_ok=True)
             return
         with _as_oserror(path1):
-            outgoing = source.open(here)
+            source_file = source.open(here)
             try:
-                self._carry(outgoing, path2)
+                self._write_file(source_file, path2)
             finally:
-                outgoing.close()
+                source_file.close()
 
     def put_file(
         self, lpath: str, rpath: str, callback: Any = None, mode: str = "overwrite", **options: Any
@@ -232,11 +233,11 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
         from openpaisdk.storage.backends.local import LocalSource
 
         with _as_oserror(rpath):
-            outgoing = LocalSource(os.path.abspath(lpath), lpath)
+            source = LocalSource(os.path.abspath(lpath), lpath)
             try:
-                self._carry(outgoing, rpath, callback, replacing=mode != "create")
+                self._write_file(source, rpath, callback, overwrite=mode != "create")
             finally:
-                outgoing.close()
+                source.close()
 
     def get_file(
         self, rpath: str, lpath: Any, callback: Any = None, outfile: Any = None, **options: Any
@@ -250,32 +251,32 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return
         from openpaisdk.storage.backends.local import LocalBackend
 
-        backend, there = self._at(rpath)
+        backend, there = self._resolve(rpath)
         with _as_oserror(rpath):
-            outgoing = backend.open(there)
+            source = backend.open(there)
             try:
-                target = os.path.abspath(lpath)
-                facts = (outgoing.size, outgoing.mtime_ns, outgoing.mode)
-                _carried(outgoing, LocalBackend().create(target, facts, outgoing.key), lpath, callback)
+                full_path = os.path.abspath(lpath)
+                file_stat = (source.size, source.mtime_ns, source.mode)
+                _transfer(source, LocalBackend().create(full_path, file_stat, source.key), lpath, callback)
             finally:
-                outgoing.close()
+                source.close()
 
     def _read_into(self, file: Any, path: str, callback: Any) -> None:
-        """By ourselves: in many versions fsspec's own way to an open file fails."""
+        """Own implementation: fsspec's download to an open file fails in many of its versions."""
         with self.open(path) as source:
             if callback is not None:
                 callback.set_size(source.size)
-            while data := source.read(CHUNK):
+            while data := source.read(CHUNK_BYTES):
                 file.write(data)
                 if callback is not None:
                     callback.relative_update(len(data))
 
-    def _carry(
-        self, outgoing: SourceFile, path: str, callback: Any = None, *, replacing: bool = True
+    def _write_file(
+        self, source: SourceFile, path: str, callback: Any = None, *, overwrite: bool = True
     ) -> None:
-        backend, there = self._at(path)
-        facts = (outgoing.size, outgoing.mtime_ns, outgoing.mode)
-        _carried(outgoing, backend.create(there, facts, outgoing.key, replacing=replacing), path, callback)
+        backend, there = self._resolve(path)
+        file_stat = (source.size, source.mtime_ns, source.mode)
+        _transfer(source, backend.create(there, file_stat, source.key, overwrite=overwrite), path, callback)
         self.invalidate_cache(path)
 
     def invalidate_cache(self, path: str | None = None) -> None:
@@ -283,7 +284,7 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self.dircache.clear()
             return
         path = self._strip_protocol(path)
-        # Folders on the way may have been made with it, so all of them may have changed.
+        # Parent folders may have been created with it, so all of them may have changed.
         while path:
             self.dircache.pop(path, None)
             path = path.rpartition("/")[0]
@@ -296,50 +297,50 @@ class PaiFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return super().open(path, mode, *args, compression=compression, **options)
         text = {name: options.pop(name) for name in ("encoding", "errors", "newline") if name in options}
         file: PaiFile = super().open(path, mode.replace("b", "").replace("t", "") + "b", *args, **options)
-        packed = _packed(file, path, compression)
+        compressed = _compressed(file, path, compression)
         if "b" in mode:
-            return _AroundBytes(packed, file)
-        return _AroundText(packed, file, **text)
+            return _BytesWriter(compressed, file)
+        return _TextWriter(compressed, file, **text)
 
     def _open(
         self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True, **options: Any
     ) -> PaiFile:
         if mode == "ab":
-            # Before there is a file object: fsspec writes out every one that is thrown away.
+            # Before a file object exists: fsspec flushes every file object that is garbage-collected.
             raise NotImplementedError(
-                f"{FRONT}{path}: nothing can be appended to a file of a cluster; "
-                "read it and write it anew, or begin another file."
+                f"{URL_PREFIX}{path}: files of a cluster cannot be appended to; "
+                "read the file and write it again, or write another file."
             )
         if mode not in ("rb", "wb", "xb"):
-            raise ValueError(f"A file of a cluster is opened with rb, wb or xb, not with {mode!r}.")
+            raise ValueError(f"Files of a cluster can be opened with rb, wb or xb, not with {mode!r}.")
         if mode == "xb" and self.exists(path):
             raise FileExistsError(path)
-        backend, there = self._at(path)
+        backend, there = self._resolve(path)
         options.setdefault("cache_type", "pai")
-        replacing = mode != "xb"
+        overwrite = mode != "xb"
         return PaiFile(
-            self, path, backend, there, mode.replace("x", "w"), replacing, autocommit=autocommit, **options
+            self, path, backend, there, mode.replace("x", "w"), overwrite, autocommit=autocommit, **options
         )
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
         if (start or 0) < 0 or (end or 0) < 0:
             found: bytes = super().cat_file(path, start, end, **options)
             return found
-        backend, there = self._at(path)
+        backend, there = self._resolve(path)
         with _as_oserror(path):
-            outgoing = backend.open(there)
+            source = backend.open(there)
             try:
-                first = min(start or 0, outgoing.size)
-                last = outgoing.size if end is None else min(end, outgoing.size)
-                return b"".join(bytes(chunk) for chunk in outgoing.chunks(first, max(0, last - first)))
+                first = min(start or 0, source.size)
+                last = source.size if end is None else min(end, source.size)
+                return b"".join(bytes(chunk) for chunk in source.chunks(first, max(0, last - first)))
             finally:
-                outgoing.close()
+                source.close()
 
 
 class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
-    """A file being read, from any place in it, or written from its beginning: whole or not at all.
+    """A file open for reading at any offset, or for writing from its beginning; a write is atomic.
 
-    Without ``replacing`` (``"xb"``), of two who write it at the same time the second to close it is refused.
+    Without ``overwrite`` (``"xb"``), of two simultaneous writers the second one to close gets an error.
     """
 
     closed: bool
@@ -351,104 +352,106 @@ class PaiFile(AbstractBufferedFile):  # type: ignore[misc]
         backend: Backend,
         there: str,
         mode: str,
-        replacing: bool = True,
+        overwrite: bool = True,
         **options: Any,
     ):
         self._backend = backend
         self._there = there
-        self._replacing = replacing
-        self._is_given_up = False
+        self._overwrite = overwrite
+        self._is_aborted = False
         self._opened_during = sys.exception()
-        self._outgoing: SourceFile | None = None
-        self._growing: StreamUpload | None = None
+        self._source: SourceFile | None = None
+        self._upload: StreamUpload | None = None
         self._pending = bytearray()
         if mode == "rb":
             with _as_oserror(path):
-                self._outgoing = backend.open(there)
-            options["size"] = self._outgoing.size
-        super().__init__(fs, path, mode, block_size=PART_BYTES if mode != "rb" else MOST_AHEAD, **options)
+                self._source = backend.open(there)
+            options["size"] = self._source.size
+        super().__init__(
+            fs, path, mode, block_size=PART_BYTES if mode != "rb" else MAX_READ_AHEAD_BYTES, **options
+        )
 
     def _fetch_range(self, start: int, end: int) -> bytes:
-        if self._outgoing is None:
+        if self._source is None:
             raise ValueError("The file is closed, or open for writing.")
         with _as_oserror(self.path):
-            # Some of fsspec's caches ask for whole blocks, also where the file ends in the middle of one.
-            length = max(0, min(end, self._outgoing.size) - start)
-            # Copied one by one: a chunk's memory is used again for the next.
-            chunks = [bytes(chunk) for chunk in self._outgoing.chunks(start, length)]
+            # Some of fsspec's caches request whole blocks, also where the file ends in the middle of one.
+            length = max(0, min(end, self._source.size) - start)
+            # Each chunk is copied: its memory is reused for the next one.
+            chunks = [bytes(chunk) for chunk in self._source.chunks(start, length)]
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def _initiate_upload(self) -> None:
         with _as_oserror(self.path):
-            self._growing = StreamUpload(self._backend, self._there, replacing=self._replacing)
+            self._upload = StreamUpload(self._backend, self._there, overwrite=self._overwrite)
 
     def _upload_chunk(self, final: bool = False) -> bool:
-        growing = self._growing
-        if growing is None:
+        upload = self._upload
+        if upload is None:
             raise ValueError("The file is not open for writing.")
         self._pending += self.buffer.getvalue()
         with _as_oserror(self.path):
             while len(self._pending) >= PART_BYTES or (final and self._pending):
-                growing.add(bytes(self._pending[:PART_BYTES]))
+                upload.add(bytes(self._pending[:PART_BYTES]))
                 del self._pending[:PART_BYTES]
         if final and self.autocommit:
             self.commit()
         return True
 
     def commit(self) -> None:
-        if self._growing is not None:
+        if self._upload is not None:
             with _as_oserror(self.path):
-                self._growing.finish()
-            self._growing = None
+                self._upload.finish()
+            self._upload = None
             self.fs.invalidate_cache(self.path)
 
     def discard(self) -> None:
-        if self._growing is not None:
-            self._growing.abandon()
-            self._growing = None
+        if self._upload is not None:
+            self._upload.abandon()
+            self._upload = None
 
     def write(self, data: Any) -> int:
-        if self._is_given_up:
-            return len(data)  # what those around us still had in hand
+        if self._is_aborted:
+            return len(data)  # what the wrappers still had in their buffers
         written: int = super().write(data)
         return written
 
-    def give_up(self) -> None:
-        """An exception ended the writing: the target stays as it was."""
+    def abort(self) -> None:
+        """Discard the write after an exception: the target is unchanged."""
         if self.mode != "rb" and not self.closed:
-            self._is_given_up = True
+            self._is_aborted = True
 
     def close(self) -> None:
-        # fsspec.open closes its file in any case, and does not say that an exception came.
-        came = sys.exception()
-        if came is not None and came is not self._opened_during and _closed_by_fsspec():
-            self.give_up()
-        if self._is_given_up and not self.closed:
+        # fsspec.open closes its file in any case, and does not report that an exception was raised.
+        current = sys.exception()
+        if current is not None and current is not self._opened_during and _closed_by_fsspec():
+            self.abort()
+        if self._is_aborted and not self.closed:
             self.discard()
             self.closed = True
         super().close()
-        if self._outgoing is not None:
-            self._outgoing.close()
-            self._outgoing = None
+        if self._source is not None:
+            self._source.close()
+            self._source = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         if kind is not None:
-            self.give_up()
+            self.abort()
         self.close()
 
 
 def _closed_by_fsspec() -> bool:
-    """Whether who asked to close is ``fsspec.open``, and not its user, who may mean it."""
+    """Whether the caller of close is ``fsspec.open``, and not its user, who may mean it."""
     try:
         return sys._getframe(2).f_code is OpenFile.close.__code__
-    except ValueError:  # nobody in Python did: pyarrow's threads
+    except ValueError:  # no Python caller: pyarrow's threads
         return False
 
 
-class _Around:
-    """What is written around one of our files: it ends with it, and is given up with it."""
+class _WriterWrapper:
+    """Mixin of writers around a PaiFile: closes and aborts it with itself."""
 
     _file: PaiFile
 
@@ -456,7 +459,7 @@ class _Around:
         try:
             super().close()  # type: ignore[misc]
         except BaseException:
-            self._file.give_up()
+            self._file.abort()
             raise
         finally:
             self._file.close()
@@ -465,24 +468,24 @@ class _Around:
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._file.give_up()
+            self._file.abort()
         self.close()
 
 
-class _AroundText(_Around, io.TextIOWrapper):
-    def __init__(self, packed: Any, file: PaiFile, **options: Any):
+class _TextWriter(_WriterWrapper, io.TextIOWrapper):
+    def __init__(self, compressed: Any, file: PaiFile, **options: Any):
         self._file = file
-        super().__init__(packed, **options)
+        super().__init__(compressed, **options)
 
 
-class _AroundBytes(_Around, io.BufferedWriter):
-    def __init__(self, packed: Any, file: PaiFile):
+class _BytesWriter(_WriterWrapper, io.BufferedWriter):
+    def __init__(self, compressed: Any, file: PaiFile):
         self._file = file
-        super().__init__(packed)
+        super().__init__(compressed)
 
 
-def _packed(file: PaiFile, path: str, compression: Any) -> Any:
-    """The file itself, or what compresses into it."""
+def _compressed(file: PaiFile, path: str, compression: Any) -> Any:
+    """The file itself, or a compressing writer around it."""
     from fsspec.compression import compr  # type: ignore[import-untyped]
     from fsspec.core import get_compression
 
@@ -491,14 +494,14 @@ def _packed(file: PaiFile, path: str, compression: Any) -> Any:
 
 
 class AdaptiveReadAhead(BaseCache):  # type: ignore[misc]
-    """Reads what is asked for where reading jumps about, and further and further ahead where it goes on."""
+    """Read-ahead cache: none for random reads, doubling for sequential reads."""
 
     name = "pai"
 
     def __init__(self, blocksize: int, fetcher: Callable[[int, int], bytes], size: int):
         super().__init__(blocksize, fetcher, size)
         self._start = 0
-        self._held = b""
+        self._cached = b""
         self._next = 0
         self._ahead = 0
 
@@ -507,48 +510,50 @@ class AdaptiveReadAhead(BaseCache):  # type: ignore[misc]
         last = self.size if end is None else min(end, self.size)
         if first >= last:
             return b""
-        held_end = self._start + len(self._held)
-        if self._start <= first and last <= held_end:
+        cached_end = self._start + len(self._cached)
+        if self._start <= first and last <= cached_end:
             self._next = last
-            return self._held[first - self._start : last - self._start]
-        goes_on = first == self._next if first else last < AHEAD
-        self._ahead = min(max(AHEAD, self._ahead * 2), MOST_AHEAD) if goes_on else 0
+            return self._cached[first - self._start : last - self._start]
+        is_sequential = first == self._next if first else last < MIN_READ_AHEAD_BYTES
+        self._ahead = (
+            min(max(MIN_READ_AHEAD_BYTES, self._ahead * 2), MAX_READ_AHEAD_BYTES) if is_sequential else 0
+        )
         self._next = last
-        front = self._held[first - self._start :] if self._start <= first < held_end else b""
-        got: bytes = self.fetcher(first + len(front), min(self.size, last + self._ahead))
-        data = front + got if front else got
-        self._start, self._held = first, data if self._ahead else b""
+        prefix = self._cached[first - self._start :] if self._start <= first < cached_end else b""
+        got: bytes = self.fetcher(first + len(prefix), min(self.size, last + self._ahead))
+        data = prefix + got if prefix else got
+        self._start, self._cached = first, data if self._ahead else b""
         return data[: last - first] if self._ahead else data
 
 
 register_cache(AdaptiveReadAhead, clobber=True)
 
 
-def _carried(outgoing: SourceFile, incoming: TargetFile, shown: str, callback: Any = None) -> None:
+def _transfer(source: SourceFile, target: TargetFile, display_path: str, callback: Any = None) -> None:
     if callback is not None:
-        callback.set_size(outgoing.size)
-    comparison = ChecksumComparison(outgoing, incoming)
+        callback.set_size(source.size)
+    comparison = ChecksumComparison(source, target)
 
     def chunks(offset: int, length: int) -> Chunks:
-        return comparison.seen(offset, outgoing.chunks(offset, length))
+        return comparison.observe(offset, source.chunks(offset, length))
 
     try:
-        for offset, length in incoming.missing(outgoing.longest_parts):
-            incoming.put(offset, length, lambda at=offset, length=length: chunks(at, length))  # type: ignore[misc]
-            comparison.arrived(offset)
+        for offset, length in target.missing_ranges(source.max_part_bytes):
+            target.put(offset, length, lambda at=offset, length=length: chunks(at, length))  # type: ignore[misc]
+            comparison.confirm(offset)
             if callback is not None:
                 callback.relative_update(length)
-        outgoing.check()
-        if comparison.is_same(outgoing.size) is False:
-            incoming.abandon()
-            raise damaged(shown)
+        source.check()
+        if comparison.matches(source.size) is False:
+            target.abandon()
+            raise damaged_error(display_path)
         try:
-            incoming.finish(outgoing.size)
+            target.finish(source.size)
         except Conflict:
-            incoming.abandon()
+            target.abandon()
             raise
     finally:
-        incoming.close()
+        target.close()
 
 
 def _info(path: str, entry: FileInfo) -> dict[str, Any]:
@@ -563,18 +568,18 @@ def _info(path: str, entry: FileInfo) -> dict[str, Any]:
     }
 
 
-def _unless_hidden(error: OSError) -> None:
-    """What is not there, or not for us, is passed over as everywhere in fsspec; other trouble is not."""
+def _raise_unless_hidden(error: OSError) -> None:
+    """Missing and forbidden folders are skipped, as everywhere in fsspec; other errors are raised."""
     if not isinstance(error, (FileNotFoundError, PermissionError)):
         raise error
 
 
-def _no_file(path: str) -> FileNotFoundError:
-    return FileNotFoundError(no_such(FRONT + PaiFileSystem._strip_protocol(path)).message)
+def _not_found(path: str) -> FileNotFoundError:
+    return FileNotFoundError(not_found_error(URL_PREFIX + PaiFileSystem._strip_protocol(path)).message)
 
 
 class _as_oserror:  # noqa: N801 - read as a word: with _as_oserror(path)
-    """fsspec's callers look for the exceptions of the operating system."""
+    """Converts our errors to OSErrors, which fsspec's callers expect."""
 
     def __init__(self, path: str):
         self.path = path
@@ -586,14 +591,14 @@ class _as_oserror:  # noqa: N801 - read as a word: with _as_oserror(path)
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         if isinstance(error, PaiError) and error.code == NO_FILE:
-            raise _no_file(self.path) from error  # a storage knows paths, and people addresses
+            raise _not_found(self.path) from error  # with the address; a storage's message has only the path
         if isinstance(error, NotFound) or (isinstance(error, PaiError) and error.status == 404):
             raise FileNotFoundError(error.message) from error
         if isinstance(error, Forbidden):
             raise PermissionError(error.message) from error
-        if isinstance(error, PaiError) and error.code == IS_A_FOLDER:
+        if isinstance(error, PaiError) and error.code == IS_FOLDER:
             raise IsADirectoryError(error.message) from error
-        if isinstance(error, PaiError) and error.code == NOT_A_FOLDER:
+        if isinstance(error, PaiError) and error.code == NOT_FOLDER:
             raise NotADirectoryError(error.message) from error
         if isinstance(error, Conflict):
             raise FileExistsError(error.message) from error

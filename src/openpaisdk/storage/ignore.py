@@ -1,4 +1,4 @@
-"""What stays behind when a folder travels: what ``.paiignore`` says, or else ``.gitignore``."""
+"""Ignore files of uploads: ``.paiignore``, else ``.gitignore``, with git's pattern syntax."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 import re
 
 IGNORE_FILES = (".paiignore", ".gitignore")
-CACHES = ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints")
-NEVER = frozenset((".git", ".hg", ".svn", ".openpai", ".DS_Store", *CACHES))
-"""Nobody's program needs these, and some of them hold secrets or grow without end."""
+CACHE_FOLDERS = ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints")
+ALWAYS_IGNORED = frozenset((".git", ".hg", ".svn", ".openpai", ".DS_Store", *CACHE_FOLDERS))
+"""No job needs these, and some of them contain secrets or grow without limit."""
 
-_CLASS = re.compile(r"\[:([^]]*):\]")
-_CLASSES = {
+_NAMED_CLASS = re.compile(r"\[:([^]]*):\]")
+_NAMED_CLASSES = {
     "alnum": "0-9A-Za-z",
     "alpha": "A-Za-z",
     "blank": r"\t ",
@@ -28,44 +28,44 @@ _CLASSES = {
 
 
 class Rule:
-    """One line of an ignore file, for paths under the folder it lies in.
+    """One pattern of an ignore file, for paths below the file's folder.
 
-    ``base`` is that folder as paths are written, ending in /. Where it lies above the folder that travels,
-    ``front`` is the way from it to that folder.
+    ``root`` is that folder as a path prefix, ending in /. For an ignore file above the uploaded folder,
+    ``prefix`` is the path from the ignore file's folder to the uploaded folder.
     """
 
-    __slots__ = ("keeps", "matches", "only_folders", "prefix", "root")
+    __slots__ = ("folders_only", "is_negated", "matches", "prefix", "root")
 
-    def __init__(self, base: str, front: str, pattern: str, keeps: bool, only_folders: bool):
-        self.root = base
-        self.prefix = front
-        self.keeps = keeps
-        self.only_folders = only_folders
+    def __init__(self, root: str, prefix: str, pattern: str, is_negated: bool, folders_only: bool):
+        self.root = root
+        self.prefix = prefix
+        self.is_negated = is_negated
+        self.folders_only = folders_only
         self.matches = re.compile(pattern, re.DOTALL).fullmatch
 
 
-def read_rules(folder: str, base: str = "", front: str = "") -> list[Rule]:
-    """The rules of the ignore file in ``folder``, for paths that begin with ``base``."""
+def read_rules(folder: str, root: str = "", prefix: str = "") -> list[Rule]:
+    """Rules of the ignore file in ``folder``, for paths that begin with ``root``."""
     for name in IGNORE_FILES:
         try:
             with open(os.path.join(folder, name), encoding="utf-8-sig", errors="surrogateescape") as f:
-                return [rule for line in f if (rule := read_rule(line, base, front))]
+                return [rule for line in f if (rule := read_rule(line, root, prefix))]
         except OSError:
             continue
     return []
 
 
-def read_rule(line: str, base: str = "", front: str = "") -> Rule | None:
-    """A line as git reads it."""
+def read_rule(line: str, root: str = "", prefix: str = "") -> Rule | None:
+    """Parse one line as git does."""
     text = line.rstrip("\r\n")
     while text.endswith(" ") and not text.endswith("\\ "):
         text = text[:-1]
     if not text or text.startswith("#"):
         return None
-    keeps = text.startswith("!")
-    if keeps:
+    is_negated = text.startswith("!")
+    if is_negated:
         text = text[1:]
-    only_folders = text.endswith("/")
+    folders_only = text.endswith("/")
     text = text.removesuffix("/")
     if not text:
         return None
@@ -74,17 +74,17 @@ def read_rule(line: str, base: str = "", front: str = "") -> Rule | None:
     try:
         pattern = _pattern_to_regex(text) if anchored else "(?:.*/)?" + _pattern_to_regex(text)
     except LookupError:
-        return None  # git, too, passes over a pattern it cannot read
-    return Rule(base, front, pattern, keeps, only_folders)
+        return None  # git, too, ignores an invalid pattern
+    return Rule(root, prefix, pattern, is_negated, folders_only)
 
 
 def is_ignored(path: str, is_folder: bool, rules: list[Rule]) -> bool:
-    """Whether a path stays behind. The last rule that matches decides."""
+    """Whether a path is ignored. The last matching rule decides."""
     for rule in reversed(rules):
-        if rule.only_folders and not is_folder:
+        if rule.folders_only and not is_folder:
             continue
         if path.startswith(rule.root) and rule.matches(rule.prefix + path[len(rule.root) :]):
-            return not rule.keeps
+            return not rule.is_negated
     return False
 
 
@@ -117,46 +117,46 @@ def _pattern_to_regex(text: str) -> str:
 
 
 def _bracket(text: str, start: int) -> tuple[str, int]:
-    """What one bracket matches, and where it ends; one without an end is a LookupError."""
+    """Regular expression of one bracket, and the index after it; LookupError if it is not closed."""
     i = start + 1
     negated = text[i : i + 1] in ("!", "^")
     i += negated
     first, members, before = i, "", ""
     while i == first or text[i : i + 1] != "]":
-        named = _CLASS.match(text, i)
+        named = _NAMED_CLASS.match(text, i)
         if named:
-            members += _CLASSES[named[1]]
+            members += _NAMED_CLASSES[named[1]]
             before, i = "", named.end()
         elif before and text.startswith("-", i) and text[i + 1 : i + 2] not in ("", "]"):
-            last, i = _letter(text, i + 1)
+            last, i = _read_char(text, i + 1)
             if before <= last:
                 members += f"{re.escape(before)}-{re.escape(last)}"
             before = ""
         else:
-            before, i = _letter(text, i)
+            before, i = _read_char(text, i)
             members += re.escape(before)
     if negated:
         return f"[^/{members}]", i + 1
     return (f"(?!/)[{members}]" if members else "(?!)"), i + 1
 
 
-def _letter(text: str, i: int) -> tuple[str, int]:
-    """The letter there, which a backslash may stand before, and where the next one is."""
+def _read_char(text: str, i: int) -> tuple[str, int]:
+    """The character at an index, after an optional backslash, and the index of the next one."""
     i += text.startswith("\\", i)
     return text[i], i + 1
 
 
 def rules_above(folder: str) -> list[Rule]:
-    """Rules of the folders above, up to the root of the repository: git heeds them too."""
+    """Rules of the parent folders up to the root of the repository, as git applies them."""
     folder = os.path.realpath(folder)
     above: list[str] = []
     at = folder
     while not os.path.exists(os.path.join(at, ".git")):
         at, before = os.path.dirname(at), at
         if at == before:
-            return []  # no repository: what lies above has no say
+            return []  # no repository: ignore files of parent folders do not apply
         above.append(at)
     rules: list[Rule] = []
     for up in reversed(above):
-        rules += read_rules(up, front=os.path.relpath(folder, up).replace(os.sep, "/") + "/")
+        rules += read_rules(up, prefix=os.path.relpath(folder, up).replace(os.sep, "/") + "/")
     return rules

@@ -1,4 +1,4 @@
-"""Walking a folder of this machine, less what ignore files keep back."""
+"""Walk of a local folder, without the ignored files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import stat
 
 from openpaisdk.errors import PaiError
-from openpaisdk.storage.file_info import DirectoryListing, amount, join
+from openpaisdk.storage.file_info import DirectoryListing, format_size, join
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,55 +16,57 @@ if TYPE_CHECKING:
     from openpaisdk.storage.file_info import FileStat
     from openpaisdk.storage.ignore import Rule
 
-LOOKS = 20_000
-"""How many entries of what is skipped are looked at to tell its size."""
-NAMED = 4
-_LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+MAX_SIZE_LOOKUPS = 20_000
+"""Entries of skipped folders that are inspected to report their size."""
+MAX_NAMES_SHOWN = 4
+_BROKEN_LINK = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class SkippedFiles:
-    """What stays behind, for the person to see: never silently."""
+    """Skipped files and folders of a copy, reported to the user."""
 
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
         self.others: dict[str, str] = {}
-        self._looks = LOOKS
-        self._is_more = False
+        self._lookups_left = MAX_SIZE_LOOKUPS
+        self._is_incomplete = False
 
     def add(self, name: str, full: str) -> None:
         self.sizes[name] = self._size(full)
 
-    def add_other(self, name: str, why: str) -> None:
-        self.others[name] = why
+    def add_other(self, name: str, reason: str) -> None:
+        self.others[name] = reason
 
     def __bool__(self) -> bool:
         return bool(self.sizes or self.others)
 
     def __str__(self) -> str:
         largest = sorted(self.sizes.items(), key=lambda item: -item[1])
-        more = "more than " if self._is_more else ""
-        said = [f"{name} {more if size else ''}{amount(size)}" for name, size in largest[:NAMED]]
-        if rest := largest[NAMED:]:
-            said.append(f"{len(rest)} others {amount(sum(size for _, size in rest))}")
-        said += [f"{name} ({why})" for name, why in list(self.others.items())[:NAMED]]
-        if len(self.others) > NAMED:
-            said.append(f"{len(self.others) - NAMED} more of these")
-        return ", ".join(said)
+        more = "more than " if self._is_incomplete else ""
+        names = [
+            f"{name} {more if size else ''}{format_size(size)}" for name, size in largest[:MAX_NAMES_SHOWN]
+        ]
+        if rest := largest[MAX_NAMES_SHOWN:]:
+            names.append(f"{len(rest)} others {format_size(sum(size for _, size in rest))}")
+        names += [f"{name} ({reason})" for name, reason in list(self.others.items())[:MAX_NAMES_SHOWN]]
+        if len(self.others) > MAX_NAMES_SHOWN:
+            names.append(f"{len(self.others) - MAX_NAMES_SHOWN} more of these")
+        return ", ".join(names)
 
     def _size(self, full: str) -> int:
         total = 0
-        waiting = [full]
-        while waiting:
-            at = waiting.pop()
+        pending = [full]
+        while pending:
+            at = pending.pop()
             try:
                 with os.scandir(at) as found:
                     for item in found:
-                        self._looks -= 1
-                        if self._looks < 0:
-                            self._is_more = True
+                        self._lookups_left -= 1
+                        if self._lookups_left < 0:
+                            self._is_incomplete = True
                             return total
                         if item.is_dir(follow_symlinks=False):
-                            waiting.append(item.path)
+                            pending.append(item.path)
                         else:
                             total += item.stat(follow_symlinks=False).st_size
             except NotADirectoryError:
@@ -75,52 +77,54 @@ class SkippedFiles:
 
 
 def walk(
-    root: str, *, ignoring: bool = False, skipped: SkippedFiles | None = None
+    root: str, *, use_ignore_files: bool = False, skipped: SkippedFiles | None = None
 ) -> Iterator[DirectoryListing]:
-    """The folders of a tree, each before what is in it, in the order of ``entries.order``.
+    """Folders of a tree, each before its contents, in the order of ``file_info.walk_order``.
 
-    A link to a file is taken for the file; a link to a folder is not followed, and named in ``skipped``.
+    A link to a file counts as the file; a link to a folder is not followed, but added to ``skipped``.
     """
     rules: list[Rule] = []
-    if ignoring:
+    if use_ignore_files:
         from openpaisdk.storage.ignore import rules_above
 
         rules = rules_above(root)
     if skipped is None:
         skipped = SkippedFiles()
-    # Nothing recurses: a tree may be deeper than the interpreter goes.
-    waiting = [("", rules)]
-    while waiting:
-        path, rules = waiting.pop()
+    # No recursion: a tree may be deeper than the interpreter's stack.
+    pending = [("", rules)]
+    while pending:
+        path, rules = pending.pop()
         here = os.path.join(root, path) if path else root
-        if ignoring:
+        if use_ignore_files:
             from openpaisdk.storage.ignore import read_rules
 
             rules = rules + read_rules(here, path + "/" if path else "")
-        found = _look_into(here, path, rules, ignoring, skipped)
+        found = _list_folder(here, path, rules, use_ignore_files, skipped)
         yield found
-        waiting += [(join(path, name), rules) for name in reversed(found.folders)]
+        pending += [(join(path, name), rules) for name in reversed(found.folders)]
 
 
-def _look_into(
+def _list_folder(
     here: str, path: str, rules: list[Rule], ignoring: bool, skipped: SkippedFiles
 ) -> DirectoryListing:
     files: dict[str, FileStat] = {}
     folders: list[str] = []
     others: list[str] = []
 
-    def stays(name: str, why: str) -> None:
+    def skip(name: str, reason: str) -> None:
         others.append(name)
-        skipped.add_other(join(path, name), why)
+        skipped.add_other(join(path, name), reason)
 
     if ignoring:
-        from openpaisdk.storage.ignore import NEVER, is_ignored
+        from openpaisdk.storage.ignore import ALWAYS_IGNORED, is_ignored
     try:
         with os.scandir(here) as entries:
             for entry in entries:
                 name = entry.name
                 is_folder = entry.is_dir(follow_symlinks=False)
-                if ignoring and (name in NEVER or (rules and is_ignored(join(path, name), is_folder, rules))):
+                if ignoring and (
+                    name in ALWAYS_IGNORED or (rules and is_ignored(join(path, name), is_folder, rules))
+                ):
                     skipped.add(join(path, name), entry.path)
                     continue
                 if is_folder:
@@ -129,18 +133,18 @@ def _look_into(
                 try:
                     found = entry.stat()
                 except OSError as e:
-                    if entry.is_symlink() and e.errno in _LEADS_NOWHERE:
-                        stays(name, "a link to nothing")
+                    if entry.is_symlink() and e.errno in _BROKEN_LINK:
+                        skip(name, "a link to nothing")
                     elif not isinstance(e, FileNotFoundError):
                         raise
-                    continue  # gone since it was listed
+                    continue  # deleted since it was listed
                 mode = found.st_mode
                 if stat.S_ISREG(mode):
                     files[name] = (found.st_size, found.st_mtime_ns, mode & 0o7777)
                 elif stat.S_ISDIR(mode):
-                    stays(name, "a link to a folder")
+                    skip(name, "a link to a folder")
                 else:
-                    stays(name, "neither a file nor a folder")
+                    skip(name, "neither a file nor a folder")
     except OSError as e:
         raise PaiError(
             f"{e.filename or here} cannot be read: {e.strerror}.",

@@ -1,4 +1,4 @@
-"""Where a file is: ``pai://<cluster>/<storage>/<path>``, ``hdfs://HOST[:PORT]/path``, ``-``, a local path."""
+"""File locations: ``pai://<cluster>/<storage>/<path>``, ``hdfs://HOST[:PORT]/path``, ``-``, a local path."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from openpaisdk.errors import UsageError
 
 PAI, HDFS, LOCAL, STREAM = "pai", "hdfs", "local", "-"
 SELECTED = "0"
-"""The storage's name that means: the selected one, or else the first."""
+"""Storage name that means the selected storage, else the default one."""
 USER_NAME = "${PAI_USER_NAME}"
 
 
 class Location:
-    """An address, taken apart. ``path`` is absolute on a storage; ``is_folder``: a slash was at its end."""
+    """Parsed location. ``path`` is absolute on a storage; ``is_folder``: it ends in a slash."""
 
     __slots__ = ("cluster", "host", "is_folder", "kind", "path", "storage", "text")
 
@@ -42,25 +42,25 @@ class Location:
 
     @property
     def means_contents(self) -> bool:
-        """Whether it ends in ``.`` or ``..``: to ``cp`` that is what a folder holds, without its name."""
+        """Whether it ends in ``.`` or ``..``: as with ``cp``, the contents of a folder without its name."""
         return self.text.rstrip("/").rpartition("/")[2] in (".", "..")
 
 
 def parse_location(text: str) -> Location:
-    """Take apart what a person typed; what is not an address is a path on this machine."""
+    """Parse a location as typed; text without a scheme is a local path."""
     if not text:
-        raise UsageError("An empty path leads nowhere.")
+        raise UsageError("The path is empty.")
     if text == STREAM:
         return Location(STREAM, text, text)
     scheme, sep, rest = text.partition("://")
     scheme = scheme.lower()
     if not sep:
         if text.startswith((f"{PAI}:/", f"{HDFS}:/")):
-            # As a path it would be taken without a word, and the file be looked for elsewhere in vain.
-            there = text.replace(":/", "://", 1)
+            # As a local path it would be accepted silently, and the file would not be found on the storage.
+            corrected = text.replace(":/", "://", 1)
             raise UsageError(
-                f"{text!r} has one slash where an address has two: write {there}.",
-                hint=f"A file of this machine that is called so is ./{text}",
+                f"{text!r} has one slash where an address has two: write {corrected}.",
+                hint=f"For a local file with this name, write ./{text}",
             )
         return _local(text)
     if scheme == "file":
@@ -70,33 +70,40 @@ def parse_location(text: str) -> Location:
         storage, _, path = rest.partition("/")
         if not cluster or not storage:
             raise UsageError(
-                f"{text!r} is not whole: it must name a cluster and a storage.",
+                f"{text!r} is incomplete: it must name a cluster and a storage.",
                 hint="pai://<cluster>/<storage>/<path>; pai list-storages shows them, 0 is the selected one.",
             )
         return Location(
-            PAI, text, clean(path, text), cluster=cluster, storage=storage, is_folder=_ends_in_slash(path)
+            PAI,
+            text,
+            normalize_path(path, text),
+            cluster=cluster,
+            storage=storage,
+            is_folder=_has_trailing_slash(path),
         )
     if scheme in (HDFS, "webhdfs"):
         host, _, path = rest.partition("/")
         if not host:
-            raise UsageError(f"{text!r} names no host: write hdfs://HOST[:PORT]/path.")
-        return Location(HDFS, text, clean(path, text), host=host.lower(), is_folder=_ends_in_slash(path))
+            raise UsageError(f"{text!r} has no host: write hdfs://HOST[:PORT]/path.")
+        return Location(
+            HDFS, text, normalize_path(path, text), host=host.lower(), is_folder=_has_trailing_slash(path)
+        )
     raise UsageError(
-        f"{text!r}: pai knows no addresses that begin with {scheme}://.",
-        hint="It knows pai://<cluster>/<storage>/<path>, hdfs://HOST[:PORT]/path and paths on this machine.",
+        f"{text!r}: addresses that begin with {scheme}:// are not supported.",
+        hint="Use pai://<cluster>/<storage>/<path>, hdfs://HOST[:PORT]/path or a local path.",
     )
 
 
-def clean(path: str, text: str = "") -> str:
-    """A path on a storage: absolute, without empty parts. One that climbs is refused."""
+def normalize_path(path: str, text: str = "") -> str:
+    """Absolute path on a storage, without empty components. '..' is an error."""
     parts = [part for part in path.split("/") if part and part != "."]
     if ".." in parts:
-        raise UsageError(f"{text or path!r}: a path on a storage cannot climb with '..'.")
+        raise UsageError(f"{text or path!r}: a path on a storage must not contain '..'.")
     return "/" + "/".join(parts)
 
 
-def problem_of_name(path: str) -> str:
-    """Why HDFS would not have a path; empty when it would."""
+def invalid_name_reason(path: str) -> str:
+    """Reason why HDFS rejects a path; empty if it accepts it."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -115,5 +122,5 @@ def _local(text: str) -> Location:
     return Location(LOCAL, text, path, is_folder=path.endswith((os.sep, "/")))
 
 
-def _ends_in_slash(path: str) -> bool:
+def _has_trailing_slash(path: str) -> bool:
     return path == "" or path.endswith("/")

@@ -1,13 +1,21 @@
-"""A storage as Python sees it: upload, download, list, status, delete."""
+"""Python API of a storage: upload, download, list, status, delete."""
 
 from __future__ import annotations
 
 import os
 
 from openpaisdk.errors import UsageError
-from openpaisdk.storage.backends.base import no_such
-from openpaisdk.storage.catalog import StorageOpener, backend_of
-from openpaisdk.storage.location import LOCAL, PAI, SELECTED, USER_NAME, Location, clean, parse_location
+from openpaisdk.storage.backends.base import not_found_error
+from openpaisdk.storage.catalog import StorageOpener, open_backend
+from openpaisdk.storage.location import (
+    LOCAL,
+    PAI,
+    SELECTED,
+    USER_NAME,
+    Location,
+    normalize_path,
+    parse_location,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,19 +44,19 @@ class Storage:
     def of(cls, cluster: ClusterClient, name: str = "", *, over_http: bool = False) -> Storage:
         """A cluster's storage by its name; without one, the default."""
         selected = "" if name else _selected(cluster.alias)
-        backend = backend_of(cluster, name or SELECTED, selected, over_http=over_http)
+        backend = open_backend(cluster, name or SELECTED, selected, over_http=over_http)
         return cls(backend, cluster.user)
 
     @classmethod
     def open(cls, url: str, *, over_http: bool = False) -> Storage:
-        """The storage of a ``pai://`` or ``hdfs://`` address; its path is not looked at."""
+        """The storage of a ``pai://`` or ``hdfs://`` address; the path of the address is ignored."""
         opener = StorageOpener(over_http=over_http)
-        place = parse_location(url)
-        backend, _ = opener.open(place)
-        return cls(backend, opener.user_of(place.cluster) if place.kind == PAI else "")
+        location = parse_location(url)
+        backend, _ = opener.open(location)
+        return cls(backend, opener.user_of(location.cluster) if location.kind == PAI else "")
 
     def path(self, path: Path) -> str:
-        return clean(os.fspath(path).replace(USER_NAME, self.user))
+        return normalize_path(os.fspath(path).replace(USER_NAME, self.user))
 
     def upload(
         self,
@@ -56,16 +64,16 @@ class Storage:
         target: Path,
         *,
         overwrite: bool = True,
-        ignoring: bool = True,
+        use_ignore_files: bool = True,
         watch: Callable[[TransferProgress], None] | None = None,
     ) -> dict[str, object]:
-        """Copy a file or a folder of this machine, like ``cp -r``; what is there unchanged stays.
+        """Copy a local file or folder, like ``cp -r``; unchanged files are not copied again.
 
-        Without ``overwrite`` a file is refused where one is already.
+        Without ``overwrite`` an existing target file is an error.
         """
         source, target = os.fspath(source), os.fspath(target)
-        place = Location(PAI, target, self.path(target), is_folder=target.endswith("/"))
-        return self._copy(parse_location(source), place, overwrite, ignoring, watch)
+        location = Location(PAI, target, self.path(target), is_folder=target.endswith("/"))
+        return self._copy(parse_location(source), location, overwrite, use_ignore_files, watch)
 
     def download(
         self,
@@ -77,26 +85,28 @@ class Storage:
     ) -> dict[str, object]:
         """Copy a file or a folder to this machine."""
         source, target = os.fspath(source), os.fspath(target)
-        place = parse_location(target)
-        if place.kind != LOCAL:
+        location = parse_location(target)
+        if location.kind != LOCAL:
             raise UsageError(f"{target} is not a path on this machine.")
-        return self._copy(Location(PAI, source, self.path(source)), place, overwrite, False, watch)
+        return self._copy(Location(PAI, source, self.path(source)), location, overwrite, False, watch)
 
     def list(self, path: Path = "/") -> list[dict[str, object]]:
-        """What a folder holds; a file is listed as itself."""
+        """Entries of a folder; a file is listed as itself."""
         path = self.path(path)
         found = self.backend.status(path)
         if found is None:
-            raise no_such(self.backend.shown(path))
+            raise not_found_error(self.backend.display_path(path))
         if not found.is_folder:
             return [found.as_mapping(path)]
-        return [entry.as_mapping(f"{path.rstrip('/')}/{entry.name}") for entry in self.backend.listing(path)]
+        return [
+            entry.as_mapping(f"{path.rstrip('/')}/{entry.name}") for entry in self.backend.list_folder(path)
+        ]
 
     def status(self, path: Path) -> dict[str, object]:
         path = self.path(path)
         found = self.backend.status(path)
         if found is None:
-            raise no_such(self.backend.shown(path))
+            raise not_found_error(self.backend.display_path(path))
         return found.as_mapping(path)
 
     def exists(self, path: Path) -> bool:
@@ -106,12 +116,12 @@ class Storage:
         self.backend.make_folder(self.path(path))
 
     def delete(self, path: Path) -> None:
-        """A file, or a folder with all that is in it; never the root."""
+        """Delete a file, or a folder with its contents; never the root."""
         path = self.path(path)
         if path == "/":
-            raise UsageError("The root of a storage is never removed.")
+            raise UsageError("The root of a storage cannot be removed.")
         if self.backend.status(path) is None:
-            raise no_such(self.backend.shown(path))
+            raise not_found_error(self.backend.display_path(path))
         self.backend.delete(path)
 
     def close(self) -> None:
@@ -122,28 +132,29 @@ class Storage:
         source: Location,
         target: Location,
         overwrite: bool,
-        ignoring: bool,
+        use_ignore_files: bool,
         watch: Callable[[TransferProgress], None] | None,
     ) -> dict[str, object]:
         from openpaisdk.storage.transfer.copy import CopyOperation
 
-        copy = CopyOperation(_Between(self.backend), source, target, ignoring=ignoring)
-        landing = copy.plan.target
-        if not overwrite and not copy.is_folder and copy.target.status(landing) is not None:
-            raise UsageError(f"{copy.target.shown(landing)} is there already.")
+        opener = _SingleStorageOpener(self.backend)
+        copy = CopyOperation.plan(opener, source, target, use_ignore_files=use_ignore_files)
+        target_path = copy.transfer_plan.target
+        if not overwrite and not copy.is_folder and copy.target.status(target_path) is not None:
+            raise UsageError(f"{copy.target.display_path(target_path)} already exists.")
         copy.run(watch)
-        return copy.plan.as_mapping()
+        return copy.transfer_plan.as_mapping()
 
 
-class _Between(StorageOpener):
-    """Opens this machine's files and one storage that is open already."""
+class _SingleStorageOpener(StorageOpener):
+    """Opener of local files and of one storage that is already open."""
 
     def __init__(self, backend: Backend):
         super().__init__()
         self._backend = backend
 
-    def open(self, place: Location) -> tuple[Backend, str]:
-        return super().open(place) if place.kind == LOCAL else (self._backend, place.path)
+    def open(self, location: Location) -> tuple[Backend, str]:
+        return super().open(location) if location.kind == LOCAL else (self._backend, location.path)
 
 
 def _selected(alias: str) -> str:

@@ -7,7 +7,7 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 
-from openpaisdk.fileio.ranges import PIECE
+from openpaisdk.fileio.ranges import MAX_WRITE_BYTES
 
 # Buffers per writev call: the kernel's limit.
 _IOV_MAX = 1024
@@ -22,7 +22,7 @@ _renameat2 = getattr(_libc, "renameat2", None)
 
 def append(fd: int, data: bytes | memoryview) -> None:
     """Write all of ``data`` at the file's current position."""
-    done = os.write(fd, data) if len(data) <= PIECE else 0
+    done = os.write(fd, data) if len(data) <= MAX_WRITE_BYTES else 0
     if done < len(data):
         append_all(fd, (memoryview(data)[done:],))
 
@@ -38,9 +38,9 @@ def append_all(fd: int, parts: Iterable[bytes | bytearray | memoryview]) -> None
 
 
 def _groups(parts: Iterable[bytes | bytearray | memoryview]) -> Iterator[list[memoryview]]:
-    """The same bytes in groups of `PIECE` bytes: large parts are split, small ones combined."""
+    """The same bytes in groups of `MAX_WRITE_BYTES` bytes: large parts are split, small ones combined."""
     group: list[memoryview] = []
-    remaining = PIECE
+    remaining = MAX_WRITE_BYTES
     for part in parts:
         view = memoryview(part)
         while view:
@@ -48,7 +48,7 @@ def _groups(parts: Iterable[bytes | bytearray | memoryview]) -> Iterator[list[me
             view, remaining = view[remaining:], remaining - len(group[-1])
             if not remaining or len(group) == _IOV_MAX:
                 yield group
-                group, remaining = [], PIECE
+                group, remaining = [], MAX_WRITE_BYTES
     if group:
         yield group
 

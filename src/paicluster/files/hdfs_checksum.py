@@ -1,50 +1,42 @@
-"""HDFS file checksum: MD5 of the blocks' MD5s of the CRC32C of every 512 bytes."""
+"""Hadoop's file checksum of a stored file, with CRC32C over 512 bytes and blocks of 128 MiB."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 from collections.abc import Callable
 
 from crc32c import crc32c
 
+from openpaisdk.fileio.hdfs_checksum import BlockChecksum
 from paicluster.files.errors import storage_failure
 
 BLOCK_SIZE = 128 << 20
-CHUNK = 512
-_READ = 1 << 20
-_SMALLEST_BUFFER = 32
+BYTES_PER_CRC = 512
+_READ_BYTES = 1 << 20
 
 
 def file_checksum(fd: int, size: int, stop: Callable[[], bool] = lambda: False) -> tuple[str, bytes]:
-    """Name of the algorithm and checksum in Hadoop's format, of ``size`` bytes of an open file.
+    """The algorithm's name and the checksum, as Hadoop writes them, of ``size`` bytes of an open file.
 
-    ``stop`` is called repeatedly; true cancels the checksum.
+    ``stop`` is called between reads: True cancels the computation.
     """
-    blocks = [_block(fd, at, min(at + BLOCK_SIZE, size), stop) for at in range(0, size, BLOCK_SIZE)]
-    # Hadoop takes the MD5 of the whole buffer it gathered these in, which doubles from 32 bytes.
-    gathered = b"".join(blocks)
-    room = _SMALLEST_BUFFER
-    while room < len(gathered):
-        room *= 2
-    digest = hashlib.md5(gathered.ljust(room, b"\0"), usedforsecurity=False).digest()
-    if not size:
-        return "MD5-of-0MD5-of-0CRC32", struct.pack(">iq", 0, 0) + digest
-    # Only where there is more than one block does it matter how many CRCs each has.
-    per_block = BLOCK_SIZE // CHUNK if len(blocks) > 1 else 0
-    return f"MD5-of-{per_block}MD5-of-{CHUNK}CRC32C", struct.pack(">iq", CHUNK, per_block) + digest
-
-
-def _block(fd: int, at: int, end: int, stop: Callable[[], bool]) -> bytes:
-    block = hashlib.md5(usedforsecurity=False)
-    while at < end:
+    crcs_per_block = BLOCK_SIZE // BYTES_PER_CRC
+    checksum = BlockChecksum(crcs_per_block, BYTES_PER_CRC, crc32c)
+    at = 0
+    while at < size:
         if stop():
             raise storage_failure("The checksum was cancelled: the client disconnected.")
-        data = memoryview(os.pread(fd, min(_READ, end - at), at))
+        data = os.pread(fd, min(_READ_BYTES, size - at), at)
         if not data:
             break
         at += len(data)
-        sums = [crc32c(data[i : i + CHUNK]) for i in range(0, len(data), CHUNK)]
-        block.update(struct.pack(f">{len(sums)}I", *sums))
-    return block.digest()
+        checksum.add(checksum.pack_crcs(memoryview(data)))
+    blocks, digest = checksum.finish()
+    if not size:
+        return "MD5-of-0MD5-of-0CRC32", struct.pack(">iq", 0, 0) + digest
+    # The block length is given only when there is more than one block.
+    per_block = crcs_per_block if blocks > 1 else 0
+    return f"MD5-of-{per_block}MD5-of-{BYTES_PER_CRC}CRC32C", struct.pack(
+        ">iq", BYTES_PER_CRC, per_block
+    ) + digest

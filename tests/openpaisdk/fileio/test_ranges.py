@@ -8,17 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.fileio.ranges import PIECE, reserve, write_at
+from openpaisdk.fileio.ranges import MAX_WRITE_BYTES, reserve, write_at
 from support.small_disk import mounted
 
 
 def test_a_range_is_set_aside_and_then_written(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "size=8m") as disk, (disk / "f").open("w+b", buffering=0) as file:
-        reserve(file.fileno(), PIECE, 2 * PIECE)
+        reserve(file.fileno(), MAX_WRITE_BYTES, 2 * MAX_WRITE_BYTES)
         found = os.fstat(file.fileno())
-        assert found.st_blocks * 512 >= 2 * PIECE
-        write_at(file.fileno(), b"x" * PIECE, 2 * PIECE)
-        assert os.pread(file.fileno(), 3 * PIECE, 0) == bytes(2 * PIECE) + b"x" * PIECE
+        assert found.st_blocks * 512 >= 2 * MAX_WRITE_BYTES
+        write_at(file.fileno(), b"x" * MAX_WRITE_BYTES, 2 * MAX_WRITE_BYTES)
+        assert (
+            os.pread(file.fileno(), 3 * MAX_WRITE_BYTES, 0)
+            == bytes(2 * MAX_WRITE_BYTES) + b"x" * MAX_WRITE_BYTES
+        )
 
 
 def test_a_disk_without_so_much_room_says_so_at_once_and_loses_nothing(tmp_path: Path) -> None:
@@ -26,7 +29,7 @@ def test_a_disk_without_so_much_room_says_so_at_once_and_loses_nothing(tmp_path:
         old = disk / "f"
         old.write_bytes(b"old")
         with old.open("r+b", buffering=0) as file, pytest.raises(OSError) as refused:
-            reserve(file.fileno(), 0, 16 * PIECE)
+            reserve(file.fileno(), 0, 16 * MAX_WRITE_BYTES)
         assert refused.value.errno == errno.ENOSPC
         assert old.read_bytes() == b"old"
 
@@ -34,7 +37,7 @@ def test_a_disk_without_so_much_room_says_so_at_once_and_loses_nothing(tmp_path:
 def test_where_nothing_can_be_set_aside_nothing_happens() -> None:
     reading, writing = os.pipe()
     try:
-        reserve(writing, 0, PIECE)
+        reserve(writing, 0, MAX_WRITE_BYTES)
         os.write(writing, b"x")
         assert os.read(reading, 9) == b"x"
     finally:
@@ -44,5 +47,5 @@ def test_where_nothing_can_be_set_aside_nothing_happens() -> None:
 
 def test_for_little_the_disk_is_not_asked(tmp_path: Path) -> None:
     with (tmp_path / "f").open("wb") as file:
-        reserve(file.fileno(), 0, PIECE - 1)
+        reserve(file.fileno(), 0, MAX_WRITE_BYTES - 1)
         assert os.fstat(file.fileno()).st_size == 0

@@ -125,14 +125,14 @@ def test_of_two_who_put_the_same_file_together_one_is_refused(
 
 def test_on_a_storage_of_this_machine_too_the_second_is_refused(tmp_path: Path) -> None:
     backend = LocalBackend(str(tmp_path))
-    first, second = (StreamUpload(backend, "/f", replacing=False) for _ in range(2))
+    first, second = (StreamUpload(backend, "/f", overwrite=False) for _ in range(2))
     first.add(b"first")
     second.add(b"second")
     first.finish()
-    with pytest.raises(Conflict, match="there already"):
+    with pytest.raises(Conflict, match="already exists"):
         second.finish()
-    with pytest.raises(Conflict, match="there already"):
-        StreamUpload(backend, "/f", replacing=False)
+    with pytest.raises(Conflict, match="already exists"):
+        StreamUpload(backend, "/f", overwrite=False)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"f": b"first"}
 
 
@@ -281,10 +281,10 @@ def test_python_uploads_downloads_lists_and_deletes(desk: Desk) -> None:
     storage.download(PurePosixPath(desk.path, "d/x"), desk.here / "y")
     assert (desk.here / "y").read_bytes() == b"1"
     for target in ("y", "d"):
-        with pytest.raises(UsageError, match="is there already"):
+        with pytest.raises(UsageError, match="already exists"):
             storage.download(desk.path + "/d/x", str(desk.here / target), overwrite=False)
     for target in ("d/x", "d", "d/"):
-        with pytest.raises(UsageError, match="/d/x is there already"):
+        with pytest.raises(UsageError, match="/d/x already exists"):
             storage.upload(desk.here / "d/x", f"{desk.path}/{target}", overwrite=False)
     storage.upload(desk.here / "y", desk.path + "/d", overwrite=False)
     storage.delete(desk.path + "/d")
@@ -299,7 +299,7 @@ def test_what_cannot_be_appended_to_stays_as_it_was(desk: Desk, fs: PaiFileSyste
     path = f"{desk.there}/f"
     fs.pipe_file(path, b"old")
     for each in (path, f"{desk.there}/none"):
-        with pytest.raises(NotImplementedError, match="write it anew"):
+        with pytest.raises(NotImplementedError, match="write it again"):
             fs.open(each, "ab")
     gc.collect()
     assert fs.cat_file(path) == b"old"

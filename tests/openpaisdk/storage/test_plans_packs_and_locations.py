@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from openpaisdk.errors import InvalidParameters, NotFound, PaiError, UsageError
 from openpaisdk.fileio import hashing, pack_format
 from openpaisdk.storage.backends import base, local, partial_files
-from openpaisdk.storage.backends.base import parts, walk_by_listing
+from openpaisdk.storage.backends.base import split_ranges, walk_by_listing
 from openpaisdk.storage.backends.local import LocalBackend
-from openpaisdk.storage.file_info import DirectoryListing, amount, order
+from openpaisdk.storage.file_info import DirectoryListing, format_size, walk_order
 from openpaisdk.storage.local_walk import SkippedFiles, walk
-from openpaisdk.storage.location import parse_location, problem_of_name
-from openpaisdk.storage.transfer.plan import TransferPlan, compare
+from openpaisdk.storage.location import invalid_name_reason, parse_location
+from openpaisdk.storage.transfer.plan import TransferPlan, compare_trees
 from openpaisdk.storage.transfer.spool import Spool
 
 NAMES = st.text(
@@ -33,13 +33,13 @@ FILES = st.lists(st.tuples(NAMES, st.binary(max_size=200), st.integers(0, 2**62)
 def packed(files: list[tuple[str, bytes, int]], algorithm: str) -> bytes:
     out = []
     for name, content, mtime_ns in files:
-        digest = hashing.of_bytes(content, algorithm)
+        digest = hashing.hash_bytes(content, algorithm)
         place = hashing.ALGORITHMS.index(algorithm)
         record = pack_format.PackRecord(
             pack_format.FILE, name, content, mtime_ns=mtime_ns, digest=digest, algorithm=place, mode=0o640
         )
-        out += [pack_format.head(record), content]
-    return b"".join([*out, pack_format.end(len(files))])
+        out += [pack_format.record_header(record), content]
+    return b"".join([*out, pack_format.end_record(len(files))])
 
 
 @given(FILES, st.sampled_from(hashing.ALGORITHMS))
@@ -47,7 +47,7 @@ def test_what_is_packed_comes_out_again(files: list[tuple[str, bytes, int]], alg
     found = list(pack_format.read_pack(packed(files, algorithm)))
     assert [(r.name, bytes(r.content), r.mtime_ns) for r in found] == files
     for record in found:
-        assert record.digest == hashing.of_bytes(record.content, hashing.ALGORITHMS[record.algorithm])
+        assert record.digest == hashing.hash_bytes(record.content, hashing.ALGORITHMS[record.algorithm])
 
 
 @given(FILES.filter(bool), st.data())
@@ -69,7 +69,7 @@ def test_names_that_are_not_text_survive_packing() -> None:
 @given(st.integers(0, 1 << 40))
 def test_parts_cover_a_file_once(size: int) -> None:
     step = 1 << 36
-    found = parts(size, step)
+    found = split_ranges(size, step)
     assert sum(length for _, length in found) == size
     assert [offset for offset, _ in found] == [i * step for i in range(len(found))]
 
@@ -89,7 +89,7 @@ def folders_of(files: dict[str, tuple[int, int, int]]) -> list[DirectoryListing]
             folders.add("/".join(path.split("/")[:i]))
     kept = {path: facts for path, facts in files.items() if path not in folders}
     made = []
-    for folder in sorted(folders, key=order):
+    for folder in sorted(folders, key=walk_order):
         front = folder + "/" if folder else ""
         inside = {
             p[len(front) :]: f for p, f in kept.items() if p.startswith(front) and "/" not in p[len(front) :]
@@ -108,7 +108,7 @@ def test_a_plan_has_what_differs_and_nothing_else(
     ours: dict[str, tuple[int, int, int]], theirs: dict[str, tuple[int, int, int]]
 ) -> None:
     here, there = folders_of(ours), folders_of(theirs)
-    plan = compare(TransferPlan("/h", "/t"), here, iter(there), hdfs_names=True, deleting=True)
+    plan = compare_trees(TransferPlan("/h", "/t"), here, iter(there), hdfs_names=True, delete=True)
     before, after = flat(there), flat(here)
     new = dict(plan.new)
     assert new == {path: facts for path, facts in after.items() if before.get(path) != facts}
@@ -126,7 +126,7 @@ def test_a_tree_that_comes_out_of_order_is_refused() -> None:
         DirectoryListing("a", {}, []),
     ]
     with pytest.raises(PaiError, match="out of order"):
-        compare(
+        compare_trees(
             TransferPlan("/h", "/t"),
             [DirectoryListing("", {}, []), DirectoryListing("z", {}, [])],
             iter(folders),
@@ -138,7 +138,7 @@ def test_a_walk_comes_in_the_order_of_comparison(tmp_path: Path) -> None:
     for path in ("a/x", "a-b/x", "a.c", "b/a/x", "b-/x"):
         (tmp_path / path).mkdir(parents=True)
     found = [folder.path for folder in walk(str(tmp_path))]
-    assert found == sorted(found, key=order)
+    assert found == sorted(found, key=walk_order)
 
 
 def test_a_tree_may_be_deeper_than_the_interpreter_goes(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_tree_may_be_deeper_than_the_interpreter_goes(tmp_path: Path) -> None:
 
 
 def test_more_work_than_memory_lies_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openpaisdk.storage.transfer.spool.IN_MEMORY", 3)
+    monkeypatch.setattr("openpaisdk.storage.transfer.spool.MAX_ITEMS_IN_MEMORY", 3)
     spool = Spool()
     items = [(f"path {i} ü\n", (i, i * 10, 0o600)) for i in range(10)]
     items.append((os.fsdecode(b"\xff"), (5 << 20, 1, 2)))
@@ -190,16 +190,16 @@ def test_addresses_are_taken_apart() -> None:
 
 @pytest.mark.parametrize("name", ["a:b", "x\0y", os.fsdecode(b"\xff"), "x" * 256])
 def test_names_hdfs_would_not_have(name: str) -> None:
-    assert problem_of_name(f"d/{name}")
+    assert invalid_name_reason(f"d/{name}")
 
 
 @pytest.mark.parametrize("name", ["a b", "ü", "-", "...", "x" * 255])
 def test_names_hdfs_would_have(name: str) -> None:
-    assert not problem_of_name(f"d/{name}")
+    assert not invalid_name_reason(f"d/{name}")
 
 
 def test_sizes_are_told_as_people_read_them() -> None:
-    assert [amount(n) for n in (0, 999, 2048, 18 << 20, 1288490188, 5 << 40)] == [
+    assert [format_size(n) for n in (0, 999, 2048, 18 << 20, 1288490188, 5 << 40)] == [
         "0 B",
         "999 B",
         "2.0 kB",
@@ -211,15 +211,15 @@ def test_sizes_are_told_as_people_read_them() -> None:
 
 def test_parts_of_another_length_are_brought_again(tmp_path: Path) -> None:
     """The cluster was far when it was interrupted, and is near now."""
-    size, far = 520 << 20, base.LONGEST_PARTS
+    size, far = 520 << 20, base.MAX_PART_BYTES
     facts = (size, 10**18, 0o644)
     first = LocalBackend().create(str(tmp_path / "f"), facts, "key")
-    assert first.missing()[1] == (far, far)
+    assert first.missing_ranges()[1] == (far, far)
     first.put(0, far, lambda: iter((bytes(far),)))
     first.close()
     again = LocalBackend().create(str(tmp_path / "f"), facts, "key")
-    assert again.missing()[0] == (far, far)
-    near = again.missing(base.NEAR_PARTS)
+    assert again.missing_ranges()[0] == (far, far)
+    near = again.missing_ranges(base.MAX_LOCAL_PART_BYTES)
     assert near[0] == (0, 2 * far) and sum(length for _, length in near) == size
     again.abandon()
 
@@ -229,7 +229,7 @@ def test_a_local_copy_is_taken_up_after_a_crash_but_not_trusted_blindly(tmp_path
     facts = (len(content), 10**18, 0o644)
     target = str(tmp_path / "f")
     first = LocalBackend().create(target, facts, "key")
-    ranges = first.missing()
+    ranges = first.missing_ranges()
     for offset, length in ranges[:2]:
         piece = content[offset : offset + length]
         first.put(offset, length, lambda piece=piece: iter((piece,)))
@@ -239,7 +239,7 @@ def test_a_local_copy_is_taken_up_after_a_crash_but_not_trusted_blindly(tmp_path
         f.seek(ranges[1][0] + 5)
         f.write(b"\0\0\0\0")
     again = LocalBackend().create(target, facts, "key")
-    assert again.missing() == ranges[1:]
+    assert again.missing_ranges() == ranges[1:]
     for offset, length in ranges[1:]:
         piece = content[offset : offset + length]
         again.put(offset, length, lambda piece=piece: iter((piece,)))
@@ -280,8 +280,8 @@ def test_a_sync_that_deletes_leaves_alone_what_others_have_on_its_way(tmp_path: 
         folder.mkdir()
     other = LocalBackend(str(theirs)).create("/large", (9 << 20, 1, 0o644), "key")
     (theirs / "gone").touch()
-    plan = compare(
-        TransferPlan("/", "/"), walk(str(ours)), walk(str(theirs)), hdfs_names=False, deleting=True
+    plan = compare_trees(
+        TransferPlan("/", "/"), walk(str(ours)), walk(str(theirs)), hdfs_names=False, delete=True
     )
     assert plan.extra == ["gone"]
     other.abandon()
@@ -296,8 +296,8 @@ def test_a_storage_does_not_choose_where_on_this_machine_things_go(name: str) ->
     ):
         if folder.path == "a/a/b/b":
             continue
-        with pytest.raises(PaiError, match="not a name"):
-            compare(TransferPlan("/h", "/t"), [folder], iter(()), hdfs_names=False, trusted=False)
+        with pytest.raises(PaiError, match="not a valid name"):
+            compare_trees(TransferPlan("/h", "/t"), [folder], iter(()), hdfs_names=False, trusted=False)
 
 
 def test_a_target_whose_name_only_begins_alike_keeps_what_was_begun(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_a_folder_of_very_many_files_is_not_listed_for_each_small_one(
     there = LocalBackend(str(tmp_path))
     for i in range(20):
         incoming = there.create(f"/f{i}", (1, 1, 0o644), f"key{i}")
-        assert incoming.missing() == [(0, 1)]
+        assert incoming.missing_ranges() == [(0, 1)]
         incoming.put(0, 1, lambda: iter((b"x",)))
         assert sorted(path.name for path in tmp_path.glob(f".f{i}.*")) == [f".f{i}.pai-part"]
         incoming.finish(1)
@@ -367,7 +367,7 @@ def test_a_folder_is_listed_whatever_its_links_lead_to(tmp_path: Path) -> None:
     (tmp_path / "below-a-file").symlink_to("f/below")
     (tmp_path / "nothing").symlink_to("none")
     (tmp_path / "f").write_bytes(b"x")
-    names = [entry.name for entry in LocalBackend().listing(str(tmp_path))]
+    names = [entry.name for entry in LocalBackend().list_folder(str(tmp_path))]
     assert names == ["below-a-file", "f", "loop", "nothing"]
 
 

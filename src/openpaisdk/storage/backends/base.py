@@ -1,6 +1,6 @@
-"""What every kind of storage can do, and a file on its way in or out of one.
+"""Interface of storage backends, and of the files that are read from and written to them.
 
-A backend is asked from several threads at once. Paths are absolute, with ``/`` between their parts.
+Backends are called by several threads at once. Paths are absolute, separated by ``/``.
 """
 
 from __future__ import annotations
@@ -16,73 +16,72 @@ from openpaisdk.errors import (
     Unavailable,
     UsageError,
 )
-from openpaisdk.fileio.pack_format import SMALL
+from openpaisdk.fileio.pack_format import MAX_PACKED_FILE_BYTES
 from openpaisdk.storage.file_info import join
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from openpaisdk.storage.backends.hdfs_checksum import Checksum
-    from openpaisdk.storage.file_info import DirectoryListing, FileInfo, FileStat
+    from openpaisdk.storage.file_info import Checksum, DirectoryListing, FileInfo, FileStat
 
     Chunks = Iterator[bytes | memoryview]
     Range = tuple[int, int]
     """Offset and length."""
 
 PART_BYTES = 8 << 20
-"""What a large file is cut into: each part travels, is verified and is resumed by itself."""
-MANY_PARTS = 16
-"""Where there would be more, they are twice as long, and twice that: each costs a request, ..."""
-LONGEST_PARTS = 32 << 20
-"""... and what is interrupted begins them again."""
-NEAR_PARTS = 64 << 20
-"""The same where the other end is on this machine: soon brought again, and pauses between them tell."""
-CHUNK = 1 << 20
-"""What is read, hashed and written in one go: small enough to stay in the processor's cache meanwhile, long
-enough that threads which write to the same file seldom wait for each other."""
+"""Smallest part of a large file: each part is transferred, verified and resumed on its own."""
+PARTS_BEFORE_DOUBLING = 16
+"""With more parts than this their size doubles, again and again: each part costs a request, ..."""
+MAX_PART_BYTES = 32 << 20
+"""... and an interrupted part is sent again from its beginning."""
+MAX_LOCAL_PART_BYTES = 64 << 20
+"""The same for a cluster on this machine: repeating a part is cheap, pauses between parts are not."""
+CHUNK_BYTES = 1 << 20
+"""Bytes that are read, hashed and written in one step: few enough to stay in the processor's cache, enough
+that threads writing to the same file seldom wait for each other."""
 WORKERS = 4
-"""Threads that move files at the same time, so that a long way is never idle."""
-MARK = ".pai-part"
-"""How the names of unfinished copies end, on every kind of storage. They never travel themselves."""
-CHANGED = "ChangedFileError"
-FULL = "StorageFullError"
+"""Parallel transfer threads, so that a connection with a long round trip is never idle."""
+PARTIAL_SUFFIX = ".pai-part"
+"""Suffix of partial files, on every kind of storage. Partial files are never copied themselves."""
+FILE_CHANGED = "ChangedFileError"
+STORAGE_FULL = "StorageFullError"
 
 
 class SourceFile:
-    """A file being read: its facts when it was opened, and ranges of its bytes."""
+    """A file being read: size, time and mode when it was opened, and ranges of its bytes."""
 
     size: int
     mtime_ns: int
     mode: int
     key: str
-    """Names this very content: another size, time or place gives another key."""
-    sums = False
-    """Whether its storage may know what it contains (``checksum``), and its ranges are not proven anyway."""
-    longest_parts = LONGEST_PARTS
-    """How long the ranges may be that are asked for."""
+    """Content key: a different size, time or path gives a different key."""
+    supports_checksum = False
+    """Whether its storage may report a ``checksum`` and does not verify single ranges."""
+    max_part_bytes = MAX_PART_BYTES
+    """Upper bound of the ranges that are read at once."""
 
     def chunks(self, offset: int, length: int) -> Chunks:
-        """Its bytes. Each chunk is good until the next one is asked for: its memory is used again."""
+        """Bytes of a range. A chunk is valid until the next one is requested: its memory is reused."""
         raise NotImplementedError
 
-    def proves(self, algorithm: str) -> bool:
-        """Whether it verifies what it reads with that hash, and gives it away afterwards (``proof``)."""
+    def provides_digests(self, algorithm: str) -> bool:
+        """Whether it verifies what it reads with that hash and returns it afterwards (``range_digest``)."""
         return False
 
-    def proof(self, offset: int, length: int) -> bytes:
-        """The hash of a range whose chunks were read to their end."""
+    def range_digest(self, offset: int, length: int) -> bytes:
+        """Hash of a range whose chunks were read to the end."""
         raise NotImplementedError
 
     def checksum(self) -> Checksum | None:
-        """What its storage says it contains; None where it says nothing."""
+        """Checksum reported by the storage; None where it reports none."""
         return None
 
     def check(self) -> None:
-        """Raise when the file is not the one any more that was opened."""
+        """Raise if the file has changed since it was opened."""
 
     def fileno(self) -> int:
-        """A descriptor the kernel can copy from; -1 where there is none."""
+        """File descriptor that can be read from; -1 where there is none."""
         return -1
 
     def close(self) -> None:
@@ -90,143 +89,143 @@ class SourceFile:
 
 
 class TargetFile:
-    """A file being written beside its target, which stays as it is until ``finish``.
+    """A file being written as a partial file; the target is unchanged until ``finish``.
 
-    ``size`` may be -1 when it is not known; then parts come in order.
+    ``size`` is -1 when it is unknown; then ranges come in order.
     """
 
     size: int
     algorithm: str
-    """What its parts are hashed with."""
+    """Hash algorithm of its ranges."""
     in_order = False
-    """Whether the ranges must come one after the other."""
-    sums = False
-    """Whether its storage may know what has arrived (``checksum``), and ranges are not proven anyway."""
+    """Whether ranges must be written in order."""
+    supports_checksum = False
+    """Whether its storage may report a ``checksum`` and does not verify single ranges."""
 
-    def missing(self, longest: int = LONGEST_PARTS) -> list[Range]:
-        """What has not arrived yet; an interrupted copy of the same content is taken up.
+    def missing_ranges(self, max_bytes: int = MAX_PART_BYTES) -> list[Range]:
+        """Ranges still to be written; an interrupted copy of the same content is resumed.
 
-        ``longest`` is what its source says; not all heed it.
+        ``max_bytes`` is the source's bound for a range; not every backend uses it.
         """
         raise NotImplementedError
 
     def put(
         self, offset: int, length: int, chunks: Callable[[], Chunks], source: SourceFile | None = None
     ) -> None:
-        """Write one range. ``chunks`` may be asked for again when the way was cut.
+        """Write one range. ``chunks`` is called again when the connection was lost.
 
-        ``source`` is what they come from: it may know their hash, or be a file the kernel can send.
+        ``source`` is the file they come from: it may know their hash, or have a descriptor for sendfile.
         """
         raise NotImplementedError
 
     def fileno(self) -> int:
         return -1
 
-    def mark(self, offset: int, length: int, digest: bytes) -> None:
-        """A range was written through ``fileno``: this is the hash of what was written."""
+    def mark_written(self, offset: int, length: int, digest: bytes) -> None:
+        """Record that a range was written through ``fileno``, with the hash of the bytes written."""
 
     def checksum(self) -> Checksum | None:
-        """What its storage says has arrived, once all of it has; None where it says nothing."""
+        """Checksum of the complete partial file reported by the storage; None where it reports none."""
         return None
 
     def checksum_type(self) -> str:
-        """By which kind of checksum, as far as that is known before; empty where it is not."""
+        """Algorithm of the later ``checksum``; empty where it is not known in advance."""
         return ""
 
     def finish(self, size: int) -> None:
-        """Put it in the target's place, whole."""
+        """Replace the target by the complete file, atomically."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Leave what has arrived for the next try."""
+        """Close it, and keep the partial file for the next attempt."""
 
     def abandon(self) -> None:
-        """Remove what has arrived: it will not be continued."""
+        """Delete the partial file: it will not be resumed."""
         self.close()
 
 
-class Handover:
-    """The way through the kernel to a cluster on this machine (see ``handover``)."""
+class DescriptorChannel:
+    """Passing of open files by a cluster on the same machine (implemented in ``fd_passing``)."""
 
     def open(self, path: str, shown: str) -> SourceFile:
         raise NotImplementedError
 
-    def create(self, about: dict[str, object]) -> tuple[int, dict[str, object]]:
-        """A descriptor to write to, and what the cluster has already."""
+    def create(self, upload_request: dict[str, object]) -> tuple[int, dict[str, object]]:
+        """A descriptor to write to, and the state of the upload."""
         raise NotImplementedError
 
-    def mark(self, upload: str, offset: int, length: int, digest: bytes) -> None:
+    def mark_written(self, upload: str, offset: int, length: int, digest: bytes) -> None:
         raise NotImplementedError
 
-    def finish(self, upload: str, said: dict[str, object]) -> None:
+    def finish(self, upload: str, completion: dict[str, object]) -> None:
         raise NotImplementedError
 
 
 class Backend:
-    """A storage. What one kind cannot do better has its plain way here."""
+    """Base class of storage backends, with default implementations where a simple one exists."""
 
-    where = ""
-    """What people call it: ``pai://team/home`` or this machine."""
+    url = ""
+    """Prefix of its paths in messages: ``pai://team/home``; empty for paths of this machine."""
     is_local = False
     supports_packs = False
-    """Whether small files can travel packed (``send_pack``, ``fetch_pack``)."""
-    names_are_hdfs = False
+    """Whether small files can be transferred in packs (``send_pack``, ``fetch_pack``)."""
+    has_hdfs_names = False
     workers = WORKERS
-    """How many threads are worth their while."""
+    """Useful number of transfer threads."""
 
     def status(self, path: str) -> FileInfo | None:
         raise NotImplementedError
 
-    def listing(self, path: str) -> list[FileInfo]:
-        """What lies in a folder, by name."""
+    def list_folder(self, path: str) -> list[FileInfo]:
+        """Entries of a folder, sorted by name."""
         raise NotImplementedError
 
     def is_empty(self, path: str) -> bool:
-        """Whether a folder holds nothing."""
-        return not self.listing(path)
+        """Whether a folder has no entries."""
+        return not self.list_folder(path)
 
     def walk(self, path: str) -> Iterator[DirectoryListing]:
         """All folders below one, in the order of ``entries.order``."""
         return walk_by_listing(self, path)
 
-    def open(self, path: str, facts: FileStat | None = None) -> SourceFile:
+    def open(self, path: str, file_stat: FileStat | None = None) -> SourceFile:
         raise NotImplementedError
 
-    def create(self, path: str, outgoing: FileStat, key: str, *, replacing: bool = True) -> TargetFile:
-        """A file on its way in. Without ``replacing`` it is refused where another was there first."""
+    def create(self, path: str, source_stat: FileStat, key: str, *, overwrite: bool = True) -> TargetFile:
+        """Start writing a file. Without ``overwrite`` an existing target is an error."""
         raise NotImplementedError
 
     def is_special(self, path: str) -> bool:
-        """Whether a device, a pipe or the like is there: what can be neither copied nor replaced."""
+        """Whether it is a device, a pipe or the like, which can be neither copied nor replaced."""
         return False
 
     def is_link(self, path: str) -> bool:
-        """Whether it leads elsewhere."""
+        """Whether it is a symbolic link."""
         return False
 
     def resolve(self, path: str) -> str:
-        """Where a file that is written to a path comes to lie."""
+        """The path a file written to this path ends up at, links resolved."""
         return path
 
     def canonical(self, path: str) -> str:
-        """One name for one place: a storage is reached by several of its own, and by several addresses."""
+        """One name per file: a storage may have several names and several addresses."""
         raise NotImplementedError
 
     def make_folder(self, path: str) -> None:
         raise NotImplementedError
 
     def delete(self, path: str) -> None:
-        """A file, or a folder with all that is in it."""
+        """Delete a file, or a folder with its contents."""
         raise NotImplementedError
 
     def delete_all(self, base: str, names: list[str]) -> list[tuple[str, PaiError]]:
-        """What has these names below a folder; what is gone already is fine, what was refused is told."""
+        """Delete several names below a folder. Missing ones are ignored, other errors are returned."""
         problems = []
         for name in names:
             try:
                 self.delete(f"{base.rstrip('/')}/{name}")
             except (ConnectionFailed, Unauthorized, Unavailable):
-                raise  # so it is for all of them
+                raise  # the same for all names
             except PaiError as e:
                 if e.status != 404:
                     problems.append((name, e))
@@ -236,7 +235,7 @@ class Backend:
         raise NotImplementedError
 
     def free_bytes(self, path: str) -> int | None:
-        """How many bytes have room; None when nobody can say."""
+        """Free space in bytes; None when unknown."""
         return None
 
     def send_pack(self, base: str, pack: bytes) -> list[tuple[str, PaiError]]:
@@ -245,105 +244,105 @@ class Backend:
     def fetch_pack(self, base: str, names: list[str]) -> bytes:
         raise NotImplementedError
 
-    def read_small(self, path: str, facts: FileStat) -> tuple[bytes, int, int]:
-        """A small file as it was at one moment: content, time and mode.
+    def read_small(self, path: str, file_stat: FileStat) -> tuple[bytes, int, int]:
+        """Consistent content, time and mode of a small file.
 
-        Where it is not the one any more that was planned with (``facts``), it is taken as it is now.
+        A file that differs from the plan (``file_stat``) is read as it is now.
         """
-        outgoing = self.open(path)
+        source = self.open(path)
         try:
-            if outgoing.size > SMALL:
-                raise changed(self.shown(path), "grew")
-            content = b"".join(map(bytes, outgoing.chunks(0, outgoing.size)))
-            outgoing.check()
-            return content, outgoing.mtime_ns, outgoing.mode
+            if source.size > MAX_PACKED_FILE_BYTES:
+                raise changed_error(self.display_path(path), "grew")
+            content = b"".join(map(bytes, source.chunks(0, source.size)))
+            source.check()
+            return content, source.mtime_ns, source.mode
         finally:
-            outgoing.close()
+            source.close()
 
     def write_small(self, path: str, content: bytes | memoryview, mtime_ns: int, mode: int) -> None:
-        """A small file, whole or not at all."""
-        key = key_of(self.where, path, mtime_ns, len(content))
-        incoming = self.create(path, (len(content), mtime_ns, mode), key)
+        """Write a small file atomically."""
+        key = content_key(self.url, path, mtime_ns, len(content))
+        target_file = self.create(path, (len(content), mtime_ns, mode), key)
         try:
-            incoming.put(0, len(content), lambda: iter((content,)))
-            incoming.finish(len(content))
+            target_file.put(0, len(content), lambda: iter((content,)))
+            target_file.finish(len(content))
         except BaseException:
-            incoming.abandon()
+            target_file.abandon()
             raise
 
-    def shown(self, path: str) -> str:
-        return self.where + path
+    def display_path(self, path: str) -> str:
+        return self.url + path
 
     def close(self) -> None:
         pass
 
 
 def walk_by_listing(backend: Backend, path: str) -> Iterator[DirectoryListing]:
-    """One question a folder: for storages that know no better."""
+    """Walk with one list request per folder, for backends without a recursive listing."""
     from openpaisdk.storage.file_info import DirectoryListing
 
-    waiting = [""]
-    while waiting:
-        base = waiting.pop()
+    pending = [""]
+    while pending:
+        base = pending.pop()
         files: dict[str, FileStat] = {}
         folders: list[str] = []
-        for entry in backend.listing(f"{path.rstrip('/')}/{base}" if base else path):
+        for entry in backend.list_folder(f"{path.rstrip('/')}/{base}" if base else path):
             if entry.is_folder:
                 folders.append(entry.name)
             else:
                 files[entry.name] = (entry.size, entry.mtime_ns, entry.mode)
         folders.sort()
         yield DirectoryListing(base, files, folders)
-        waiting += [join(base, name) for name in reversed(folders)]
+        pending += [join(base, name) for name in reversed(folders)]
 
 
-def part_bytes_of(size: int, longest: int = LONGEST_PARTS) -> int:
-    """How long the parts of a file are. The same in every run: those of another length are not taken up."""
+def part_size(size: int, max_bytes: int = MAX_PART_BYTES) -> int:
+    """Size of a file's parts. The same in every run: parts of another size are not resumed."""
     length = PART_BYTES
-    while length < longest and size > length * MANY_PARTS:
+    while length < max_bytes and size > length * PARTS_BEFORE_DOUBLING:
         length *= 2
     return length
 
 
-def part_name(name: str, key: str = "") -> str:
-    """What an unfinished copy is called, beside its target: never longer than a name may be."""
-    front = name[:200]
+def partial_name(name: str, key: str = "") -> str:
+    """Name of a partial file beside its target; never longer than file systems allow."""
+    prefix = name[:200]
     if not name.isascii():
-        front = name.encode("utf-8", "surrogateescape")[:200].decode("utf-8", "ignore")
-    return f".{front}.{key}{MARK}" if key else f".{front}{MARK}"
+        prefix = name.encode("utf-8", "surrogateescape")[:200].decode("utf-8", "ignore")
+    return f".{prefix}.{key}{PARTIAL_SUFFIX}" if key else f".{prefix}{PARTIAL_SUFFIX}"
 
 
-def parts(size: int, part_bytes: int = 0) -> list[Range]:
-    """The ranges a file is cut into. An empty file has one, empty."""
-    part_bytes = part_bytes or part_bytes_of(size)
+def split_ranges(size: int, part_bytes: int = 0) -> list[Range]:
+    """The ranges of a file's parts. An empty file has one empty range."""
+    part_bytes = part_bytes or part_size(size)
     if size == 0:
         return [(0, 0)]
     return [(at, min(part_bytes, size - at)) for at in range(0, size, part_bytes)]
 
 
-def key_of(*said: object) -> str:
-    """A short name for this very content, the same in every run."""
-    from openpaisdk.fileio.hashing import BLAKE2B, of_bytes
+def content_key(*values: object) -> str:
+    """Short hash of the values that identify a content, the same in every run."""
+    from openpaisdk.fileio.hashing import BLAKE2B, hash_bytes
 
-    return of_bytes("\0".join(map(str, said)).encode("utf-8", "surrogateescape"), BLAKE2B).hex()[:16]
-
-
-def damaged(what: str) -> ConnectionFailed:
-    return ConnectionFailed(f"{what} was damaged on its way; what was there is as it was.")
+    return hash_bytes("\0".join(map(str, values)).encode("utf-8", "surrogateescape"), BLAKE2B).hex()[:16]
 
 
-def changed(what: str, how: str = "changed") -> PaiError:
+def damaged_error(what: str) -> ConnectionFailed:
+    return ConnectionFailed(f"{what} was damaged during the transfer; the target is unchanged.")
+
+
+def changed_error(what: str, how: str = "changed") -> PaiError:
     return PaiError(
-        f"{what} {how} while it was copied; the target is as it was.",
-        code=CHANGED,
-        hint="Copy it again when nobody writes to it.",
+        f"{what} {how} while it was copied; the target is unchanged.",
+        code=FILE_CHANGED,
+        hint="Copy it again when no program writes to it.",
     )
 
 
-def refused(what: str, e: OSError) -> PaiError:
-    """What the disk said no with, as a sentence."""
+def error_from_oserror(what: str, e: OSError) -> PaiError:
+    """An OSError as a PaiError with a sentence for the user."""
     if e.errno in (errno.ENOSPC, errno.EDQUOT):
-        return PaiError(f"The disk is full: {what} cannot be written.", code=FULL, status=507)
+        return PaiError(f"The disk is full: {what} cannot be written.", code=STORAGE_FULL, status=507)
     if isinstance(e, FileNotFoundError):
         return UsageError(f"{what}: there is no such file or folder.")
     if isinstance(e, PermissionError):
@@ -353,9 +352,9 @@ def refused(what: str, e: OSError) -> PaiError:
     return PaiError(f"{what}: {(e.strerror or str(e)).lower()}.")
 
 
-def is_there_already(what: str) -> Conflict:
-    return Conflict(f"{what} is there already.")
+def already_exists_error(what: str) -> Conflict:
+    return Conflict(f"{what} already exists.")
 
 
-def no_such(what: str) -> UsageError:
+def not_found_error(what: str) -> UsageError:
     return UsageError(f"{what}: there is no such file or folder.")

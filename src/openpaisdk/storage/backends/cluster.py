@@ -1,4 +1,4 @@
-"""A storage of our own cluster: WebHDFS for the questions, and faster ways for what is large or many."""
+"""Backend of our own cluster: WebHDFS for metadata, the transfer API for large files and for many files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ import threading
 from openpaisdk.client.http1 import Body
 from openpaisdk.errors import Conflict, ConnectionFailed, InvalidParameters, NotFound, PaiError, Unavailable
 from openpaisdk.fileio import hashing
-from openpaisdk.fileio.pack_format import COUNT
-from openpaisdk.storage.backends.base import CHUNK, LONGEST_PARTS, NEAR_PARTS, WORKERS, part_bytes_of, parts
+from openpaisdk.fileio.pack_format import MAX_PACK_FILES
+from openpaisdk.storage.backends.base import (
+    CHUNK_BYTES,
+    MAX_LOCAL_PART_BYTES,
+    MAX_PART_BYTES,
+    WORKERS,
+    part_size,
+    split_ranges,
+)
 from openpaisdk.storage.backends.connection_pool import (
     ConnectionPool,
-    blocks_of,
-    body_of,
-    whole,
+    iter_blocks,
+    iter_body,
+    read_all,
     with_retries,
 )
 from openpaisdk.storage.backends.descriptor_io import DescriptorTarget
@@ -29,75 +36,78 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from openpaisdk.client.http1 import Response
-    from openpaisdk.storage.backends.base import Chunks, Handover, Range, SourceFile, TargetFile
+    from openpaisdk.storage.backends.base import Chunks, DescriptorChannel, Range, SourceFile, TargetFile
     from openpaisdk.storage.file_info import FileStat
 
-TRANSFER = "/api/v2/transfer"
+LOCAL_PATH = "/api/v2/transfer/local"
+TRANSFER_PATH = "/api/v2/transfer"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-UPLOADS = TRANSFER + "/uploads"
+UPLOADS_PATH = TRANSFER_PATH + "/uploads"
 
 
 class ClusterBackend(WebHdfs):
+    """Storage of a cluster with the transfer API: packs, multipart upload, descriptor passing."""
+
     supports_packs = True
-    longest_parts = LONGEST_PARTS
+    max_part_bytes = MAX_PART_BYTES
 
     def __init__(
         self,
-        lines: ConnectionPool,
-        offer: dict[str, object],
+        pool: ConnectionPool,
+        capabilities: dict[str, object],
         *,
-        where: str,
+        url: str,
         user: str = "",
         base: str = BASE,
         root: str = "",
         rest_path: str = "",
         over_http: bool = False,
     ):
-        """``offer`` is what the cluster said about its fast ways; ``over_http`` forgoes the shortcut."""
-        super().__init__(lines, where=where, user=user, base=base, root=root)
-        self.capabilities = offer
+        """``capabilities``: the response of the transfer API; ``over_http``: never pass file descriptors."""
+        super().__init__(pool, url=url, user=user, base=base, root=root)
+        self.capabilities = capabilities
         self.rest_path = rest_path
-        known = offer.get("hashes")
-        best = hashing.preferred()
-        self.algorithm = best if isinstance(known, list) and best in known else hashing.BLAKE2B
+        supported = capabilities.get("hashes")
+        best = hashing.preferred_algorithm()
+        self.algorithm = best if isinstance(supported, list) and best in supported else hashing.BLAKE2B
         self.over_http = over_http
-        if is_same_machine(offer):
-            # The cluster needs the same processors: more threads than these only stand in each other's way.
+        if is_same_machine(capabilities):
+            # The cluster needs the same processors: more threads than processors only slow each other down.
             self.workers = max(2, min(WORKERS, os.cpu_count() or 1))
-            self.longest_parts = NEAR_PARTS
+            self.max_part_bytes = MAX_LOCAL_PART_BYTES
         self._bypass_hash_cache = False
-        self._handover: Handover | None = None
-        self._met_by = os.getpid()
-        self._meeting = threading.Lock()
+        self._channel: DescriptorChannel | None = None
+        self._channel_pid = os.getpid()
+        self._channel_lock = threading.Lock()
 
     def walk(self, path: str) -> Iterator[DirectoryListing]:
-        answer = self._ask("GET", TRANSFER + "/tree", {"path": self.root + path})
-        line = b""
-        for data in body_of(answer, self.where):
-            *lines, line = (line + data).split(b"\n")
-            for each in lines:
-                found = json.loads(each)
-                if "end" in found:
+        response = self._request("GET", TRANSFER_PATH + "/tree", {"path": self.root + path})
+        rest = b""
+        for data in iter_body(response, self.url):
+            *complete, rest = (rest + data).split(b"\n")
+            for line in complete:
+                folder = json.loads(line)
+                if "end" in folder:
                     return
-                if "code" in found:
-                    raise _refusal(found)
-                yield DirectoryListing(found["p"], found["f"], found["d"])
+                if "code" in folder:
+                    raise _error_from(folder)
+                yield DirectoryListing(folder["p"], folder["f"], folder["d"])
         raise ConnectionFailed(
-            f"{self.shown(path)} was listed only in part: something on the way cuts answers."
+            f"The listing of {self.display_path(path)} is incomplete: a proxy may truncate responses."
         )
 
     def read(
-        self, path: str, offset: int = 0, length: int = -1, proven: Callable[[bytes], None] | None = None
+        self, path: str, offset: int = 0, length: int = -1, on_verified: Callable[[bytes], None] | None = None
     ) -> Chunks:
-        """Bytes of a file, verified: what was read counts only once the end came without an error.
+        """Bytes of a file, verified: they are valid only when the iteration ends without an error.
 
-        Their hash is told to ``proven`` then.
+        Their hash is then passed to ``on_verified``.
         """
         if length == 0:
             return
-        answer = self._ask(
+        response = self._request(
             "GET",
-            TRANSFER + "/file",
+            TRANSFER_PATH + "/file",
             {
                 "path": self.root + path,
                 "offset": offset or None,
@@ -106,173 +116,182 @@ class ClusterBackend(WebHdfs):
                 "fresh": "true" if self._bypass_hash_cache else None,
             },
         )
-        announced = answer.headers.get("content-length", "")
+        announced = response.headers.get("content-length", "")
         if not announced.isdecimal():
-            raise self._cut(path)
-        made = hashing.hasher(self.algorithm)()
-        left = int(announced) - hashing.SIZE
-        proof = b""
-        buffer = memoryview(bytearray(max(1, min(CHUNK, int(announced)))))
-        for data in blocks_of(answer, self.where, buffer):
+            raise self._truncated(path)
+        hasher = hashing.hasher(self.algorithm)()
+        left = int(announced) - hashing.DIGEST_BYTES
+        digest = b""
+        buffer = memoryview(bytearray(max(1, min(CHUNK_BYTES, int(announced)))))
+        for data in iter_blocks(response, self.url, buffer):
             if len(data) > left:
-                proof += data[left:]
+                digest += data[left:]
                 data = data[:left]
             left -= len(data)
             if data:
-                made.update(data)
+                hasher.update(data)
                 yield data
-        if proof != made.digest():
-            # The cluster remembers hashes: when asked again it is to look at the bytes themselves.
+        if digest != hasher.digest():
+            # The cluster caches hashes: from now on it must hash the bytes themselves.
             self._bypass_hash_cache = True
-            raise self._cut(path)
-        if proven is not None:
-            proven(proof)
+            raise self._truncated(path)
+        if on_verified is not None:
+            on_verified(digest)
 
-    def open(self, path: str, facts: FileStat | None = None) -> SourceFile:
-        handover = self.handover()
-        if handover is not None:
-            return handover.open(self.root + path, self.shown(path))
-        return VerifiedOutgoing(self, path, self._facts(path))
+    def open(self, path: str, file_stat: FileStat | None = None) -> SourceFile:
+        channel = self.descriptor_channel()
+        if channel is not None:
+            return channel.open(self.root + path, self.display_path(path))
+        return VerifiedSource(self, path, self._stat(path))
 
-    def _facts(self, path: str) -> FileStat:
-        """To the nanosecond, and with the mode, which a walk does not tell."""
-        answer = self._ask("GET", TRANSFER + "/file", {"path": self.root + path, "length": 0})
-        whole(answer, self.where)
-        said = answer.headers
+    def _stat(self, path: str) -> FileStat:
+        """Size, time in nanoseconds and mode, which a walk does not return."""
+        response = self._request("GET", TRANSFER_PATH + "/file", {"path": self.root + path, "length": 0})
+        read_all(response, self.url)
+        headers = response.headers
         try:
-            return int(said["x-pai-size"]), int(said["x-pai-mtime"]), int(said["x-pai-mode"], 8)
+            return int(headers["x-pai-size"]), int(headers["x-pai-mtime"]), int(headers["x-pai-mode"], 8)
         except (KeyError, ValueError):
-            raise self._strange() from None
+            raise self._unexpected_response() from None
 
-    def create(self, path: str, outgoing: FileStat, key: str, *, replacing: bool = True) -> TargetFile:
-        return MultipartUpload(self, path, outgoing, key, replacing=replacing)
+    def create(self, path: str, source_stat: FileStat, key: str, *, overwrite: bool = True) -> TargetFile:
+        return MultipartUpload(self, path, source_stat, key, overwrite=overwrite)
 
-    def handover(self) -> Handover | None:
-        """The way through the kernel, where the cluster runs on this machine."""
+    def descriptor_channel(self) -> DescriptorChannel | None:
+        """Session for file-descriptor passing; None url the cluster is on another machine."""
         if self.over_http:
             return None
-        with self._meeting:
-            if self._met_by != os.getpid():
-                # A fork has no part in its parent's conversation.
-                self._handover, self._met_by = None, os.getpid()
-            if sys.platform == "linux" and self._handover is None and is_same_machine(self.capabilities):
+        with self._channel_lock:
+            if self._channel_pid != os.getpid():
+                # A fork cannot use its parent's session.
+                self._channel, self._channel_pid = None, os.getpid()
+            if sys.platform == "linux" and self._channel is None and is_same_machine(self.capabilities):
                 from openpaisdk.storage.backends.fd_passing import connect
 
-                self._handover = connect(self)
-            self.over_http = self._handover is None
-        return self._handover
+                self._channel = connect(self._invite)
+            self.over_http = self._channel is None
+        return self._channel
+
+    def _invite(self) -> dict[str, object]:
+        """The socket of the cluster's descriptor server, and a ticket for it."""
+        return self._parse_response(self._request("POST", LOCAL_PATH, {}, b""), "local transfers")
 
     def free_bytes(self, path: str) -> int | None:
-        found = self.capabilities.get("free")
-        return found if isinstance(found, int) else None
+        free = self.capabilities.get("free")
+        return free if isinstance(free, int) else None
 
     # -- packs ---------------------------------------------------------------------------------
 
     def send_pack(self, base: str, pack: bytes) -> list[tuple[str, PaiError]]:
         def send() -> dict[str, object]:
-            return self._answer_of(
-                self._ask("POST", TRANSFER + "/pack", {"path": self.root + base}, pack), "a pack of files"
+            return self._parse_response(
+                self._request("POST", TRANSFER_PATH + "/pack", {"path": self.root + base}, pack),
+                "a pack of files",
             )
 
-        return _problems(with_retries(send))
+        return _parse_problems(with_retries(send))
 
     def delete_all(self, base: str, names: list[str]) -> list[tuple[str, PaiError]]:
         if not self.capabilities.get("removes"):
             return super().delete_all(base, names)
         problems = []
-        for start in range(0, len(names), COUNT):
-            asked = json.dumps({"path": self.root + base, "names": names[start : start + COUNT]}).encode()
+        for start in range(0, len(names), MAX_PACK_FILES):
+            some = names[start : start + MAX_PACK_FILES]
+            body = json.dumps({"path": self.root + base, "names": some}).encode()
 
-            def remove(asked: bytes = asked) -> dict[str, object]:
-                return self._answer_of(self._ask("POST", TRANSFER + "/remove", {}, asked), "what to remove")
+            def remove(body: bytes = body) -> dict[str, object]:
+                response = self._request("POST", TRANSFER_PATH + "/remove", {}, body)
+                return self._parse_response(response, "a bulk delete")
 
-            problems += _problems(with_retries(remove))
+            problems += _parse_problems(with_retries(remove))
         return problems
 
     def fetch_pack(self, base: str, names: list[str]) -> bytes:
-        asked = json.dumps({"path": self.root + base, "names": names, "hash": self.algorithm}).encode()
-        return with_retries(lambda: whole(self._ask("POST", TRANSFER + "/fetch", {}, asked), self.where))
+        body = json.dumps({"path": self.root + base, "names": names, "hash": self.algorithm}).encode()
+        return with_retries(
+            lambda: read_all(self._request("POST", TRANSFER_PATH + "/fetch", {}, body), self.url)
+        )
 
-    # -- the wire ------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------
 
-    def _ask(
+    def _request(
         self, method: str, path: str, values: dict[str, object], body: bytes | Body | None = None
     ) -> Response:
         try:
-            return self.lines.transport(reading=method == "GET").request(
+            return self.pool.transport(streaming=method == "GET").request(
                 method, self.rest_path + path, values=values, body=body, timeout=120
             )
         except InvalidParameters as e:
-            # A proxy may cut what we send as well: then it is sent again.
+            # A proxy may truncate requests as well: as a connection error it is retried.
             if e.code in ("CutPackError", "CutPartError", "IncompleteFileError"):
                 raise ConnectionFailed(e.message) from None
             raise
         except NotFound as e:
             raise NotFound(e.message, code=e.code, hint=e.hint) from None
 
-    def _answer_of(self, answer: Response, what: str) -> dict[str, object]:
+    def _parse_response(self, response: Response, what: str) -> dict[str, object]:
         try:
-            found = json.loads(whole(answer, self.where))
+            parsed = json.loads(read_all(response, self.url))
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise ConnectionFailed(f"{self.where} gave no answer we understand about {what}.")
-        return found
+            parsed = None
+        if not isinstance(parsed, dict):
+            raise ConnectionFailed(f"{self.url} sent an unexpected response about {what}.")
+        return parsed
 
 
-def is_same_machine(offer: dict[str, object]) -> bool:
-    """Whether the cluster says it runs under the very kernel we run under."""
-    if sys.platform == "linux" and offer.get("boot"):
+def is_same_machine(capabilities: dict[str, object]) -> bool:
+    """Whether the cluster reports the boot id of this machine."""
+    if sys.platform == "linux" and capabilities.get("boot"):
         try:
             with open(BOOT_ID, encoding="ascii") as f:
-                return f.read().strip() == offer["boot"]
+                return f.read().strip() == capabilities["boot"]
         except OSError:
             pass
     return False
 
 
-class VerifiedOutgoing(WebHdfsSource):
-    """What was read of it was found right, so whoever writes it need not hash it again."""
+class VerifiedSource(WebHdfsSource):
+    """Source file whose ranges were verified when read, so the target need not hash them again."""
 
-    sums = False
+    supports_checksum = False
 
-    def __init__(self, backend: ClusterBackend, path: str, facts: FileStat):
-        super().__init__(backend, path, facts)
-        self._fast = backend
-        self.longest_parts = backend.longest_parts
-        self._proofs: dict[tuple[int, int], bytes] = {}
+    def __init__(self, backend: ClusterBackend, path: str, file_stat: FileStat):
+        super().__init__(backend, path, file_stat)
+        self._backend = backend
+        self.max_part_bytes = backend.max_part_bytes
+        self._digests: dict[tuple[int, int], bytes] = {}
 
     def read(self, offset: int, length: int) -> Chunks:
-        def keep(proof: bytes) -> None:
-            self._proofs[offset, length] = proof
+        def keep(digest: bytes) -> None:
+            self._digests[offset, length] = digest
 
         if not length:
-            keep(hashing.of_bytes(b"", self._fast.algorithm))
-        return self._fast.read(self.path, offset, length, keep)
+            keep(hashing.hash_bytes(b"", self._backend.algorithm))
+        return self._backend.read(self.path, offset, length, keep)
 
-    def proves(self, algorithm: str) -> bool:
-        return self._fast.algorithm == algorithm
+    def provides_digests(self, algorithm: str) -> bool:
+        return self._backend.algorithm == algorithm
 
-    def proof(self, offset: int, length: int) -> bytes:
-        return self._proofs.pop((offset, length))
+    def range_digest(self, offset: int, length: int) -> bytes:
+        return self._digests.pop((offset, length))
 
 
 class MultipartUpload(DescriptorTarget):
-    """A large file on its way in: parts in any order, each with its hash; the server knows what it has."""
+    """Resumable upload of a large file: parts in any order, each with its hash; the server records them."""
 
     def __init__(
-        self, backend: ClusterBackend, path: str, outgoing: FileStat, key: str, *, replacing: bool = True
+        self, backend: ClusterBackend, path: str, source_stat: FileStat, key: str, *, overwrite: bool = True
     ):
         super().__init__()
         self.backend = backend
         self.path = path
-        self.what = backend.shown(path)
-        self.size, self.mtime_ns, self.mode = outgoing
+        self.what = backend.display_path(path)
+        self.size, self.mtime_ns, self.mode = source_stat
         self.in_order = self.size < 0
         self.algorithm = backend.algorithm
-        self.part_bytes = part_bytes_of(self.size, backend.longest_parts)
+        self.part_bytes = part_size(self.size, backend.max_part_bytes)
         self.digests: dict[int, bytes] = {}
-        self.about = {
+        self.request = {
             "path": backend.root + path,
             "size": self.size,
             "mtime": self.mtime_ns,
@@ -280,29 +299,29 @@ class MultipartUpload(DescriptorTarget):
             "key": key,
             "hash": self.algorithm,
             "partBytes": self.part_bytes,
-            "overwrite": replacing,
+            "overwrite": overwrite,
         }
-        self.handover = backend.handover() if self.size > 0 else None
-        begun: dict[str, object] | None = None
-        if self.handover is not None:
-            self.fd, begun = self.handover.create(self.about)
-        if begun is None:
-            begun = with_retries(self._begin)
-        self.id = str(begun["id"])
-        have = begun.get("have")
-        self.have: dict[int, str] = (
+        self.channel = backend.descriptor_channel() if self.size > 0 else None
+        state: dict[str, object] | None = None
+        if self.channel is not None:
+            self.fd, state = self.channel.create(self.request)
+        if state is None:
+            state = with_retries(self._create)
+        self.id = str(state["id"])
+        have = state.get("have")
+        self.received: dict[int, str] = (
             {int(at): str(digest) for at, digest in have.items()} if isinstance(have, dict) else {}
         )
 
-    def _begin(self) -> dict[str, object]:
-        answer = self.backend._ask("POST", UPLOADS, {}, json.dumps(self.about).encode())
-        return self.backend._answer_of(answer, self.what)
+    def _create(self) -> dict[str, object]:
+        response = self.backend._request("POST", UPLOADS_PATH, {}, json.dumps(self.request).encode())
+        return self.backend._parse_response(response, self.what)
 
-    def missing(self, longest: int = LONGEST_PARTS) -> list[Range]:
+    def missing_ranges(self, max_bytes: int = MAX_PART_BYTES) -> list[Range]:
         left = []
-        for at, length in parts(self.size, self.part_bytes):
-            if at in self.have:
-                self.digests[at] = bytes.fromhex(self.have[at])
+        for at, length in split_ranges(self.size, self.part_bytes):
+            if at in self.received:
+                self.digests[at] = bytes.fromhex(self.received[at])
             else:
                 left.append((at, length))
         return left
@@ -316,76 +335,79 @@ class MultipartUpload(DescriptorTarget):
 
         def send() -> None:
             fd = -1 if source is None else source.fileno()
-            body = _WithDigest(offset, length, chunks, self.algorithm, fd)
+            body = _PartBody(offset, length, chunks, self.algorithm, fd)
             try:
-                answer = self.backend._ask("PUT", f"{UPLOADS}/{self.id}", {"offset": offset}, body)
-                whole(answer, self.backend.where)
+                response = self.backend._request("PUT", f"{UPLOADS_PATH}/{self.id}", {"offset": offset}, body)
+                read_all(response, self.backend.url)
             except NotFound:
-                # Another copy of the same file has ended it; or it was cleaned up, or the disk was replaced.
-                if not self._is_there(self.size):
+                # Another copy of the same file finished it; or it was cleaned up, or the disk was replaced.
+                if not self._has_arrived(self.size):
                     raise ConnectionFailed(
-                        f"The cluster forgot the upload of {self.what}.",
+                        f"The cluster no longer has the upload of {self.what}.",
                         hint="Run the same command again.",
                     ) from None
             self.digests[offset] = body.digest
 
         with_retries(send)
 
-    def mark(self, offset: int, length: int, digest: bytes) -> None:
-        if self.handover is not None:
-            self.handover.mark(self.id, offset, length, digest)
+    def mark_written(self, offset: int, length: int, digest: bytes) -> None:
+        if self.channel is not None:
+            self.channel.mark_written(self.id, offset, length, digest)
             self.digests[offset] = digest
 
     def finish(self, size: int) -> None:
         ordered = [self.digests[at] for at in sorted(self.digests)]
-        said: dict[str, object] = {
+        completion: dict[str, object] = {
             "size": size,
             "mtime": self.mtime_ns,
             "digest": hashing.combine(ordered, self.algorithm).hex(),
         }
-        handover = self.handover if self.fd >= 0 else None
+        channel = self.channel if self.fd >= 0 else None
         self.close()
-        asked = json.dumps(said).encode()
+        body = json.dumps(completion).encode()
 
         def end() -> None:
             try:
-                if handover is not None:
-                    handover.finish(self.id, said)
+                if channel is not None:
+                    channel.finish(self.id, completion)
                     return
-                whole(self.backend._ask("POST", f"{UPLOADS}/{self.id}/finish", {}, asked), self.backend.where)
+                read_all(
+                    self.backend._request("POST", f"{UPLOADS_PATH}/{self.id}/finish", {}, body),
+                    self.backend.url,
+                )
             except NotFound as e:
-                # The answer to an earlier try may have been lost, or another copy of the same file ended it.
-                if not self._is_there(size):
+                # The response to an earlier attempt may have been lost, or another copy finished the upload.
+                if not self._has_arrived(size):
                     raise ConnectionFailed(e.message) from None
             except Conflict as e:
                 if e.code != "StillOpenError":
                     raise
                 raise Unavailable(
-                    f"Another copy of the same file to {self.what} is under way.",
-                    hint="Run the same command again when that one has ended.",
+                    f"Another copy of the same file to {self.what} is in progress.",
+                    hint="Run the same command again when that copy has finished.",
                 ) from None
 
         with_retries(end)
 
-    def _is_there(self, size: int) -> bool:
+    def _has_arrived(self, size: int) -> bool:
         there = self.backend.status(self.path)
         return there is not None and (there.size, there.mtime_ns // 10**6) == (size, self.mtime_ns // 10**6)
 
     def abandon(self) -> None:
         self.close()
         try:
-            whole(self.backend._ask("DELETE", f"{UPLOADS}/{self.id}", {}), self.backend.where)
+            read_all(self.backend._request("DELETE", f"{UPLOADS_PATH}/{self.id}", {}), self.backend.url)
         except PaiError:
             pass
 
 
-class _WithDigest(Body):
-    """A part, and after its bytes their hash: it is made while they are sent."""
+class _PartBody(Body):
+    """Request body of a part: its bytes, then their hash, which is computed while they are sent."""
 
     __slots__ = ("algorithm", "digest", "make", "offset", "source")
 
     def __init__(self, offset: int, length: int, make: Callable[[], Chunks], algorithm: str, source: int):
-        super().__init__(length + hashing.SIZE)
+        super().__init__(length + hashing.DIGEST_BYTES)
         self.offset = offset
         self.make = make
         self.algorithm = algorithm
@@ -393,40 +415,40 @@ class _WithDigest(Body):
         self.digest = b""
 
     def chunks(self) -> Iterator[bytes]:
-        made = hashing.hasher(self.algorithm)()
+        hasher = hashing.hasher(self.algorithm)()
         for chunk in self.make():
-            made.update(chunk)
-            yield chunk  # type: ignore[misc]  # a socket takes views as well
-        self.digest = made.digest()
+            hasher.update(chunk)
+            yield chunk  # type: ignore[misc]  # a socket accepts memoryviews as well
+        self.digest = hasher.digest()
         yield self.digest
 
     def send(self, sock: socket.socket) -> None:
-        """From a file the kernel sends by itself what we have only looked at to hash it.
+        """Send with sendfile when the part comes from a file; the bytes are read here only to hash them.
 
-        Should it have changed in between, the cluster finds that bytes and hash do not belong together.
+        If the file changes in between, the cluster finds that the bytes do not match the hash.
         """
         if self.source < 0:
             super().send(sock)
             return
         from openpaisdk.storage.backends.sendfile import send_range
 
-        at, end = self.offset, self.offset + self.size - hashing.SIZE
+        at, end = self.offset, self.offset + self.size - hashing.DIGEST_BYTES
         for chunk in self.chunks():
-            # The last one is the hash, which is in no file.
+            # The last chunk is the hash, which is not in the file.
             if at == end or not send_range(sock, self.source, at, len(chunk)):
                 sock.sendall(chunk)
             at += len(chunk)
 
 
-def _problems(answer: dict[str, object]) -> list[tuple[str, PaiError]]:
-    found = answer.get("problems")
-    told = found if isinstance(found, list) else []
-    return [(str(each.get("name")), _refusal(each)) for each in told if isinstance(each, dict)]
+def _parse_problems(response: dict[str, object]) -> list[tuple[str, PaiError]]:
+    listed = response.get("problems")
+    problems = listed if isinstance(listed, list) else []
+    return [(str(each.get("name")), _error_from(each)) for each in problems if isinstance(each, dict)]
 
 
-def _refusal(said: dict[str, object]) -> PaiError:
+def _error_from(problem: dict[str, object]) -> PaiError:
     return PaiError(
-        str(said.get("message") or "The cluster refused it."),
-        code=str(said.get("code") or "") or None,
-        hint=str(said.get("hint") or ""),
+        str(problem.get("message") or "The cluster rejected it."),
+        code=str(problem.get("code") or "") or None,
+        hint=str(problem.get("hint") or ""),
     )

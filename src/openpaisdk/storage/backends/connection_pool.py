@@ -1,4 +1,4 @@
-"""Connections for many threads: each has its own to every host it talks to."""
+"""Connection pool of a storage: one connection per thread and host, and retries after connection errors."""
 
 from __future__ import annotations
 
@@ -21,56 +21,58 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 RETRY_WINDOW_S = 8.0
-"""Seconds for which one part is tried again: longer than a server takes to come back."""
+"""Retry window of one part: longer than a server takes to restart."""
 BACKOFF_MAX_S = 4.0
 MAX_RESTARTS = 5
-"""So often a part may be cut after it went well for longer than that."""
+"""How often the window starts again after an attempt that lasted longer than the window."""
 REQUEST_TIMEOUT_S = 120.0
-_patient = threading.local()
+_retry_state = threading.local()
 
 
 class ConnectionPool:
-    """The ways of all threads to one storage."""
+    """Connections of all threads to one storage."""
 
     def __init__(self, alias: str, endpoint: Endpoint, renew: Renew | None = None):
         self.alias = alias
         self.endpoint = endpoint
         self._renew = renew
         self._lock = threading.Lock()
-        self._mine = threading.local()
+        self._local = threading.local()
         self._all: list[Transport] = []
 
-    def transport(self, *, reading: bool = False) -> Transport:
-        """This thread's way to the storage's own address.
+    def transport(self, *, streaming: bool = False) -> Transport:
+        """This thread's transport to the storage's own address.
 
-        What is read may be written to the same storage at the same time, so reading has a way of its own.
+        A response that is being streamed may be written to the same storage at the same time, so streamed
+        reads have a transport of their own.
         """
-        name = "reading" if reading else "asking"
-        found: Transport | None = getattr(self._mine, name, None)
-        if found is None:
-            found = Transport(self.alias, self.endpoint, self._renewed if self._renew else None)
-            setattr(self._mine, name, found)
+        name = "streaming" if streaming else "requests"
+        current: Transport | None = getattr(self._local, name, None)
+        if current is None:
+            current = Transport(self.alias, self.endpoint, self._renew_endpoint if self._renew else None)
+            setattr(self._local, name, current)
             with self._lock:
-                self._all.append(found)
-        found.endpoint = self.endpoint
-        return found
+                self._all.append(current)
+        current.endpoint = self.endpoint
+        return current
 
-    def _renewed(self, why: str, failed: Endpoint) -> Endpoint | None:
+    def _renew_endpoint(self, reason: str, failed: Endpoint) -> Endpoint | None:
         with self._lock:
-            found = self._renew(why, failed) if self._renew else None
-            if found is not None:
+            renewed = self._renew(reason, failed) if self._renew else None
+            if renewed is not None:
                 self.endpoint = Endpoint(
-                    str(found.address),
-                    found.user,
-                    found.token,
+                    str(renewed.address),
+                    renewed.user,
+                    renewed.token,
                     rest_path=self.endpoint.rest_path,
-                    verify=found.verify,
-                    authority_file=found.authority_file,
+                    verify=renewed.verify,
+                    authority_file=renewed.authority_file,
                 )
-            return self.endpoint if found is not None else None
+            return self.endpoint if renewed is not None else None
 
     def follow_redirect(self, method: str, location: str, body: bytes | Body | None) -> Response:
-        """Ask the address a redirect gave. Our token goes with it only when that is where it came from."""
+        """Send a request to the address of a redirect. Our token is sent only to the storage's own
+        address."""
         from openpaisdk.client.address import parse_uri
 
         scheme, _, rest = location.partition("://")
@@ -80,87 +82,88 @@ class ConnectionPool:
         there = Endpoint(
             f"{scheme}://{authority}", rest_path="", verify=here.verify, authority_file=here.authority_file
         )
-        # By process: a fork shares these with its parent, and each would read the other's answers.
-        kept: dict[tuple[int, str], Connection] = self._mine.__dict__.setdefault("elsewhere", {})
+        # Per process: a fork shares these sockets with its parent, and each would read the other's responses.
+        connections: dict[tuple[int, str], Connection] = self._local.__dict__.setdefault("redirects", {})
         key = (os.getpid(), authority)
         headers = {"Host": address.authority, "User-Agent": "pai", "Accept": "*/*"}
         if str(address) == f"{here.address.scheme}://{here.address.authority}" and here.token:
             headers["Authorization"] = f"Bearer {here.token}"
         if method in ("PUT", "POST"):
             headers["Content-Type"] = "application/octet-stream"
-        for fresh in (False, True):
-            connection = kept.get(key)
-            if connection is None or fresh:
-                connection = kept[key] = connect(there)
+        for is_retry in (False, True):
+            connection = connections.get(key)
+            if connection is None or is_retry:
+                connection = connections[key] = connect(there)
             was_open = connection.is_open
             try:
                 return connection.request(method, "/" + target, headers, body, REQUEST_TIMEOUT_S)
             except OSError as e:
                 connection.close()
-                if not was_open or fresh:
+                if not was_open or is_retry:
                     raise connection_error(e, f"The storage at {authority}", REQUEST_TIMEOUT_S) from None
         raise AssertionError("unreachable")
 
     def close(self) -> None:
         for transport in self._all:
             transport.close()
-        for connection in getattr(self._mine, "elsewhere", {}).values():
+        for connection in getattr(self._local, "redirects", {}).values():
             connection.close()
 
 
 def with_retries(action: Callable[[], T]) -> T:
-    """Try again when the way was cut, for as long as PAI_TRANSFER_PATIENCE says; a no stays a no.
+    """Retry after connection errors, for PAI_TRANSFER_RETRY_S seconds; other errors are raised at once.
 
-    One inside another does not try by itself: whoever waits is told after that long, not after many times it.
+    A nested call does not retry: the caller gets the error after one retry window, not after several.
     """
-    if getattr(_patient, "is_trying", False):
+    if getattr(_retry_state, "is_active", False):
         return action()
-    _patient.is_trying = True
+    _retry_state.is_active = True
     try:
-        return _tried(action)
+        return _retry(action)
     finally:
-        _patient.is_trying = False
+        _retry_state.is_active = False
 
 
-def _tried(action: Callable[[], T]) -> T:
-    said = os.environ.get("PAI_TRANSFER_PATIENCE", "")
-    patience = float(said) if said.isdecimal() else RETRY_WINDOW_S
-    ends, pause, new_starts = 0.0, 0.1, 0
+def _retry(action: Callable[[], T]) -> T:
+    setting = os.environ.get("PAI_TRANSFER_RETRY_S", "")
+    window = float(setting) if setting.isdecimal() else RETRY_WINDOW_S
+    ends, pause, restarts = 0.0, 0.1, 0
     while True:
         began = time.monotonic()
         try:
             return action()
         except (ConnectionFailed, Unavailable) as e:
             now = time.monotonic()
-            if not ends or (now - began > patience and new_starts < MAX_RESTARTS):
-                # The first cut; or it went well for long before it was cut again.
-                ends, pause, new_starts = now + patience, 0.1, new_starts + bool(ends)
+            if not ends or (now - began > window and restarts < MAX_RESTARTS):
+                # The first error; or the attempt lasted longer than the window before the connection was
+                # lost.
+                ends, pause, restarts = now + window, 0.1, restarts + bool(ends)
             if now + pause > ends or (isinstance(e, Unavailable) and e.status == 507):
                 raise
         time.sleep(pause)
         pause = min(pause * 2, BACKOFF_MAX_S)
 
 
-def body_of(answer: Response, where: str) -> Iterator[bytes]:
-    """An answer's bytes; a cut is an error of ours, not of the socket."""
+def iter_body(response: Response, url: str) -> Iterator[bytes]:
+    """Bytes of a response; a lost connection raises our error, not an OSError."""
     try:
-        while data := answer.read_some():
+        while data := response.read_some():
             yield data
     except OSError as e:
-        raise connection_error(e, where, REQUEST_TIMEOUT_S) from None
+        raise connection_error(e, url, REQUEST_TIMEOUT_S) from None
 
 
-def blocks_of(answer: Response, where: str, buffer: memoryview) -> Iterator[memoryview]:
-    """An answer's bytes in blocks as large as ``buffer``: each is good until the next one is asked for."""
+def iter_blocks(response: Response, url: str, buffer: memoryview) -> Iterator[memoryview]:
+    """Bytes of a response in blocks as large as ``buffer``. A block is valid until the next is requested."""
     try:
-        while got := answer.read_into(buffer):
+        while got := response.read_into(buffer):
             yield buffer[:got]
     except OSError as e:
-        raise connection_error(e, where, REQUEST_TIMEOUT_S) from None
+        raise connection_error(e, url, REQUEST_TIMEOUT_S) from None
 
 
-def whole(answer: Response, where: str) -> bytes:
-    return b"".join(body_of(answer, where))
+def read_all(response: Response, url: str) -> bytes:
+    return b"".join(iter_body(response, url))
 
 
-__all__ = ["ConnectionPool", "blocks_of", "body_of", "whole", "with_retries"]
+__all__ = ["ConnectionPool", "iter_blocks", "iter_body", "read_all", "with_retries"]

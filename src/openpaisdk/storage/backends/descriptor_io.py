@@ -1,4 +1,5 @@
-"""Files on their way through a descriptor: open on this machine, be they its own or handed over."""
+"""Source and target files with a file descriptor on this machine: local files, and files passed by the
+cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +8,13 @@ import threading
 
 from openpaisdk.fileio import hashing
 from openpaisdk.fileio.ranges import read_at, reserve, write_at
-from openpaisdk.storage.backends.base import CHUNK, SourceFile, TargetFile, changed, refused
+from openpaisdk.storage.backends.base import (
+    CHUNK_BYTES,
+    SourceFile,
+    TargetFile,
+    changed_error,
+    error_from_oserror,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,11 +37,11 @@ class DescriptorSource(_OpenFile, SourceFile):
     what: str
 
     def chunks(self, offset: int, length: int) -> Chunks:
-        buffer = memoryview(bytearray(min(CHUNK, length) or 1))
+        buffer = memoryview(bytearray(min(CHUNK_BYTES, length) or 1))
         while length > 0:
             got = read_at(self.fd, buffer[: min(len(buffer), length)], offset)
             if not got:
-                raise changed(self.what, "became shorter")
+                raise changed_error(self.what, "became shorter")
             yield buffer[:got]
             offset += got
             length -= got
@@ -44,48 +51,52 @@ class DescriptorTarget(_OpenFile, TargetFile):
     what: str
 
     def __init__(self) -> None:
-        # The kernel lets one write to a file at a time: the others would wait for him on a processor.
-        self._writing = threading.Lock()
+        # The kernel serialises writes to one file, and waiting threads would spin on a processor.
+        self._write_lock = threading.Lock()
 
     def write(self, offset: int, length: int, chunks: Chunks, source: SourceFile | None) -> None:
-        """Put a range where it belongs, and ``mark`` it. What its source proves is not hashed again."""
-        prover = source if source is not None and source.proves(self.algorithm) else None
-        made = hashing.hasher(self.algorithm)()
+        """Write a range and call ``mark_written``. A range verified by its source is not hashed again."""
+        verified_source = source if source is not None and source.provides_digests(self.algorithm) else None
+        digest = hashing.hasher(self.algorithm)()
         at = offset
         try:
             reserve(self.fd, offset, length)
             for chunk in chunks:
-                if prover is None:
-                    made.update(chunk)
-                with self._writing:
+                if verified_source is None:
+                    digest.update(chunk)
+                with self._write_lock:
                     write_at(self.fd, chunk, at)
                 at += len(chunk)
             if length >= 0 and at != offset + length:
-                raise changed(self.what, "was cut")
-            self.mark(offset, at - offset, made.digest() if prover is None else prover.proof(offset, length))
+                raise changed_error(self.what, "was truncated")
+            self.mark_written(
+                offset,
+                at - offset,
+                digest.digest() if verified_source is None else verified_source.range_digest(offset, length),
+            )
         except OSError as e:
-            raise refused(self.what, e) from None
+            raise error_from_oserror(self.what, e) from None
 
 
 def copy_hashed(
-    source: int, target: int, offset: int, length: int, algorithm: str, turn: threading.Lock
+    source: int, target: int, offset: int, length: int, algorithm: str, write_lock: threading.Lock
 ) -> tuple[int, bytes]:
-    """A range from one open file to another: how much there was, and the hash of the very bytes written.
+    """Copy a range between open files: the number of bytes copied, and the hash of the bytes written.
 
-    Block by block, while the block is in the processor's cache: so it takes hardly longer than letting the
-    kernel copy it, and hashing afterwards would be one more way through memory. ``turn`` is for those who
-    write to the same file: the kernel lets one at a time, and the others would wait for him on a processor.
+    Block by block, while the block is in the processor's cache: that takes hardly longer than a copy by the
+    kernel, and hashing afterwards would be another pass through memory. Threads writing to the same file
+    share ``write_lock``: the kernel serialises their writes, and waiting threads would spin on a processor.
     """
-    made = hashing.hasher(algorithm)()
-    buffer = memoryview(bytearray(min(CHUNK, length)))
+    digest = hashing.hasher(algorithm)()
+    buffer = memoryview(bytearray(min(CHUNK_BYTES, length)))
     reserve(target, offset, length)
     done = 0
     while done < length:
         got = read_at(source, buffer[: length - done], offset + done)
         if not got:
             break
-        made.update(buffer[:got])
-        with turn:
+        digest.update(buffer[:got])
+        with write_lock:
             write_at(target, buffer[:got], offset + done)
         done += got
-    return done, made.digest()
+    return done, digest.digest()

@@ -1,7 +1,7 @@
-"""Where client and cluster share a machine, bytes need not travel: the cluster hands over an open file.
+"""File-descriptor passing: a cluster on the same machine opens the file and passes its descriptor.
 
-It checks who asks and what he may do, as over HTTP, and passes a descriptor through a Unix socket; never a
-path. The kernel then copies from file to file. Imported on Linux only.
+It authenticates and authorises the client as over HTTP, and passes a descriptor through a Unix socket, never
+a path. The bytes are then copied from file to file. Imported on Linux only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 
 from openpaisdk.client.http_errors import error_from_response
 from openpaisdk.errors import ConnectionFailed, PaiError
-from openpaisdk.storage.backends.base import Handover, changed, key_of
+from openpaisdk.storage.backends.base import DescriptorChannel, changed_error, content_key
 from openpaisdk.storage.backends.connection_pool import with_retries
 from openpaisdk.storage.backends.descriptor_io import DescriptorSource
 
@@ -24,107 +24,106 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from openpaisdk.storage.backends.cluster import ClusterBackend
+    Invite = Callable[[], dict[str, object]]
+    """Requests, over HTTP, the socket's name, a ticket, and the pid and uid of the server."""
 
-LOCAL = "/api/v2/transfer/local"
 SESSION_TIMEOUT_S = 60.0
 
 
-def connect(backend: ClusterBackend) -> FdChannel | None:
-    """Go to where the cluster waits; None when it cannot be reached there (another network namespace)."""
-
-    def invited() -> dict[str, object]:
-        return backend._answer_of(backend._ask("POST", LOCAL, {}, b""), "the way through the kernel")
-
+def connect(invite: Invite) -> FdChannel | None:
+    """Open a session; None when the socket cannot be reached (another network namespace)."""
     try:
-        return FdChannel(invited)
+        return FdChannel(invite)
     except (OSError, PaiError):
         return None
 
 
-class FdChannel(Handover):
-    """One conversation with the cluster, shared by all threads: each asks and waits for its answer."""
+class FdChannel(DescriptorChannel):
+    """One session with the cluster, shared by all threads: one request and its response at a time."""
 
-    def __init__(self, invited: Callable[[], dict[str, object]]):
-        """``invited`` asks over HTTP where to go and for a ticket; again when a server was started anew."""
-        self._invited = invited
+    def __init__(self, invite: Invite):
+        """``invite`` is called for every session: again after the server has restarted."""
+        self._invite = invite
         self._lock = threading.Lock()
         self._buffer = b""
-        self._sock = self._connected()
+        self._sock = self._open_session()
 
-    def _connected(self) -> socket.socket:
-        said = self._invited()
+    def _open_session(self) -> socket.socket:
+        invitation = self._invite()
         self._buffer = b""
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._sock.settimeout(SESSION_TIMEOUT_S)
-            self._sock.connect("\0" + str(said["socket"]))
-            self._check_peer(said)
-            self._exchange({"ticket": said["ticket"]})
+            self._sock.connect("\0" + str(invitation["socket"]))
+            self._check_peer(invitation)
+            self._exchange({"ticket": invitation["ticket"]})
         except BaseException:
             self._sock.close()
             raise
         return self._sock
 
-    def _check_peer(self, said: dict[str, object]) -> None:
-        """Names of such sockets are free for anybody to take once a server is gone: is it really ours?"""
+    def _check_peer(self, invitation: dict[str, object]) -> None:
+        """Any process can bind an abstract socket name after the server exited: check that it is ours."""
         import struct
 
         raw = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, uid, _ = struct.unpack("3i", raw)
-        if pid != said.get("pid") or uid != said.get("uid"):
-            raise ConnectionFailed("Somebody else waits where the cluster said it would.")
+        if pid != invitation.get("pid") or uid != invitation.get("uid"):
+            raise ConnectionFailed(
+                "The process on the local transfer socket is not the cluster server "
+                f"(expected pid {invitation.get('pid')})."
+            )
 
-    def open(self, path: str, shown: str) -> PassedFile:
-        fd, said = self._ask({"op": "open", "path": path})
+    def open(self, path: str, display_path: str) -> PassedFile:
+        fd, response = self._request({"op": "open", "path": path})
         if fd < 0:
-            raise ConnectionFailed(f"{shown} was not handed over.")
-        return PassedFile(fd, said, shown)
+            raise ConnectionFailed(f"The cluster passed no descriptor for {display_path}.")
+        return PassedFile(fd, response, display_path)
 
-    def create(self, about: dict[str, object]) -> tuple[int, dict[str, object]]:
-        return self._ask({**about, "op": "begin"})
+    def create(self, upload_request: dict[str, object]) -> tuple[int, dict[str, object]]:
+        return self._request({**upload_request, "op": "begin"})
 
-    def mark(self, upload: str, offset: int, length: int, digest: bytes) -> None:
-        said = {"id": upload, "offset": offset, "length": length, "digest": digest.hex()}
-        self._ask({**said, "op": "mark"})
+    def mark_written(self, upload: str, offset: int, length: int, digest: bytes) -> None:
+        written = {"id": upload, "offset": offset, "length": length, "digest": digest.hex()}
+        self._request({**written, "op": "mark"})
 
-    def finish(self, upload: str, said: dict[str, object]) -> None:
-        self._ask({**said, "op": "finish", "id": upload})
+    def finish(self, upload: str, completion: dict[str, object]) -> None:
+        self._request({**completion, "op": "finish", "id": upload})
 
-    def _ask(self, question: dict[str, object]) -> tuple[int, dict[str, object]]:
-        """Every question may be asked twice, so one that was lost with its server is asked of the next."""
-        line, fd = with_retries(lambda: self._asked(question))
-        said = json.loads(line)
-        if "code" in said:
+    def _request(self, message: dict[str, object]) -> tuple[int, dict[str, object]]:
+        """Every request is idempotent, so one that was lost with its server is sent to the next server."""
+        line, fd = with_retries(lambda: self._send_with_reconnect(message))
+        response = json.loads(line)
+        if "code" in response:
             if fd >= 0:
                 os.close(fd)
-            raise error_from_response(int(said.get("status") or 500), line, "The cluster on this machine")
-        return fd, said
+            raise error_from_response(int(response.get("status") or 500), line, "The cluster on this machine")
+        return fd, response
 
-    def _asked(self, question: dict[str, object]) -> tuple[bytes, int]:
-        # Nobody pauses while he has the lock: the patience of all threads runs at the same time.
+    def _send_with_reconnect(self, message: dict[str, object]) -> tuple[bytes, int]:
+        # No thread sleeps while it holds the lock: the retry windows of all threads run at the same time.
         with self._lock:
             try:
-                return self._exchange(question)
+                return self._exchange(message)
             except (OSError, ConnectionFailed):
                 self._sock.close()
             try:
-                self._connected()
-                return self._exchange(question)
+                self._open_session()
+                return self._exchange(message)
             except OSError as e:
                 raise ConnectionFailed(
-                    f"The cluster on this machine does not answer: {e.strerror or e}."
+                    f"The cluster on this machine does not respond: {e.strerror or e}."
                 ) from None
 
-    def _exchange(self, question: dict[str, object]) -> tuple[bytes, int]:
+    def _exchange(self, message: dict[str, object]) -> tuple[bytes, int]:
         fd = -1
-        self._sock.sendall(json.dumps(question).encode() + b"\n")
+        self._sock.sendall(json.dumps(message).encode() + b"\n")
         while b"\n" not in self._buffer:
             data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 1)
             if fds:
                 fd = fds[0]
             if not data:
-                raise ConnectionFailed("The cluster hung up while a file was handed over.")
+                raise ConnectionFailed("The cluster closed the connection during a local transfer.")
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line, fd
@@ -134,17 +133,17 @@ class FdChannel(Handover):
 
 
 class PassedFile(DescriptorSource):
-    def __init__(self, fd: int, said: dict[str, object], shown: str):
+    def __init__(self, fd: int, response: dict[str, object], display_path: str):
         self.fd = fd
-        self.what = shown
+        self.what = display_path
         self.opened = os.fstat(fd)
         self.size = self.opened.st_size
         self.mtime_ns = self.opened.st_mtime_ns
-        mode = said.get("mode")
+        mode = response.get("mode")
         self.mode = mode if isinstance(mode, int) else 0o644
-        self.key = key_of(shown, self.size, self.mtime_ns)
+        self.key = content_key(display_path, self.size, self.mtime_ns)
 
     def check(self) -> None:
         now = os.fstat(self.fd)
         if (now.st_size, now.st_mtime_ns) != (self.size, self.mtime_ns):
-            raise changed(self.what)
+            raise changed_error(self.what)

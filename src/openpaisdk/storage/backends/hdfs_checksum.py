@@ -1,16 +1,16 @@
-"""The checksum an HDFS keeps of a file, made here too: what arrived there, or came from there, was sent so.
+"""Verification of transfers from and to an HDFS: its file checksum is compared with one computed on this
+side.
 
-It is the MD5 of the MD5s, block by block, of the CRCs of every so many bytes; its name says of how many.
+The checksum's name says over how many bytes the CRCs go and how many of them form a block.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
-import struct
 import threading
 import zlib
 
+from openpaisdk.fileio.hdfs_checksum import BlockChecksum
 from openpaisdk.fileio.ranges import read_at
 from openpaisdk.storage.backends.base import PART_BYTES
 
@@ -19,162 +19,125 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from openpaisdk.storage.backends.base import Chunks, SourceFile, TargetFile
+    from openpaisdk.storage.file_info import Checksum
 
 _NAME = re.compile(r"MD5-of-(\d{1,9})MD5-of-(\d{1,9})CRC32(C?)")
-_SMALLEST_BUFFER = 32
-_CRC_BYTES = 4
-_READ = 1 << 20
-# Threads are not that far ahead of each other: what should come first does not come, and all that is kept of
-# the others would fill the memory.
-_MOST_EARLY = 64
-# Before the MD5 come the two numbers that are in the name too.
-_MD5 = slice(24, 56)
-
-
-class Checksum:
-    """As an HDFS tells it."""
-
-    __slots__ = ("algorithm", "md5")
-
-    def __init__(self, algorithm: str, told: str):
-        self.algorithm = algorithm
-        self.md5 = told[_MD5].lower()
+_READ_BYTES = 1 << 20
+# Threads are never that far ahead of each other: with more ranges than this waiting for an earlier one, that
+# one will not come, and the CRCs of the others would fill the memory.
+_MAX_EARLY_RANGES = 64
 
 
 class ChecksumComparison:
-    """Whether what arrived at one storage is what left another, where its ranges are not proven one by one.
+    """Comparison of what arrived at one storage with what left another, where single ranges are not verified.
 
-    An HDFS is asked what it has; the other end's checksum is made from its file, where this machine has it
-    open, and otherwise from the bytes as they go by. Nobody is asked whose answer could not be compared.
+    The HDFS is asked for its checksum. The other end's checksum is computed from its file when this machine
+    has it open, otherwise from the bytes as they pass. A storage whose checksum could not be compared is not
+    asked.
     """
 
-    def __init__(self, outgoing: SourceFile | None, incoming: TargetFile | None):
-        """None is a stream."""
-        self._outgoing = outgoing if outgoing is not None and outgoing.sums else None
-        self._incoming = incoming if incoming is not None and incoming.sums else None
-        self._file = -1
-        self._told: Checksum | None = None
-        self._running: IncrementalChecksum | None = None
-        if (self._outgoing is None) == (self._incoming is None):
+    def __init__(self, source: SourceFile | None, target: TargetFile | None):
+        """None means a stream."""
+        self._source = source if source is not None and source.supports_checksum else None
+        self._target = target if target is not None and target.supports_checksum else None
+        self._fd = -1
+        self._reported: Checksum | None = None
+        self._incremental: IncrementalChecksum | None = None
+        if (self._source is None) == (self._target is None):
             return
-        other = incoming if self._outgoing is not None else outgoing
-        self._file = other.fileno() if other is not None else -1
-        if self._file >= 0:
+        other = target if self._source is not None else source
+        self._fd = other.fileno() if other is not None else -1
+        if self._fd >= 0:
             return
-        if self._outgoing is not None:
-            self._told = self._outgoing.checksum()
-            algorithm = self._told.algorithm if self._told is not None else ""
+        if self._source is not None:
+            self._reported = self._source.checksum()
+            algorithm = self._reported.algorithm if self._reported is not None else ""
         else:
-            algorithm = self._incoming.checksum_type() if self._incoming is not None else ""
-        self._running = running(algorithm)
+            algorithm = self._target.checksum_type() if self._target is not None else ""
+        self._incremental = incremental_checksum(algorithm)
 
-    def seen(self, offset: int, chunks: Chunks) -> Chunks:
-        """A range on its way, from a multiple of `PART_BYTES` on. That it counts is said by `arrived`."""
-        return chunks if self._running is None else self._running.seen(offset, chunks)
+    def observe(self, offset: int, chunks: Chunks) -> Chunks:
+        """Pass a range through, from a multiple of `PART_BYTES` on. It counts once `confirm` is called."""
+        return chunks if self._incremental is None else self._incremental.observe(offset, chunks)
 
-    def arrived(self, offset: int) -> None:
-        if self._running is not None:
-            self._running.arrived(offset)
+    def confirm(self, offset: int) -> None:
+        """The range at this offset has arrived."""
+        if self._incremental is not None:
+            self._incremental.confirm(offset)
 
-    def is_same(self, size: int) -> bool | None:
-        """None when nobody can be asked, the answers cannot be compared, or not all of it went by here."""
-        if self._outgoing is not None and self._incoming is not None:
-            here, there = self._outgoing.checksum(), self._incoming.checksum()
-            if here is None or there is None or here.algorithm != there.algorithm:
+    def matches(self, size: int) -> bool | None:
+        """None when no storage has a checksum, they cannot be compared, or not every byte passed here."""
+        if self._source is not None and self._target is not None:
+            first, second = self._source.checksum(), self._target.checksum()
+            if first is None or second is None or first.algorithm != second.algorithm:
                 return None
-            return here.md5 == there.md5
-        asked = self._outgoing or self._incoming
-        if asked is None or (self._file < 0 and self._running is None):
+            return first.md5 == second.md5
+        hdfs = self._source or self._target
+        if hdfs is None or (self._fd < 0 and self._incremental is None):
             return None
-        told = self._told or asked.checksum()
-        if told is None:
+        reported = self._reported or hdfs.checksum()
+        if reported is None:
             return None
-        if self._running is not None:
-            found = self._running.md5(told.algorithm, size)
+        if self._incremental is not None:
+            computed = self._incremental.md5(reported.algorithm, size)
         else:
-            found = md5_of(self._file, size, told.algorithm)
-        return None if found is None else found == told.md5
+            computed = file_md5(self._fd, size, reported.algorithm)
+        return None if computed is None else computed == reported.md5
 
 
 class IncrementalChecksum:
-    """A checksum made of ranges that go by, in any order."""
+    """Checksum of ranges that pass in any order."""
 
-    def __init__(self, per_block: int, step: int, kind: str, crc: Callable[[memoryview], int]):
-        self._per_block, self._step, self._kind = per_block, step, kind
-        self._crc = crc
+    def __init__(self, crcs_per_block: int, bytes_per_crc: int, kind: str, crc: Callable[[memoryview], int]):
+        self._crcs_per_block, self._kind = crcs_per_block, kind
+        self._checksum = BlockChecksum(crcs_per_block, bytes_per_crc, crc)
         self._lock = threading.Lock()
-        # Length and CRCs of ranges that were read, and of those that have arrived before their turn.
-        self._seen: dict[int, tuple[int, bytes]] = {}
+        # Length and CRCs of ranges that were read, and of confirmed ones that wait for an earlier range.
+        self._observed: dict[int, tuple[int, bytes]] = {}
         self._early: dict[int, tuple[int, bytes]] = {}
-        self._at = 0
-        self._blocks: list[bytes] = []
-        self._block = hashlib.md5(usedforsecurity=False)
-        self._in_block = 0
+        self._position = 0
 
-    def seen(self, offset: int, chunks: Chunks) -> Chunks:
-        step, length, rest = self._step, 0, b""
-        sums = bytearray()
+    def observe(self, offset: int, chunks: Chunks) -> Chunks:
+        step, length, rest = self._checksum.bytes_per_crc, 0, b""
+        crcs = bytearray()
         for chunk in chunks:
             data = memoryview(rest + chunk) if rest else memoryview(chunk)
             whole = len(data) // step * step
-            sums += self._sums(data[:whole])
+            crcs += self._checksum.pack_crcs(data[:whole])
             rest = bytes(data[whole:])
             length += len(chunk)
             yield chunk
-        self._seen[offset] = (length, bytes(sums + self._sums(memoryview(rest))))
+        self._observed[offset] = (length, bytes(crcs + self._checksum.pack_crcs(memoryview(rest))))
 
-    def _sums(self, data: memoryview) -> bytes:
-        sums = [self._crc(data[i : i + self._step]) for i in range(0, len(data), self._step)]
-        return struct.pack(f">{len(sums)}I", *sums)
-
-    def arrived(self, offset: int) -> None:
+    def confirm(self, offset: int) -> None:
         with self._lock:
-            self._early[offset] = self._seen.pop(offset, (0, b""))
-            while found := self._early.pop(self._at, None):
-                length, sums = found
+            self._early[offset] = self._observed.pop(offset, (0, b""))
+            while following := self._early.pop(self._position, None):
+                length, crcs = following
                 if not length:
                     return
-                self._at += length
-                self._gather(memoryview(sums))
-            if len(self._early) > _MOST_EARLY:
+                self._position += length
+                self._checksum.add(crcs)
+            if len(self._early) > _MAX_EARLY_RANGES:
                 self._early.clear()
-                self._at = -1
-
-    def _gather(self, sums: memoryview) -> None:
-        room = self._per_block * _CRC_BYTES
-        while sums:
-            some = sums[: room - self._in_block] if room else sums
-            self._block.update(some)
-            self._in_block += len(some)
-            if self._in_block == room:
-                self._end_block()
-            sums = sums[len(some) :]
-
-    def _end_block(self) -> None:
-        self._blocks.append(self._block.digest())
-        self._block = hashlib.md5(usedforsecurity=False)
-        self._in_block = 0
+                self._position = -1
 
     def md5(self, algorithm: str, size: int) -> str | None:
-        """The checksum, if all of it went by and that is its name; asked once."""
+        """The checksum, if every byte passed and the algorithm is the same. Call it once."""
         name = _NAME.fullmatch(algorithm)
-        if name is None or self._at != size or (int(name[2]), name[3]) != (self._step, self._kind):
+        if name is None or self._position != size:
             return None
-        if self._in_block:
-            self._end_block()
-        # Where there is only one block its length is not told.
-        if int(name[1]) != self._per_block and (int(name[1]) or len(self._blocks) > 1):
+        if (int(name[2]), name[3]) != (self._checksum.bytes_per_crc, self._kind):
             return None
-        # Hadoop takes the MD5 of the whole buffer it gathered these in, which doubles from 32 bytes.
-        gathered = b"".join(self._blocks)
-        room = _SMALLEST_BUFFER
-        while room < len(gathered):
-            room *= 2
-        return hashlib.md5(gathered.ljust(room, b"\0"), usedforsecurity=False).hexdigest()
+        blocks, digest = self._checksum.finish()
+        # The name of a checksum of a single block has 0 for the block length.
+        if int(name[1]) != self._crcs_per_block and (int(name[1]) or blocks > 1):
+            return None
+        return digest.hex()
 
 
-def running(algorithm: str) -> IncrementalChecksum | None:
-    """None where we do not know how, or ranges do not begin where its pieces do."""
+def incremental_checksum(algorithm: str) -> IncrementalChecksum | None:
+    """None for an unknown algorithm, or when parts do not begin where its CRCs do."""
     name = _NAME.fullmatch(algorithm)
     crc = _crc(name[3]) if name else None
     if name is None or crc is None or not int(name[2]) or PART_BYTES % int(name[2]):
@@ -182,20 +145,20 @@ def running(algorithm: str) -> IncrementalChecksum | None:
     return IncrementalChecksum(int(name[1]), int(name[2]), name[3], crc)
 
 
-def md5_of(fd: int, size: int, algorithm: str) -> str | None:
-    """What a file of this machine would have as its checksum; None where we do not know how."""
-    made = running(algorithm)
-    if made is None:
+def file_md5(fd: int, size: int, algorithm: str) -> str | None:
+    """HDFS checksum of an open file of this machine; None for an unknown algorithm."""
+    checksum = incremental_checksum(algorithm)
+    if checksum is None:
         return None
     for at in range(0, size, PART_BYTES):
-        for _ in made.seen(at, _read(fd, at, min(PART_BYTES, size - at))):
+        for _ in checksum.observe(at, _read(fd, at, min(PART_BYTES, size - at))):
             pass
-        made.arrived(at)
-    return made.md5(algorithm, size)
+        checksum.confirm(at)
+    return checksum.md5(algorithm, size)
 
 
 def _read(fd: int, at: int, length: int) -> Chunks:
-    buffer = memoryview(bytearray(min(length, _READ)))
+    buffer = memoryview(bytearray(min(length, _READ_BYTES)))
     while length > 0 and (got := read_at(fd, buffer[:length], at)):
         yield buffer[:got]
         at += got

@@ -1,4 +1,4 @@
-"""Files of this machine: local paths, and storages that are mounted here."""
+"""Backend of this machine's file system: local paths, and storages that are mounted here."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import sys
 
 from openpaisdk.errors import NotFound, UsageError
 from openpaisdk.fileio import hashing
-from openpaisdk.fileio.ranges import digest_of, write_at
+from openpaisdk.fileio.ranges import hash_range, write_at
 from openpaisdk.storage.backends.base import (
-    LONGEST_PARTS,
+    MAX_PART_BYTES,
     PART_BYTES,
     Backend,
-    changed,
-    is_there_already,
-    key_of,
-    no_such,
-    part_bytes_of,
-    parts,
-    refused,
+    already_exists_error,
+    changed_error,
+    content_key,
+    error_from_oserror,
+    not_found_error,
+    part_size,
+    split_ranges,
 )
 from openpaisdk.storage.backends.descriptor_io import DescriptorSource, DescriptorTarget
 from openpaisdk.storage.backends.partial_files import (
     JOURNAL,
-    drop,
     list_partials,
     open_partial,
+    remove_partial,
     remove_stale_partials,
 )
 from openpaisdk.storage.file_info import FileInfo
@@ -40,119 +40,119 @@ if TYPE_CHECKING:
     from openpaisdk.storage.file_info import DirectoryListing, FileStat
 
 _BINARY = getattr(os, "O_BINARY", 0)
-# A pipe that stands where a file was would otherwise keep us waiting for somebody to write to it.
-_READING = os.O_RDONLY | _BINARY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+# Without O_NONBLOCK, opening a pipe that replaced a file would block until another process writes to it.
+_READ_FLAGS = os.O_RDONLY | _BINARY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
-_TRIES = 100
+_MAX_DELETE_ATTEMPTS = 100
 
 _TMPFILE: int = getattr(os, "O_TMPFILE", 0)
-_NAMELESS = _TMPFILE and _TMPFILE | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
+_TMPFILE_FLAGS = _TMPFILE and _TMPFILE | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
 
 
 class LocalBackend(Backend):
-    """A folder of this machine as a storage; with an empty root, the machine's own paths."""
+    """A folder of this machine as a storage; with an empty root, all paths of the machine."""
 
     is_local = True
 
-    def __init__(self, root: str = "", where: str = ""):
+    def __init__(self, root: str = "", url: str = ""):
         self.root = root.rstrip("/")
-        self.where = where
+        self.url = url
         self.umask = os.umask(0o077)
         os.umask(self.umask)
-        self._unfinished: dict[str, list[str]] = {}
+        self._partials: dict[str, list[str]] = {}
 
-    def full(self, path: str) -> str:
+    def full_path(self, path: str) -> str:
         return self.root + path if self.root else path
 
     def status(self, path: str) -> FileInfo | None:
-        full = self.full(path)
+        full_path = self.full_path(path)
         try:
-            return _entry(os.path.basename(path.rstrip("/")), os.stat(full))
+            return _file_info(os.path.basename(path.rstrip("/")), os.stat(full_path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as e:
-            raise refused(self.shown(path), e) from None
+            raise error_from_oserror(self.display_path(path), e) from None
 
-    def listing(self, path: str) -> list[FileInfo]:
+    def list_folder(self, path: str) -> list[FileInfo]:
         try:
-            with os.scandir(self.full(path)) as found:
+            with os.scandir(self.full_path(path)) as found:
                 entries = []
                 for item in found:
                     try:
-                        entries.append(_entry(item.name, _stat_of(item)))
+                        entries.append(_file_info(item.name, _stat_of(item)))
                     except FileNotFoundError:
-                        pass  # gone since it was listed
+                        pass  # deleted since it was listed
         except OSError as e:
-            raise refused(self.shown(path), e) from None
+            raise error_from_oserror(self.display_path(path), e) from None
         entries.sort(key=lambda entry: entry.name)
         return entries
 
     def walk(self, path: str) -> Iterator[DirectoryListing]:
         from openpaisdk.storage.local_walk import walk
 
-        return walk(self.full(path))
+        return walk(self.full_path(path))
 
-    def open(self, path: str, facts: FileStat | None = None) -> LocalSource:
-        return LocalSource(self.full(path), self.shown(path), facts)
+    def open(self, path: str, file_stat: FileStat | None = None) -> LocalSource:
+        return LocalSource(self.full_path(path), self.display_path(path), file_stat)
 
-    def create(self, path: str, outgoing: FileStat, key: str, *, replacing: bool = True) -> LocalTarget:
-        return LocalTarget(self, path, outgoing, key, replacing=replacing)
+    def create(self, path: str, source_stat: FileStat, key: str, *, overwrite: bool = True) -> LocalTarget:
+        return LocalTarget(self, path, source_stat, key, overwrite=overwrite)
 
-    def unfinished(self, folder: str) -> list[str]:
-        """What others left in a folder, as it was at the first look: there may be very many files in it."""
-        found = self._unfinished.get(folder)
+    def partials(self, folder: str) -> list[str]:
+        """Partial files in a folder, listed once: the folder may hold very many files."""
+        found = self._partials.get(folder)
         if found is None:
-            found = self._unfinished[folder] = list_partials(folder)
+            found = self._partials[folder] = list_partials(folder)
         return found
 
     def is_special(self, path: str) -> bool:
-        full = self.full(path)
-        return os.path.exists(full) and not os.path.isfile(full) and not os.path.isdir(full)
+        full_path = self.full_path(path)
+        return os.path.exists(full_path) and not os.path.isfile(full_path) and not os.path.isdir(full_path)
 
     def is_link(self, path: str) -> bool:
-        return os.path.islink(self.full(path))
+        return os.path.islink(self.full_path(path))
 
     def resolve(self, path: str) -> str:
-        """Where a link leads to, as ``cp`` has it; a mounted storage is not left that way."""
+        """Target of a link, as ``cp`` resolves it; links are not followed out of a mounted storage."""
         return os.path.realpath(path) if not self.root and os.path.islink(path) else path
 
     def canonical(self, path: str) -> str:
-        return os.path.realpath(self.full(path))
+        return os.path.realpath(self.full_path(path))
 
     def make_folder(self, path: str) -> None:
         try:
-            os.makedirs(self.full(path), exist_ok=True)
+            os.makedirs(self.full_path(path), exist_ok=True)
         except OSError as e:
-            raise refused(self.shown(path), e) from None
+            raise error_from_oserror(self.display_path(path), e) from None
 
     def delete(self, path: str) -> None:
-        full = self.full(path)
-        for left in reversed(range(_TRIES)):
+        full_path = self.full_path(path)
+        for left in reversed(range(_MAX_DELETE_ATTEMPTS)):
             try:
-                if os.path.isdir(full) and not os.path.islink(full):
-                    _remove_tree(full)
+                if os.path.isdir(full_path) and not os.path.islink(full_path):
+                    _remove_tree(full_path)
                 else:
-                    os.unlink(full)
+                    os.unlink(full_path)
             except FileNotFoundError as e:
-                if not os.path.lexists(full):
-                    raise NotFound(no_such(self.shown(path)).message) from None
-                if not left:  # not only somebody else who removes the same
-                    raise refused(self.shown(path), e) from None
+                if not os.path.lexists(full_path):
+                    raise NotFound(not_found_error(self.display_path(path)).message) from None
+                if not left:  # not just another process removing the same tree
+                    raise error_from_oserror(self.display_path(path), e) from None
             except OSError as e:
-                raise refused(self.shown(path), e) from None
+                raise error_from_oserror(self.display_path(path), e) from None
             else:
                 return
 
     def rename(self, path: str, target: str) -> None:
         try:
-            os.rename(self.full(path), self.full(target))
+            os.rename(self.full_path(path), self.full_path(target))
         except OSError as e:
-            raise refused(self.shown(path), e) from None
+            raise error_from_oserror(self.display_path(path), e) from None
 
     def free_bytes(self, path: str) -> int | None:
         import shutil
 
-        at = os.path.abspath(self.full(path))
+        at = os.path.abspath(self.full_path(path))
         while not os.path.exists(at):
             at = os.path.dirname(at)
         try:
@@ -160,38 +160,38 @@ class LocalBackend(Backend):
         except OSError:
             return None
 
-    def shown(self, path: str) -> str:
-        return self.where + path if self.where else path
+    def display_path(self, path: str) -> str:
+        return self.url + path if self.url else path
 
-    def read_small(self, path: str, facts: FileStat) -> tuple[bytes, int, int]:
+    def read_small(self, path: str, file_stat: FileStat) -> tuple[bytes, int, int]:
         try:
-            fd = os.open(self.full(path), _READING)
+            fd = os.open(self.full_path(path), _READ_FLAGS)
             try:
-                content = os.read(fd, facts[0] + 1)
+                content = os.read(fd, file_stat[0] + 1)
                 now = os.fstat(fd)
             finally:
                 os.close(fd)
-            is_same = (len(content), now.st_size, now.st_mtime_ns) == (facts[0], *facts[:2])
+            is_same = (len(content), now.st_size, now.st_mtime_ns) == (file_stat[0], *file_stat[:2])
             if is_same and stat.S_ISREG(now.st_mode):
                 return content, now.st_mtime_ns, stat.S_IMODE(now.st_mode)
         except OSError:
             pass
-        return super().read_small(path, facts)
+        return super().read_small(path, file_stat)
 
     def write_small(self, path: str, content: bytes | memoryview, mtime_ns: int, mode: int) -> None:
-        """A small file, whole or not at all."""
-        full = self.full(path)
-        folder, name = os.path.split(full)
+        """Write a small file atomically."""
+        full_path = self.full_path(path)
+        folder, name = os.path.split(full_path)
         mode = mode & 0o777 & ~self.umask | 0o200
-        if not os.path.lexists(full) and self._appears(folder, full, content, mtime_ns, mode):
+        if not os.path.lexists(full_path) and self._write_unnamed(folder, full_path, content, mtime_ns, mode):
             return
-        aside = ""
+        partial = ""
         try:
             try:
-                aside, fd = open_partial(folder, name, "", mode)
+                partial, fd = open_partial(folder, name, "", mode)
             except FileNotFoundError:
                 os.makedirs(folder, exist_ok=True)
-                aside, fd = open_partial(folder, name, "", mode)
+                partial, fd = open_partial(folder, name, "", mode)
             try:
                 left = os.fstat(fd)
                 if left.st_size:
@@ -201,119 +201,121 @@ class LocalBackend(Backend):
                 write_at(fd, content, 0)
                 if sys.platform != "win32":
                     os.utime(fd, ns=(mtime_ns, mtime_ns))
-                    os.replace(aside, full)  # while it is ours alone
+                    os.replace(partial, full_path)  # while we hold the lock
             finally:
                 os.close(fd)
             if sys.platform == "win32":
-                os.utime(aside, ns=(mtime_ns, mtime_ns))
-                os.replace(aside, full)
+                os.utime(partial, ns=(mtime_ns, mtime_ns))
+                os.replace(partial, full_path)
         except OSError as e:
-            if aside:
+            if partial:
                 try:
-                    drop(aside)
+                    remove_partial(partial)
                 except OSError:
                     pass
-            raise refused(self.shown(path), e) from None
+            raise error_from_oserror(self.display_path(path), e) from None
 
-    def _appears(self, folder: str, full: str, content: bytes | memoryview, mtime_ns: int, mode: int) -> bool:
-        """Whether it could be made without a name, and get one as it was whole, where there was none.
+    def _write_unnamed(
+        self, folder: str, full_path: str, content: bytes | memoryview, mtime_ns: int, mode: int
+    ) -> bool:
+        """Write an unnamed file (O_TMPFILE) and link it to its name when complete; False url that fails.
 
-        Nobody else can be at such a file, so it needs no lock, and nothing is left of an interrupted one.
+        No other process can open such a file, so it needs no lock, and an interrupted one leaves nothing.
         """
-        if not _NAMELESS:
+        if not _TMPFILE_FLAGS:
             return False
         try:
-            fd = os.open(folder, _NAMELESS, mode)
+            fd = os.open(folder, _TMPFILE_FLAGS, mode)
             try:
                 write_at(fd, content, 0)
                 os.utime(fd, ns=(mtime_ns, mtime_ns))
-                # With a folder to begin from, which a whole path does not need, the link in it is followed.
-                os.link(f"/proc/self/fd/{fd}", full, src_dir_fd=fd)
+                # With src_dir_fd, although the path is absolute, Python calls linkat, which follows the link.
+                os.link(f"/proc/self/fd/{fd}", full_path, src_dir_fd=fd)
             finally:
                 os.close(fd)
         except OSError:
-            return False  # the folder is not there yet, the disk has no such files, ...: by the other way
+            return False  # missing folder, file system without O_TMPFILE, ...: use a partial file
         return True
 
 
 class LocalSource(DescriptorSource):
-    def __init__(self, full: str, shown: str, facts: FileStat | None = None):
-        self.full = full
-        self.what = shown
+    def __init__(self, full_path: str, display_path: str, file_stat: FileStat | None = None):
+        self.full_path = full_path
+        self.what = display_path
         try:
-            self.fd = os.open(full, _READING)
+            self.fd = os.open(full_path, _READ_FLAGS)
         except FileNotFoundError:
-            raise changed(shown, "vanished") from None
+            raise changed_error(display_path, "vanished") from None
         except OSError as e:
-            raise refused(shown, e) from None
+            raise error_from_oserror(display_path, e) from None
         self.opened = os.fstat(self.fd)
         if not stat.S_ISREG(self.opened.st_mode):
             os.close(self.fd)
-            raise UsageError(f"{shown} is not a file.")
+            raise UsageError(f"{display_path} is not a file.")
         self.size = self.opened.st_size
         self.mtime_ns = self.opened.st_mtime_ns
         self.mode = stat.S_IMODE(self.opened.st_mode)
-        self.key = key_of(full, self.size, self.mtime_ns, self.opened.st_ino, self.opened.st_dev)
+        self.key = content_key(full_path, self.size, self.mtime_ns, self.opened.st_ino, self.opened.st_dev)
 
     def check(self) -> None:
         try:
-            now, named = os.fstat(self.fd), os.stat(self.full)
+            now, named = os.fstat(self.fd), os.stat(self.full_path)
         except FileNotFoundError:
-            raise changed(self.what, "vanished") from None
+            raise changed_error(self.what, "vanished") from None
         for found in (now, named):
             if found.st_size > self.size:
-                raise changed(self.what, "grew")
+                raise changed_error(self.what, "grew")
             if found.st_size < self.size:
-                raise changed(self.what, "became shorter")
+                raise changed_error(self.what, "became shorter")
             if (found.st_mtime_ns, found.st_ino) != (self.opened.st_mtime_ns, self.opened.st_ino):
-                raise changed(self.what)
+                raise changed_error(self.what)
 
 
 class LocalTarget(DescriptorTarget):
-    """Beside the target: the bytes so far, and a journal that says which parts are whole.
+    """Local target: a partial file with the bytes so far, and a journal of the completed parts.
 
-    What has one part only needs no journal, and nothing of it is taken up.
+    A file of one part has no journal and is not resumed.
     """
 
     def __init__(
-        self, backend: LocalBackend, path: str, outgoing: FileStat, key: str, *, replacing: bool = True
+        self, backend: LocalBackend, path: str, source_stat: FileStat, key: str, *, overwrite: bool = True
     ):
         super().__init__()
-        self.full = full = backend.full(path)
-        self.what = shown = backend.shown(path)
-        self.size, self.mtime_ns, self.mode = outgoing
+        self.full_path = full_path = backend.full_path(path)
+        self.what = display_path = backend.display_path(path)
+        self.size, self.mtime_ns, self.mode = source_stat
         self.umask = backend.umask
-        self.replacing = replacing
+        self.overwrite = overwrite
         self.is_one_part = 0 <= self.size <= PART_BYTES
-        folder, name = os.path.split(full)
-        self.part = ""
-        self.algorithm = hashing.preferred()
+        folder, name = os.path.split(full_path)
+        self.partial = ""
+        self.algorithm = hashing.preferred_algorithm()
         self.journal = -1
         try:
-            if os.path.isdir(full):
-                raise UsageError(f"{shown} is a folder, and a file was to take its place.")
-            if not replacing and os.path.lexists(full):
-                raise is_there_already(shown)
+            if os.path.isdir(full_path):
+                raise UsageError(f"{display_path} is a folder; a file cannot replace it.")
+            if not overwrite and os.path.lexists(full_path):
+                raise already_exists_error(display_path)
             os.makedirs(folder or ".", exist_ok=True)
-            self.part, self.fd = open_partial(folder, name, "" if self.is_one_part else key, 0o600)
+            self.partial, self.fd = open_partial(folder, name, "" if self.is_one_part else key, 0o600)
             if self.is_one_part:
-                remove_stale_partials(folder, name, self.part, backend.unfinished(folder))
+                remove_stale_partials(folder, name, self.partial, backend.partials(folder))
                 if os.fstat(self.fd).st_size:
                     os.ftruncate(self.fd, 0)
                 return
-            remove_stale_partials(folder, name, self.part, list_partials(folder))
+            remove_stale_partials(folder, name, self.partial, list_partials(folder))
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | _BINARY | getattr(os, "O_CLOEXEC", 0)
-            self.journal = os.open(self.part + JOURNAL, flags, 0o600)
+            self.journal = os.open(self.partial + JOURNAL, flags, 0o600)
         except OSError as e:
             self.close()
-            raise refused(shown, e) from None
+            raise error_from_oserror(display_path, e) from None
 
-    def missing(self, longest: int = LONGEST_PARTS) -> list[Range]:
-        done = self._verified()
-        return [part for part in parts(self.size, part_bytes_of(self.size, longest)) if part not in done]
+    def missing_ranges(self, max_bytes: int = MAX_PART_BYTES) -> list[Range]:
+        done = self._verified_ranges()
+        return [part for part in split_ranges(self.size, part_size(self.size, max_bytes)) if part not in done]
 
-    def _verified(self) -> set[Range]:
-        """The parts the journal has that are really there: after a power cut they may not be."""
+    def _verified_ranges(self) -> set[Range]:
+        """Parts of the journal whose bytes match their hash: after a power cut they may not."""
         done: set[Range] = set()
         if self.is_one_part:
             return done
@@ -329,7 +331,7 @@ class LocalTarget(DescriptorTarget):
         return done
 
     def _digest(self, offset: int, length: int) -> str:
-        return digest_of(self.fd, offset, length, self.algorithm).hex()
+        return hash_range(self.fd, offset, length, self.algorithm).hex()
 
     def put(
         self, offset: int, length: int, chunks: Callable[[], Chunks], source: SourceFile | None = None
@@ -341,7 +343,7 @@ class LocalTarget(DescriptorTarget):
 
         with_retries(lambda: self.write(offset, length, chunks(), source))
 
-    def mark(self, offset: int, length: int, digest: bytes) -> None:
+    def mark_written(self, offset: int, length: int, digest: bytes) -> None:
         if not self.is_one_part:
             os.write(self.journal, f"{offset} {length} {digest.hex()} .\n".encode())
 
@@ -350,35 +352,35 @@ class LocalTarget(DescriptorTarget):
             if size == 0:
                 os.ftruncate(self.fd, 0)
             if os.fstat(self.fd).st_size != size:
-                raise changed(self.what, "was cut")
+                raise changed_error(self.what, "was truncated")
             if sys.platform == "win32":
                 self.close()
             else:
                 os.fchmod(self.fd, self.mode & 0o777 & ~self.umask)
-            os.utime(self.part, ns=(self.mtime_ns, self.mtime_ns))
-            self._take_place()  # while it is ours alone
-            self._strike()
+            os.utime(self.partial, ns=(self.mtime_ns, self.mtime_ns))
+            self._publish()  # while we hold the lock
+            self._remove_journal()
             self.close()
         except FileExistsError:
-            raise is_there_already(self.what) from None
+            raise already_exists_error(self.what) from None
         except OSError as e:
-            raise refused(self.what, e) from None
+            raise error_from_oserror(self.what, e) from None
 
-    def _take_place(self) -> None:
-        if self.replacing:
-            os.replace(self.part, self.full)
+    def _publish(self) -> None:
+        if self.overwrite:
+            os.replace(self.partial, self.full_path)
         elif sys.platform == "win32":
-            os.rename(self.part, self.full)  # which replaces nothing there
+            os.rename(self.partial, self.full_path)  # on Windows it does not overwrite
         else:
             try:
-                os.link(self.part, self.full)
-                os.unlink(self.part)
+                os.link(self.partial, self.full_path)
+                os.unlink(self.partial)
             except FileExistsError:
                 raise
-            except OSError:  # a disk without such links: what can be seen now has to do
-                if os.path.lexists(self.full):
-                    raise FileExistsError(self.full) from None
-                os.rename(self.part, self.full)
+            except OSError:  # a file system without hard links: check, then rename
+                if os.path.lexists(self.full_path):
+                    raise FileExistsError(self.full_path) from None
+                os.rename(self.partial, self.full_path)
 
     def close(self) -> None:
         super().close()
@@ -390,44 +392,44 @@ class LocalTarget(DescriptorTarget):
         if sys.platform == "win32":
             self.close()
         try:
-            os.unlink(self.part)  # while it is ours alone
+            os.unlink(self.partial)  # while we hold the lock
         except OSError:
             pass
-        self._strike()
+        self._remove_journal()
         self.close()
 
-    def _strike(self) -> None:
+    def _remove_journal(self) -> None:
         if self.is_one_part:
             return
         try:
-            os.unlink(self.part + JOURNAL)
+            os.unlink(self.partial + JOURNAL)
         except OSError:
             pass
 
 
 if sys.platform == "win32":
 
-    def _remove_tree(full: str) -> None:
+    def _remove_tree(full_path: str) -> None:
         import shutil
 
-        shutil.rmtree(full)
+        shutil.rmtree(full_path)
 
 else:
 
-    def _remove_tree(full: str) -> None:
+    def _remove_tree(full_path: str) -> None:
         import shutil
 
         from openpaisdk.fileio.remove_tree import remove_folder
 
         try:
-            shutil.rmtree(full)
+            shutil.rmtree(full_path)
         except (RecursionError, OSError) as e:
-            # It takes as many calls and open files as the tree is deep.
+            # shutil.rmtree needs as many nested calls and open files as the tree is deep.
             if isinstance(e, OSError) and e.errno != errno.EMFILE:
                 raise
         else:
             return
-        folder, name = os.path.split(os.path.abspath(full))
+        folder, name = os.path.split(os.path.abspath(full_path))
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             remove_folder(fd, name)
@@ -436,22 +438,22 @@ else:
 
 
 def _stat_of(item: os.DirEntry[str]) -> os.stat_result:
-    """Of a link what it leads to; of one that leads nowhere, or where we may not look, the link itself."""
+    """Stat of a link's target; of the link itself when it is broken or its target is not accessible."""
     try:
         return item.stat()
     except OSError:
         return item.stat(follow_symlinks=False)
 
 
-def _entry(name: str, found: os.stat_result) -> FileInfo:
+def _file_info(name: str, found: os.stat_result) -> FileInfo:
     is_folder = stat.S_ISDIR(found.st_mode)
-    owner, group = _names(found.st_uid, found.st_gid)
+    owner, group = _lookup_owner(found.st_uid, found.st_gid)
     size = 0 if is_folder else found.st_size
     return FileInfo(name, is_folder, size, found.st_mtime_ns, stat.S_IMODE(found.st_mode), owner, group)
 
 
-def _names(uid: int, gid: int) -> tuple[str, str]:
-    found = _known.get((uid, gid))
+def _lookup_owner(uid: int, gid: int) -> tuple[str, str]:
+    found = _owner_names.get((uid, gid))
     if found is None and sys.platform != "win32":
         import grp
         import pwd
@@ -464,11 +466,11 @@ def _names(uid: int, gid: int) -> tuple[str, str]:
             group = grp.getgrgid(gid).gr_name
         except KeyError:
             group = str(gid)
-        found = _known[(uid, gid)] = (owner, group)
+        found = _owner_names[(uid, gid)] = (owner, group)
     return found or ("", "")
 
 
-_known: dict[tuple[int, int], tuple[str, str]] = {}
+_owner_names: dict[tuple[int, int], tuple[str, str]] = {}
 
 
 __all__ = ["LocalBackend", "LocalSource", "LocalTarget"]

@@ -1,7 +1,7 @@
-"""Files beside their targets, on this machine: what is on its way until it is whole.
+"""Partial files of this machine: a file is written beside its target until it is complete.
 
-Each is one writer's alone, as long as he has it open. Several copies to one place at the same time (by the
-tasks of a job, say) write each to a file of its own, and the last one to end stays.
+A writer holds an exclusive lock on its partial file. Several simultaneous copies to one target (for example
+by the tasks of a job) each write a partial file of their own; the last one to finish wins.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import secrets
 import sys
 
-from openpaisdk.storage.backends.base import MARK, part_name
+from openpaisdk.storage.backends.base import PARTIAL_SUFFIX, partial_name
 
 if sys.platform != "win32":
     import fcntl
@@ -21,46 +21,46 @@ _FLAGS = os.O_RDWR | os.O_CREAT | _BINARY | getattr(os, "O_CLOEXEC", 0) | getatt
 
 
 def open_partial(folder: str, name: str, key: str, mode: int) -> tuple[str, int]:
-    """The path of a file for what is to be ``name``, and the file, ours alone.
+    """Path and locked descriptor of a partial file for the target ``name``.
 
-    It is the one an interrupted copy of the same ``key`` left, unless somebody is at it.
+    The partial file of an interrupted copy with the same ``key`` is reused unless another writer holds it.
     """
     while True:
-        path = os.path.join(folder, part_name(name, key))
-        fd = _locked(path, mode)
+        path = os.path.join(folder, partial_name(name, key))
+        fd = _open_locked(path, mode)
         if fd >= 0:
             return path, fd
         key = f"{key.partition('-')[0]}-{secrets.token_hex(4)}"
 
 
 def list_partials(folder: str) -> list[str]:
-    """What lies beside targets in a folder."""
-    return [item for item in os.listdir(folder or ".") if item.removesuffix(JOURNAL).endswith(MARK)]
+    """Names of the partial files in a folder."""
+    return [item for item in os.listdir(folder or ".") if item.removesuffix(JOURNAL).endswith(PARTIAL_SUFFIX)]
 
 
-def remove_stale_partials(folder: str, name: str, keep: str, found: list[str]) -> None:
-    """Unfinished copies of other contents to the same target: nobody will continue them."""
-    front = part_name(name).removesuffix(MARK) + "."
-    for item in found:
+def remove_stale_partials(folder: str, name: str, keep: str, candidates: list[str]) -> None:
+    """Remove partial files of the same target with other contents: they will never be resumed."""
+    prefix = partial_name(name).removesuffix(PARTIAL_SUFFIX) + "."
+    for item in candidates:
         bare = item.removesuffix(JOURNAL)
-        if not item.startswith(front) or "." in bare[len(front) : -len(MARK)]:
-            continue  # nothing of ours, or of a target whose name only begins like this one's
+        if not item.startswith(prefix) or "." in bare[len(prefix) : -len(PARTIAL_SUFFIX)]:
+            continue  # not a partial file of ours, or of a target whose name only begins with this name
         path = os.path.join(folder, bare)
         if path != keep:
-            drop(path)
+            remove_partial(path)
 
 
-def _locked(path: str, mode: int) -> int:
-    """Open for writing, and made where it is not there; -1 while somebody else has it."""
+def _open_locked(path: str, mode: int) -> int:
+    """Open a partial file, creating it if missing, and lock it; -1 while another writer holds it."""
     while True:
         try:
             fd = os.open(path, _FLAGS, mode)
         except PermissionError:
             if os.path.lexists(path):
-                return -1  # another person's
+                return -1  # owned by another user
             raise
         try:
-            if _is_ours(fd, path):
+            if _lock(fd, path):
                 return fd
         except BlockingIOError:
             os.close(fd)
@@ -70,11 +70,11 @@ def _locked(path: str, mode: int) -> int:
 
 if sys.platform == "win32":
 
-    def _is_ours(fd: int, path: str) -> bool:
-        return True  # there, a file that somebody has open takes no other place
+    def _lock(fd: int, path: str) -> bool:
+        return True  # on Windows an open file cannot be renamed
 
     def drop(path: str) -> None:
-        """Remove what nobody writes to: what somebody has open cannot be removed there."""
+        """Remove a partial file and its journal, unless a writer has it open (then Windows refuses)."""
         try:
             for each in (path, path + JOURNAL):
                 _unlink(each)
@@ -83,25 +83,25 @@ if sys.platform == "win32":
 
 else:
 
-    def _is_ours(fd: int, path: str) -> bool:
-        """False where its last writer has put it in its place, or removed it, before we had it."""
+    def _lock(fd: int, path: str) -> bool:
+        """Lock it. False if its last writer renamed it to the target, or removed it, before the lock."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise
         except OSError:
-            return True  # a disk without locks
+            return True  # a file system without locks
         try:
             return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
         except FileNotFoundError:
             return False
 
-    def drop(path: str) -> None:
-        """Remove what nobody writes to."""
+    def remove_partial(path: str) -> None:
+        """Remove a partial file and its journal, unless a writer holds its lock."""
         fd = -1
         try:
             if os.path.exists(path):
-                fd = _locked(path, 0o600)
+                fd = _open_locked(path, 0o600)
                 if fd < 0:
                     return
             for each in (path, path + JOURNAL):
@@ -118,4 +118,4 @@ def _unlink(path: str) -> None:
         pass
 
 
-__all__ = ["JOURNAL", "drop", "list_partials", "open_partial", "remove_stale_partials"]
+__all__ = ["JOURNAL", "list_partials", "open_partial", "remove_partial", "remove_stale_partials"]

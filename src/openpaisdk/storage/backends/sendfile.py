@@ -1,4 +1,4 @@
-"""Bytes that do not come by: the kernel sends them from a file."""
+"""Sending of file ranges by the kernel (sendfile), without copying them through this process."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import socket
 import sys
 
 if sys.platform == "linux":
-    # Some file systems cannot give their bytes this way.
-    _CANNOT = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+    # Some file systems do not support sendfile.
+    _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
     def send_range(sock: socket.socket, source: int, offset: int, length: int) -> bool:
-        """From a file to a connection. What cannot be sent raises as ``sendall`` does.
+        """Send a range of a file over a connection; raises like ``sendall``.
 
-        False, and nothing was sent, when this kind of file has to be read and sent.
+        False when sendfile does not support this file; then nothing was sent.
         """
         start, end = offset, offset + length
         ready: select.poll | None = None
@@ -31,7 +31,7 @@ if sys.platform == "linux":
                     raise TimeoutError("timed out") from None
                 continue
             except OSError as e:
-                if e.errno in _CANNOT and offset == start:
+                if e.errno in _UNSUPPORTED and offset == start:
                     return False
                 raise
             if not sent:

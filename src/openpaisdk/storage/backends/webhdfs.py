@@ -1,4 +1,4 @@
-"""A storage that speaks WebHDFS: a cluster's own, or any HDFS there is."""
+"""WebHDFS backend: the storage of an OpenPAI cluster, or any HDFS."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from openpaisdk.errors import (
     UsageError,
 )
 from openpaisdk.storage.backends.base import (
-    FULL,
-    LONGEST_PARTS,
-    MARK,
+    MAX_PART_BYTES,
     PART_BYTES,
+    PARTIAL_SUFFIX,
+    STORAGE_FULL,
     Backend,
     SourceFile,
     TargetFile,
-    changed,
-    is_there_already,
-    key_of,
-    part_name,
+    already_exists_error,
+    changed_error,
+    content_key,
+    partial_name,
 )
-from openpaisdk.storage.backends.connection_pool import ConnectionPool, body_of, whole, with_retries
-from openpaisdk.storage.file_info import FileInfo, is_name
+from openpaisdk.storage.backends.connection_pool import ConnectionPool, iter_body, read_all, with_retries
+from openpaisdk.storage.file_info import Checksum, FileInfo, is_valid_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,13 +41,12 @@ if TYPE_CHECKING:
 
     from openpaisdk.client.http1 import Response
     from openpaisdk.storage.backends.base import Chunks, Range
-    from openpaisdk.storage.backends.hdfs_checksum import Checksum
     from openpaisdk.storage.file_info import FileStat
 
 BASE = "/webhdfs/v1"
 NO_FILE = "NoFileError"
-IS_A_FOLDER = "IsAFolderError"
-NOT_A_FOLDER = "NotAFolderError"
+IS_FOLDER = "IsAFolderError"
+NOT_FOLDER = "NotAFolderError"
 _BY_EXCEPTION: dict[str, type[PaiError]] = {
     "FileNotFoundException": NotFound,
     "AccessControlException": Forbidden,
@@ -64,16 +63,20 @@ _BY_EXCEPTION: dict[str, type[PaiError]] = {
     "NSQuotaExceededException": PaiError,
 }
 LEASE_HELD = "HeldFileError"
-_HELD = ("AlreadyBeingCreatedException", "RecoveryInProgressException", "file lease is currently owned")
-"""HDFS keeps a file for whoever wrote to it last, for a minute after he was gone."""
-HELD_FOR_S = 90.0
-_REDIRECTS = (300, 301, 302, 303, 307, 308)
-_CHECKSUMS = {1: "CRC32", 2: "CRC32C"}
-_FULL = ("QuotaExceeded", "DiskOutOfSpace", "could only be replicated", "No space")
+_LEASE_MESSAGES = (
+    "AlreadyBeingCreatedException",
+    "RecoveryInProgressException",
+    "file lease is currently owned",
+)
+"""HDFS holds the write lease of a file for a minute after its writer died."""
+LEASE_TIMEOUT_S = 90.0
+_REDIRECT_STATUSES = (300, 301, 302, 303, 307, 308)
+_CHECKSUM_TYPES = {1: "CRC32", 2: "CRC32C"}
+_FULL_MESSAGES = ("QuotaExceeded", "DiskOutOfSpace", "could only be replicated", "No space")
 
 
 class ChunkedBody(Body):
-    """A range on its way, made anew whenever it must be sent again."""
+    """Request body of a range; ``make`` produces its chunks again for every attempt."""
 
     __slots__ = ("make", "tail")
 
@@ -82,28 +85,28 @@ class ChunkedBody(Body):
         self.make = make
 
     def chunks(self) -> Iterator[bytes]:
-        return self.make()  # type: ignore[return-value]  # a socket takes views as well
+        return self.make()  # type: ignore[return-value]  # a socket accepts memoryviews as well
 
 
 class WebHdfs(Backend):
-    names_are_hdfs = True
+    """Storage that speaks WebHDFS."""
 
-    def __init__(
-        self, lines: ConnectionPool, *, where: str, user: str = "", base: str = BASE, root: str = ""
-    ):
-        """``user`` is sent as ``user.name`` where no token says who we are; ``root`` is put before paths."""
-        self.lines = lines
-        self.where = where
+    has_hdfs_names = True
+
+    def __init__(self, pool: ConnectionPool, *, url: str, user: str = "", base: str = BASE, root: str = ""):
+        """``user`` is sent as ``user.name`` when there is no token; ``root`` is the prefix of all paths."""
+        self.pool = pool
+        self.url = url
         self.user = user
         self.base = base
         self.root = root.rstrip("/")
-        self._summing: str | None = None
-        self._in_batches = True
+        self._checksum_type: str | None = None
+        self._supports_batches = True
 
-    # -- questions -----------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------
 
     def canonical(self, path: str) -> str:
-        return f"webhdfs://{self.lines.endpoint.address.authority}{self.root}{path}"
+        return f"webhdfs://{self.pool.endpoint.address.authority}{self.root}{path}"
 
     def status(self, path: str) -> FileInfo | None:
         try:
@@ -112,15 +115,15 @@ class WebHdfs(Backend):
             return None
         status = found.get("FileStatus")
         if not isinstance(status, dict):
-            raise self._strange()
-        return _entry(status, path.rstrip("/").rpartition("/")[2])
+            raise self._unexpected_response()
+        return _file_info(status, path.rstrip("/").rpartition("/")[2])
 
-    def listing(self, path: str) -> list[FileInfo]:
+    def list_folder(self, path: str) -> list[FileInfo]:
         entries, left, last = self._batch(path)
         while left:
             more, left, end = self._batch(path, last)
             if end <= last:
-                raise self._strange()
+                raise self._unexpected_response()
             entries += more
             last = end
         entries.sort(key=lambda entry: entry.name)
@@ -131,33 +134,33 @@ class WebHdfs(Backend):
         return not entries and not left
 
     def _batch(self, path: str, after: str = "") -> tuple[list[FileInfo], int, str]:
-        """What comes after a name, how many are left then, and the last name: not all in one answer."""
+        """One page of a listing after a name: entries, the number of remaining ones, the last name."""
         found: Any = None
-        if self._in_batches:
+        if self._supports_batches:
             try:
                 found = self._json("GET", path, "LISTSTATUS_BATCH", startAfter=after or None)
             except UsageError:
                 if after:
                     raise
-                self._in_batches = False  # HDFS 2 before 2.9 knows none
-        if not self._in_batches:
+                self._supports_batches = False  # unknown to HDFS before 2.9
+        if not self._supports_batches:
             whole_list = self._json("GET", path, "LISTSTATUS")
             found = {"DirectoryListing": {"partialListing": whole_list, "remainingEntries": 0}}
         try:
             batch = found["DirectoryListing"]
             items = list(batch["partialListing"]["FileStatuses"]["FileStatus"])
             left = int(batch["remainingEntries"])
-            # A file is listed as itself, without a name; in a folder all have one.
+            # A file is listed as itself, with an empty name; entries of a folder have names.
             alone = len(items) == 1 and items[0].get("type") == "FILE"
             name = path.rstrip("/").rpartition("/")[2] if alone else ""
-            entries = [_entry(item, name) for item in items]
+            entries = [_file_info(item, name) for item in items]
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise self._strange() from None
+            raise self._unexpected_response() from None
         for entry in entries:
-            if not is_name(entry.name):
-                raise PaiError(f"The storage {self.where} lists {entry.name!r}, which is not a name.")
+            if not is_valid_name(entry.name):
+                raise PaiError(f"The storage {self.url} lists {entry.name!r}, which is not a valid name.")
         last = entries[-1].name if entries else ""
-        return [entry for entry in entries if not entry.name.endswith(MARK)], left, last
+        return [entry for entry in entries if not entry.name.endswith(PARTIAL_SUFFIX)], left, last
 
     def summary(self, path: str) -> dict[str, object]:
         found = self._json("GET", path, "GETCONTENTSUMMARY").get("ContentSummary")
@@ -167,49 +170,47 @@ class WebHdfs(Backend):
         """Bytes of a file, as they come."""
         if length == 0:
             return
-        answer = self._call(
+        response = self._call(
             "GET", path, "OPEN", offset=offset or None, length=length if length >= 0 else None
         )
-        if answer.status in _REDIRECTS or "json" in answer.headers.get("content-type", ""):
-            location = self._location(answer)
-            answer = self.lines.follow_redirect("GET", location, None)
-            self._check(answer, path)
+        if response.status in _REDIRECT_STATUSES or "json" in response.headers.get("content-type", ""):
+            location = self._location(response)
+            response = self.pool.follow_redirect("GET", location, None)
+            self._check(response, path)
         got = 0
-        announced = answer.headers.get("content-length", "")
-        for data in body_of(answer, self.where):
+        announced = response.headers.get("content-length", "")
+        for data in iter_body(response, self.url):
             got += len(data)
             yield data
         if announced.isdecimal() and got != int(announced):
-            raise self._cut(path)
+            raise self._truncated(path)
 
     def checksum(self, path: str) -> Checksum | None:
-        """What the storage says a file contains; None where it cannot tell."""
-        from openpaisdk.storage.backends.hdfs_checksum import Checksum
-
+        """The storage's checksum of a file; None url it has none."""
         try:
             status = self._json("GET", path, "GETFILESTATUS").get("FileStatus")
-            # Of what is encrypted it tells the checksum of what lies on its disks.
+            # For an encrypted file HDFS reports the checksum of the encrypted bytes.
             if not isinstance(status, dict) or status.get("encBit") or not status.get("length"):
                 return None
-            answer = self._call("GET", path, "GETFILECHECKSUM")
-            if answer.status in _REDIRECTS:
-                answer = self.lines.follow_redirect("GET", self._location(answer), None)
-                self._check(answer, path)
-            told = json.loads(whole(answer, self.where))["FileChecksum"]
-            return Checksum(str(told["algorithm"]), str(told["bytes"]))
+            response = self._call("GET", path, "GETFILECHECKSUM")
+            if response.status in _REDIRECT_STATUSES:
+                response = self.pool.follow_redirect("GET", self._location(response), None)
+                self._check(response, path)
+            checksum = json.loads(read_all(response, self.url))["FileChecksum"]
+            return Checksum(str(checksum["algorithm"]), str(checksum["bytes"]))
         except (PaiError, ValueError, KeyError, TypeError):
             return None
 
-    def will_sum(self) -> str:
-        """The kind of checksum files will have that are written now; empty where it cannot be told."""
-        if self._summing is None:
+    def checksum_type(self) -> str:
+        """Checksum algorithm of newly written files; empty url the storage does not report it."""
+        if self._checksum_type is None:
             try:
-                told: Any = self._json("GET", "/", "GETSERVERDEFAULTS")["FsServerDefaults"]
-                step, kind = int(told["bytesPerChecksum"]), _CHECKSUMS[told["checksumType"]]
-                self._summing = f"MD5-of-{int(told['blockSize']) // step}MD5-of-{step}{kind}"
+                defaults: Any = self._json("GET", "/", "GETSERVERDEFAULTS")["FsServerDefaults"]
+                step, kind = int(defaults["bytesPerChecksum"]), _CHECKSUM_TYPES[defaults["checksumType"]]
+                self._checksum_type = f"MD5-of-{int(defaults['blockSize']) // step}MD5-of-{step}{kind}"
             except (PaiError, ValueError, KeyError, TypeError, ZeroDivisionError):
-                self._summing = ""
-        return self._summing
+                self._checksum_type = ""
+        return self._checksum_type
 
     # -- changes -------------------------------------------------------------------------------
 
@@ -218,17 +219,18 @@ class WebHdfs(Backend):
 
     def delete(self, path: str) -> None:
         if self._json("DELETE", path, "DELETE", recursive="true").get("boolean") is not True:
-            raise _missing(self.shown(path))
+            raise _not_found(self.display_path(path))
 
-    def rename(self, path: str, target: str, *, replacing: bool = True) -> None:
-        # Without an option, HDFS moves into a folder of the target's name, and does not say why it refuses.
-        option = "OVERWRITE" if replacing else "NONE"
-        answer = self._call(
+    def rename(self, path: str, target: str, *, overwrite: bool = True) -> None:
+        # Without an option, HDFS moves into an existing folder of the target's name, and gives no reason for
+        # a failure.
+        option = "OVERWRITE" if overwrite else "NONE"
+        response = self._call(
             "PUT", path, "RENAME", destination=self.root + target, renameoptions=option, body=b""
         )
-        said = whole(answer, self.where)
-        if said and json.loads(said).get("boolean") is False:
-            raise PaiError(f"{self.shown(path)} could not be renamed to {self.shown(target)}.")
+        body = read_all(response, self.url)
+        if body and json.loads(body).get("boolean") is False:
+            raise PaiError(f"{self.display_path(path)} could not be renamed to {self.display_path(target)}.")
 
     def put(self, path: str, size: int, chunks: Callable[[], Chunks], mode: int = 0o644) -> None:
         self._send("PUT", path, "CREATE", size, chunks, overwrite="true", permission=f"{mode & 0o777:o}")
@@ -237,123 +239,125 @@ class WebHdfs(Backend):
         self._send("POST", path, "APPEND", size, chunks)
 
     def set_time(self, path: str, mtime_ns: int) -> None:
-        modified = max(0, mtime_ns // 1_000_000)  # there is no time before 1970 (see ``entries.is_same``)
-        whole(self._call("PUT", path, "SETTIMES", modificationtime=modified, body=b""), self.where)
+        modified = max(0, mtime_ns // 1_000_000)  # no times before 1970 (see ``file_info.is_unchanged``)
+        read_all(self._call("PUT", path, "SETTIMES", modificationtime=modified, body=b""), self.url)
 
-    # -- files in and out ----------------------------------------------------------------------
+    # -- file transfer -------------------------------------------------------------------------
 
-    def open(self, path: str, facts: FileStat | None = None) -> SourceFile:
-        return WebHdfsSource(self, path, facts or self._facts(path))
+    def open(self, path: str, file_stat: FileStat | None = None) -> SourceFile:
+        return WebHdfsSource(self, path, file_stat or self._stat(path))
 
-    def create(self, path: str, outgoing: FileStat, key: str, *, replacing: bool = True) -> TargetFile:
-        return WebHdfsTarget(self, path, outgoing, key, replacing=replacing)
+    def create(self, path: str, source_stat: FileStat, key: str, *, overwrite: bool = True) -> TargetFile:
+        return WebHdfsTarget(self, path, source_stat, key, overwrite=overwrite)
 
-    def _facts(self, path: str) -> FileStat:
+    def _stat(self, path: str) -> FileStat:
         found = self.status(path)
         if found is None:
-            raise _missing(self.shown(path))
+            raise _not_found(self.display_path(path))
         if found.is_folder:
-            raise UsageError(f"{self.shown(path)} is a folder and not a file.")
+            raise UsageError(f"{self.display_path(path)} is a folder and not a file.")
         return found.size, found.mtime_ns, found.mode
 
-    # -- the wire ------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------
 
     def _send(
         self, method: str, path: str, op: str, size: int, chunks: Callable[[], Chunks], **values: object
     ) -> None:
-        """Two steps, as HDFS wants it: ask where to, then send the bytes there."""
+        """Two-step write of HDFS: request the data node's address, then send the bytes there."""
         first = self._call(method, path, op, body=b"", **values)
         location = self._location(first)
-        second = self.lines.follow_redirect(method, location, ChunkedBody(size, chunks))
+        second = self.pool.follow_redirect(method, location, ChunkedBody(size, chunks))
         self._check(second, path)
-        whole(second, self.where)
+        read_all(second, self.url)
 
-    def _location(self, answer: Response) -> str:
-        body = whole(answer, self.where)
-        location = answer.headers.get("location", "")
+    def _location(self, response: Response) -> str:
+        body = read_all(response, self.url)
+        location = response.headers.get("location", "")
         if not location and body:
             try:
                 location = str(json.loads(body).get("Location") or "")
             except (ValueError, AttributeError):
                 location = ""
         if "://" not in location:
-            raise self._strange()
+            raise self._unexpected_response()
         return location
 
     def _json(self, method: str, path: str, op: str, **values: object) -> dict[str, object]:
-        answer = self._call(method, path, op, body=None if method == "GET" else b"", **values)
+        response = self._call(method, path, op, body=None if method == "GET" else b"", **values)
         try:
-            found = json.loads(whole(answer, self.where))
+            found = json.loads(read_all(response, self.url))
         except ValueError:
-            raise self._strange() from None
+            raise self._unexpected_response() from None
         if not isinstance(found, dict):
-            raise self._strange()
+            raise self._unexpected_response()
         return found
 
     def _call(
         self, method: str, path: str, op: str, *, body: bytes | None = None, **values: object
     ) -> Response:
-        transport = self.lines.transport(reading=op == "OPEN")
-        asked: dict[str, object] = {"op": op, **values}
+        transport = self.pool.transport(streaming=op == "OPEN")
+        parameters: dict[str, object] = {"op": op, **values}
         if self.user and not transport.endpoint.token:
-            asked["user.name"] = self.user
-        target = self.base + self.quoted(path) + query(asked)
+            parameters["user.name"] = self.user
+        target = self.base + self.quote_path(path) + query(parameters)
         try:
-            answer = transport.request(
+            response = transport.request(
                 method, target, body=body, timeout=120, accept=(400, 403, 404, 405, 409, 410, 500, 501, 507)
             )
         except ConnectionFailed as e:
             raise ConnectionFailed(e.message.replace("The cluster", "The storage", 1), hint=e.hint) from None
-        self._check(answer, path)
-        return answer
+        self._check(response, path)
+        return response
 
-    def quoted(self, path: str) -> str:
+    def quote_path(self, path: str) -> str:
         return "/".join(quote(part) for part in (self.root + path).split("/"))
 
-    def _check(self, answer: Response, path: str) -> None:
-        if answer.status >= 400:
-            raise self._error(answer.status, whole(answer, self.where), path)
+    def _check(self, response: Response, path: str) -> None:
+        if response.status >= 400:
+            raise self._error(response.status, read_all(response, self.url), path)
 
     def _error(self, status: int, body: bytes, path: str) -> PaiError:
         try:
             remote = json.loads(body)["RemoteException"]
             name, message = str(remote["exception"]), str(remote.get("message") or "").split("\n")[0]
         except (ValueError, KeyError, TypeError):
-            return error_from_response(status, body, f"The storage {self.where}")
-        shown = self.shown(path)
-        if status == 507 or any(mark in name + message for mark in _FULL):
-            return PaiError(f"The storage is full: {shown} cannot be written.", code=FULL, status=507)
-        if any(mark in name + message for mark in _HELD):
-            return PaiError(f"{shown}: the storage still keeps it for an interrupted copy.", code=LEASE_HELD)
+            return error_from_response(status, body, f"The storage {self.url}")
+        file_url = self.display_path(path)
+        if status == 507 or any(mark in name + message for mark in _FULL_MESSAGES):
+            return PaiError(
+                f"The storage is full: {file_url} cannot be written.", code=STORAGE_FULL, status=507
+            )
+        if any(mark in name + message for mark in _LEASE_MESSAGES):
+            return PaiError(f"{file_url}: an interrupted copy still holds the write lease.", code=LEASE_HELD)
         kind = _BY_EXCEPTION.get(name, PaiError)
         if kind is NotFound:
-            return _missing(shown)
+            return _not_found(file_url)
         if kind is Forbidden:
-            return Forbidden(f"{shown}: permission denied ({message.removesuffix('.')}).")
+            return Forbidden(f"{file_url}: permission denied ({message.removesuffix('.')}).")
         if name == "ParentNotDirectoryException":
-            return UsageError(f"{shown}: a part of this path is a file and not a folder.", status=status)
-        return kind(f"{shown}: {message or name}", status=status)
+            return UsageError(f"{file_url}: a part of this path is a file and not a folder.", status=status)
+        return kind(f"{file_url}: {message or name}", status=status)
 
-    def _strange(self) -> ConnectionFailed:
-        return ConnectionFailed(f"The storage {self.where} does not answer as WebHDFS does.")
+    def _unexpected_response(self) -> ConnectionFailed:
+        return ConnectionFailed(f"The storage {self.url} sent a response that is not WebHDFS.")
 
-    def _cut(self, path: str) -> ConnectionFailed:
+    def _truncated(self, path: str) -> ConnectionFailed:
         return ConnectionFailed(
-            f"{self.shown(path)} came only in part: something on the way cuts answers off."
+            f"{self.display_path(path)} arrived truncated: a proxy may cut off responses."
         )
 
     def close(self) -> None:
-        self.lines.close()
+        self.pool.close()
 
 
 class WebHdfsSource(SourceFile):
-    sums = True
+    supports_checksum = True
 
-    def __init__(self, backend: WebHdfs, path: str, facts: FileStat):
+    def __init__(self, backend: WebHdfs, path: str, file_stat: FileStat):
         self.backend = backend
         self.path = path
-        self.size, self.mtime_ns, self.mode = facts
-        self.key = key_of(backend.where, path, self.size, self.mtime_ns)
+        self.size, self.mtime_ns, self.mode = file_stat
+        self.key = content_key(backend.url, path, self.size, self.mtime_ns)
 
     def chunks(self, offset: int, length: int) -> Chunks:
         got = 0
@@ -362,7 +366,7 @@ class WebHdfsSource(SourceFile):
             yield data
         if got != length:
             self.check()
-            raise self.backend._cut(self.path)
+            raise self.backend._truncated(self.path)
 
     def read(self, offset: int, length: int) -> Chunks:
         return self.backend.read(self.path, offset, length)
@@ -373,32 +377,34 @@ class WebHdfsSource(SourceFile):
     def check(self) -> None:
         now = self.backend.status(self.path)
         if now is None:
-            raise changed(self.backend.shown(self.path), "vanished")
+            raise changed_error(self.backend.display_path(self.path), "vanished")
         if now.size != self.size or now.mtime_ns // 1_000_000 != self.mtime_ns // 1_000_000:
-            raise changed(self.backend.shown(self.path))
+            raise changed_error(self.backend.display_path(self.path))
 
 
 class WebHdfsTarget(TargetFile):
-    """HDFS writes a file from its beginning to its end; an interrupted one is appended to."""
+    """Target in HDFS, written from beginning to end; an interrupted copy is resumed by appending."""
 
     in_order = True
-    sums = True
+    supports_checksum = True
 
-    def __init__(self, backend: WebHdfs, path: str, outgoing: FileStat, key: str, *, replacing: bool = True):
+    def __init__(
+        self, backend: WebHdfs, path: str, source_stat: FileStat, key: str, *, overwrite: bool = True
+    ):
         self.backend = backend
         self.path = path
-        self.size, self.mtime_ns, self.mode = outgoing
-        self.replacing = replacing
+        self.size, self.mtime_ns, self.mode = source_stat
+        self.overwrite = overwrite
         folder, _, name = path.rpartition("/")
-        self.part = f"{folder}/{part_name(name, key)}"
+        self.partial = f"{folder}/{partial_name(name, key)}"
         there = backend.status(path)
         if there is not None and there.is_folder:
-            raise UsageError(f"{backend.shown(path)} is a folder, and a file was to take its place.")
-        if there is not None and not replacing:
-            raise is_there_already(backend.shown(path))
+            raise UsageError(f"{backend.display_path(path)} is a folder; a file cannot replace it.")
+        if there is not None and not overwrite:
+            raise already_exists_error(backend.display_path(path))
 
-    def missing(self, longest: int = LONGEST_PARTS) -> list[Range]:
-        found = self.backend.status(self.part)
+    def missing_ranges(self, max_bytes: int = MAX_PART_BYTES) -> list[Range]:
+        found = self.backend.status(self.partial)
         have = found.size if found is not None and 0 < found.size <= self.size else 0
         if have == self.size and self.size:
             return []
@@ -411,26 +417,26 @@ class WebHdfsTarget(TargetFile):
     ) -> None:
         def send() -> None:
             if offset == 0:
-                self.backend.put(self.part, length, chunks, self.mode)
+                self.backend.put(self.partial, length, chunks, self.mode)
                 return
-            found = self.backend.status(self.part)
+            found = self.backend.status(self.partial)
             have = found.size if found is not None else 0
             if have == offset + length:
-                return  # it had arrived, only the answer was lost
+                return  # it had arrived, only the response was lost
             if have != offset:
                 raise ConnectionFailed(
-                    f"{self.backend.shown(self.path)}: the storage has {have} bytes of it, not {offset}."
+                    f"{self.backend.display_path(self.path)}: the storage has {have} bytes, not {offset}."
                 )
             self._append(length, chunks)
 
         with_retries(send)
 
     def _append(self, length: int, chunks: Callable[[], Chunks]) -> None:
-        """What an interrupted copy left is HDFS's own business for a while; then it can be continued."""
-        ends = time.monotonic() + HELD_FOR_S
+        """Append, waiting until HDFS has released the write lease of an interrupted copy."""
+        ends = time.monotonic() + LEASE_TIMEOUT_S
         while True:
             try:
-                self.backend.append(self.part, length, chunks)
+                self.backend.append(self.partial, length, chunks)
             except PaiError as e:
                 if e.code != LEASE_HELD or time.monotonic() > ends:
                     raise
@@ -439,29 +445,29 @@ class WebHdfsTarget(TargetFile):
             time.sleep(2)
 
     def checksum(self) -> Checksum | None:
-        return self.backend.checksum(self.part)
+        return self.backend.checksum(self.partial)
 
     def checksum_type(self) -> str:
-        return self.backend.will_sum()
+        return self.backend.checksum_type()
 
     def finish(self, size: int) -> None:
-        found = self.backend.status(self.part)
+        found = self.backend.status(self.partial)
         if found is None or found.size != size:
             raise ConnectionFailed(
-                f"{self.backend.shown(self.path)} arrived only in part; what was there is as it was.",
-                hint="Run the same command again: it continues.",
+                f"{self.backend.display_path(self.path)} arrived incomplete; the target is unchanged.",
+                hint="Run the same command again: it resumes the copy.",
             )
-        self.backend.set_time(self.part, self.mtime_ns)
-        self.backend.rename(self.part, self.path, replacing=self.replacing)
+        self.backend.set_time(self.partial, self.mtime_ns)
+        self.backend.rename(self.partial, self.path, overwrite=self.overwrite)
 
     def abandon(self) -> None:
         try:
-            self.backend.delete(self.part)
+            self.backend.delete(self.partial)
         except PaiError:
             pass
 
 
-def _entry(status: dict[str, object], name: str) -> FileInfo:
+def _file_info(status: dict[str, object], name: str) -> FileInfo:
     def number(key: str) -> int:
         value = status.get(key)
         return value if isinstance(value, int) else 0
@@ -473,10 +479,10 @@ def _entry(status: dict[str, object], name: str) -> FileInfo:
         number("length"),
         number("modificationTime") * 1_000_000,
         int(permission, 8) if permission and not permission.strip("01234567") else 0,
-        intern(str(status.get("owner") or "")),  # a few, for however many files
+        intern(str(status.get("owner") or "")),  # few distinct names, for any number of files
         intern(str(status.get("group") or "")),
     )
 
 
-def _missing(shown: str) -> NotFound:
-    return NotFound(f"{shown}: there is no such file or folder.", code=NO_FILE)
+def _not_found(file_url: str) -> NotFound:
+    return NotFound(f"{file_url}: there is no such file or folder.", code=NO_FILE)

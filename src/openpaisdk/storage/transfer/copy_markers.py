@@ -1,8 +1,8 @@
-"""Folders on their way to a target that was not there: so that the same copy, run again, ends what it began.
+"""Markers of folder copies in progress, so that the same command resumes an interrupted copy.
 
-``cp -r`` puts a folder into a target that exists. A copy that was interrupted has made its target, so without
-a mark the next one would begin anew inside it. The mark lies in ``~/.openpai/copies``, from before the target
-is made until the copy is whole.
+``cp -r`` copies a folder into a target that exists. An interrupted copy has already created its target, so
+without a marker the next run would start again inside it. The marker lies in ``~/.openpai/copies``, from
+before the target is created until the copy is complete.
 """
 
 from __future__ import annotations
@@ -14,84 +14,84 @@ import time
 from openpaisdk.config.paths import user_folder
 from openpaisdk.config.yaml_files import replace_file
 from openpaisdk.errors import ConfigError
-from openpaisdk.storage.backends.base import key_of
+from openpaisdk.storage.backends.base import content_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from openpaisdk.storage.backends.base import Backend
 
-KEPT_S = 7 * 24 * 3600
-"""As long as a cluster keeps an upload that nobody continues; an older mark says nothing about today."""
+MARKER_MAX_AGE_S = 7 * 24 * 3600
+"""Markers expire after this time, like unfinished uploads on a cluster."""
 
 
 class CopyMarker:
-    """The mark of one folder on its way to one place."""
+    """Marker of a copy of one folder to one target."""
 
-    def __init__(self, source: Backend, here: str, target: Backend, there: str):
-        self.source = known_as(source, here)
-        self.target = known_as(target, there)
-        self.path = os.path.join(_folder(), key_of(self.source, self.target) + ".json")
+    def __init__(self, source: Backend, source_path: str, target: Backend, target_path: str):
+        self.source = canonical_name(source, source_path)
+        self.target = canonical_name(target, target_path)
+        self.path = os.path.join(_folder(), content_key(self.source, self.target) + ".json")
 
-    def is_there(self) -> bool:
-        """Whether this very copy was begun, not long ago, and not ended."""
+    def exists(self) -> bool:
+        """Whether this copy was started within the last days and has not finished."""
         return _read(self.path) == (self.source, self.target)
 
-    def begin(self) -> None:
-        """Set the mark. Where it cannot be kept, the copy is made all the same."""
-        _forget_old()
-        said = {"source": self.source, "target": self.target}
+    def write(self) -> None:
+        """Write the marker. If that fails, the copy is made nevertheless."""
+        _remove_expired()
+        content = {"source": self.source, "target": self.target}
         try:
-            replace_file(self.path, json.dumps(said).encode())
+            replace_file(self.path, json.dumps(content).encode())
         except ConfigError:
             pass
 
-    def end(self) -> None:
+    def remove(self) -> None:
         _unlink(self.path)
 
 
-def forget(backend: Backend, path: str) -> None:
-    """A target was removed, with all in it, or made by hand: what is there from now on is something else."""
-    gone = known_as(backend, path)
-    for mark in _marks():
-        found = _read(mark)
-        if found is not None and (found[1] == gone or found[1].startswith(gone + "/")):
-            _unlink(mark)
+def remove_markers_below(backend: Backend, path: str) -> None:
+    """Remove the markers of a path and below, after a command removed or created it: a copy to it is new."""
+    removed = canonical_name(backend, path)
+    for marker in _marker_paths():
+        copy = _read(marker)
+        if copy is not None and (copy[1] == removed or copy[1].startswith(removed + "/")):
+            _unlink(marker)
 
 
-def known_as(backend: Backend, path: str) -> str:
-    """One name for one place, however it was typed."""
-    where = backend.where + path if backend.where else os.path.realpath(path)
-    return where.rstrip("/")
+def canonical_name(backend: Backend, path: str) -> str:
+    """One name per file, however it was typed."""
+    name = backend.url + path if backend.url else os.path.realpath(path)
+    return name.rstrip("/")
 
 
 def _folder() -> str:
     return os.path.join(user_folder(), "copies")
 
 
-def _marks() -> list[str]:
+def _marker_paths() -> list[str]:
     try:
         return [os.path.join(_folder(), name) for name in os.listdir(_folder()) if name.endswith(".json")]
     except OSError:
         return []
 
 
-def _read(mark: str) -> tuple[str, str] | None:
-    """What a mark says; None for one that is old, or none."""
+def _read(marker: str) -> tuple[str, str] | None:
+    """Source and target of a marker; None if it is missing, expired or unreadable."""
     try:
-        with open(mark, "rb") as f:
-            if time.time() - os.fstat(f.fileno()).st_mtime > KEPT_S:
+        with open(marker, "rb") as f:
+            if time.time() - os.fstat(f.fileno()).st_mtime > MARKER_MAX_AGE_S:
                 return None
-            said = json.loads(f.read())
-        return str(said["source"]), str(said["target"])
+            content = json.loads(f.read())
+        return str(content["source"]), str(content["target"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _forget_old() -> None:
-    for mark in _marks():
+def _remove_expired() -> None:
+    for marker in _marker_paths():
         try:
-            if time.time() - os.stat(mark).st_mtime > KEPT_S:
-                os.unlink(mark)
+            if time.time() - os.stat(marker).st_mtime > MARKER_MAX_AGE_S:
+                os.unlink(marker)
         except OSError:
             pass
 

@@ -1,7 +1,7 @@
-"""The engine: carries out a plan. Many files at a time, large ones in parts, small ones packed.
+"""Transfer executor: runs a plan with several threads, large files in parts, small files in packs.
 
-What fails for one file does not stop the others; what would fail for all (no room, no way) stops everything.
-Nothing is left torn: a target is the old file or the new one, and what was begun can be continued.
+An error of one file does not stop the others; an error that concerns all (full disk, no connection) stops the
+transfer. Targets are replaced atomically, and an interrupted transfer can be resumed.
 """
 
 from __future__ import annotations
@@ -10,11 +10,18 @@ import threading
 
 from openpaisdk.errors import ConnectionFailed, PaiError, Unauthorized, Unavailable
 from openpaisdk.fileio import pack_format
-from openpaisdk.fileio.hashing import ALGORITHMS, of_bytes, preferred
+from openpaisdk.fileio.hashing import ALGORITHMS, hash_bytes, preferred_algorithm
 from openpaisdk.fileio.syscall_lock import SyscallLock
-from openpaisdk.storage.backends.base import CHANGED, FULL, PART_BYTES, changed, damaged, refused
+from openpaisdk.storage.backends.base import (
+    FILE_CHANGED,
+    PART_BYTES,
+    STORAGE_FULL,
+    changed_error,
+    damaged_error,
+    error_from_oserror,
+)
 from openpaisdk.storage.backends.descriptor_io import copy_hashed
-from openpaisdk.storage.transfer.plan import TransferPlan, counted, named
+from openpaisdk.storage.transfer.plan import TransferPlan, count_of, list_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,16 +35,18 @@ if TYPE_CHECKING:
 
 
 class TransferProgress:
-    """How far we are; whoever draws it looks from outside."""
+    """Progress of a transfer, read by the thread that displays it."""
 
     def __init__(self, files: int = 0, size: int = 0):
-        self.files_in_all = files
-        self.bytes_in_all = size
+        self.total_files = files
+        self.total_bytes = size
         self.files = 0
         self.bytes = 0
 
 
-class Failure:
+class TransferFailure:
+    """A file that could not be transferred."""
+
     __slots__ = ("error", "path")
 
     def __init__(self, path: str, error: PaiError):
@@ -46,22 +55,24 @@ class Failure:
 
 
 class TransferExecutor:
+    """Executes one transfer plan."""
+
     def __init__(self, plan: TransferPlan, source: Backend, target: Backend):
         self.plan = plan
         self.source = source
         self.target = target
         self.workers = min(source.workers, target.workers)
         self.progress = TransferProgress(plan.new.count, plan.new.size)
-        self.failures: list[Failure] = []
-        self.stopped: BaseException | None = None
+        self.failures: list[TransferFailure] = []
+        self.fatal_error: BaseException | None = None
         self._lock = threading.Lock()
         self._open: list[_LargeFile] = []
-        self._turns = SyscallLock()
+        self._syscall_lock = SyscallLock()
 
     def run(self, watch: Callable[[TransferProgress], None] | None = None) -> None:
-        """Do all of it. ``watch`` is called now and then, from this thread."""
+        """Transfer everything. ``watch`` is called ten times a second, from this thread."""
         units = _WorkQueue(self._units())
-        # One small file is moved here and now; a large one has parts for all.
+        # A single small file needs no thread; a large one has parts for all threads.
         count = 1 if self.plan.new.count <= 1 and self.plan.new.size <= PART_BYTES else self.workers
         threads = [
             threading.Thread(target=self._work, args=(units,), daemon=True, name=f"transfer-{i}")
@@ -79,170 +90,174 @@ class TransferExecutor:
                         if watch is not None:
                             watch(self.progress)
             except BaseException as e:
-                self.stopped = self.stopped or e
+                self.fatal_error = self.fatal_error or e
                 raise
         for large in self._open:
             large.close()
-        if self.stopped is not None:
-            raise self._explained(self.stopped)
+        if self.fatal_error is not None:
+            raise self._with_progress(self.fatal_error)
         if self.failures:
-            raise self._summed_up()
+            raise self._summary_error()
 
-    # -- what there is to do -------------------------------------------------------------------
+    # -- work units ----------------------------------------------------------------------------
 
     def _units(self) -> Iterator[Unit]:
-        """Pieces of work, in an order in which they can be done; asked for by one worker at a time."""
+        """Units of work in a valid order; consumed by one thread at a time."""
         packing = (self.source.supports_packs or self.source.is_local) and (
             self.target.supports_packs or self.target.is_local
         )
         packing = packing and (self.source.supports_packs or self.target.supports_packs)
-        # A pack makes the folders of its files, and new ones with less work. The first is made at once, with
-        # the target: it is to be seen that something comes there.
+        # The server creates the folders of a pack's files itself, at less cost when they are new. Only the
+        # first folder is created at once, with the target, so that the copy is visible there.
         now = 1 if self.target.supports_packs else len(self.plan.folders)
         if self.plan.folders:
             yield lambda: self._make_folders(self.plan.folders[:now])
         batch: list[Item] = []
         size = 0
         for item in self.plan.new:
-            path, facts = item
-            if facts[0] > pack_format.SMALL:
-                yield from self._parts(path, facts)
+            path, file_stat = item
+            if file_stat[0] > pack_format.MAX_PACKED_FILE_BYTES:
+                yield from self._parts(path, file_stat)
             elif not packing:
-                yield lambda path=path, facts=facts: self._single(path, facts)  # type: ignore[misc]
+                yield lambda path=path, file_stat=file_stat: self._transfer_file(path, file_stat)  # type: ignore[misc]
             else:
                 batch.append(item)
-                size += facts[0]
-                if size >= pack_format.PACK or len(batch) >= pack_format.COUNT:
-                    yield lambda batch=batch: self._pack(batch)  # type: ignore[misc]
+                size += file_stat[0]
+                if size >= pack_format.PACK_FULL_BYTES or len(batch) >= pack_format.MAX_PACK_FILES:
+                    yield lambda batch=batch: self._transfer_pack(batch)  # type: ignore[misc]
                     batch, size = [], 0
         if batch:
-            yield lambda batch=batch: self._pack(batch)  # type: ignore[misc]
+            yield lambda batch=batch: self._transfer_pack(batch)  # type: ignore[misc]
         if len(self.plan.folders) > now:
             yield lambda: self._make_folders(self.plan.folders[now:])
 
-    def _parts(self, path: str, facts: FileStat) -> Iterator[Unit]:
+    def _parts(self, path: str, file_stat: FileStat) -> Iterator[Unit]:
         try:
-            large = _LargeFile(self, path, facts)
+            large = _LargeFile(self, path, file_stat)
         except PaiError as e:
             self._fail(path, e)
             return
         with self._lock:
             self._open.append(large)
         ranges = large.ranges
-        if large.incoming.in_order or not ranges:
+        if large.target.in_order or not ranges:
             yield lambda: large.move(ranges)
             return
         for each in ranges:
             yield lambda each=each: large.move([each])  # type: ignore[misc]
 
-    # -- doing it ------------------------------------------------------------------------------
+    # -- execution -----------------------------------------------------------------------------
 
     def _work(self, units: _WorkQueue) -> None:
-        while self.stopped is None:
+        while self.fatal_error is None:
             try:
                 unit = units.take()
                 if unit is None:
                     return
                 unit()
             except BaseException as e:
-                self.stopped = self.stopped or e
+                self.fatal_error = self.fatal_error or e
 
     def _make_folders(self, folders: list[str]) -> None:
         if self.target.supports_packs:
-            for start in range(0, len(folders), pack_format.COUNT):
-                some = folders[start : start + pack_format.COUNT]
+            for start in range(0, len(folders), pack_format.MAX_PACK_FILES):
+                some = folders[start : start + pack_format.MAX_PACK_FILES]
                 made = [
-                    pack_format.head(pack_format.PackRecord(pack_format.FOLDER, name, b"", mode=0o755))
+                    pack_format.record_header(
+                        pack_format.PackRecord(pack_format.FOLDER, name, b"", mode=0o755)
+                    )
                     for name in some
                 ]
                 self._report(
-                    self.target.send_pack(self.plan.target, b"".join([*made, pack_format.end(len(some))]))
+                    self.target.send_pack(
+                        self.plan.target, b"".join([*made, pack_format.end_record(len(some))])
+                    )
                 )
             return
         for folder in folders:
             try:
-                self.target.make_folder(self._there(folder))
+                self.target.make_folder(self._target_path(folder))
             except PaiError as e:
                 self._fail(folder, e)
 
-    def _pack(self, batch: list[Item]) -> None:
+    def _transfer_pack(self, batch: list[Item]) -> None:
         if self.source.supports_packs:
-            pack = self._fetched(batch)
+            pack = self._fetch_pack(batch)
         else:
-            with self._turns.held():
-                pack = self._packed(batch)
+            with self._syscall_lock.held():
+                pack = self._build_pack(batch)
         if self.target.supports_packs:
             self._report(self.target.send_pack(self.plan.target, pack))
         else:
             self._unpack(pack, dict(batch))
-        self._done(len(batch), sum(facts[0] for _, facts in batch))
+        self._add_progress(len(batch), sum(file_stat[0] for _, file_stat in batch))
 
-    def _packed(self, batch: list[Item]) -> bytes:
-        """Files of this machine, read and packed. One that changes meanwhile is left out and said so."""
-        algorithm = preferred()
-        place = ALGORITHMS.index(algorithm)
+    def _build_pack(self, batch: list[Item]) -> bytes:
+        """Pack of local files. A file that changes meanwhile is left out and reported."""
+        algorithm = preferred_algorithm()
+        algorithm_index = ALGORITHMS.index(algorithm)
         out: list[bytes] = []
         count = 0
-        for path, facts in batch:
+        for path, file_stat in batch:
             try:
-                content, mtime_ns, mode = self.source.read_small(self._here(path), facts)
+                content, mtime_ns, mode = self.source.read_small(self._source_path(path), file_stat)
             except PaiError as e:
                 self._fail(path, e)
                 continue
             out.append(
-                pack_format.head(
+                pack_format.record_header(
                     pack_format.PackRecord(
                         pack_format.FILE,
                         path,
                         content,
                         mode=mode,
                         mtime_ns=mtime_ns,
-                        digest=of_bytes(content, algorithm),
-                        algorithm=place,
+                        digest=hash_bytes(content, algorithm),
+                        algorithm=algorithm_index,
                     )
                 )
             )
             out.append(content)
             count += 1
-        out.append(pack_format.end(count))
+        out.append(pack_format.end_record(count))
         return b"".join(out)
 
-    def _fetched(self, batch: list[Item]) -> bytes:
+    def _fetch_pack(self, batch: list[Item]) -> bytes:
         return self.source.fetch_pack(self.plan.source, [path for path, _ in batch])
 
-    def _unpack(self, pack: bytes, wanted: dict[str, FileStat]) -> None:
+    def _unpack(self, pack: bytes, requested: dict[str, FileStat]) -> None:
         for record in pack_format.read_pack(pack):
-            if record.name not in wanted:
-                continue  # nobody asked for it: a server does not choose where on this machine it writes
+            if record.name not in requested:
+                continue  # not requested: a server must not choose which local files are written
             if record.kind == pack_format.PROBLEM:
-                said = bytes(record.content).decode("utf-8", "replace")
-                self._fail(record.name, PaiError(said or "The cluster could not read it."))
+                message = bytes(record.content).decode("utf-8", "replace")
+                self._fail(record.name, PaiError(message or "The cluster could not read it."))
                 continue
-            if of_bytes(record.content, ALGORITHMS[record.algorithm]) != record.digest:
-                raise ConnectionFailed(f"{record.name} was damaged on its way.")
+            if hash_bytes(record.content, ALGORITHMS[record.algorithm]) != record.digest:
+                raise ConnectionFailed(f"{record.name} was damaged during the transfer.")
             try:
                 self.target.write_small(
-                    self._there(record.name), record.content, record.mtime_ns, record.mode
+                    self._target_path(record.name), record.content, record.mtime_ns, record.mode
                 )
             except PaiError as e:
                 self._fail(record.name, e)
 
-    def _single(self, path: str, facts: FileStat) -> None:
+    def _transfer_file(self, path: str, file_stat: FileStat) -> None:
         try:
-            large = _LargeFile(self, path, facts)
+            large = _LargeFile(self, path, file_stat)
             large.move(large.ranges)
         except PaiError as e:
             self._fail(path, e)
 
-    # -- words ---------------------------------------------------------------------------------
+    # -- progress and errors -------------------------------------------------------------------
 
-    def _here(self, path: str) -> str:
+    def _source_path(self, path: str) -> str:
         return f"{self.plan.source.rstrip('/')}/{path}" if path else self.plan.source
 
-    def _there(self, path: str) -> str:
+    def _target_path(self, path: str) -> str:
         return f"{self.plan.target.rstrip('/')}/{path}" if path else self.plan.target
 
-    def _done(self, files: int, size: int) -> None:
+    def _add_progress(self, files: int, size: int) -> None:
         with self._lock:
             self.progress.files += files
             self.progress.bytes += size
@@ -257,30 +272,30 @@ class TransferExecutor:
             self._fail(name, error)
 
     def _fail(self, path: str, error: PaiError) -> None:
-        if error.code == FULL or isinstance(error, (ConnectionFailed, Unauthorized)):
+        if error.code == STORAGE_FULL or isinstance(error, (ConnectionFailed, Unauthorized)):
             raise error
         with self._lock:
-            self.failures.append(Failure(path, error))
+            self.failures.append(TransferFailure(path, error))
 
-    def _explained(self, error: BaseException) -> BaseException:
+    def _with_progress(self, error: BaseException) -> BaseException:
         if not isinstance(error, PaiError):
             return error
-        if error.code == FULL:
+        if error.code == STORAGE_FULL:
             return PaiError(
-                f"{error.message} {self.progress.files} of {counted(self.progress.files_in_all)} arrived; "
-                f"the largest of all are {self.plan.largest()}.",
-                code=FULL,
+                f"{error.message} {self.progress.files} of {count_of(self.progress.total_files)} arrived; "
+                f"the largest files are {self.plan.largest()}.",
+                code=STORAGE_FULL,
                 status=507,
-                hint="Make room and run the same command again: it continues where it was.",
+                hint="Free some space and run the same command again: it resumes the copy.",
             )
         if isinstance(error, (ConnectionFailed, Unavailable)):
             return type(error)(
-                f"{error.message} {self.progress.files} of {counted(self.progress.files_in_all)} arrived.",
-                hint="Run the same command again: it continues where it was.",
+                f"{error.message} {self.progress.files} of {count_of(self.progress.total_files)} arrived.",
+                hint="Run the same command again: it resumes the copy.",
             )
         return error
 
-    def _summed_up(self) -> PaiError:
+    def _summary_error(self) -> PaiError:
         first = self.failures[0]
         if len(self.failures) == 1:
             error = first.error
@@ -288,23 +303,23 @@ class TransferExecutor:
         failed = {failure.path for failure in self.failures}
         folders = len(failed.intersection(self.plan.folders))
         files = len(failed) - folders
-        said = f"{files} of {counted(self.progress.files_in_all)}"
+        summary = f"{files} of {count_of(self.progress.total_files)}"
         if folders:
-            said += f" and {counted(folders, 'folder')}"
-        hint = "Run the same command again for those that did not arrive."
-        if all(failure.error.code == CHANGED for failure in self.failures):
-            hint = "Copy these again when nobody writes to them."
-        if files < self.progress.files_in_all:
-            hint = f"The others arrived. {hint}"
+            summary += f" and {count_of(folders, 'folder')}"
+        hint = "Run the same command again to copy the missing ones."
+        if all(failure.error.code == FILE_CHANGED for failure in self.failures):
+            hint = "Copy these again when no program writes to them."
+        if files < self.progress.total_files:
+            hint = f"All others arrived. {hint}"
         return PaiError(
-            f"{said} could not be copied: "
-            f"{named([failure.path for failure in self.failures])}. The first: {first.error.message}",
+            f"{summary} could not be copied: "
+            f"{list_names([failure.path for failure in self.failures])}. The first: {first.error.message}",
             hint=hint,
         )
 
 
 class _WorkQueue:
-    """Work for several threads, out of one generator."""
+    """Thread-safe queue over a generator of work units."""
 
     def __init__(self, units: Iterator[Unit]):
         self._units = units
@@ -316,41 +331,42 @@ class _WorkQueue:
 
 
 class _LargeFile:
-    """One file that travels alone: its parts are moved by whoever is free, the last one puts it in place."""
+    """A file transferred in parts by any free thread; the last part to arrive finishes it."""
 
-    def __init__(self, engine: TransferExecutor, path: str, facts: FileStat):
-        self.engine = engine
+    def __init__(self, executor: TransferExecutor, path: str, file_stat: FileStat):
+        self.executor = executor
         self.path = path
-        self.outgoing: SourceFile = engine.source.open(engine._here(path), facts)
+        self.source: SourceFile = executor.source.open(executor._source_path(path), file_stat)
         try:
-            outgoing = self.outgoing
-            now = (outgoing.size, outgoing.mtime_ns, outgoing.mode)
-            self.incoming: TargetFile = engine.target.create(engine._there(path), now, outgoing.key)
+            source = self.source
+            now = (source.size, source.mtime_ns, source.mode)
+            self.target: TargetFile = executor.target.create(executor._target_path(path), now, source.key)
         except BaseException:
-            self.outgoing.close()
+            self.source.close()
             raise
         try:
-            self.ranges = self.incoming.missing(outgoing.longest_parts)
+            self.ranges = self.target.missing_ranges(source.max_part_bytes)
         except BaseException:
             self.close()
             raise
         from openpaisdk.storage.backends.hdfs_checksum import ChecksumComparison
 
-        self._comparison = ChecksumComparison(outgoing, self.incoming)
+        self._comparison = ChecksumComparison(source, self.target)
         self._left = max(1, len(self.ranges))
-        self._moving = 0
+        self._active_moves = 0
         self._error: PaiError | None = None
         self._lock = threading.Lock()
-        self._writing = threading.Lock()
+        self._write_lock = threading.Lock()
         self._counts: dict[int, int] = {}
-        engine._done(0, outgoing.size - sum(length for _, length in self.ranges))
+        executor._add_progress(0, source.size - sum(length for _, length in self.ranges))
 
     def move(self, ranges: list[Range]) -> None:
-        """Move some of its parts. Only whoever is the last to be at it ends it, well or not."""
+        """Transfer some of its parts. The last thread at work on the file finishes it or reports its
+        error."""
         with self._lock:
             if self._error is not None:
                 return
-            self._moving += 1
+            self._active_moves += 1
         error: PaiError | None = None
         try:
             for offset, length in ranges:
@@ -359,13 +375,13 @@ class _LargeFile:
             error = e
         except BaseException:
             with self._lock:
-                self._moving -= 1
+                self._active_moves -= 1
             raise
         with self._lock:
-            self._moving -= 1
+            self._active_moves -= 1
             self._left -= max(1, len(ranges))
             self._error = self._error or error
-            is_last = not self._moving and (self._left == 0 or self._error is not None)
+            is_last = not self._active_moves and (self._left == 0 or self._error is not None)
         if is_last:
             self._end()
 
@@ -373,60 +389,66 @@ class _LargeFile:
         try:
             if self._error is None:
                 try:
-                    self.outgoing.check()
+                    self.source.check()
                     self._compare()
-                    self.incoming.finish(self.outgoing.size)
+                    self.target.finish(self.source.size)
                 except PaiError as e:
                     self._error = e
-            if self._error is not None and self._error.code == CHANGED:
-                self.incoming.abandon()
+            if self._error is not None and self._error.code == FILE_CHANGED:
+                self.target.abandon()
         finally:
             self.close()
-            self.engine._forget(self)
+            self.executor._forget(self)
         if self._error is not None:
-            self.engine._fail(self.path, self._error)
+            self.executor._fail(self.path, self._error)
         else:
-            self.engine._done(1, 0)
+            self.executor._add_progress(1, 0)
 
     def _compare(self) -> None:
-        """Where parts are not proven one by one, an HDFS may know what the whole contains."""
-        shown = self.engine.target.shown(self.engine._there(self.path))
+        """Where parts are not verified one by one, compare with the checksum of an HDFS."""
+        shown = self.executor.target.display_path(self.executor._target_path(self.path))
         try:
-            same = self._comparison.is_same(self.outgoing.size)
+            same = self._comparison.matches(self.source.size)
         except OSError as e:
-            raise refused(shown, e) from None
+            raise error_from_oserror(shown, e) from None
         if same is False:
-            self.incoming.abandon()
-            raise damaged(shown)
+            self.target.abandon()
+            raise damaged_error(shown)
 
     def _move(self, offset: int, length: int) -> None:
-        source, target = self.outgoing.fileno(), self.incoming.fileno()
+        source, target = self.source.fileno(), self.target.fileno()
         if min(source, target) >= 0 and length:
             self._copy(source, target, offset, length)
-            self.engine._done(0, length)
+            self.executor._add_progress(0, length)
             return
-        self.incoming.put(offset, length, lambda: self._counted(offset, length), self.outgoing)
-        self._comparison.arrived(offset)
+        self.target.put(offset, length, lambda: self._counted(offset, length), self.source)
+        self._comparison.confirm(offset)
 
     def _counted(self, offset: int, length: int) -> Iterator[bytes | memoryview]:
-        # A part that has to be sent again counts from its beginning.
-        self.engine._done(0, -self._counts.pop(offset, 0))
+        # A part that is sent again is counted from its beginning.
+        self.executor._add_progress(0, -self._counts.pop(offset, 0))
         self._counts[offset] = 0
-        for chunk in self._comparison.seen(offset, self.outgoing.chunks(offset, length)):
+        for chunk in self._comparison.observe(offset, self.source.chunks(offset, length)):
             yield chunk
             self._counts[offset] += len(chunk)
-            self.engine._done(0, len(chunk))
+            self.executor._add_progress(0, len(chunk))
 
     def _copy(self, source: int, target: int, offset: int, length: int) -> None:
-        """From file to file on this machine."""
+        """Copy a range between two descriptors of this machine."""
         try:
-            done, digest = copy_hashed(source, target, offset, length, self.incoming.algorithm, self._writing)
+            done, digest = copy_hashed(
+                source, target, offset, length, self.target.algorithm, self._write_lock
+            )
             if done < length:
-                raise changed(self.engine.source.shown(self.engine._here(self.path)), "became shorter")
-            self.incoming.mark(offset, length, digest)
+                raise changed_error(
+                    self.executor.source.display_path(self.executor._source_path(self.path)), "became shorter"
+                )
+            self.target.mark_written(offset, length, digest)
         except OSError as e:
-            raise refused(self.engine.target.shown(self.engine._there(self.path)), e) from None
+            raise error_from_oserror(
+                self.executor.target.display_path(self.executor._target_path(self.path)), e
+            ) from None
 
     def close(self) -> None:
-        self.outgoing.close()
-        self.incoming.close()
+        self.source.close()
+        self.target.close()

@@ -1,12 +1,19 @@
-"""What a copy will do, before it does anything: what is new, what is there already, what stays behind."""
+"""Transfer plan: the files to copy, those already cursor, those to delete and those that are skipped."""
 
 from __future__ import annotations
 
 from openpaisdk.errors import PaiError, UsageError
-from openpaisdk.storage.backends.base import FULL, MARK
-from openpaisdk.storage.file_info import amount, is_name, is_same, join, largest, order
+from openpaisdk.storage.backends.base import PARTIAL_SUFFIX, STORAGE_FULL
+from openpaisdk.storage.file_info import (
+    format_size,
+    is_unchanged,
+    is_valid_name,
+    join,
+    list_largest,
+    walk_order,
+)
 from openpaisdk.storage.local_walk import SkippedFiles
-from openpaisdk.storage.location import problem_of_name
+from openpaisdk.storage.location import invalid_name_reason
 from openpaisdk.storage.transfer.spool import Spool
 
 TYPE_CHECKING = False
@@ -16,12 +23,13 @@ if TYPE_CHECKING:
     from openpaisdk.storage.backends.base import Backend
     from openpaisdk.storage.file_info import DirectoryListing
 
-NAMED = 5
-MARKS = (MARK, MARK + ".done")
+MAX_NAMES_SHOWN = 5
+PARTIAL_SUFFIXES = (PARTIAL_SUFFIX, PARTIAL_SUFFIX + ".done")
 
 
 class TransferPlan:
-    """The work. Paths in it are relative to ``source`` and ``target``; a single file has the path ``""``."""
+    """Work of one transfer. Paths are relative to ``source`` and ``target``; a single file has the path
+    ``""``."""
 
     def __init__(self, source: str, target: str):
         self.source = source
@@ -31,24 +39,24 @@ class TransferPlan:
         self.size = 0
         self.folders: list[str] = []
         self.extra: list[str] = []
-        """What only the target has: paths of files, and of folders with all in them."""
+        """Paths that only the target has: files, and folders with their contents."""
         self.skipped = SkippedFiles()
-        self.forbidden: list[str] = []
-        self.blocked: list[str] = []
+        self.invalid_names: list[str] = []
+        self.conflicts: list[str] = []
 
     def __str__(self) -> str:
-        said = f"{counted(self.count)}, {amount(self.size)}"
+        text = f"{count_of(self.count)}, {format_size(self.size)}"
         if self.new.count == self.count and self.count:
-            said += ", all new"
+            text += ", all new"
         else:
-            said += f", {amount(self.new.size)} new" if self.new.count else ", nothing new"
+            text += f", {format_size(self.new.size)} new" if self.new.count else ", nothing new"
             if self.new.count and self.new.size == 0:
-                said = f"{counted(self.count)}, {amount(self.size)}, {counted(self.new.count)} new"
+                text = f"{count_of(self.count)}, {format_size(self.size)}, {count_of(self.new.count)} new"
         if self.extra:
-            said += f"; {len(self.extra)} to delete"
+            text += f"; {len(self.extra)} to delete"
         if self.skipped:
-            said += f"; skipped {self.skipped}"
-        return said
+            text += f"; skipped {self.skipped}"
+        return text
 
     def as_mapping(self) -> dict[str, object]:
         return {
@@ -61,112 +69,118 @@ class TransferPlan:
         }
 
     def largest(self) -> str:
-        """The largest of what is to move, for an error about size."""
-        alone = self.source.rstrip("/").rpartition("/")[2]
-        return largest([(size, path or alone) for size, path in self.new.top()])
+        """The largest files to copy, for an error about size."""
+        file_name = self.source.rstrip("/").rpartition("/")[2]
+        return list_largest([(size, path or file_name) for size, path in self.new.top()])
 
     def check(self, backend: Backend) -> None:
-        """Refuse what cannot end well, before anything moves."""
-        if self.forbidden:
-            why = problem_of_name(self.forbidden[0])
+        """Raise what would make the transfer fail, before anything is transferred."""
+        if self.invalid_names:
+            reason = invalid_name_reason(self.invalid_names[0])
             raise UsageError(
-                f"{len(self.forbidden)} of these names cannot lie on {backend.where or 'that storage'}: "
-                f"{named(self.forbidden)} ({why}).",
+                f"{len(self.invalid_names)} of these names are invalid on {backend.url or 'that storage'}: "
+                f"{list_names(self.invalid_names)} ({reason}).",
                 hint="Rename them, or leave them out with a .paiignore file.",
             )
-        if self.blocked:
+        if self.conflicts:
             raise UsageError(
-                "A file would have to take the place of a folder, a folder that of a file, or either that of "
-                f"a link: {named(self.blocked)}.",
+                "A file would have to replace a folder, a folder a file, or either of them "
+                f"a link: {list_names(self.conflicts)}.",
                 hint="Remove it first, or use pai sync --delete.",
             )
         free = backend.free_bytes(self.target) if self.new.size else None
         if free is not None and self.new.size > free:
             raise PaiError(
-                f"{amount(self.new.size)} have no room: {amount(free)} are free. The largest are "
-                f"{self.largest()}.",
-                code=FULL,
+                f"{format_size(self.new.size)} do not fit: {format_size(free)} are free. "
+                f"The largest files are {self.largest()}.",
+                code=STORAGE_FULL,
                 status=507,
             )
 
 
-def counted(count: int, what: str = "file") -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+def count_of(count: int, noun: str = "file") -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def named(names: list[str]) -> str:
-    shown = [repr(name) if not name.isprintable() or " " in name else name for name in names[:NAMED]]
-    return ", ".join(shown) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+def list_names(names: list[str]) -> str:
+    shown = [
+        repr(name) if not name.isprintable() or " " in name else name for name in names[:MAX_NAMES_SHOWN]
+    ]
+    return ", ".join(shown) + (
+        f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    )
 
 
-def compare(
+def compare_trees(
     plan: TransferPlan,
-    ours: Iterable[DirectoryListing],
-    theirs: Iterator[DirectoryListing],
+    source_folders: Iterable[DirectoryListing],
+    target_folders: Iterator[DirectoryListing],
     *,
     hdfs_names: bool,
-    deleting: bool = False,
-    everything: bool = False,
+    delete: bool = False,
+    force: bool = False,
     trusted: bool = False,
 ) -> TransferPlan:
-    """Go through both trees side by side, in their common order; neither needs to fit into memory.
+    """Walk both trees in parallel, in their common order; neither has to fit into memory.
 
-    Names that did not come from this machine (``trusted``) could lead anywhere, and are looked at first.
+    Names from another machine (not ``trusted``) could lead out of the target, and are checked first.
     """
-    there = _Cursor(theirs)
+    cursor = _Cursor(target_folders)
     add = plan.new.add
-    for folder in _in_order(ours):
+    for folder in _in_order(source_folders):
         path = folder.path
         if not trusted:
-            _refuse_ways_out(folder)
-        match = there.at(path)
-        kept = match.files if match else {}
+            _check_names(folder)
+        match = cursor.at(path)
+        existing = match.files if match else {}
         if match is None and path:
             plan.folders.append(path)
-        front = path + "/" if path else ""
-        for name, facts in folder.files.items():
-            if name.endswith(MARKS):
+        prefix = path + "/" if path else ""
+        for name, file_stat in folder.files.items():
+            if name.endswith(PARTIAL_SUFFIXES):
                 continue
             plan.count += 1
-            plan.size += facts[0]
-            found = kept.get(name)
-            if found is not None and not everything and is_same(facts, found):
+            plan.size += file_stat[0]
+            found = existing.get(name)
+            if found is not None and not force and is_unchanged(file_stat, found):
                 continue
-            add(front + name, facts)
-            if found is None and hdfs_names and problem_of_name(name):
-                plan.forbidden.append(front + name)
+            add(prefix + name, file_stat)
+            if found is None and hdfs_names and invalid_name_reason(name):
+                plan.invalid_names.append(prefix + name)
         if hdfs_names:
-            plan.forbidden += [join(path, name) for name in folder.folders if problem_of_name(name)]
+            plan.invalid_names += [join(path, name) for name in folder.folders if invalid_name_reason(name)]
         if match is not None:
             clashes = [join(path, name) for name in match.folders if name in folder.files]
-            clashes += [join(path, name) for name in folder.folders if name in kept]
-            has = set(folder.folders)
-            links = [front + name for name in match.others if name in has or name in folder.files]
-            if deleting:
+            clashes += [join(path, name) for name in folder.folders if name in existing]
+            folder_names = set(folder.folders)
+            links = [prefix + name for name in match.others if name in folder_names or name in folder.files]
+            if delete:
                 plan.extra += links
-                # What is on its way is somebody's who is at it, or goes with the next copy to its target.
+                # A partial file belongs to a running copy, or is removed by the next copy to its target.
                 plan.extra += [
-                    front + name for name in kept if name not in folder.files and not name.endswith(MARKS)
+                    prefix + name
+                    for name in existing
+                    if name not in folder.files and not name.endswith(PARTIAL_SUFFIXES)
                 ]
-                plan.extra += [join(path, name) for name in match.folders if name not in has]
+                plan.extra += [join(path, name) for name in match.folders if name not in folder_names]
             else:
-                plan.blocked += clashes + links
+                plan.conflicts += clashes + links
     return plan
 
 
-def _refuse_ways_out(folder: DirectoryListing) -> None:
-    """A storage gives names, not paths: none of them may lead out of the target."""
+def _check_names(folder: DirectoryListing) -> None:
+    """Check that a storage lists single path components: no path may lead out of the target."""
     steps = folder.path.split("/") if folder.path else []
     for name in (*steps, *folder.folders, *folder.files):
-        if not is_name(name):
-            raise PaiError(f"The storage lists {name!r}, which is not a name; nothing was copied.")
+        if not is_valid_name(name):
+            raise PaiError(f"The storage lists {name!r}, which is not a valid name; nothing was copied.")
 
 
 def _in_order(folders: Iterable[DirectoryListing]) -> Iterator[DirectoryListing]:
-    """A tree that came in another order would look as if half of it were missing."""
+    """Check the order of a walk: a tree in another order would look as if half of it were missing."""
     last = ""
     for folder in folders:
-        now = order(folder.path)
+        now = walk_order(folder.path)
         if now < last:
             raise PaiError(f"The storage listed {folder.path!r} out of order; nothing was changed.")
         last = now
@@ -174,19 +188,19 @@ def _in_order(folders: Iterable[DirectoryListing]) -> Iterator[DirectoryListing]
 
 
 class _Cursor:
-    """Where we are in the other tree."""
+    """Cursor in the walk of the target tree."""
 
     def __init__(self, folders: Iterator[DirectoryListing]):
         self._folders = _in_order(folders)
-        self._held: DirectoryListing | None = next(self._folders, None)
+        self._current: DirectoryListing | None = next(self._folders, None)
 
     def at(self, path: str) -> DirectoryListing | None:
-        """The folder of that path, if the other tree has it; those before it are passed over."""
-        wanted = order(path)
-        while self._held is not None and order(self._held.path) < wanted:
-            self._held = next(self._folders, None)
-        if self._held is not None and self._held.path == path:
-            found = self._held
-            self._held = next(self._folders, None)
+        """The folder of that path if the tree has it; folders before it are skipped."""
+        sort_key = walk_order(path)
+        while self._current is not None and walk_order(self._current.path) < sort_key:
+            self._current = next(self._folders, None)
+        if self._current is not None and self._current.path == path:
+            found = self._current
+            self._current = next(self._folders, None)
             return found
         return None

@@ -1,4 +1,4 @@
-"""A list that may be longer than memory: what is too much lies in a file that nobody else sees."""
+"""List of files that may exceed memory: the rest is spooled to an unnamed temporary file."""
 
 from __future__ import annotations
 
@@ -11,44 +11,46 @@ if TYPE_CHECKING:
 
     Item = tuple[str, FileStat]
 
-IN_MEMORY = 50_000
+MAX_ITEMS_IN_MEMORY = 50_000
 
 
 class Spool:
-    """Paths with their facts, in the order they were added. Read once it is complete."""
+    """Paths with size, time and mode, in the order they were added. Read it when it is complete."""
 
-    __slots__ = ("count", "file", "held", "largest", "size")
+    __slots__ = ("count", "file", "items", "largest", "size")
 
     def __init__(self) -> None:
-        self.held: list[Item] = []
+        self.items: list[Item] = []
         self.file: IO[bytes] | None = None
         self.count = 0
         self.size = 0
         self.largest: list[tuple[int, str]] = []
 
-    def add(self, path: str, facts: FileStat) -> None:
+    def add(self, path: str, file_stat: FileStat) -> None:
         self.count += 1
-        self.size += facts[0]
-        if len(self.held) < IN_MEMORY:
-            self.held.append((path, facts))
+        self.size += file_stat[0]
+        if len(self.items) < MAX_ITEMS_IN_MEMORY:
+            self.items.append((path, file_stat))
             return
         if self.file is None:
             import tempfile
 
             self.file = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - it lives as long as this list
         name = path.encode("utf-8", "surrogateescape").hex()
-        self.file.write(f"{name} {facts[0]} {facts[1]} {facts[2]}\n".encode())
-        if facts[0] > 1 << 20:
-            self.largest.append((facts[0], path))
+        self.file.write(f"{name} {file_stat[0]} {file_stat[1]} {file_stat[2]}\n".encode())
+        if file_stat[0] > 1 << 20:
+            self.largest.append((file_stat[0], path))
             if len(self.largest) > 1000:
                 self.largest = sorted(self.largest, reverse=True)[:10]
 
     def top(self, count: int = 10) -> list[tuple[int, str]]:
-        """The largest of them."""
-        return sorted([*((facts[0], path) for path, facts in self.held), *self.largest], reverse=True)[:count]
+        """The largest files."""
+        return sorted(
+            [*((file_stat[0], path) for path, file_stat in self.items), *self.largest], reverse=True
+        )[:count]
 
     def __iter__(self) -> Iterator[Item]:
-        yield from self.held
+        yield from self.items
         if self.file is not None:
             self.file.seek(0)
             for line in self.file:

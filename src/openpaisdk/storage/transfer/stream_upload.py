@@ -1,4 +1,4 @@
-"""A file that comes piece by piece, and nobody knows yet how long it will be: from a stream, or a program."""
+"""Upload of a file whose size is unknown until it ends: from a stream, or written by a program."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import time
 
 from openpaisdk.errors import Conflict
-from openpaisdk.storage.backends.base import damaged, key_of
+from openpaisdk.storage.backends.base import content_key, damaged_error
 from openpaisdk.storage.backends.hdfs_checksum import ChecksumComparison
 
 TYPE_CHECKING = False
@@ -15,37 +15,38 @@ if TYPE_CHECKING:
 
 
 class StreamUpload:
-    """All pieces but the last are ``PART_BYTES`` long: they are told apart by where they begin."""
+    """Upload in order. All pieces but the last are ``PART_BYTES`` long: they are identified by their
+    offset."""
 
-    def __init__(self, backend: Backend, path: str, *, replacing: bool = True):
+    def __init__(self, backend: Backend, path: str, *, overwrite: bool = True):
         now = time.time_ns()
-        self._shown = backend.shown(path)
-        key = key_of(path, now, os.getpid(), id(self))
-        self._incoming = backend.create(path, (-1, now, 0o644), key, replacing=replacing)
-        self._comparison = ChecksumComparison(None, self._incoming)
+        self._display_path = backend.display_path(path)
+        key = content_key(path, now, os.getpid(), id(self))
+        self._target = backend.create(path, (-1, now, 0o644), key, overwrite=overwrite)
+        self._comparison = ChecksumComparison(None, self._target)
         self.size = 0
 
     def add(self, piece: bytes) -> None:
         at = self.size
-        self._incoming.put(at, len(piece), lambda: self._comparison.seen(at, iter((piece,))))
-        self._comparison.arrived(at)
+        self._target.put(at, len(piece), lambda: self._comparison.observe(at, iter((piece,))))
+        self._comparison.confirm(at)
         self.size += len(piece)
 
     def finish(self) -> None:
-        """It takes its place, if its storage has what was sent."""
+        """Replace the target, if the storage's checksum matches what was sent."""
         if self.size == 0:
             self.add(b"")
-        if self._comparison.is_same(self.size) is False:
+        if self._comparison.matches(self.size) is False:
             self.abandon()
-            raise damaged(self._shown)
+            raise damaged_error(self._display_path)
         try:
-            self._incoming.finish(self.size)
+            self._target.finish(self.size)
         except Conflict:
             self.abandon()
             raise
 
     def abandon(self) -> None:
-        self._incoming.abandon()
+        self._target.abandon()
 
 
 __all__ = ["StreamUpload"]

@@ -30,11 +30,11 @@ async def receive_part(
     The upload is locked only while a block is written: a slow client keeps no file open.
     """
     content_length = request.headers.get("content-length", "")
-    if not content_length.isdecimal() or int(content_length) < hashing.SIZE:
+    if not content_length.isdecimal() or int(content_length) < hashing.DIGEST_BYTES:
         raise InvalidParameters(
             "A part needs a Content-Length, and its bytes must be followed by their hash."
         )
-    length = int(content_length) - hashing.SIZE
+    length = int(content_length) - hashing.DIGEST_BYTES
     upload_request = await files.run(_prepare_part, uploads, user, upload_id, offset, length)
     loop = asyncio.get_running_loop()
     hasher = hashing.hasher(upload_request.hash)()
@@ -62,7 +62,7 @@ async def receive_part(
             at += len(data)
             left -= len(data)
 
-    if await receive_body(request.receive, length + hashing.SIZE, sink):
+    if await receive_body(request.receive, length + hashing.DIGEST_BYTES, sink):
         if left or digest != hasher.digest():
             raise _damaged(upload_request.path)
         await files.run(record_part)

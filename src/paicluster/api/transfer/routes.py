@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from openpaisdk.errors import InvalidParameters, PaiError
 from openpaisdk.fileio import hashing
-from openpaisdk.fileio.pack_format import COUNT, LARGEST
+from openpaisdk.fileio.pack_format import MAX_PACK_BYTES, MAX_PACK_FILES
 from paicluster.api.context import authenticate, context
 from paicluster.api.responses import encode, int_param, json_response, read_body
 from paicluster.api.transfer.file_response import OCTET_STREAM, RangeResponse
@@ -99,7 +99,7 @@ async def read_file(request: Request) -> Response:
     max_length = int_param(query.get("length"), "length", 1 << 60)
     opened = await files.run(_open_range, files.storage, _path(request), user, offset, max_length)
     if opened.whole is not None:
-        digest = hashing.of_bytes(opened.whole, algorithm)
+        digest = hashing.hash_bytes(opened.whole, algorithm)
         return Response(opened.whole + digest, headers=opened.headers, media_type=OCTET_STREAM)
     file = FileIO(opened.fd, "rb")
     recompute = query.get("fresh") == "true"
@@ -124,7 +124,7 @@ def _open_range(storage: Storage, path: str, user: StorageUser, offset: int, max
         status = os.fstat(fd)
         length = min(max_length, max(0, status.st_size - offset))
         headers = {
-            "content-length": str(length + hashing.SIZE),
+            "content-length": str(length + hashing.DIGEST_BYTES),
             "x-pai-size": str(status.st_size),
             "x-pai-mtime": str(status.st_mtime_ns),
             "x-pai-mode": f"{opened.entry.ownership.mode & 0o777:o}",
@@ -151,8 +151,8 @@ async def fetch(request: Request) -> Response:
     files, _, user = await _begin(request)
     selection = _decode(await read_body(request), _FetchRequest)
     hashing.hasher(selection.hash)
-    if len(selection.names) > COUNT:
-        raise InvalidParameters(f"At most {COUNT} files can be fetched at once.")
+    if len(selection.names) > MAX_PACK_FILES:
+        raise InvalidParameters(f"At most {MAX_PACK_FILES} files can be fetched at once.")
     blocks = packs.read_files(files.storage, user, selection.path, selection.names, selection.hash)
 
     async def send() -> AsyncIterator[bytes]:
@@ -164,7 +164,7 @@ async def fetch(request: Request) -> Response:
 
 async def store(request: Request) -> Response:
     files, _, user = await _begin(request)
-    pack = await read_body(request, LARGEST)
+    pack = await read_body(request, MAX_PACK_BYTES)
     problems = await files.run(packs.write_pack, files.storage, user, _path(request), pack)
     return json_response({"problems": problems})
 
@@ -176,9 +176,9 @@ class _DeleteRequest(msgspec.Struct):
 
 async def remove(request: Request) -> Response:
     files, _, user = await _begin(request)
-    deletion = _decode(await read_body(request, LARGEST), _DeleteRequest)
-    if len(deletion.names) > COUNT:
-        raise InvalidParameters(f"At most {COUNT} names can be deleted at once.")
+    deletion = _decode(await read_body(request, MAX_PACK_BYTES), _DeleteRequest)
+    if len(deletion.names) > MAX_PACK_FILES:
+        raise InvalidParameters(f"At most {MAX_PACK_FILES} names can be deleted at once.")
     problems = await files.run(packs.bulk_delete, files.storage, user, deletion.path, deletion.names)
     return json_response({"problems": problems})
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from paicluster.files import Entry
-from paicluster.files.hdfs_checksum import BLOCK_SIZE, CHUNK
+from paicluster.files.hdfs_checksum import BLOCK_SIZE, BYTES_PER_CRC
 from paicluster.files.reads import Listing, Summary
 
 # Hadoop's number of the checksum type CRC32C.
@@ -182,7 +182,7 @@ def server_defaults() -> dict[str, Any]:
     return {
         "FsServerDefaults": {
             "blockSize": BLOCK_SIZE,
-            "bytesPerChecksum": CHUNK,
+            "bytesPerChecksum": BYTES_PER_CRC,
             "checksumType": _CRC32C,
             "defaultStoragePolicyId": 0,
             "encryptDataTransfer": False,

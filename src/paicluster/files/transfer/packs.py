@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from openpaisdk.errors import PaiError
-from openpaisdk.fileio.hashing import ALGORITHMS, of_bytes
+from openpaisdk.fileio.hashing import ALGORITHMS, hash_bytes
 from openpaisdk.fileio.pack_format import (
     FILE,
     FOLDER,
+    MAX_PACKED_FILE_BYTES,
     PROBLEM,
-    SMALL,
     PackRecord,
-    end,
-    head,
+    end_record,
     read_pack,
+    record_header,
     truncated_pack,
 )
 from openpaisdk.fileio.syscall_lock import SyscallLock
@@ -202,7 +202,7 @@ class PathCache:
 def _check_digest(record: PackRecord) -> None:
     if record.kind != FILE or record.algorithm >= len(ALGORITHMS):
         raise truncated_pack()
-    if of_bytes(record.content, ALGORITHMS[record.algorithm]) != record.digest:
+    if hash_bytes(record.content, ALGORITHMS[record.algorithm]) != record.digest:
         raise truncated_pack()
 
 
@@ -262,12 +262,12 @@ def read_files(
             except PaiError as error:
                 content = error.message.encode()
                 record = PackRecord(PROBLEM, name, content)
-            chunk += (head(record), content)
+            chunk += (record_header(record), content)
             size += len(content)
             if size >= _CHUNK_BYTES:
                 yield b"".join(chunk)
                 chunk, size = [], 0
-    chunk.append(end(len(names)))
+    chunk.append(end_record(len(names)))
     yield b"".join(chunk)
 
 
@@ -289,11 +289,11 @@ def _read_file(
         finally:
             os.close(inode.fd)
         try:
-            content = os.read(fd, SMALL + 1)
+            content = os.read(fd, MAX_PACKED_FILE_BYTES + 1)
             status = os.fstat(fd)
         finally:
             os.close(fd)
-    if len(content) != status.st_size or len(content) > SMALL:
+    if len(content) != status.st_size or len(content) > MAX_PACKED_FILE_BYTES:
         raise PaiError(f"{name} changed while it was read.", code="ChangedFileError", status=409)
     record = PackRecord(
         FILE,
@@ -301,7 +301,7 @@ def _read_file(
         content,
         mode=inode.ownership.mode & 0o777,
         mtime_ns=status.st_mtime_ns,
-        digest=of_bytes(content, ALGORITHMS[algorithm_index]),
+        digest=hash_bytes(content, ALGORITHMS[algorithm_index]),
         algorithm=algorithm_index,
     )
     return record, content

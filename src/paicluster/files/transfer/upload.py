@@ -18,7 +18,7 @@ import msgspec
 
 from openpaisdk.errors import JOB_CONFLICT, Conflict, InvalidParameters, PaiError
 from openpaisdk.fileio import hashing
-from openpaisdk.fileio.ranges import digest_of, reserve, write_at
+from openpaisdk.fileio.ranges import hash_range, reserve, write_at
 from paicluster.files import StagedFile, StorageUser
 from paicluster.files.errors import disk_errors
 
@@ -116,8 +116,8 @@ class Upload:
 
     def record_part(self, offset: int, length: int, digest: bytes) -> None:
         """Journal a complete part whose hash was verified."""
-        if len(digest) != hashing.SIZE:
-            raise InvalidParameters(f"A hash has {hashing.SIZE} bytes, not {len(digest)}.")
+        if len(digest) != hashing.DIGEST_BYTES:
+            raise InvalidParameters(f"A hash has {hashing.DIGEST_BYTES} bytes, not {len(digest)}.")
         self.request.check_part(offset, length)
         self._add_part(offset, length, digest.hex())
 
@@ -175,7 +175,7 @@ class Upload:
     def verify(self, unverified: dict[int, tuple[int, str]]) -> None:
         """Hash parts written before the last boot; matching ones are journaled, so that it is done once."""
         for offset, (length, digest) in unverified.items():
-            if digest == digest_of(self.staged.fd, offset, length, self.request.hash).hex():
+            if digest == hash_range(self.staged.fd, offset, length, self.request.hash).hex():
                 self._add_part(offset, length, digest)
 
     def finish(self, size: int, mtime: int | None, digest: str) -> None:

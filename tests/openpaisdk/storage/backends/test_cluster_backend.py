@@ -44,7 +44,7 @@ def test_a_damaged_file_in_a_pack_is_refused_and_the_others_arrive(team: TeamClu
     bad = pack(("a", b"one"), ("b", b"two")).replace(b"one", b"onE")
     problems = alice.send_pack(folder, bad)
     assert [name for name, _ in problems] == ["a"]
-    assert [e.name for e in alice.listing(folder)] == ["b"]
+    assert [e.name for e in alice.list_folder(folder)] == ["b"]
 
 
 def test_a_pack_that_was_cut_changes_nothing(team: TeamCluster, folder: str) -> None:
@@ -76,7 +76,7 @@ def test_nobody_gets_at_what_is_another_persons(team: TeamCluster, folder: str) 
             attempt()
     found = list(pack_format.read_pack(bob.fetch_pack(folder, ["secret"])))
     assert [r.kind for r in found] == [pack_format.PROBLEM]
-    handed = fast(team, "bob", over_http=False).handover()
+    handed = fast(team, "bob", over_http=False).descriptor_channel()
     assert handed is not None
     with pytest.raises(Forbidden):
         handed.open(path, path)
@@ -98,38 +98,40 @@ def test_parts_come_in_any_order_and_the_file_appears_at_the_end(team: TeamClust
     content = os.urandom(20 << 20)
     upload = alice.create(f"{folder}/f", (len(content), 10**18 + 5, 0o600), "k")
     assert isinstance(upload, MultipartUpload)
-    ranges = upload.missing()
+    ranges = upload.missing_ranges()
     for offset, length in reversed(ranges):
         put(upload, offset, content[offset : offset + length])
         assert alice.status(f"{folder}/f") is None
     upload.finish(len(content))
     assert b"".join(map(bytes, alice.read(f"{folder}/f"))) == content
-    assert alice._facts(f"{folder}/f") == (len(content), 10**18 + 5, 0o600)
+    assert alice._stat(f"{folder}/f") == (len(content), 10**18 + 5, 0o600)
 
 
 def test_only_a_cluster_on_this_machine_is_sent_longer_parts(team: TeamCluster, folder: str) -> None:
     """Elsewhere an interruption would cost too much."""
     alice = fast(team, "alice")
     far = ClusterBackend(
-        alice.lines, {**alice.capabilities, "boot": "another machine"}, where=alice.where, over_http=True
+        alice.pool, {**alice.capabilities, "boot": "another machine"}, url=alice.url, over_http=True
     )
     facts = (520 << 20, 10**18, 0o644)
     alice.write_small(f"{folder}/small", b"1", 10**18, 0o644)
     for backend, longest in ((alice, 64 << 20), (far, 32 << 20)):
         upload = backend.create(f"{folder}/f", facts, "k")
-        assert upload.missing()[1] == (longest, longest)
+        assert upload.missing_ranges()[1] == (longest, longest)
         upload.abandon()
-        assert backend.open(f"{folder}/small").longest_parts == longest
+        assert backend.open(f"{folder}/small").max_part_bytes == longest
 
 
 def test_a_part_that_was_damaged_on_its_way_does_not_count(team: TeamCluster, folder: str) -> None:
     begun = team.ask("POST", f"{BASE}/uploads", about(f"{folder}/f", 3)).json()
     where = f"{BASE}/uploads/{begun['id']}"
-    reply = team.ask("PUT", where + "?offset=0", b"abc" + hashing.of_bytes(b"abd", hashing.XXH3))
+    reply = team.ask("PUT", where + "?offset=0", b"abc" + hashing.hash_bytes(b"abd", hashing.XXH3))
     assert (reply.status, reply.json()["code"]) == (400, "CutPartError")
     early = team.ask("POST", where + "/finish", {"size": 3})
     assert (early.status, early.json()["code"]) == (409, "IncompleteFileError")
-    assert team.ask("PUT", where + "?offset=0", b"abc" + hashing.of_bytes(b"abc", hashing.XXH3)).status == 200
+    assert (
+        team.ask("PUT", where + "?offset=0", b"abc" + hashing.hash_bytes(b"abc", hashing.XXH3)).status == 200
+    )
     lie = team.ask("POST", where + "/finish", {"size": 3, "digest": "00" * 16})
     assert lie.status == 400
     assert team.ask("POST", where + "/finish", {"size": 3}).status == 200
@@ -168,14 +170,14 @@ def test_what_had_arrived_outlives_the_server(team: TeamCluster, folder: str) ->
     facts = (len(content), 10**18, 0o644)
     first = fast(team, "alice").create(f"{folder}/f", facts, "k")
     assert isinstance(first, MultipartUpload)
-    ranges = first.missing()
+    ranges = first.missing_ranges()
     put(first, *_piece(content, ranges[1]))
     team.kill()
     team.start()
     again = fast(team, "alice").create(f"{folder}/f", facts, "k")
     assert isinstance(again, MultipartUpload)
-    assert again.missing() == [ranges[0], ranges[2]]
-    for each in again.missing():
+    assert again.missing_ranges() == [ranges[0], ranges[2]]
+    for each in again.missing_ranges():
         put(again, *_piece(content, each))
     again.finish(len(content))
     assert b"".join(map(bytes, fast(team, "alice").read(f"{folder}/f"))) == content
@@ -203,7 +205,7 @@ def test_slow_clients_keep_nobody_else_out(team: TeamCluster, folder: str) -> No
     put(quick, 0, content)
     quick.finish(len(content))
     for slow in waiting:
-        slow.sendall(content[1 << 20 :] + hashing.of_bytes(content, hashing.XXH3))
+        slow.sendall(content[1 << 20 :] + hashing.hash_bytes(content, hashing.XXH3))
         assert slow.recv(100).startswith(b"HTTP/1.1 200")
         slow.close()
 

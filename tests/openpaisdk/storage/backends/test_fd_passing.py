@@ -16,13 +16,13 @@ from support.team_cluster import TeamCluster
 
 
 def test_a_file_handed_over_for_writing_must_be_given_back_first(team: TeamCluster, folder: str) -> None:
-    handed = fast(team, "alice", over_http=False).handover()
+    handed = fast(team, "alice", over_http=False).descriptor_channel()
     assert handed is not None
     fd, said = handed.create(about(f"{folder}/f", 5))
     assert fd >= 0 and said["have"] == {}
     os.write(fd, b"hello")
-    proof = hashing.of_bytes(b"hello", hashing.XXH3)
-    handed.mark(str(said["id"]), 0, 5, proof)
+    proof = hashing.hash_bytes(b"hello", hashing.XXH3)
+    handed.mark_written(str(said["id"]), 0, 5, proof)
     ended = {"size": 5, "mtime": 10**18, "digest": hashing.combine([proof], hashing.XXH3).hex()}
     with pytest.raises(Conflict, match="still open for writing"):
         handed.finish(str(said["id"]), ended)
@@ -34,7 +34,7 @@ def test_a_file_handed_over_for_writing_must_be_given_back_first(team: TeamClust
 
 def test_a_file_handed_over_for_reading_cannot_be_written(team: TeamCluster, folder: str) -> None:
     fast(team, "alice").send_pack(folder, pack(("f", b"hello")))
-    handed = fast(team, "alice", over_http=False).handover()
+    handed = fast(team, "alice", over_http=False).descriptor_channel()
     assert handed is not None
     outgoing = handed.open(f"{folder}/f", "f")
     assert os.pread(outgoing.fileno(), 10, 0) == b"hello"
@@ -75,7 +75,7 @@ def test_one_person_does_not_take_the_window_for_himself(team: TeamCluster) -> N
 
 
 def test_nonsense_at_the_window_is_refused_in_words(team: TeamCluster) -> None:
-    handed = fast(team, "alice", over_http=False).handover()
+    handed = fast(team, "alice", over_http=False).descriptor_channel()
     assert isinstance(handed, FdChannel)
     for question in (
         {"op": "what"},
@@ -84,6 +84,6 @@ def test_nonsense_at_the_window_is_refused_in_words(team: TeamCluster) -> None:
         {"op": "finish", "id": "../x", "size": 1},
     ):
         with pytest.raises((InvalidParameters, NotFound, PaiError)):
-            handed._ask(question)
+            handed._request(question)
     with pytest.raises(NotFound):
-        handed.mark("0" * 40, 0, 1, b"")
+        handed.mark_written("0" * 40, 0, 1, b"")

@@ -77,44 +77,38 @@ def liar() -> Iterator[Liar]:
 
 
 def test_names_that_lead_out_are_refused_by_the_listing_itself(liar: Liar) -> None:
-    storage = WebHdfs(
-        ConnectionPool("liar", Endpoint(liar.url, "me", "")), where="pai://liar/hdfs", user="me"
-    )
+    storage = WebHdfs(ConnectionPool("liar", Endpoint(liar.url, "me", "")), url="pai://liar/hdfs", user="me")
     good = {"pathSuffix": "good", "type": "FILE", "length": 3}
     for name in WAYS_OUT:
         for kind in ("FILE", "DIRECTORY"):
             liar.listed = [good, {"pathSuffix": name, "type": kind, "length": 3}]
-            with pytest.raises(PaiError, match="is not a name"):
-                storage.listing("/d")
+            with pytest.raises(PaiError, match="is not a valid name"):
+                storage.list_folder("/d")
     liar.listed = [good]
-    assert [entry.name for entry in storage.listing("/d")] == ["good"]
+    assert [entry.name for entry in storage.list_folder("/d")] == ["good"]
     liar.listed = [{"pathSuffix": "", "type": "FILE", "length": 3}]  # how HDFS lists a file
-    assert [entry.name for entry in storage.listing("/d/f")] == ["f"]
+    assert [entry.name for entry in storage.list_folder("/d/f")] == ["f"]
     storage.close()
 
 
 def test_an_hdfs_that_knows_no_batches_is_listed_at_once(liar: Liar) -> None:
-    storage = WebHdfs(
-        ConnectionPool("liar", Endpoint(liar.url, "me", "")), where="pai://liar/hdfs", user="me"
-    )
+    storage = WebHdfs(ConnectionPool("liar", Endpoint(liar.url, "me", "")), url="pai://liar/hdfs", user="me")
     liar.remaining = None
-    assert storage.is_empty("/d") and storage.listing("/d") == []
+    assert storage.is_empty("/d") and storage.list_folder("/d") == []
     liar.listed = [{"pathSuffix": name, "type": "FILE", "length": 3} for name in ("b", "a")]
-    assert [entry.name for entry in storage.listing("/d")] == ["a", "b"] and not storage.is_empty("/d")
+    assert [entry.name for entry in storage.list_folder("/d")] == ["a", "b"] and not storage.is_empty("/d")
     storage.close()
 
 
 @pytest.mark.parametrize("remaining", [1, -1, "none", []])
 def test_a_list_that_never_ends_is_not_listened_to(liar: Liar, remaining: int) -> None:
-    storage = WebHdfs(
-        ConnectionPool("liar", Endpoint(liar.url, "me", "")), where="pai://liar/hdfs", user="me"
-    )
+    storage = WebHdfs(ConnectionPool("liar", Endpoint(liar.url, "me", "")), url="pai://liar/hdfs", user="me")
     liar.listed, liar.remaining = [{"pathSuffix": "a", "type": "FILE", "length": 3}], remaining
-    with pytest.raises(PaiError, match="does not answer as WebHDFS does"):
-        storage.listing("/d")
+    with pytest.raises(PaiError, match="sent a response that is not WebHDFS"):
+        storage.list_folder("/d")
     liar.listed = []
-    with pytest.raises(PaiError, match="does not answer as WebHDFS does"):
-        storage.listing("/d")
+    with pytest.raises(PaiError, match="sent a response that is not WebHDFS"):
+        storage.list_folder("/d")
     storage.close()
 
 
@@ -134,7 +128,7 @@ def test_fsspec_writes_nothing_outside_the_target(
     for name in WAYS_OUT:
         liar.listed = [good, {"pathSuffix": name, "type": "FILE", "length": 3}]
         fs.invalidate_cache()
-        with pytest.raises(OSError, match="is not a name"):
+        with pytest.raises(OSError, match="is not a valid name"):
             fs.get("pai://liar/hdfs/d", str(tmp_path / "in/here"), recursive=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home"]
     liar.listed = [good]

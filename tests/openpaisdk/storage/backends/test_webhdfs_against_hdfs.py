@@ -93,7 +93,7 @@ def test_everything_works_against_the_real_thing(
 @pytest.mark.parametrize("size", [1, 511, 512, 1 << 20, (1 << 20) + 7, 3 << 20])
 def test_the_checksum_of_hdfs_is_the_one_made_here(desk: Desk, real: RealHdfs, size: int) -> None:
     """With blocks of 1 MiB, so that there are one, and several."""
-    from openpaisdk.storage.backends.hdfs_checksum import md5_of
+    from openpaisdk.storage.backends.hdfs_checksum import file_md5
 
     content = os.urandom(size)
     local = desk.write("summed", content)
@@ -114,7 +114,7 @@ def test_the_checksum_of_hdfs_is_the_one_made_here(desk: Desk, real: RealHdfs, s
     told = subprocess.run(["curl", "-sfL", f"{path}GETFILECHECKSUM{user}"], check=True, capture_output=True)
     found = json.loads(told.stdout)["FileChecksum"]
     with local.open("rb") as f:
-        assert md5_of(f.fileno(), size, found["algorithm"]) == found["bytes"][24:56]
+        assert file_md5(f.fileno(), size, found["algorithm"]) == found["bytes"][24:56]
 
 
 def test_what_was_damaged_on_its_way_to_or_from_hdfs_is_noticed(
@@ -131,7 +131,7 @@ def test_what_was_damaged_on_its_way_to_or_from_hdfs_is_noticed(
     create, read = WebHdfs.create, WebHdfs.read
 
     def run(source: str, target: str) -> None:
-        CopyOperation(StorageOpener(), parse_location(source), parse_location(target), everything=True).run()
+        CopyOperation.plan(StorageOpener(), parse_location(source), parse_location(target), force=True).run()
 
     run(str(here), there)
     with monkeypatch.context() as wire:

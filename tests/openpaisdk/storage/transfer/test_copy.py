@@ -319,7 +319,7 @@ def test_a_link_in_the_target_is_never_followed_out_of_it(desk: Desk, source: st
     for name in ("sub", "file", "mine"):
         (target / name).symlink_to(outside)
     refused = desk.pai("sync", place, "target")
-    assert refused.status != 0 and "either that of a link: sub, file." in refused.err.replace(
+    assert refused.status != 0 and "either of them a link: sub, file." in refused.err.replace(
         "file, sub", "sub, file"
     )
     (desk.here / "into").mkdir()
@@ -402,5 +402,5 @@ def test_what_did_not_arrive_is_counted_as_files_and_folders(desk: Desk) -> None
     done = desk.pai("sync", f"{desk.there}/d", far)
     assert done.status == 1, done
     assert (
-        "2 of 2 files and 1 folder could not be copied" in done.err and "The others arrived" not in done.err
+        "2 of 2 files and 1 folder could not be copied" in done.err and "All others arrived" not in done.err
     )

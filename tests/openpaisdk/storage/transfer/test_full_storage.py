@@ -39,7 +39,7 @@ def test_what_has_no_room_is_refused_before_anything_moves(storage: Storage, tmp
         storage.upload(str(source), "/user/x")
     assert refused.value.code == "StorageFullError"
     said = refused.value.message
-    assert "24 MB have no room" in said and said.count("(2.0 MB)") == 10 and "f11" in said
+    assert "24 MB do not fit" in said and said.count("(2.0 MB)") == 10 and "f11" in said
     assert not storage.exists("/user/x")
 
 

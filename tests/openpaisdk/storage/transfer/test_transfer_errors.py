@@ -61,7 +61,7 @@ def test_a_source_that_is_not_there(desk: Desk) -> None:
     refused(desk.pai("listdir", "pai://nobody/0/x"), "no cluster called 'nobody'")
     refused(desk.pai("getinfo", "pai://team"), "must name a cluster and a storage")
     refused(desk.pai("listdir", "s3://bucket/x"), "s3://")
-    refused(desk.pai("listdir", "hdfs://elsewhere:9000/x"), "No storage you know claims")
+    refused(desk.pai("listdir", "hdfs://elsewhere:9000/x"), "No configured storage has the address")
 
 
 def test_a_closed_stream_is_no_empty_file(desk: Desk) -> None:
@@ -156,7 +156,7 @@ def test_what_a_file_holds_is_no_folder(desk: Desk) -> None:
     for source in ("f/.", f"{desk.there}/f/."):
         for target in (f"{desk.there}/new", f"{desk.there}/there", "new"):
             done = desk.pai("copy", source, target)
-            assert (done.status, "is a file, and a slash" in done.err) == (2, True)
+            assert (done.status, "is a file, but a trailing slash" in done.err) == (2, True)
     assert desk.names() == ["f"] and not (desk.here / "new").exists()
 
 
@@ -166,7 +166,7 @@ def test_a_file_and_a_folder_do_not_take_each_others_place(desk: Desk) -> None:
     desk.ok("copy", "d", f"{desk.there}/d")
     refused(desk.pai("copy", "d", f"{desk.there}/d/x/f"), "is a file")
     desk.write("e/x", b"file")
-    refused(desk.pai("sync", "e", f"{desk.there}/d"), "take the place")
+    refused(desk.pai("sync", "e", f"{desk.there}/d"), "would have to replace")
     refused(desk.pai("makedir", f"{desk.there}/d/x/f"), "is a file")
     assert desk.names() == ["d/x/f"]
 
@@ -214,16 +214,16 @@ def test_a_home_is_not_made_like_another_folder(desk: Desk, monkeypatch: pytest.
     source, home = desk.write("d/f").parent, desk.write("homes/me/mine").parent
     monkeypatch.setenv("HOME", str(home))
     for target in (home, home.parent, "/"):
-        with pytest.raises(UsageError, match="is your home folder or holds it: --delete would"):
-            CopyOperation(
+        with pytest.raises(UsageError, match="is your home folder or contains it: --delete would"):
+            CopyOperation.plan(
                 StorageOpener(),
                 parse_location(str(source)),
                 parse_location(str(target)),
-                synchronising=True,
-                deleting=True,
+                sync=True,
+                delete=True,
             )
-    CopyOperation(
-        StorageOpener(), parse_location(str(source)), parse_location(str(home)), synchronising=True
+    CopyOperation.plan(
+        StorageOpener(), parse_location(str(source)), parse_location(str(home)), sync=True
     ).run()
     assert sorted(os.listdir(home)) == ["f", "mine"]
 
@@ -242,7 +242,7 @@ def test_a_file_that_grows_while_it_is_sent_is_noticed(desk: Desk, wire: BadWire
     until(lambda: wire.carried > 2 << 20)
     with grows.open("ab") as f:
         f.write(b"more")
-    refused(ended(process), "grows grew while it was copied", "the target is as it was")
+    refused(ended(process), "grows grew while it was copied", "the target is unchanged")
     assert desk.read("f") == b"old" and desk.names() == ["f"]
 
 
@@ -253,7 +253,7 @@ def test_a_file_that_changed_on_its_way_to_a_stream_is_not_to_be_used(desk: Desk
         with grows.open("ab") as f:
             f.write(b"more")
 
-    with pytest.raises(PaiError, match="grows changed while it was copied: do not use what came of it"):
+    with pytest.raises(PaiError, match="grows changed while it was copied: do not use the output"):
         to_stream(StorageOpener(), parse_location(str(grows)), write)
 
 
@@ -305,7 +305,7 @@ def test_a_download_whose_connection_is_cut_goes_on_by_itself(desk: Desk, wire: 
 def test_a_connection_that_stays_cut_is_said_and_the_next_run_continues(
     desk: Desk, wire: BadWire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PAI_TRANSFER_PATIENCE", "1")
+    monkeypatch.setenv("PAI_TRANSFER_RETRY_S", "1")
     desk.write("f", LARGE)
     desk.write("old", b"old")
     desk.ok("copy", "old", f"{desk.there}/f")
@@ -313,7 +313,7 @@ def test_a_connection_that_stays_cut_is_said_and_the_next_run_continues(
     process = begun(desk, "copy", "--http", "f", f"{far(desk)}/f")
     until(lambda: wire.carried > 34 << 20)
     wire.close()
-    refused(ended(process), "does not respond", "continues where it was")
+    refused(ended(process), "does not respond", "it resumes the copy")
     assert desk.read("f") == b"old"
     again = BadWire(desk.url)
     try:
@@ -334,7 +334,7 @@ def test_a_proxy_that_cuts_answers_off_is_noticed(desk: Desk, wire: BadWire) -> 
     desk.ok("copy", "d", f"{desk.there}/d")
     kept = desk.write("kept", b"kept")
     wire.answer_limit = 200_000
-    short = {"PAI_TRANSFER_PATIENCE": "1"}
+    short = {"PAI_TRANSFER_RETRY_S": "1"}
     refused(desk.pai("copy", "--http", f"{far(desk)}/f", "kept", env=short), "in the middle of a response")
     assert kept.read_bytes() == b"kept"
     refused(desk.pai("copy", "--http", f"{far(desk)}/d", "back", env=short))
@@ -401,7 +401,7 @@ def test_a_disk_that_is_full_here_is_said_before_and_during(desk: Desk) -> None:
         desk.write("d/tiny", b"x")
         desk.ok("copy", "d", f"{desk.there}/d")
         done = desk.pai("copy", f"{desk.there}/d", "small/d")
-        refused(done, "10 MB have no room", "large (10 MB)", "tiny (1 B)")
+        refused(done, "10 MB do not fit", "large (10 MB)", "tiny (1 B)")
         assert os.listdir(small) == []
 
 

@@ -39,9 +39,9 @@ def test_parts_share_one_connection(team: TeamCluster) -> None:
     connection = http.client.HTTPConnection(*team.address, timeout=DEADLINE)
     headers = {"Authorization": f"Bearer {team.tokens['alice']}"}
     addresses = []
-    for offset, length in upload.missing():
+    for offset, length in upload.missing_ranges():
         part = CONTENT[offset : offset + length]
-        body = part + hashing.of_bytes(part, hashing.XXH3)
+        body = part + hashing.hash_bytes(part, hashing.XXH3)
         connection.request("PUT", f"/api/v2/transfer/uploads/{upload.id}?offset={offset}", body, headers)
         addresses.append(connection.sock.getsockname())
         reply = connection.getresponse()
@@ -102,14 +102,14 @@ def test_passed_fd_upload_is_hashed(team: TeamCluster, tmp_path: Path) -> None:
     upload = alice.create("/user/alice/passed", (len(CONTENT), 10**18, 0o644), "k")
     assert isinstance(upload, MultipartUpload) and upload.fileno() >= 0
     with (tmp_path / "f").open("rb") as f:
-        for offset, length in upload.missing():
+        for offset, length in upload.missing_ranges():
             result = descriptor_io.copy_hashed(
                 f.fileno(), upload.fileno(), offset, length, upload.algorithm, threading.Lock()
             )
-            assert result == (length, hashing.of_bytes(CONTENT[offset : offset + length], upload.algorithm))
-            upload.mark(offset, length, result[1])
+            assert result == (length, hashing.hash_bytes(CONTENT[offset : offset + length], upload.algorithm))
+            upload.mark_written(offset, length, result[1])
     again = alice.create("/user/alice/passed", (len(CONTENT), 10**18, 0o644), "k")
-    assert again.missing() == [] and again.digests == upload.digests  # type: ignore[attr-defined]
+    assert again.missing_ranges() == [] and again.digests == upload.digests  # type: ignore[attr-defined]
     again.close()
     right, upload.digests[0] = upload.digests[0], bytes(16)
     with pytest.raises(PaiError, match="does not match its hash"):
@@ -123,19 +123,23 @@ def test_http_download_into_a_passed_fd(team: TeamCluster) -> None:
     near = storage_of(team, "alice").backend
     far = storage_of(team, "alice", over_http=True).backend
     source = near.create("/user/alice/far", (len(CONTENT), 10**18, 0o644), "k")
-    for offset, length in source.missing():
+    for offset, length in source.missing_ranges():
         source.put(offset, length, lambda at=offset, size=length: iter((CONTENT[at : at + size],)))  # type: ignore[misc]
     source.finish(len(CONTENT))
     outgoing = far.open("/user/alice/far")
     upload = near.create("/user/alice/near", (len(CONTENT), 10**18, 0o644), "k")
-    assert isinstance(upload, MultipartUpload) and upload.fileno() >= 0 and outgoing.proves(upload.algorithm)
-    with pytest.raises(PaiError, match="was cut"):
+    assert (
+        isinstance(upload, MultipartUpload)
+        and upload.fileno() >= 0
+        and outgoing.provides_digests(upload.algorithm)
+    )
+    with pytest.raises(PaiError, match="was truncated"):
         upload.put(0, 8, lambda: iter((b"short",)))
-    for offset, length in upload.missing():
+    for offset, length in upload.missing_ranges():
         upload.put(offset, length, partial(outgoing.chunks, offset, length), outgoing)
         # It was verified during the download, and that hash is the hash of the written bytes.
         part = CONTENT[offset : offset + length]
-        assert upload.digests[offset] == hashing.of_bytes(part, upload.algorithm)
+        assert upload.digests[offset] == hashing.hash_bytes(part, upload.algorithm)
     upload.finish(len(CONTENT))
     arrived = near.open("/user/alice/near")
     assert b"".join(map(bytes, arrived.chunks(0, arrived.size))) == CONTENT
@@ -165,7 +169,7 @@ class FileServer:
         from concurrent.futures import ThreadPoolExecutor
 
         size = self.path.stat().st_size
-        extra = hashing.SIZE if self.hashed else 0
+        extra = hashing.DIGEST_BYTES if self.hashed else 0
         files: Any = SimpleNamespace(threads=ThreadPoolExecutor(1))
         file = FileIO(self.path)
         range_hash = (
@@ -220,7 +224,7 @@ def test_stalled_client_gets_the_rest_later(
         client.close()
     body = bytes(got).partition(b"\r\n\r\n")[2]
     assert hashlib.sha256(body[: len(CONTENT)]).digest() == hashlib.sha256(CONTENT).digest()
-    assert body[len(CONTENT) :] == (hashing.of_bytes(CONTENT, hashing.XXH3) if hashed else b"")
+    assert body[len(CONTENT) :] == (hashing.hash_bytes(CONTENT, hashing.XXH3) if hashed else b"")
 
 
 def test_disconnected_client_releases_its_thread(

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from openpaisdk.errors import PaiError
-from openpaisdk.fileio.pack_format import COUNT
+from openpaisdk.fileio.pack_format import MAX_PACK_FILES
 from openpaisdk.storage.backends.base import Backend
 from openpaisdk.storage.backends.cluster import ClusterBackend
 from openpaisdk.storage.location import parse_location
-from openpaisdk.storage.storage import _Between
+from openpaisdk.storage.storage import _SingleStorageOpener
 from openpaisdk.storage.transfer.copy import CopyOperation
 from support.cluster_storage import storage_of
 from support.team_cluster import TeamCluster
@@ -41,40 +41,40 @@ def filled(backend: Backend, folder: str, *names: str) -> None:
 def asked(backend: ClusterBackend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every request from now on."""
     seen: list[str] = []
-    ask: Callable[..., object] = backend._ask
+    ask: Callable[..., object] = backend._request
 
     def watched(method: str, path: str, *rest: object) -> object:
         seen.append(f"{method} {path}")
         return ask(method, path, *rest)
 
-    monkeypatch.setattr(backend, "_ask", watched)
+    monkeypatch.setattr(backend, "_request", watched)
     return seen
 
 
 def test_files_and_folders_go_and_what_is_gone_already_is_fine(alice: ClusterBackend, folder: str) -> None:
     filled(alice, folder, "a", "b", "deep/er/c", "stays")
     assert alice.delete_all(folder, ["a", "never", "deep", "b"]) == []
-    assert [entry.name for entry in alice.listing(folder)] == ["stays"]
+    assert [entry.name for entry in alice.list_folder(folder)] == ["stays"]
 
 
 @pytest.mark.parametrize("name", ["", "/", "../bob/x", ".", "a:b"])
 def test_a_name_that_is_none_is_told_and_the_others_go(alice: ClusterBackend, folder: str, name: str) -> None:
     filled(alice, folder, "a", "stays")
     assert [told for told, _ in alice.delete_all(folder, [name, "a"])] == [name]
-    assert [entry.name for entry in alice.listing(folder)] == ["stays"]
+    assert [entry.name for entry in alice.list_folder(folder)] == ["stays"]
 
 
 def test_what_is_another_persons_stays(team: TeamCluster, alice: ClusterBackend, folder: str) -> None:
     filled(alice, folder, "a", "b")
     bob = storage_of(team, "bob", over_http=True).backend
     assert [error.code for _, error in bob.delete_all(folder, ["a", "b"])] == ["ForbiddenFileError"] * 2
-    assert len(alice.listing(folder)) == 2
+    assert len(alice.list_folder(folder)) == 2
 
 
 def test_a_sync_asks_once_for_a_thousand(
     alice: ClusterBackend, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for i in range(COUNT + 1):
+    for i in range(MAX_PACK_FILES + 1):
         (tmp_path / f"{i:04}").write_bytes(b"")
     synchronise(alice, tmp_path, folder)
     for found in tmp_path.iterdir():
@@ -82,7 +82,7 @@ def test_a_sync_asks_once_for_a_thousand(
     (tmp_path / "new").write_bytes(b"1")
     seen = asked(alice, monkeypatch)
     synchronise(alice, tmp_path, folder)
-    assert [entry.name for entry in alice.listing(folder)] == ["new"]
+    assert [entry.name for entry in alice.list_folder(folder)] == ["new"]
     assert seen.count("POST /api/v2/transfer/remove") == 2
 
 
@@ -93,7 +93,7 @@ def test_a_cluster_that_does_not_offer_it_is_asked_for_each(
     del alice.capabilities["removes"]
     seen = asked(alice, monkeypatch)
     assert alice.delete_all(folder, ["a", "b", "never"]) == []
-    assert [entry.name for entry in alice.listing(folder)] == ["stays"]
+    assert [entry.name for entry in alice.list_folder(folder)] == ["stays"]
     assert not any("remove" in request for request in seen)
 
 
@@ -107,13 +107,13 @@ def test_a_sync_says_how_many_could_not_be_deleted(
     bob = storage_of(team, "bob", over_http=True).backend
     bob.write_small(f"{folder}/c", b"bob's", 10**18, 0o644)
     (tmp_path / "new").write_bytes(b"1")
-    with pytest.raises(PaiError, match=r"2 of 3 could not be deleted\. The first of them: "):
+    with pytest.raises(PaiError, match=r"2 of 3 could not be deleted\. The first error: "):
         synchronise(bob, tmp_path, folder)
-    assert sorted(entry.name for entry in bob.listing(folder)) == ["a", "b", "new"]
+    assert sorted(entry.name for entry in bob.list_folder(folder)) == ["a", "b", "new"]
 
 
 def synchronise(backend: Backend, here: Path, there: str) -> None:
     target = parse_location(f"pai://team/0{there}")
-    CopyOperation(
-        _Between(backend), parse_location(str(here)), target, synchronising=True, deleting=True
+    CopyOperation.plan(
+        _SingleStorageOpener(backend), parse_location(str(here)), target, sync=True, delete=True
     ).run()

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from openpaisdk.errors import PaiError
 from openpaisdk.fileio import hashing
-from openpaisdk.fileio.pack_format import FILE, SMALL, PackRecord, end, head
-from openpaisdk.fileio.syscall_lock import LONGEST_S, SyscallLock
+from openpaisdk.fileio.pack_format import FILE, MAX_PACKED_FILE_BYTES, PackRecord, end_record, record_header
+from openpaisdk.fileio.syscall_lock import LOCK_TIMEOUT_S, SyscallLock
 from openpaisdk.storage.backends import local
 from openpaisdk.storage.backends.local import LocalBackend
 from paicluster.files import Storage, StorageUser, ownership
@@ -30,15 +30,17 @@ from support.cluster_storage import ALICE
 def disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "without" in request.param:
         monkeypatch.setattr(packs, "_UNNAMED", os.O_WRONLY)
-        monkeypatch.setattr(local, "_NAMELESS", os.O_WRONLY)
+        monkeypatch.setattr(local, "_TMPFILE_FLAGS", os.O_WRONLY)
 
 
 def pack(*files: tuple[str, bytes]) -> bytes:
     made = b""
     for name, data in files:
-        digest = hashing.of_bytes(data, hashing.XXH3)
-        made += head(PackRecord(FILE, name, data, mode=0o640, mtime_ns=10**18 + 1, digest=digest)) + data
-    return made + end(len(files))
+        digest = hashing.hash_bytes(data, hashing.XXH3)
+        made += (
+            record_header(PackRecord(FILE, name, data, mode=0o640, mtime_ns=10**18 + 1, digest=digest)) + data
+        )
+    return made + end_record(len(files))
 
 
 def content(storage: Storage, path: str) -> bytes:
@@ -228,7 +230,7 @@ def test_a_file_that_is_another_than_planned_is_taken_as_it_is_now(tmp_path: Pat
         file.write_bytes(now)
         os.utime(file, ns=(5 * 10**17, 5 * 10**17))
         assert here.read_small(str(file), facts)[:2] == (now, 5 * 10**17)
-    file.write_bytes(bytes(SMALL + 1))
+    file.write_bytes(bytes(MAX_PACKED_FILE_BYTES + 1))
     with pytest.raises(PaiError, match="grew while it was copied"):
         here.read_small(str(file), facts)
     file.unlink()
@@ -283,7 +285,7 @@ def test_nobody_waits_long_for_his_turn() -> None:
     assert inside.wait(10)
     began = time.monotonic()
     with turns.held():
-        assert time.monotonic() - began >= LONGEST_S
+        assert time.monotonic() - began >= LOCK_TIMEOUT_S
     with turns.held():  # whoever did not wait to the end took nothing away with him
         assert slow.is_alive()
     leave.set()

@@ -40,7 +40,7 @@ def sent(known: RangeHashCache, path: Path, *, fresh: bool = False) -> tuple[boo
 
 
 def test_what_is_sent_again_is_not_looked_at_again(path: Path) -> None:
-    known, right = RangeHashCache(), hashing.of_bytes(b"content", hashing.XXH3)
+    known, right = RangeHashCache(), hashing.hash_bytes(b"content", hashing.XXH3)
     assert [sent(known, path) for _ in range(2)] == [(True, right), (False, right)]
     assert sent(known, path, fresh=True) == (True, right)
 
@@ -51,7 +51,7 @@ def test_another_content_has_another_hash_even_with_the_time_of_the_old_one(path
     before = path.stat()
     path.write_bytes(b"CONTENT")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert sent(known, path) == (True, hashing.of_bytes(b"CONTENT", hashing.XXH3))
+    assert sent(known, path) == (True, hashing.hash_bytes(b"CONTENT", hashing.XXH3))
 
 
 def test_what_was_written_a_moment_ago_is_looked_at_again(

@@ -14,7 +14,7 @@ import pytest
 
 from openpaisdk.errors import Conflict, Forbidden, InvalidParameters, NotFound
 from openpaisdk.fileio import hashing
-from openpaisdk.fileio.ranges import digest_of
+from openpaisdk.fileio.ranges import hash_range
 from openpaisdk.storage.backends.fd_passing import FdChannel
 from paicluster.files import Storage, StorageUser
 from paicluster.files.transfer import fd_server
@@ -26,7 +26,7 @@ from support.cluster_storage import ALICE
 
 PART = 1 << 16
 # The hash of other content.
-OTHER = bytes(hashing.SIZE)
+OTHER = bytes(hashing.DIGEST_BYTES)
 
 
 def upload_request(name: str = "f", size: int = -1, user: str = "alice") -> UploadRequest:
@@ -42,7 +42,7 @@ def put(uploads: UploadRegistry, upload_id: str, offset: int, data: bytes, user:
     with uploads.locked(upload_id, user) as upload:
         upload.write(offset, data)
     with uploads.locked(upload_id, user) as upload:
-        upload.record_part(offset, len(data), hashing.of_bytes(data, hashing.XXH3))
+        upload.record_part(offset, len(data), hashing.hash_bytes(data, hashing.XXH3))
 
 
 def content(storage: Storage, path: str, user: StorageUser = ALICE) -> bytes:
@@ -150,9 +150,9 @@ def test_verifying_after_a_reboot_does_not_block_other_uploads(
         reads.append(offset)
         entered.set()
         assert resume.wait(10)
-        return digest_of(fd, offset, length, algorithm)
+        return hash_range(fd, offset, length, algorithm)
 
-    monkeypatch.setattr(upload_module, "digest_of", slow)
+    monkeypatch.setattr(upload_module, "hash_range", slow)
     uploads = UploadRegistry(storage)
     parts: list[object] = []
     resuming = threading.Thread(target=lambda: parts.append(received_parts(uploads, upload_request())))
@@ -174,7 +174,7 @@ def test_last_version_of_a_part_counts(storage: Storage, monkeypatch: pytest.Mon
     first.close()
     monkeypatch.setattr(upload_module, "BOOT_ID", "another")
     assert received_parts(UploadRegistry(storage), upload_request()) == {
-        "0": hashing.of_bytes(b"end", hashing.XXH3).hex()
+        "0": hashing.hash_bytes(b"end", hashing.XXH3).hex()
     }
 
 
