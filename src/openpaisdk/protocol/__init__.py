@@ -1,7 +1,7 @@
-"""A job as data: reading, checking, rendering; states, completion, retries, exit codes, the task environment.
+"""Job protocol: parsing, validation, rendering; states, completion, retries, exit codes, task environment.
 
-Pure: text or plain values come in, typed immutable values or one ``ProtocolError`` go out. No I/O, no clock.
-Names are loaded when they are first used, so importing this room costs nothing.
+Pure functions: text or plain values in, typed immutable values or one ``ProtocolError`` out. No I/O, no
+clock. Imports only ``errors``. Names are loaded on first use, so importing this package costs nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from openpaisdk.protocol.versions import read_any_job as read_any_job
     from openpaisdk.protocol.yaml_dump import dump_yaml as dump_yaml
 
-_ROOMS = {
+_EXPORTS = {
     "job_builder": "JobBuilder",
     "completion": "RolePolicy TaskOutcome Verdict decide role_policy",
     "convert": "Conversion convert_v1",
@@ -76,9 +76,9 @@ _ROOMS = {
     "v1": "JobV1 read_job_v1",
     "versions": "check_job job_version read_any_job",
 }
-_HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
+_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names.split()}
 
-__all__ = sorted((*_HOME, "ProtocolError"))
+__all__ = sorted((*_MODULE_OF, "ProtocolError"))
 
 
 def __getattr__(name: str) -> object:
@@ -86,8 +86,8 @@ def __getattr__(name: str) -> object:
 
     if name == "ProtocolError":
         value: object = import_module("openpaisdk.errors").ProtocolError
-    elif name in _HOME:
-        value = getattr(import_module(f"openpaisdk.protocol.{_HOME[name]}"), name)
+    elif name in _MODULE_OF:
+        value = getattr(import_module(f"openpaisdk.protocol.{_MODULE_OF[name]}"), name)
     else:
         raise AttributeError(f"module 'openpaisdk.protocol' has no attribute {name!r}")
     globals()[name] = value

@@ -1,4 +1,4 @@
-"""When an attempt of a job is over, and how it ended."""
+"""Completion policy: when an attempt of a job is complete, and with which exit code."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ STOPPED_BY_USER = -210
 STOPPED_TO_COMPLETE = -220
 STOP_DIAGNOSTICS = "User has requested to stop the Framework"
 COMPLETE_DIAGNOSTICS = "Stop to complete current FrameworkAttempt"
-"""What the tasks say that still ran when their attempt completed (exit code -220)."""
+"""Diagnostics of tasks that were still running when their attempt completed (exit code -220)."""
 SUCCESS_DIAGNOSTICS = "Pod succeeded"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """A task that is over and will not be retried; exit code 0 is success."""
+    """A completed task that will not be retried; exit code 0 is success."""
 
     role: str
     index: int
@@ -25,7 +25,7 @@ class TaskOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RolePolicy:
-    """How many outcomes of a role decide the attempt; -1 means that no number does."""
+    """How many failed or succeeded tasks of a role complete the attempt; -1: no number does."""
 
     name: str
     instances: int
@@ -35,7 +35,7 @@ class RolePolicy:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The end of an attempt. ``inherited``: it is the trigger task's own exit, passed on."""
+    """Result of an attempt. ``inherited``: the exit code is that of the task that triggered completion."""
 
     exit_code: int
     trigger_message: str
@@ -46,23 +46,23 @@ class Verdict:
 
 
 def role_policy(name: str, instances: int, min_failed: int | None, min_succeeded: int | None) -> RolePolicy:
-    """A policy from what a job says: absent, null and 0 mean 1 failure, and success of all instances."""
+    """Policy from the fields of a job: absent, null and 0 mean one failure, or success of all instances."""
     return RolePolicy(name, instances, min_failed or 1, min_succeeded or instances)
 
 
 def is_decided(roles: Sequence[RolePolicy], failed: Mapping[str, int], succeeded: Mapping[str, int]) -> bool:
-    """Whether so many ends of each role decide an attempt: :func:`decide` looks at every one of them."""
-    ended = sum(failed.values()) + sum(succeeded.values())
-    return _is_triggered(roles, failed, succeeded) or ended >= sum(policy.instances for policy in roles)
+    """Whether these counts per role complete the attempt; cheaper than :func:`decide`."""
+    completed = sum(failed.values()) + sum(succeeded.values())
+    return _is_triggered(roles, failed, succeeded) or completed >= sum(policy.instances for policy in roles)
 
 
 def decide(
     roles: Sequence[RolePolicy], outcomes: Iterable[TaskOutcome], *, stop_requested: bool
 ) -> Verdict | None:
-    """The verdict on an attempt, or None while it goes on.
+    """The verdict on an attempt, or None while it is active.
 
-    The order of ``outcomes`` does not matter: they are weighed by the time they happened, then in the order
-    of the roles and of the task indexes. A stop request wins over everything that is not yet decided.
+    The order of ``outcomes`` does not matter: they are evaluated by completion time, then role order, then
+    task index. A stop request takes precedence over everything not yet decided.
     """
     if stop_requested:
         return Verdict(STOPPED_BY_USER, "", None, None, False, STOP_DIAGNOSTICS)
@@ -73,7 +73,7 @@ def decide(
             raise ValueError(f"outcome of an unknown role: {outcome.role}")
         key = (outcome.role, outcome.index)
         known = done.get(key)
-        if known is None or _when(outcome) < _when(known):
+        if known is None or _sort_key(outcome) < _sort_key(known):
             done[key] = outcome
     failed = dict.fromkeys(policies, 0)
     succeeded = dict.fromkeys(policies, 0)
@@ -101,12 +101,12 @@ def _is_triggered(
     )
 
 
-def _when(outcome: TaskOutcome) -> tuple[int, int]:
+def _sort_key(outcome: TaskOutcome) -> tuple[int, int]:
     return outcome.completed_ms, outcome.exit_code
 
 
 def _first_trigger(policies: dict[str, RolePolicy], outcomes: Iterable[TaskOutcome]) -> Verdict:
-    order = {name: place for place, name in enumerate(policies)}
+    order = {name: position for position, name in enumerate(policies)}
     failed = dict.fromkeys(policies, 0)
     succeeded = dict.fromkeys(policies, 0)
     for outcome in sorted(outcomes, key=lambda o: (o.completed_ms, order[o.role], o.index)):
@@ -123,8 +123,10 @@ def _first_trigger(policies: dict[str, RolePolicy], outcomes: Iterable[TaskOutco
             count = succeeded[outcome.role] = succeeded[outcome.role] + 1
             if count < policy.min_succeeded or policy.min_succeeded < 1:
                 continue
-            wanted = policy.min_succeeded
-            message = f"SucceededTaskCount {count} has reached MinSucceededTaskCount {wanted} in the TaskRole"
+            threshold = policy.min_succeeded
+            message = (
+                f"SucceededTaskCount {count} has reached MinSucceededTaskCount {threshold} in the TaskRole"
+            )
             diagnostics = SUCCESS_DIAGNOSTICS
         return Verdict(outcome.exit_code, message, outcome.role, outcome.index, True, diagnostics)
-    raise AssertionError("counted a trigger that the walk did not find")
+    raise AssertionError("the counts trigger completion, but no single outcome does")

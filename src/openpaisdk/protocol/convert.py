@@ -1,4 +1,4 @@
-"""Version 1 to version 2: one function, and what it cannot carry over is said."""
+"""Conversion of version 1 jobs to version 2, with notes on what is lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FETCH_CODE = (
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A version 1 job in version 2: as plain data, as a typed job, and what changed on the way."""
+    """Result of a conversion: the version 2 job as plain data and typed, and notes on what changed."""
 
     data: dict[str, Any] = field(repr=False)
     job: JobSpec
@@ -43,18 +43,18 @@ def convert_v1(
     auth: str | None = None,
     file: str | None = None,
 ) -> Conversion:
-    """The version 2 job that does what this version 1 job does.
+    """Convert a version 1 job to the equivalent version 2 job.
 
     - The image becomes the prerequisite ``default``; ``dataDir``, ``outputDir`` and ``codeDir``, where given,
-      prerequisites ``default`` of type data, output and script, with path variables replaced when ``user``
-      is known. Tasks find them in ``PAI_DATA_DIR``, ``PAI_OUTPUT_DIR`` and ``PAI_CODE_DIR`` as before.
+      prerequisites ``default`` of type data, output and script, with path variables replaced if ``user`` is
+      known. Tasks find them in ``PAI_DATA_DIR``, ``PAI_OUTPUT_DIR`` and ``PAI_CODE_DIR`` as before.
     - ``auth`` is the content of ``authFile``: registry, user and password on a line each. The password
       becomes the secret ``registry``.
     - ``minFailedTaskCount: null`` (no number of failures fails the job) and ``minSucceededTaskCount`` null or
-      absent (all tasks must end) become -1, which says just that in version 2.
-    - ``jobEnvs`` become ``export`` lines of the deployment ``default``, values as they are.
+      absent (all tasks must end) become -1, which means the same in version 2.
+    - ``jobEnvs`` become ``export`` lines of the deployment ``default``, values unchanged.
     - Names that version 2 does not allow (a job or role with ``.`` or ``~``) get ``_`` in those places.
-    - ``retryCount`` -1 and -2 are carried over; only a stored job may have them: ``read_job(stored=True)``.
+    - ``retryCount`` -1 and -2 are kept; only a stored job may have them: ``read_job(stored=True)``.
     """
     job = source if isinstance(source, JobV1) else read_job_v1(source, file=file)
     notes: list[Problem] = list(job.warnings)
@@ -66,9 +66,7 @@ def convert_v1(
     if auth is not None:
         _add_auth(data, auth)
     elif job.auth_file:
-        notes.append(
-            Problem(("authFile",), "was not read, so a private image cannot be pulled", level="note")
-        )
+        notes.append(Problem(("authFile",), "is not read, so a private image cannot be pulled", level="note"))
     names = _role_names(job, notes)
     data["taskRoles"] = {
         names[role.name]: _role(role, job, index, notes) for index, role in enumerate(job.task_roles)
@@ -77,61 +75,64 @@ def convert_v1(
         role.update({kind: "default" for name, kind, _ in _DIRECTORIES if paths[name]})
     exports = _exports(job, paths)
     if exports:
-        around = {name: {"preCommands": list(exports)} for name in data["taskRoles"]}
-        data["deployments"] = [{"name": "default", "taskRoles": around}]
+        pre_commands = {name: {"preCommands": list(exports)} for name in data["taskRoles"]}
+        data["deployments"] = [{"name": "default", "taskRoles": pre_commands}]
     data["defaults"] = {"virtualCluster": job.virtual_cluster}
     if exports:
         data["defaults"]["deployment"] = "default"
     if job.gpu_type:
-        notes.append(Problem(("gpuType",), "has no place in version 2 and is left out", level="note"))
+        notes.append(Problem(("gpuType",), "does not exist in version 2 and is dropped", level="note"))
     if job.extras:
         data["extras"] = dict(job.extras)
     return Conversion(data, read_job(data, file=file, stored=True), tuple(notes))
 
 
 def name_in_v2(job_name: str) -> str:
-    """What a version 1 job is called in version 2, which allows fewer letters."""
+    """Name of a version 1 job in version 2, which allows fewer characters."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", job_name)
 
 
 def _job_name(job: JobV1, notes: list[Problem]) -> str:
     name = name_in_v2(job.job_name)
     if name != job.job_name:
-        message = f'version 2 has no name "{shorten(job.job_name)}"; it becomes "{shorten(name)}"'
+        message = (
+            f'the name "{shorten(job.job_name)}" is not valid in version 2; it becomes "{shorten(name)}"'
+        )
         notes.append(Problem(("jobName",), message, level="note"))
     return name
 
 
-def _legal(names: Iterable[str]) -> dict[str, str]:
-    """Each name as version 2 allows it, kept apart where two become the same."""
+def _legal_names(names: Iterable[str]) -> dict[str, str]:
+    """Each name in a form that version 2 allows; names that would become equal stay distinct."""
     legal: dict[str, str] = {}
     for name in names:
-        wish = re.sub(r"[^a-zA-Z0-9_]", "_", name)
-        wish = f"_{wish}" if wish[0].isdigit() else wish
-        while wish in legal.values():
-            wish += "_"
-        legal[name] = wish
+        candidate = re.sub(r"[^a-zA-Z0-9_]", "_", name)
+        candidate = f"_{candidate}" if candidate[0].isdigit() else candidate
+        while candidate in legal.values():
+            candidate += "_"
+        legal[name] = candidate
     return legal
 
 
 def _role_names(job: JobV1, notes: list[Problem]) -> dict[str, str]:
-    legal = _legal(role.name for role in job.task_roles)
+    legal = _legal_names(role.name for role in job.task_roles)
     for index, role in enumerate(job.task_roles):
         if legal[role.name] != role.name:
+            new_name = shorten(legal[role.name])
             message = (
-                f'version 2 has no role name "{shorten(role.name)}"; it becomes "{shorten(legal[role.name])}"'
+                f'the role name "{shorten(role.name)}" is not valid in version 2; it becomes "{new_name}"'
             )
             notes.append(Problem(("taskRoles", index, "name"), message, level="note"))
     return legal
 
 
 def _paths(job: JobV1, user: str, default_fs_uri: str) -> dict[str, str]:
-    given = {"dataDir": job.data_dir, "outputDir": job.output_dir, "codeDir": job.code_dir}
+    paths = {"dataDir": job.data_dir, "outputDir": job.output_dir, "codeDir": job.code_dir}
     if not user:
-        return given
+        return paths
     return {
         name: job.path(name, user=user, default_fs_uri=default_fs_uri) if text or name == "outputDir" else ""
-        for name, text in given.items()
+        for name, text in paths.items()
     }
 
 
@@ -160,11 +161,13 @@ def _add_auth(data: dict[str, Any], auth: str) -> None:
 
 
 def _role(role: TaskRoleV1, job: JobV1, index: int, notes: list[Problem]) -> dict[str, Any]:
-    labels = _legal(label for label, _, _ in role.ports)
-    for place, (label, begin, _) in enumerate(role.ports):
+    labels = _legal_names(label for label, _, _ in role.ports)
+    for position, (label, begin, _) in enumerate(role.ports):
         if begin:
-            message = f'the port "{shorten(label)}" cannot be fixed at {begin}: the cluster chooses it'
-            notes.append(Problem(("taskRoles", index, "portList", place, "beginAt"), message, level="note"))
+            message = f'the port "{shorten(label)}" cannot be fixed at {begin}: the cluster assigns it'
+            notes.append(
+                Problem(("taskRoles", index, "portList", position, "beginAt"), message, level="note")
+            )
     resources: dict[str, Any] = {"cpu": role.cpu_number, "memoryMB": role.memory_mb, "gpu": role.gpu_number}
     if labels:
         resources["ports"] = {labels[label]: count for label, _, count in role.ports}
@@ -188,7 +191,7 @@ def _exports(job: JobV1, paths: dict[str, str]) -> list[str]:
         if paths[name]
     ]
     if paths["codeDir"]:
-        # Only our own clusters have this; on others the runtime of the cluster does it.
+        # Only our clusters have this command; on others the runtime of the cluster does it.
         lines.append(_FETCH_CODE)
     for name, value in job.job_envs.items():
         if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
@@ -197,12 +200,12 @@ def _exports(job: JobV1, paths: dict[str, str]) -> list[str]:
 
 
 def _double_quoted(text: str) -> str:
-    """In double quotes with only the path variables left for the shell to replace."""
+    """Text in double quotes in which the shell expands only the path variables."""
     escaped = re.sub(r'[\\"`]|\$(?!PAI_(?:DEFAULT_FS_URI|JOB_NAME|USER_NAME|USERNAME)\b)', r"\\\g<0>", text)
     return f'"{escaped}"'
 
 
 def _single_quoted(text: str) -> str:
-    # A quote inside ends the text, adds one that is escaped, and begins again. "<%" is split for the same
-    # price: version 1 has no templates, so a value must not turn into one.
+    # A single quote inside closes the text, adds an escaped quote and reopens it. "<%" is split the same way:
+    # version 1 has no templates, so a value must not become one.
     return "'" + text.replace("'", "'\\''").replace("<%", "<''%") + "'"

@@ -1,4 +1,4 @@
-"""What the parts of a job say about each other: names that must exist, names that must be unique."""
+"""Cross-reference checks of a job: names that must exist, names that must be unique."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _SELECTED = (("dockerImage", "dockerimage"), ("data", "data"), ("output", "outpu
 
 
 def check(data: Any) -> list[Problem]:
-    """Everything that dangles or clashes. Parts of the wrong shape are skipped: others report them."""
-    return _Check(data).run() if isinstance(data, dict) else []
+    """All undefined or duplicate names. Parts of the wrong type are skipped: the schema reports them."""
+    return _ReferenceChecker(data).run() if isinstance(data, dict) else []
 
 
-class _Check:
+class _ReferenceChecker:
     __slots__ = ("by_type", "data", "names", "problems", "roles")
 
     def __init__(self, data: dict[str, Any]):
@@ -53,13 +53,13 @@ class _Check:
             self.names.add(name)
         for index, item in enumerate(items):
             if isinstance(item, dict) and "require" in item:
-                for place, name in enumerate(_sequence(item["require"])):
+                for position, name in enumerate(_sequence(item["require"])):
                     if name not in self.names:
-                        path = ("prerequisites", index, "require", place)
-                        self.dangling(path, "prerequisite", name, self.names, soft=True)
+                        path = ("prerequisites", index, "require", position)
+                        self.report_undefined(path, "prerequisite", name, self.names, soft=True)
 
     def deployments(self) -> dict[str, Any]:
-        """Checks them all; gives the taskRoles of the active one."""
+        """Check all deployments; returns the taskRoles of the active one."""
         items = self.data.get("deployments")
         wanted = _mapping(self.data.get("defaults")).get("deployment")
         if items is None and wanted is None:
@@ -76,16 +76,16 @@ class _Check:
             for role in by_name[name]:
                 if role not in self.roles:
                     path = ("deployments", index, "taskRoles", role)
-                    self.dangling(path, "task role", role, self.roles, at_key=True)
+                    self.report_undefined(path, "task role", role, self.roles, at_key=True)
         if isinstance(wanted, str) and wanted not in by_name:
-            self.dangling(("defaults", "deployment"), "deployment", wanted, by_name)
+            self.report_undefined(("defaults", "deployment"), "deployment", wanted, by_name)
         return by_name.get(wanted, {}) if isinstance(wanted, str) else {}
 
     def role(self, name: str, role: dict[str, Any]) -> None:
         for key, kind in _SELECTED:
             wanted = role.get(key)
             if isinstance(wanted, str) and wanted not in self.by_type.get(kind, ()):
-                self.dangling(
+                self.report_undefined(
                     ("taskRoles", name, key),
                     f"prerequisite of type {kind}",
                     wanted,
@@ -94,7 +94,7 @@ class _Check:
         if "prerequisites" in role:
             for index, wanted in enumerate(_sequence(role["prerequisites"])):
                 if isinstance(wanted, str) and wanted not in self.names:
-                    self.dangling(
+                    self.report_undefined(
                         ("taskRoles", name, "prerequisites", index), "prerequisite", wanted, self.names
                     )
         if "completion" in role:
@@ -102,7 +102,7 @@ class _Check:
             for key, count in _mapping(role["completion"]).items():
                 if _is_number(count) and _is_number(instances) and count > instances:
                     message = (
-                        f"{count} is more than the {instances} instances of the role, so it is never reached"
+                        f"{count} is more than the {instances} instances of the role, which is never reached"
                     )
                     self.problems.append(
                         Problem(("taskRoles", name, "completion", key), message, level="note")
@@ -121,12 +121,12 @@ class _Check:
             for key in ("preCommands", "postCommands"):
                 parts.append((("deployments", index, "taskRoles", name, key), around.get(key)))
         for path, commands in parts:
-            for place, command in enumerate(_sequence(commands)):
+            for position, command in enumerate(_sequence(commands)):
                 if not isinstance(command, str) or "<%" not in command:
                     continue
                 if scopes is None:
                     scopes = self.scopes(role)
-                self.command((*path, place), command, scopes)
+                self.command((*path, position), command, scopes)
 
     def scopes(self, role: dict[str, Any]) -> dict[str, Any]:
         scopes: dict[str, Any] = {
@@ -143,12 +143,12 @@ class _Check:
         for scope, name in references(command):
             if scope not in SCOPES:
                 hint = did_you_mean(f"${scope}", [f"${known}" for known in SCOPES])
-                self.soft(path, f'nothing is called "${shorten(scope)}"', hint)
+                self.warn(path, f'there is no scope "${shorten(scope)}"', hint)
             elif scope not in scopes:
-                self.soft(path, f'the role selects no {scope}, so "{shorten(name)}" has no value')
+                self.warn(path, f'the role selects no {scope}, so "{shorten(name)}" has no value')
             elif not resolves(name, scopes):
                 known = (f"${scope}.{key}" for key in scopes[scope])
-                self.soft(path, f'"{shorten(name)}" has no value', self.hint(name, known))
+                self.warn(path, f'"{shorten(name)}" has no value', self.hint(name, known))
 
     def extras(self) -> None:
         extras = _mapping(self.data.get("extras"))
@@ -156,22 +156,22 @@ class _Check:
         for name, role in _mapping(hived.get("taskRoles")).items():
             path: Path = ("extras", "hivedScheduler", "taskRoles", name)
             if name not in self.roles:
-                self.dangling(path, "task role", name, self.roles, at_key=True)
+                self.report_undefined(path, "task role", name, self.roles, at_key=True)
             if isinstance(role, dict) and role.get("skuType") and role.get("pinnedCellId"):
                 self.problems.append(Problem(path, "skuType and pinnedCellId exclude each other"))
         for index, plugin in enumerate(_sequence(extras.get(RUNTIME_PLUGIN))):
             if isinstance(plugin, dict) and "taskroles" in plugin:
-                for place, name in enumerate(_sequence(plugin["taskroles"])):
+                for position, name in enumerate(_sequence(plugin["taskroles"])):
                     if isinstance(name, str) and name not in self.roles:
-                        path = ("extras", RUNTIME_PLUGIN, index, "taskroles", place)
-                        self.dangling(path, "task role", name, self.roles, soft=True)
+                        path = ("extras", RUNTIME_PLUGIN, index, "taskroles", position)
+                        self.report_undefined(path, "task role", name, self.roles, soft=True)
 
     def _active_index(self) -> int:
         wanted = self.data["defaults"]["deployment"]
         items = enumerate(_sequence(self.data.get("deployments")))
         return next(index for index, item in items if _mapping(item).get("name") == wanted)
 
-    def dangling(
+    def report_undefined(
         self,
         path: Path,
         what: str,
@@ -182,15 +182,15 @@ class _Check:
         at_key: bool = False,
     ) -> None:
         message = f'there is no {what} "{shorten(str(name))}"'
-        hint = self.hint(str(name), choices) if choices else f"the job has no {what} at all"
+        hint = self.hint(str(name), choices) if choices else f"the job has no {what}"
         level = "soft" if soft else "error"
         self.problems.append(Problem(path, message, suggestion=hint, level=level, at_key=at_key))  # type: ignore[arg-type]
 
     def hint(self, word: str, choices: Iterable[str]) -> str:
-        # Nobody reads so many, and each costs a comparison with every name there is.
+        # Problems beyond the limit are not shown, and each hint costs a comparison with every name.
         return did_you_mean(word, choices) if len(self.problems) < MAX_PROBLEMS else ""
 
-    def soft(self, path: Path, message: str, hint: str = "") -> None:
+    def warn(self, path: Path, message: str, hint: str = "") -> None:
         self.problems.append(Problem(path, message, suggestion=hint, level="soft"))
 
 

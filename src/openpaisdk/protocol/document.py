@@ -1,7 +1,7 @@
-"""From text to plain data: JSON and YAML, bounded in size, depth and time, with the place of every value.
+"""Documents: JSON or YAML text parsed to plain data, bounded in size, depth and time, with source positions.
 
-Plain data is what JSON can carry: dict with text keys, list, str, int, float, bool and None. Plain scalars
-are read as YAML 1.2 has it, so ``yes`` and ``2019-01-01`` and ``007`` stay the text that was written.
+Plain data is what JSON can express: dict with text keys, list, str, int, float, bool and None. Unquoted
+scalars follow YAML 1.2, so ``yes``, ``2019-01-01`` and ``007`` stay text.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any, NoReturn
 
+from openpaisdk.protocol.limits import MAX_DEPTH, MAX_VALUES
 from openpaisdk.protocol.problems import Path, Problem, protocol_error
 
 MAX_BYTES = 1024 * 1024
-MAX_DEPTH = 64
-MAX_VALUES = 200_000
-"""Values in one document, each alias counted as often as it is used."""
 
-_NO_NUMBER = "NaN and infinity are no values for a job; write them in quotes"
+_NO_NUMBER = "NaN and infinity are not allowed in a job; put them in quotes"
 _BOMS = (
     (b"\xef\xbb\xbf", "utf-8-sig"),
     (b"\xff\xfe\x00\x00", "utf-32"),
@@ -30,7 +28,7 @@ _BOMS = (
 
 
 class Document:
-    """Plain data, and where each part of it stands in its text (None for data that never was text)."""
+    """Plain data, and the text it was parsed from (None for data that was not parsed)."""
 
     __slots__ = ("_root", "data", "file", "text")
 
@@ -42,24 +40,24 @@ class Document:
 
     def locate(self, problem: Problem) -> Problem:
         """The same problem with file, line and column filled in."""
-        line, column = self._place(problem.path, problem.at_key) if self.text is not None else (0, 0)
+        line, column = self._position(problem.path, problem.at_key) if self.text is not None else (0, 0)
         return replace(problem, file=self.file, line=line, column=column)
 
-    def _place(self, path: Path, at_key: bool) -> tuple[int, int]:
+    def _position(self, path: Path, at_key: bool) -> tuple[int, int]:
         from openpaisdk.protocol.yaml_nodes import compose, locate
 
         if self._root is None:
             try:
                 self._root = compose(self.text or "", self.file)
             except Exception:
-                # JSON that YAML cannot read (rare): the problem still has its path.
+                # JSON that YAML cannot parse (rare): the problem still has its path.
                 self.text = None
                 return 0, 0
         return locate(self._root, path, at_key)
 
 
 def read(source: str | bytes | Mapping[str, Any], file: str | None = None) -> Document:
-    """The document in ``source``; a ProtocolError says why there is none."""
+    """Parse ``source``; raises ProtocolError."""
     name = file or ""
     if not isinstance(source, str | bytes | bytearray | memoryview):
         return Document(to_plain_data(source, name), None, name)
@@ -70,24 +68,24 @@ def read(source: str | bytes | Mapping[str, Any], file: str | None = None) -> Do
         except _ConstantError:
             _fail(_NO_NUMBER, name)
         except (ValueError, RecursionError) as error:
-            return _read_tree(text, name, instead_of=error)
+            return _read_yaml(text, name, json_error=error)
         if "\\u" in text:
-            # Only an escape can bring in characters that no text file holds.
+            # Only an escape can produce characters that a text file cannot contain.
             to_plain_data(data, name)
         return Document(data, text, name)
-    return _read_tree(text, name)
+    return _read_yaml(text, name)
 
 
-def _read_tree(text: str, file: str, instead_of: Exception | None = None) -> Document:
+def _read_yaml(text: str, file: str, json_error: Exception | None = None) -> Document:
     from openpaisdk.errors import ProtocolError
     from openpaisdk.protocol.yaml_nodes import compose, construct
 
     try:
         root = compose(text, file)
     except ProtocolError:
-        if isinstance(instead_of, json.JSONDecodeError):
-            message = f"this is not JSON: {instead_of.msg}"
-            _fail(message, file, instead_of.lineno, instead_of.colno)
+        if isinstance(json_error, json.JSONDecodeError):
+            message = f"this is not JSON: {json_error.msg}"
+            _fail(message, file, json_error.lineno, json_error.colno)
         raise
     data = construct(root, file)
     if "\\" in text:
@@ -96,10 +94,10 @@ def _read_tree(text: str, file: str, instead_of: Exception | None = None) -> Doc
 
 
 def decode_text(source: str | bytes, file: str = "") -> str:
-    """Text without a byte order mark; refused when it is too large, binary, or in another encoding."""
+    """Text without byte order mark; raises ProtocolError if too large, binary, or in another encoding."""
     if len(source) > MAX_BYTES:
         size = f"{len(source) / 1024 / 1024:.1f} MiB"
-        _fail(f"a job may have {MAX_BYTES // 1024 // 1024} MiB of text, this has {size}", file)
+        _fail(f"a job may have at most {MAX_BYTES // 1024 // 1024} MiB of text, this has {size}", file)
     if isinstance(source, bytes):
         encoding = next((name for mark, name in _BOMS if source.startswith(mark)), "utf-8")
         try:
@@ -148,18 +146,18 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_number, pars
 
 
 def parse_json(text: str) -> Any:
-    """JSON as plain data. ValueError for anything else, for duplicate keys, and for nesting too deep."""
+    """Parse JSON to plain data. ValueError for invalid JSON, duplicate keys and nesting too deep."""
     data = _DECODER.decode(text)
-    if text.count("{") + text.count("[") > MAX_DEPTH and _deeper(data, MAX_DEPTH):
+    if text.count("{") + text.count("[") > MAX_DEPTH and _is_deeper(data, MAX_DEPTH):
         raise ValueError("nested too deep")
     return data
 
 
-def _deeper(value: Any, left: int) -> bool:
+def _is_deeper(value: Any, left: int) -> bool:
     if isinstance(value, dict):
-        return left == 0 or any(_deeper(item, left - 1) for item in value.values())
+        return left == 0 or any(_is_deeper(item, left - 1) for item in value.values())
     if isinstance(value, list):
-        return left == 0 or any(_deeper(item, left - 1) for item in value)
+        return left == 0 or any(_is_deeper(item, left - 1) for item in value)
     return False
 
 
@@ -171,7 +169,7 @@ class _NotPlainError(Exception):
 
 
 def to_plain_data(value: Any, file: str = "") -> Any:
-    """A deep copy that holds plain data only; a ProtocolError for anything else, also for what has no end."""
+    """A deep copy of plain data; raises ProtocolError for other types and for cyclic values."""
     budget = [MAX_VALUES]
     try:
         return _plain(value, MAX_DEPTH, budget)
@@ -183,13 +181,13 @@ def _plain(value: Any, depth: int, budget: list[int]) -> Any:
     kind = type(value)
     if kind is str:
         if "\0" in value or not (value.isascii() or _encodable(value)):
-            raise _NotPlainError("the text holds a character that no text file can carry")
+            raise _NotPlainError("the text contains a character that a text file cannot contain")
         return value
     if kind is int or kind is bool or value is None:
         return value
     budget[0] -= 1
     if budget[0] < 0:
-        raise _NotPlainError(f"a job may have {MAX_VALUES} values, this has more")
+        raise _NotPlainError(f"a job may have at most {MAX_VALUES} values, this has more")
     if kind is dict or isinstance(value, Mapping):
         if depth == 0:
             raise _NotPlainError(f"nested deeper than {MAX_DEPTH} levels")
@@ -223,7 +221,7 @@ def _plain(value: Any, depth: int, budget: list[int]) -> Any:
 
 
 def _scalar(value: Any) -> Any:
-    # Subclasses of the plain types (an enum of texts, a numpy float) become the plain type.
+    # Subclasses of the plain types (a StrEnum, a numpy float) become the plain type.
     if isinstance(value, float):
         if not isfinite(value):
             raise _NotPlainError(_NO_NUMBER)
@@ -232,7 +230,7 @@ def _scalar(value: Any) -> Any:
         return _plain(str.__str__(value), 0, [1])
     if isinstance(value, int):
         return int(value)
-    raise _NotPlainError(f"a {type(value).__name__} is no value for a job")
+    raise _NotPlainError(f"a {type(value).__name__} is not a valid value in a job")
 
 
 def _check_key(key: Any) -> None:

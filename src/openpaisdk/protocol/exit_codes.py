@@ -1,4 +1,4 @@
-"""Exit codes: what a number means, and which number a failed task's log deserves."""
+"""Exit codes: their specification, and classification of a failed task by its log."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 from openpaisdk.protocol.exit_table import TABLE
 
 UNKNOWN_FAILURE = 255
-"""What a user's failure is reported as when nothing in its log is known."""
+"""Exit code of a user failure whose log matches no pattern."""
 _UNKNOWN_POSITIVE = 256
 _UNKNOWN_NEGATIVE = -8000
 MAX_LOG_BYTES = 10 * 1024 * 1024
-"""Only so many last bytes of a log are searched."""
+"""Only this many bytes at the end of a log are searched."""
 MAX_MATCH_CHARS = 2048
 _MAX_LINE = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class ExitSpec:
-    """One entry of the table."""
+    """One entry of the exit code table."""
 
     code: int
     phrase: str
@@ -37,7 +37,7 @@ class ExitSpec:
     solution: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The entry as it goes over the wire."""
+        """The entry as the REST API returns it."""
         wire: dict[str, Any] = {
             "code": self.code,
             "phrase": self.phrase,
@@ -57,7 +57,7 @@ class ExitSpec:
 
 @dataclass(frozen=True, slots=True)
 class ExitMatch:
-    """The code to report for a task's exit. ``matched`` is the piece of log that gave it away."""
+    """The exit code to report for a task. ``matched`` is the part of the log that matched."""
 
     code: int
     matched: str | None = None
@@ -71,7 +71,7 @@ def exit_specs() -> tuple[ExitSpec, ...]:
 
 @cache
 def exit_spec(code: int) -> ExitSpec:
-    """The entry for ``code``. Unknown codes get the entry for unknown ones, with ``code`` put in."""
+    """The entry for ``code``; for an unknown code the generic entry, with ``code`` filled in."""
     rows = _rows()
     row = rows.get(code) or rows[_UNKNOWN_POSITIVE if code > 0 else _UNKNOWN_NEGATIVE]
     return ExitSpec(code, *row[1:11])
@@ -80,16 +80,16 @@ def exit_spec(code: int) -> ExitSpec:
 def match_exit(
     exit_code: int, log_tail: str | bytes, runtime_log: str | bytes = b"", *, gpu_memory_errors: bool = False
 ) -> ExitMatch:
-    """The exit code a task is reported with: that of the first entry whose pattern fits, else 255.
+    """Classify a task's exit: the code of the first entry with a matching pattern, else 255.
 
-    An entry fits when any of its patterns does, a pattern when all that it names do. 0 stays 0.
+    An entry matches if any of its patterns does; a pattern matches if all its conditions do. 0 stays 0.
     """
     if exit_code == 0:
         return ExitMatch(0)
     user, runtime = _Log(log_tail), _Log(runtime_log)
     for code, patterns in _patterns():
-        for wanted, user_regex, runtime_regex, gpu in patterns:
-            if (wanted is not None and wanted != exit_code) or (gpu and not gpu_memory_errors):
+        for pattern_code, user_regex, runtime_regex, gpu in patterns:
+            if (pattern_code is not None and pattern_code != exit_code) or (gpu and not gpu_memory_errors):
                 continue
             by_user = user.find(user_regex) if user_regex else None
             if user_regex and by_user is None:
@@ -103,14 +103,14 @@ def match_exit(
 
 @dataclass(frozen=True, slots=True)
 class _Regex:
-    """A pattern and a literal that every match contains; looking for that first is much faster."""
+    """A pattern and a literal that every match contains; searching for the literal first is much faster."""
 
     pattern: re.Pattern[str]
     needle: bytes
 
 
 class _Log:
-    """The end of a log. Lowered once as bytes, which keeps every offset (lowering text does not)."""
+    """The end of a log. Lowered once as bytes, which keeps all offsets (lowering text does not)."""
 
     __slots__ = ("lowered", "raw")
 
@@ -126,7 +126,7 @@ class _Log:
         return None
 
     def _lines_with(self, needle: bytes) -> Iterator[str]:
-        """The lines that contain ``needle``; of a very long one, the part around it."""
+        """Lines that contain ``needle``; of a very long line the part around it."""
         if self.lowered is None:
             self.lowered = self.raw.lower()
         at = self.lowered.find(needle)
@@ -157,8 +157,8 @@ def _regex(source: str | None) -> _Regex | None:
     if source is None:
         return None
     flags, bare = re.match(r"(\(\?\w+\))?(.*)", source).groups("")  # type: ignore[union-attr]
-    # The patterns are pieces joined by ".*". Taking the first place of each piece, never going back, finds
-    # a match whenever there is one, in time linear in the line, whatever a program writes into its log.
+    # The patterns are pieces joined by ".*". Matching the first occurrence of each piece without backtracking
+    # finds a match if there is one, in time linear in the line, whatever a program writes to its log.
     first, *rest = bare.split(".*")
     linear = (
         f"(?>.*?(?={first}))({first}" + "".join(f"(?>.*?{piece})" if piece else ".*" for piece in rest) + ")"

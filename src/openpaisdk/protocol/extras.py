@@ -1,4 +1,4 @@
-"""``extras``: keys we know are typed, others are kept as they are. Our own live under ``openpaisdk``."""
+"""``extras`` of a job: known keys are typed, others kept. Our additions are under ``openpaisdk``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RUNTIME_PLUGIN = "com.microsoft.pai.runtimeplugin"
 
 
 class EngineOptions(Node):
-    """Options for one kind of engine, passed to it as they are: what they mean only the cluster knows."""
+    """Options of one kind of engine, passed to it unchanged: only the cluster can validate them."""
 
     expected = "a list or a mapping"
 
@@ -41,50 +41,50 @@ ADDITIONS = Fields(
     {
         "environment": MappingOf(
             Text(),
-            "Variables of the submitting shell that the tasks keep, on a cluster of the same machine.",
+            "Variables of the submitting shell for the tasks, on a cluster on the same machine.",
             key=Text(pattern=r"[A-Za-z_][A-Za-z0-9_]*", form="the name of a variable"),
         ),
         "sources": Fields(
             {
                 "sha256": Text(
-                    "Identity of the tar.", pattern=r"[0-9a-f]{64}", form="a sha256 in hexadecimal"
+                    "Hash of the archive.", pattern=r"[0-9a-f]{64}", form="a sha256 in hexadecimal"
                 ),
                 "size": Int("Its size in bytes.", minimum=0, maximum=2**53),
             },
-            "A tar in the cluster's source store, unpacked into the working directory before the commands.",
+            "An archive in the cluster's source store, unpacked into the working directory before the job.",
             required=("sha256", "size"),
         ),
         "after": ListOf(
             Fields(
                 {
                     "job": Text(
-                        "A job of yours by its name, or anybody's as user~name.",
+                        "Name of a job of yours, or of another user as user~name.",
                         pattern=r"[\w.~-]+",
                         form="the name of a job",
                     ),
                     "on": Choice(
-                        "success", "end", doc="What it must have done: succeeded, or ended in any way."
+                        "success", "end", doc="Condition: the job succeeded, or finished with any result."
                     ),
                 },
                 required=("job",),
             ),
-            "Jobs that must be over before this one starts.",
+            "Jobs that must finish before this one starts.",
         ),
         "arrayLimit": Int("How many tasks may run at a time; for jobs without a gang.", minimum=1),
-        "timeLimit": Int("Seconds after which a task is asked to end, then killed.", minimum=1),
+        "timeLimit": Int("Seconds after which a task is terminated, then killed.", minimum=1),
         "outputs": ListOf(
-            Text(), "Files and folders of the working directory, or patterns of them, kept when a task ends."
+            Text(), "Files, folders or patterns in the working directory that are stored as outputs."
         ),
     },
-    "What openpaisdk adds to a job.",
-    others=EngineOptions("Options for the engine of this name, passed to it as they are."),
+    "Additions of openpaisdk to a job.",
+    others=EngineOptions("Options of the engine of this name, passed to it unchanged."),
 )
 
-_SWITCHES = ("running", "succeeded", "stopped", "failed", "retried")
+_NOTIFIED_STATES = ("running", "succeeded", "stopped", "failed", "retried")
 
 EXTRAS = Fields(
     {
-        "submitFrom": Text("What made the job."),
+        "submitFrom": Text("Program that created the job."),
         "gangAllocation": Bool("Whether the tasks start all together or not at all.", default=True),
         "tags": ListOf(Text(), "Tags of the job."),
         "storages": ListOf(
@@ -93,7 +93,7 @@ EXTRAS = Fields(
                 required=("name",),
                 open=True,
             ),
-            "Storages that the tasks see; an empty list: all default ones.",
+            "Storages mounted in the tasks; an empty list: the default ones.",
         ),
         RUNTIME_PLUGIN: ListOf(
             Fields(
@@ -103,14 +103,14 @@ EXTRAS = Fields(
                     ),
                     "parameters": Anything(),
                     "failurePolicy": Choice(
-                        "ignore", "fail", doc="Whether the task goes on when the plugin fails."
+                        "ignore", "fail", doc="Whether the task continues if the plugin fails."
                     ),
-                    "taskroles": ListOf(Text(), "The roles it is for; all by default."),
+                    "taskroles": ListOf(Text(), "Roles it applies to; all by default."),
                 },
                 required=("plugin",),
                 open=True,
             ),
-            "Plugins that run around the commands.",
+            "Plugins that run before and after the commands.",
         ),
         "hivedScheduler": Nullable(
             Fields(
@@ -119,8 +119,8 @@ EXTRAS = Fields(
                     "taskRoles": MappingOf(
                         Fields(
                             {
-                                "skuType": Nullable(Text("The kind of machine share.")),
-                                "skuNum": Nullable(Int("How many of them.", minimum=0)),
+                                "skuType": Nullable(Text("SKU type.")),
+                                "skuNum": Nullable(Int("Number of SKUs.", minimum=0)),
                                 "pinnedCellId": Nullable(Text("A reserved cell; not together with skuType.")),
                                 "affinityGroupName": Nullable(Text("Roles of one group start together.")),
                             },
@@ -137,26 +137,26 @@ EXTRAS = Fields(
             )
         ),
         "jobStatusChangeNotification": Fields(
-            {name: Bool(f"Whether to send mail when the job is {name}.") for name in _SWITCHES},
-            "Which changes are told by mail.",
+            {name: Bool(f"Whether to send mail when the job is {name}.") for name in _NOTIFIED_STATES},
+            "State changes that are sent by mail.",
             open=True,
         ),
         "tensorBoard": Fields(
             {"randomStr": Text(), "logDirectories": MappingOf(Text(), "Folders by name.")},
-            "TensorBoard, as older portals wrote it.",
+            "TensorBoard settings of older web portals.",
             open=True,
         ),
-        "sdk.plugins": ListOf(Anything(), "Plugins of the SDK that made the job."),
+        "sdk.plugins": ListOf(Anything(), "Plugins of the SDK that created the job."),
         OPENPAISDK: ADDITIONS,
     },
-    "Anything else; keys that are not known are kept.",
+    "Further settings; unknown keys are kept.",
     open=True,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """A tar in the cluster's source store."""
+    """A source archive in the cluster's source store."""
 
     sha256: str
     size: int
@@ -164,7 +164,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """A job that must be over first. ``success``: it must have succeeded."""
+    """A job that must finish first; with ``requires_success`` it must succeed."""
 
     job: str
     requires_success: bool
@@ -172,7 +172,7 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class Additions:
-    """What we add to the protocol, from ``extras.openpaisdk``."""
+    """Our additions to the protocol, from ``extras.openpaisdk``."""
 
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     sources: Sources | None = None
@@ -188,7 +188,7 @@ NO_ADDITIONS = Additions()
 
 
 def additions(extras: Mapping[str, Any]) -> Additions:
-    """The typed content of ``extras.openpaisdk``, which has been checked."""
+    """The typed content of a validated ``extras.openpaisdk``."""
     ours = extras.get(OPENPAISDK)
     if not ours:
         return NO_ADDITIONS
@@ -209,7 +209,7 @@ def additions(extras: Mapping[str, Any]) -> Additions:
 
 
 def plugin_named(extras: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
-    """The first runtime plugin of that name; None without it."""
+    """The first runtime plugin of that name, or None."""
     plugins = extras.get(RUNTIME_PLUGIN)
     for plugin in plugins if isinstance(plugins, list) else ():
         if isinstance(plugin, Mapping) and plugin.get("plugin") == name:
@@ -218,10 +218,10 @@ def plugin_named(extras: Mapping[str, Any], name: str) -> Mapping[str, Any] | No
 
 
 def storages_named(extras: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:
-    """Each storage that a job names, and where it is to be mounted (empty: anywhere).
+    """Each storage that a job requests, and its mount path (empty: the default).
 
-    Named by the job itself, or in the plugin that did it before. Nothing means the usual ones, as OpenPAI has
-    it; None, that the job does not speak of storages.
+    From ``extras.storages``, or from the older plugin ``teamwise_storage``. Empty: the default storages, as
+    in OpenPAI; None: the job requests no storages.
     """
     listed = extras.get("storages")
     if listed is None:
@@ -233,7 +233,7 @@ def storages_named(extras: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | N
         return tuple((name, "") for name in names or () if isinstance(name, str))
     items = [item for item in listed if isinstance(item, Mapping)] if isinstance(listed, list) else []
     return tuple(
-        (item["name"], where if isinstance(where := item.get("mountPath"), str) else "")
+        (item["name"], path if isinstance(path := item.get("mountPath"), str) else "")
         for item in items
         if isinstance(item.get("name"), str)
     )

@@ -1,4 +1,4 @@
-"""Making a job in Python, without writing a dict."""
+"""Builder of version 2 jobs in Python."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Priority = Literal["crit", "prod", "test", "oppo"]
 
 
 class JobBuilder:
-    """Makes a version 2 job step by step; every step gives the builder back.
+    """Builds a version 2 job; every method returns the builder.
 
     ``JobBuilder("train").image("pytorch/pytorch").role("worker", "python train.py", gpu=1).to_yaml()``
 
-    Nothing is checked until :meth:`build`, which says all that is wrong at once.
+    Nothing is validated until :meth:`build`, which reports all problems at once.
     """
 
     def __init__(self, name: str):
@@ -37,7 +37,7 @@ class JobBuilder:
     def copy(self) -> Self:
         return copy.deepcopy(self)
 
-    # --- what it is ---
+    # --- identity ---
 
     def name(self, name: str) -> Self:
         return self._set("name", name)
@@ -45,15 +45,15 @@ class JobBuilder:
     def describe(
         self, description: str | None = None, *, contributor: str | None = None, version: str | None = None
     ) -> Self:
-        given = {"description": description, "contributor": contributor, "version": version}
-        self._data.update(_given(given))
+        fields = {"description": description, "contributor": contributor, "version": version}
+        self._data.update(_without_none(fields))
         return self
 
     def retries(self, count: int) -> Self:
-        """How often a failed job is tried again."""
+        """How often a failed job is retried."""
         return self._set("jobRetryCount", count)
 
-    # --- what it uses ---
+    # --- prerequisites and parameters ---
 
     def image(
         self,
@@ -65,10 +65,10 @@ class JobBuilder:
         registry: str | None = None,
         **described: str,
     ) -> Self:
-        """A docker image. Roles that name none use the first. ``password`` should refer to a secret."""
+        """A docker image. Roles without one use the first. ``password`` should refer to a secret."""
         images = [item for item in self._list("prerequisites") if item.get("type") == "dockerimage"]
         item = {"name": name or f"docker_image_{len(images)}", "type": "dockerimage", "uri": uri, **described}
-        auth = _given({"username": username, "password": password, "registryuri": registry})
+        auth = _without_none({"username": username, "password": password, "registryuri": registry})
         return self._prerequisite({**item, **({"auth": auth} if auth else {})})
 
     def data(self, name: str, *uris: str, **fields: Any) -> Self:
@@ -79,11 +79,11 @@ class JobBuilder:
 
     def script(self, name: str, uri: str | None = None, **fields: Any) -> Self:
         """A script; ``$script`` in roles that select it."""
-        return self._prerequisite({"name": name, "type": "script", **_given({"uri": uri}), **fields})
+        return self._prerequisite({"name": name, "type": "script", **_without_none({"uri": uri}), **fields})
 
     def output(self, name: str, uri: str | None = None, **fields: Any) -> Self:
-        """A place for output; ``$output`` in roles that select it."""
-        return self._prerequisite({"name": name, "type": "output", **_given({"uri": uri}), **fields})
+        """An output location; ``$output`` in roles that select it."""
+        return self._prerequisite({"name": name, "type": "output", **_without_none({"uri": uri}), **fields})
 
     def parameter(self, name: str, value: Any) -> Self:
         """A value for ``<% $parameters.name %>``."""
@@ -95,11 +95,11 @@ class JobBuilder:
         return self
 
     def secret(self, name: str, value: Any) -> Self:
-        """A value for ``<% $secrets.name %>``, which is kept apart from the job and shown nowhere."""
+        """A value for ``<% $secrets.name %>``, stored separately from the job and never shown."""
         self._mapping("secrets")[name] = value
         return self
 
-    # --- what runs ---
+    # --- roles ---
 
     def role(
         self,
@@ -122,13 +122,13 @@ class JobBuilder:
         shm_mb: int | None = None,
         infiniband: bool | None = None,
     ) -> Self:
-        """A kind of task. ``image``, ``data`` ... name prerequisites; without ``image`` it is the first."""
+        """A task role. ``image``, ``data`` ... are names of prerequisites; default image: the first."""
         resources: dict[str, Any] = {"cpu": cpu, "memoryMB": memory_mb, "gpu": gpu}
         if ports:
             resources["ports"] = dict(ports)
-        completion = _given({"minFailedInstances": min_failed, "minSucceededInstances": min_succeeded})
-        container = _given({"shmMB": shm_mb, "infiniband": infiniband})
-        self._mapping("taskRoles")[name] = _given(
+        completion = _without_none({"minFailedInstances": min_failed, "minSucceededInstances": min_succeeded})
+        container = _without_none({"shmMB": shm_mb, "infiniband": infiniband})
+        self._mapping("taskRoles")[name] = _without_none(
             {
                 "instances": instances,
                 "completion": completion or None,
@@ -153,7 +153,7 @@ class JobBuilder:
         after: Mapping[str, Sequence[str]] | None = None,
         active: bool = True,
     ) -> Self:
-        """Commands around those of the roles, by role. The last active deployment is the one that is used."""
+        """Commands before and after those of the roles, by role. The last active deployment is used."""
         roles: dict[str, Any] = {}
         for key, commands in (("preCommands", before), ("postCommands", after)):
             for role, lines in (commands or {}).items():
@@ -161,7 +161,7 @@ class JobBuilder:
         self._list("deployments").append({"name": name, **({"taskRoles": roles} if roles else {})})
         return self.default("deployment", name) if active else self
 
-    # --- where and how ---
+    # --- cluster and scheduling ---
 
     def virtual_cluster(self, name: str) -> Self:
         return self.default("virtualCluster", name)
@@ -171,7 +171,7 @@ class JobBuilder:
         return self
 
     def gang(self, together: bool) -> Self:
-        """Whether all tasks start together or not at all, which is the default."""
+        """Whether all tasks start together or not at all (the default)."""
         return self.extra("gangAllocation", together)
 
     def priority(self, priority: Priority) -> Self:
@@ -187,20 +187,20 @@ class JobBuilder:
         pinned_cell: str | None = None,
         affinity_group: str | None = None,
     ) -> Self:
-        """What a role asks of the hived scheduler."""
-        wanted = {
+        """Request of a role to the hived scheduler."""
+        request = {
             "skuType": sku_type,
             "skuNum": sku_num,
             "pinnedCellId": pinned_cell,
             "affinityGroupName": affinity_group,
         }
-        self._hived().setdefault("taskRoles", {})[role] = _given(wanted)
+        self._hived().setdefault("taskRoles", {})[role] = _without_none(request)
         return self
 
     def storage(self, name: str, mount_path: str | None = None) -> Self:
-        """A storage of the cluster, mounted at ``/mnt/<name>`` if nothing else is said."""
+        """A storage of the cluster, mounted at ``/mnt/<name>`` by default."""
         items = self._mapping("extras").setdefault("storages", [])
-        items.append(_given({"name": name, "mountPath": mount_path}))
+        items.append(_without_none({"name": name, "mountPath": mount_path}))
         return self
 
     def plugin(
@@ -214,7 +214,7 @@ class JobBuilder:
         """A runtime plugin: ssh, cmd, git, tensorboard, ..."""
         items = self._mapping("extras").setdefault(RUNTIME_PLUGIN, [])
         items.append(
-            _given(
+            _without_none(
                 {
                     "plugin": name,
                     "parameters": None if parameters is None else dict(parameters),
@@ -231,7 +231,7 @@ class JobBuilder:
         return self
 
     def notify(self, **changes: bool) -> Self:
-        """Which changes are told by mail: running, succeeded, stopped, failed, retried."""
+        """State changes that are sent by mail: running, succeeded, stopped, failed, retried."""
         self._mapping("extras").setdefault("jobStatusChangeNotification", {}).update(changes)
         return self
 
@@ -241,19 +241,19 @@ class JobBuilder:
         return self
 
     def environment(self, variables: Mapping[str, str]) -> Self:
-        """Variables of this shell that the tasks keep on a cluster of the same machine."""
+        """Variables of this shell that the tasks get on a cluster on the same machine."""
         self._ours().setdefault("environment", {}).update(variables)
         return self
 
     def sources(self, sha256: str, size: int) -> Self:
-        """A tar in the cluster's source store that is unpacked before the commands run."""
+        """An archive in the cluster's source store, unpacked before the commands run."""
         self._ours()["sources"] = {"sha256": sha256, "size": size}
         return self
 
-    # --- what comes out ---
+    # --- result ---
 
     def to_dict(self) -> dict[str, Any]:
-        """The job as plain data, with its secrets."""
+        """The job as plain data, including secrets."""
         data: dict[str, Any] = to_plain_data(self._data)
         images = [item for item in data.get("prerequisites", ()) if item.get("type") == "dockerimage"]
         for role in data.get("taskRoles", {}).values():
@@ -262,13 +262,13 @@ class JobBuilder:
         return data
 
     def to_yaml(self) -> str:
-        """The job as YAML to submit or keep, with its secrets."""
+        """The job as YAML, including secrets."""
         from openpaisdk.protocol.yaml_dump import dump_yaml
 
         return dump_yaml(self.to_dict())
 
     def build(self, *, strict: bool = True) -> JobSpec:
-        """The checked job; a ProtocolError says all that is wrong."""
+        """The validated job; raises ProtocolError with all problems."""
         from openpaisdk.protocol.v2_reader import read_job
 
         data = self.to_dict()
@@ -306,5 +306,5 @@ class JobBuilder:
         return value
 
 
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}

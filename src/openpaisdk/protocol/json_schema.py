@@ -1,4 +1,4 @@
-"""JSON Schemas for editors, made from the same definitions that check jobs."""
+"""JSON Schemas for editors, generated from the definitions that validate jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def job_schema(version: str = "v2") -> dict[str, Any]:
     else:
         from openpaisdk.errors import UsageError
 
-        raise UsageError(f'There is no version "{version}" of the job protocol.', hint='Say "v1" or "v2".')
+        raise UsageError(f'There is no version "{version}" of the job protocol.', hint='Use "v1" or "v2".')
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": f"OpenPAI job {name}",

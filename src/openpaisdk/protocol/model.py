@@ -1,4 +1,4 @@
-"""A job as typed, immutable values: what everything past the door works with."""
+"""Typed, immutable model of a job; everything inside the SDK and the cluster uses it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from openpaisdk.protocol.problems import Problem
 from openpaisdk.protocol.retries import RetryPolicy
 
 MASK = "******"
-"""What stands in the place of secrets wherever a job is shown or stored."""
+"""Replacement of secrets wherever a job is shown or stored."""
 
 
 class Secrets(Mapping[str, Any]):
-    """Secret values by name. Printing it shows the names only."""
+    """Secret values by name. ``repr`` shows only the names."""
 
     __slots__ = ("_values",)
 
@@ -38,7 +38,7 @@ class Secrets(Mapping[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What each task of a role gets. ``ports`` says how many of each label, ``ssh`` and ``http`` included."""
+    """Resources of each task of a role. ``ports``: count per label, including ``ssh`` and ``http``."""
 
     cpu: int
     memory_mb: int
@@ -48,7 +48,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Prerequisite:
-    """Something that roles use. ``fields`` is all that was said about it, also for plugins."""
+    """A prerequisite of roles: image, data, output or script. ``fields`` has all its keys, for plugins."""
 
     name: str
     type: str
@@ -59,13 +59,13 @@ class Prerequisite:
 
     @property
     def auth(self) -> Mapping[str, str] | None:
-        """How to log in to an image's registry; its values may refer to ``$secrets``."""
+        """Credentials of an image's registry; the values may refer to ``$secrets``."""
         return self.fields.get("auth")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRole:
-    """A kind of task. Completion counts are normalised: -1 never, else a number of tasks."""
+    """A task role. Completion counts are normalised: -1 for never, else a number of tasks."""
 
     name: str
     instances: int
@@ -92,7 +92,7 @@ class TaskRole:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Commands that one way of deploying adds around those of the roles."""
+    """A deployment: commands before and after those of the roles."""
 
     name: str
     pre_commands: Mapping[str, tuple[str, ...]]
@@ -101,7 +101,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A checked job. ``raw`` is the plain data it was read from, secrets included."""
+    """A validated job. ``raw`` is the plain data it was read from, including secrets."""
 
     name: str
     virtual_cluster: str
@@ -146,11 +146,11 @@ class JobSpec:
         return None
 
     def role_policies(self) -> tuple[RolePolicy, ...]:
-        """What decides an attempt, for :func:`openpaisdk.protocol.completion.decide`."""
+        """Completion policies of all roles, for :func:`openpaisdk.protocol.completion.decide`."""
         return tuple(role.policy for role in self.task_roles)
 
     def retry_policy(self) -> RetryPolicy:
-        """What decides a retry of the job, for :func:`openpaisdk.protocol.retries.decide_retry`."""
+        """Retry policy of the job, for :func:`openpaisdk.protocol.retries.decide_retry`."""
         return RetryPolicy.of_job(self.job_retry_count)
 
     def task_retry_policy(self, role: str) -> RetryPolicy:

@@ -1,4 +1,4 @@
-"""Changing single values of a job: ``key:path=value``, typed as the schema has it."""
+"""Overrides of single values of a job: ``key:path=value``, typed by the schema."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ _ANYTHING = Anything()
 
 
 def apply_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """A copy of a job's plain data (version 1 or 2) with every ``key:path=value`` put in, in order.
+    """A copy of a job's plain data (version 1 or 2) with every ``key:path=value`` applied, in order.
 
-    A path names keys and list indexes (``taskRoles:worker:commands:0=ls``; the index after the last appends);
-    mappings on the way are made. A value takes the type the schema gives that key, so ``name=007`` stays
-    text; where the schema leaves the type open (parameters, extras), it is read as YAML. All that is wrong
-    with the updates comes in one ProtocolError; the job itself is not checked.
+    A path consists of keys and list indexes (``taskRoles:worker:commands:0=ls``; the index after the last
+    appends); missing mappings are created. A value gets the type that the schema has for the key, so
+    ``name=007`` stays text; where the schema allows any type (parameters, extras), it is parsed as YAML. All
+    problems of the overrides come in one ProtocolError; the job itself is not validated.
     """
     changed: dict[str, Any] = to_plain_data(data)
     problems: list[Problem] = []
-    for update in overrides:
-        key, equals, text = update.partition("=")
+    for override in overrides:
+        key, equals, text = override.partition("=")
         path = tuple(part for part in key.strip().split(":") if part)
         if not equals or not path:
-            # Not shown when it may hold a secret: what was meant as its value is anywhere in it.
-            what = "this" if "secret" in update.lower() else f'"{shorten(update)}"'
-            problems.append(Problem((), f"{what} is no update", expected="key:path=value"))
+            # Not shown if it may contain a secret: its value may be anywhere in the text.
+            what = "this" if "secret" in override.lower() else f'"{shorten(override)}"'
+            problems.append(Problem((), f"{what} is not an update", expected="key:path=value"))
             continue
         try:
             _apply(changed, path, text)
-        except _RefusedError as refused:
-            problems.append(refused.problem)
+        except _OverrideError as error:
+            problems.append(error.problem)
     if problems:
         raise protocol_error(problems, what="list of updates")
     return changed
 
 
-class _RefusedError(Exception):
+class _OverrideError(Exception):
     def __init__(self, path: Path, message: str, **more: str):
         super().__init__(message)
         self.problem = Problem(path, message, **more)  # type: ignore[arg-type]
@@ -63,15 +63,15 @@ def _apply(data: dict[str, Any], path: tuple[str, ...], text: str) -> None:
     node: Node = _root(data)
     target: Any = data
     walked: Path = ()
-    for part, following in pairwise(path):
+    for part, next_part in pairwise(path):
         step, node = _step(target, node, part, walked)
         walked = (*walked, step)
         inside = target.get(step) if isinstance(target, dict) else next(iter(target[step:]), None)
         if inside is None:
-            inside = [] if isinstance(_bare(node), ListOf) else {}
+            inside = [] if isinstance(_unwrap(node), ListOf) else {}
             _put(target, step, inside)
         elif not isinstance(inside, dict | list):
-            raise _RefusedError(walked, f'is a single value, so there is no "{shorten(following)}" in it')
+            raise _OverrideError(walked, f'is a single value, so there is no "{shorten(next_part)}" in it')
         target = inside
     step, node = _step(target, node, path[-1], walked)
     _put(target, step, _typed(text, node, (*walked, step)))
@@ -94,61 +94,61 @@ def _root(data: dict[str, Any]) -> Node:
     return JOB_V2
 
 
-def _bare(node: Node) -> Node:
+def _unwrap(node: Node) -> Node:
     return node.inner if isinstance(node, Nullable) else node
 
 
 def _step(target: dict[str, Any] | list[Any], node: Node, part: str, walked: Path) -> tuple[str | int, Node]:
-    """One key or index further: what to index with, and the shape of what is there."""
-    node = _bare(node)
+    """Descend by one key or index: the key to use, and the schema node of its value."""
+    node = _unwrap(node)
     if isinstance(target, list):
         if not part.isdecimal() or len(part) > 9 or int(part) > len(target):
-            wanted = f"an index from 0 to {len(target)}"
-            raise _RefusedError((*walked, part), "", expected=wanted, found=f'"{shorten(part)}"')
+            expected = f"an index from 0 to {len(target)}"
+            raise _OverrideError((*walked, part), "", expected=expected, found=f'"{shorten(part)}"')
         return int(part), node.item if isinstance(node, ListOf) else _ANYTHING
     if isinstance(node, Variant):
-        node = node.variants.get(str(target.get(node.key)), _all_of(node))
+        node = node.variants.get(str(target.get(node.key)), _merged_fields(node))
     if isinstance(node, MappingOf):
         if node.key is not None and not node.key.accepts(part):
-            raise _RefusedError((*walked, part), "", expected=node.key.expected, found=f'"{shorten(part)}"')
+            raise _OverrideError((*walked, part), "", expected=node.key.expected, found=f'"{shorten(part)}"')
         return part, node.item
     if isinstance(node, Fields):
         if part in node.fields:
             return part, node.fields[part]
         if not node.open:
             hint = did_you_mean(part, node.fields)
-            raise _RefusedError((*walked, part), "unknown key", suggestion=hint)
+            raise _OverrideError((*walked, part), "unknown key", suggestion=hint)
     return part, _ANYTHING
 
 
-def _all_of(node: Variant) -> Fields:
+def _merged_fields(node: Variant) -> Fields:
     return Fields(
         {key: field for fields in node.variants.values() for key, field in fields.fields.items()}, open=True
     )
 
 
 def _typed(text: str, node: Node, path: Path) -> Any:
-    """The text as the value that belongs at this place."""
-    bare = _bare(node)
+    """Parse the text to the type that the schema has at this path."""
+    bare = _unwrap(node)
     if isinstance(bare, Text | TextOrNumber) and not (bare is not node and text == "null"):
         value: Any = text
     elif isinstance(bare, Choice):
-        words = {str(choice): choice for choice in reversed(bare.choices)}
-        value = words.get(text, text)
+        values = {str(choice): choice for choice in reversed(bare.choices)}
+        value = values.get(text, text)
     else:
         value = _from_yaml(text)
     problems: list[Problem] = []
     node.explain(value, path, problems)
     if problems:
         first = problems[0]
-        raise _RefusedError(
+        raise _OverrideError(
             first.path, first.message, expected=first.expected, found=first.found, suggestion=first.suggestion
         )
     return value
 
 
 def _from_yaml(text: str) -> Any:
-    """A list, mapping or quoted text where it looks like one, else a single value."""
+    """Parse as YAML if it looks like a list, mapping or quoted text, else as a plain scalar."""
     if text.lstrip()[:1] not in ("[", "{", '"', "'"):
         from openpaisdk.protocol.yaml_nodes import plain_scalar
 

@@ -1,7 +1,7 @@
-"""Runtime plugins as words of the shell: what runs before a task's commands and what after them.
+"""Runtime plugins as shell scripts that run before and after a task's commands.
 
-Each runs in a shell of its own, so nothing it changes there reaches the commands. Those that a role names as
-prerequisites come first, then those of ``extras``; what runs afterwards runs in the reverse order.
+Each runs in its own subshell, so it cannot change the environment of the commands. Plugins that a role has as
+prerequisites run first, then those of ``extras``; the scripts after the commands run in reverse order.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from openpaisdk.protocol.extras import RUNTIME_PLUGIN
 from openpaisdk.protocol.model import JobSpec, TaskRole
 from openpaisdk.protocol.template import as_text
 
-_CLONE_TRIES = 10
-_LONGEST_PAUSE_S = 300
+_MAX_CLONE_ATTEMPTS = 10
+_CLONE_BACKOFF_MAX_S = 300
 _NOT_PARAMETERS = ("plugin", "failurePolicy", "type", "name", "require")
-# What the cluster does by itself, from what the job says elsewhere.
-_ELSEWHERE = ("teamwise_storage",)
+# The cluster itself implements these, from other fields of the job.
+_HANDLED_BY_CLUSTER = ("teamwise_storage",)
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One plugin of a role: its name without the prefix, and whether the task goes on when it fails."""
+    """A plugin of a role: its name without the prefix, and whether the task continues if it fails."""
 
     name: str
     parameters: Mapping[str, Any]
@@ -46,13 +46,13 @@ def plugins_of(role: TaskRole, job: JobSpec) -> Iterator[Plugin]:
 
 
 def plugin_scripts(role: TaskRole, job: JobSpec) -> tuple[list[str], list[str]]:
-    """The scripts that run before and after the role's commands."""
+    """Scripts that run before and after the role's commands."""
     before: list[str] = []
     after: list[str] = []
     for plugin in plugins_of(role, job):
-        starting, ending = _scripts(plugin, job)
-        before += [_alone(plugin, script) for script in starting if script.strip()]
-        after += [_alone(plugin, script) for script in ending if script.strip()]
+        pre_scripts, post_scripts = _scripts(plugin, job)
+        before += [_in_subshell(plugin, script) for script in pre_scripts if script.strip()]
+        after += [_in_subshell(plugin, script) for script in post_scripts if script.strip()]
     return before, after[::-1]
 
 
@@ -61,10 +61,10 @@ def _plugin(name: str, parameters: Any, policy: Any) -> Plugin:
     return Plugin(short, parameters if isinstance(parameters, Mapping) else {}, policy == "ignore")
 
 
-def _alone(plugin: Plugin, script: str) -> str:
+def _in_subshell(plugin: Plugin, script: str) -> str:
     if plugin.ignore_failure:
-        said = shlex.quote(f"The plugin {plugin.name} failed; the task goes on, as it was told to.")
-        return f"(\nset +o errexit\n{script}\n) || echo {said} >&2"
+        message = shlex.quote(f"The plugin {plugin.name} failed; the task continues (failurePolicy: ignore).")
+        return f"(\nset +o errexit\n{script}\n) || echo {message} >&2"
     return f"(\n{script}\n)"
 
 
@@ -75,15 +75,15 @@ def _scripts(plugin: Plugin, job: JobSpec) -> tuple[list[str], list[str]]:
         return [_git(plugin.parameters)], []
     if plugin.name == "tensorboard":
         return [_tensorboard(plugin.parameters, job)], []
-    if plugin.name in _ELSEWHERE:
+    if plugin.name in _HANDLED_BY_CLUSTER:
         return [], []
     if plugin.name == "ssh":
-        return [_say("This cluster does not start an ssh server in the task.")], []
-    unknown = _say(f"This cluster does not know the plugin {plugin.name}.")
+        return [_echo("This cluster does not start an ssh server in the task.")], []
+    unknown = _echo(f"This cluster does not know the plugin {plugin.name}.")
     return [unknown if plugin.ignore_failure else f"{unknown}\nexit 1"], []
 
 
-def _say(text: str) -> str:
+def _echo(text: str) -> str:
     return f"echo {shlex.quote(text)} >&2"
 
 
@@ -103,32 +103,32 @@ def _cmd(parameters: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 def _git(parameters: Mapping[str, Any]) -> str:
     uri = as_text(parameters.get("repo_uri") or "")
     if not uri:
-        return f"{_say('The plugin git needs repo_uri, the address of what to clone.')}\nexit 1"
+        return f"{_echo('The plugin git needs repo_uri, the URL of the repository.')}\nexit 1"
     options = parameters.get("options") or ()
-    words = shlex.split(options) if isinstance(options, str) else [as_text(word) for word in options]
+    arguments = shlex.split(options) if isinstance(options, str) else [as_text(word) for word in options]
     name = uri.rstrip("/").rpartition("/")[2].removesuffix(".git") or "code"
     target = shlex.quote(as_text(parameters.get("clone_dir") or name))
-    clone = shlex.join(["git", "clone", *words, "--", uri])
+    clone = shlex.join(["git", "clone", *arguments, "--", uri])
     return (
         f'if [ -e {target} ] && [ -n "$(ls -A {target})" ]; then\n'
-        f"  {_say('The plugin git does not clone into a folder that has something in it.')}\n"
+        f"  {_echo('The plugin git cannot clone into a folder that is not empty.')}\n"
         "  exit 1\n"
         "fi\n"
         "tries=1 pause=1\n"
         f"until {clone} {target}; do\n"
-        f'  if [ "$tries" -ge {_CLONE_TRIES} ]; then\n'
-        f"    {_say('The plugin git gives up.')}\n"
+        f'  if [ "$tries" -ge {_MAX_CLONE_ATTEMPTS} ]; then\n'
+        f"    {_echo('The plugin git failed after the last retry.')}\n"
         "    exit 1\n"
         "  fi\n"
         '  sleep "$pause"\n'
         "  tries=$((tries + 1)) pause=$((pause * 2))\n"
-        f'  if [ "$pause" -gt {_LONGEST_PAUSE_S} ]; then pause={_LONGEST_PAUSE_S}; fi\n'
+        f'  if [ "$pause" -gt {_CLONE_BACKOFF_MAX_S} ]; then pause={_CLONE_BACKOFF_MAX_S}; fi\n'
         "done"
     )
 
 
 def _tensorboard(parameters: Mapping[str, Any], job: JobSpec) -> str:
-    """In the first task of the first role alone; it ends with the task."""
+    """Start TensorBoard in the first task of the first role only; it stops with the task."""
     folders = parameters.get("logdir")
     folders = folders if isinstance(folders, Mapping) else {}
     spec = shlex.quote(",".join(f"{name}:{as_text(path)}" for name, path in folders.items()))

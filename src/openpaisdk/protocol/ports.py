@@ -1,4 +1,4 @@
-"""Ports by hash: whoever knows a task's uid knows its ports, without asking anyone."""
+"""Ports by hash: a task's uid determines its ports, so no coordination is needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hashlib import md5
 
 PORT_START = 15000
 PORT_END = 40000
-"""One past the last port that is drawn."""
+"""Exclusive end of the port range."""
 
 
 def draw_port(uid: str, label: str, i: int, start: int = PORT_START, end: int = PORT_END) -> int:
@@ -19,7 +19,7 @@ def draw_port(uid: str, label: str, i: int, start: int = PORT_START, end: int = 
 def draw_ports(
     uid: str, counts: Mapping[str, int], among: range = range(PORT_START, PORT_END)
 ) -> dict[str, tuple[int, ...]]:
-    """All ports of a task: ``counts`` says how many each label wants."""
+    """All ports of a task: ``counts`` has the number per label."""
     return {
         label: tuple(draw_port(uid, label, i, among.start, among.stop) for i in range(count))
         for label, count in counts.items()

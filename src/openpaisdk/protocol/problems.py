@@ -1,4 +1,4 @@
-"""What is wrong with a job, told so that the reader can put it right."""
+"""Problems of a job: message, position in the text, and what to write instead."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from openpaisdk.errors import ProtocolError
 Path = tuple[str | int, ...]
 
 MAX_PROBLEMS = 100
-"""More than so many are counted, not listed."""
-_SHOWN = 40
-_MANY = 200
+"""Further problems are counted, not listed."""
+_MAX_SHOWN_CHARS = 40
+_MAX_CHOICES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. ``line`` and ``column`` count from 1; 0 means no text to point at.
+    """One problem. ``line`` and ``column`` count from 1; 0: the job was not read from text.
 
-    ``level`` is "error"; or "soft": the original accepts it, so a server only warns, while a check of a file
-    refuses it; or "note": worth saying, never refused. ``at_key``: the key is the trouble, not its value.
+    ``level`` is "error"; "soft": OpenPAI accepts it, so a server only warns, while ``pai check-job`` rejects
+    it; or "note": a remark, never rejected. ``at_key``: the problem is the key, not its value.
     """
 
     path: Path
@@ -38,7 +38,7 @@ class Problem:
 
     @property
     def key(self) -> str:
-        """The path as people write it: ``taskRoles.worker.commands[0]``."""
+        """The path as text: ``taskRoles.worker.commands[0]``."""
         return key_path(self.path)
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Problem:
         return f"{text}; {self.suggestion}" if self.suggestion else text
 
     def as_dict(self) -> dict[str, Any]:
-        """For programs: every field that says something."""
+        """All non-empty fields, for JSON output."""
         shown = {
             "key": self.key,
             "message": self.message,
@@ -81,7 +81,7 @@ def key_path(path: Path) -> str:
 
 
 def protocol_error(problems: Iterable[Problem], *, what: str = "job", total: int = 0) -> ProtocolError:
-    """One error that carries them all; ``total`` where there are more than are given."""
+    """One error for all problems; ``total``: their number, if larger than the list."""
     every = tuple(problems)
     shown = every[:MAX_PROBLEMS]
     count = max(total, len(every))
@@ -96,20 +96,22 @@ def protocol_error(problems: Iterable[Problem], *, what: str = "job", total: int
 def raise_on_errors(
     problems: Sequence[Problem], strict: bool, locate: Callable[[Problem], Problem]
 ) -> tuple[Problem, ...]:
-    """The problems that only warn, each with its place; raises when there is one that refuses."""
-    refused = [
+    """Return the problems that are only warnings, with their positions; raise if any is an error."""
+    errors = [
         problem for problem in problems if problem.level == "error" or (strict and problem.level == "soft")
     ]
-    if not refused:
+    if not errors:
         return tuple(map(locate, problems[:MAX_PROBLEMS]))
-    shown = sorted(map(locate, refused[:MAX_PROBLEMS]), key=lambda problem: (problem.line, problem.column))
-    raise protocol_error(shown, total=len(refused))
+    shown = sorted(map(locate, errors[:MAX_PROBLEMS]), key=lambda problem: (problem.line, problem.column))
+    raise protocol_error(shown, total=len(errors))
 
 
 def shorten(text: str) -> str:
-    """At most one line of moderate length, so that no input can flood a message."""
-    line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[: _SHOWN + 1])
-    return line if len(text) <= _SHOWN else f"{line[:_SHOWN]}..."
+    """At most one short line, so that no input can flood a message."""
+    line = "".join(
+        c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[: _MAX_SHOWN_CHARS + 1]
+    )
+    return line if len(text) <= _MAX_SHOWN_CHARS else f"{line[:_MAX_SHOWN_CHARS]}..."
 
 
 def is_secret(path: Path) -> bool:
@@ -118,7 +120,7 @@ def is_secret(path: Path) -> bool:
 
 
 def describe_value(value: Any, path: Path = ()) -> str:
-    """A value in words; only its kind where it may be secret."""
+    """Description of a value; only its type if it may be secret."""
     if value is None:
         return "nothing"
     if isinstance(value, dict):
@@ -132,16 +134,16 @@ def describe_value(value: Any, path: Path = ()) -> str:
     if isinstance(value, str):
         return f'the text "{shorten(value)}"'
     if isinstance(value, int):
-        return str(value) if abs(value) < 10**_SHOWN else "a number with very many digits"
+        return str(value) if abs(value) < 10**_MAX_SHOWN_CHARS else "a number with too many digits"
     return f"the number {value!r}" if isinstance(value, float) else f"a {type(value).__name__}"
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """A suggestion for a misspelt word, or what there is to choose from when there is little."""
-    names = sorted(set(islice(choices, _MANY)))
+    """Suggestion for a misspelt word, or the list of choices if it is short."""
+    names = sorted(set(islice(choices, _MAX_CHOICES)))
     if not names:
         return ""
-    if len(word) <= 4 * _SHOWN:
+    if len(word) <= 4 * _MAX_SHOWN_CHARS:
         from difflib import get_close_matches
 
         lowered = {name.lower(): name for name in names}

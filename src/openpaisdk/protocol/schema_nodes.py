@@ -1,7 +1,7 @@
-"""What a value must look like: one definition checks it, explains what is wrong, and makes a JSON Schema.
+"""Schema language: one definition validates a value, explains its problems, and generates a JSON Schema.
 
-``accepts`` is the fast answer for the many valid jobs; ``explain`` the thorough one for the few that are not.
-The two agree: a value is accepted exactly when there is nothing to explain.
+``accepts`` is the fast check for the many valid jobs; ``explain`` lists the problems of the few invalid ones.
+The two agree: a value is accepted exactly when ``explain`` finds no problem.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_INT = 2**31 - 1
 
 
 class Node:
-    """A shape. ``doc`` is one sentence for editors."""
+    """Schema of a value. ``doc`` is one sentence for editors."""
 
     expected = "a value"
 
@@ -27,7 +27,7 @@ class Node:
         raise NotImplementedError
 
     def explain(self, value: Any, path: Path, problems: list[Problem]) -> None:
-        """Adds what is wrong with ``value``; nothing for a value that is accepted."""
+        """Append the problems of ``value``; none for a value that is accepted."""
         if not self.accepts(value):
             problems.append(
                 Problem(
@@ -40,7 +40,7 @@ class Node:
             )
 
     def suggest(self, value: Any) -> str:
-        """What to write instead, where that can be guessed from a refused value."""
+        """What to write instead, if it can be guessed from a rejected value."""
         return ""
 
     def json_schema(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class Anything(Node):
 
 
 class Text(Node):
-    """Text, optionally of a form; ``form`` says in words what ``pattern`` says in signs."""
+    """Text, optionally with a ``pattern``; ``form`` describes the pattern in words."""
 
     def __init__(self, doc: str = "", *, pattern: str = "", form: str = "", max_length: int = 0):
         super().__init__(doc)
@@ -73,7 +73,7 @@ class Text(Node):
     def suggest(self, value: Any) -> str:
         if isinstance(value, bool | int | float):
             return "put it in quotes"
-        # The trap of YAML: a command with a colon in it.
+        # A frequent YAML mistake: an unquoted command with a colon.
         return (
             'quote the whole text: it has a ": " in it' if isinstance(value, dict) and len(value) == 1 else ""
         )
@@ -88,7 +88,7 @@ class Text(Node):
 
 
 class TextOrNumber(Node):
-    """A version: people write both ``v1`` and ``1.0``."""
+    """Text or a number, for versions: both ``v1`` and ``1.0`` are common."""
 
     expected = "text or a number"
 
@@ -182,7 +182,7 @@ class Choice(Node):
 
 
 class Nullable(Node):
-    """A shape, or nothing."""
+    """A schema, or null."""
 
     def __init__(self, inner: Node):
         super().__init__(inner.doc)
@@ -204,7 +204,7 @@ class Nullable(Node):
 
 
 class ListOf(Node):
-    """A list of one shape."""
+    """A list whose items have one schema."""
 
     def __init__(self, item: Node, doc: str = "", *, min_items: int = 0):
         super().__init__(doc)
@@ -239,7 +239,7 @@ class ListOf(Node):
 
 
 class MappingOf(Node):
-    """A mapping with names of the user's own as keys (``key`` says which) and one shape of value."""
+    """A mapping with user-defined keys (``key``: their schema) whose values have one schema."""
 
     def __init__(self, item: Node, doc: str = "", *, key: Text | None = None, min_items: int = 0):
         super().__init__(doc)
@@ -355,7 +355,7 @@ class Fields(Node):
 
 
 class Variant(Node):
-    """A mapping whose shape depends on the value of one of its keys."""
+    """A mapping whose schema depends on the value of one of its keys."""
 
     expected = "a mapping"
 

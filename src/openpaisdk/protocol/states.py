@@ -1,4 +1,4 @@
-"""What a job or a task is doing, in the words users see."""
+"""States of jobs and tasks as users see them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEEP_WAITING = (
 
 
 class SubState(StrEnum):
-    """The steps an attempt goes through, for a job and for a task alike."""
+    """States of an attempt, of a job or a task."""
 
     CREATION_PENDING = "AttemptCreationPending"
     CREATION_REQUESTED = "AttemptCreationRequested"
@@ -39,7 +39,7 @@ _WAITING = frozenset(("AttemptCreationPending", "AttemptCreationRequested", "Att
 _DELETING = frozenset(("AttemptDeletionPending", "AttemptDeletionRequested", "AttemptDeleting"))
 
 
-def _ended(exit_code: int | None) -> str:
+def _final_state(exit_code: int | None) -> str:
     if exit_code == 0:
         return "SUCCEEDED"
     return "STOPPED" if exit_code in STOP_CODES else "FAILED"
@@ -52,7 +52,7 @@ def _state(sub_state: SubState | str, exit_code: int | None, *, attempt: bool) -
     if name == "AttemptRunning":
         return "RUNNING"
     if name == "Completed" or (attempt and name == "AttemptCompleted"):
-        return _ended(exit_code)
+        return _final_state(exit_code)
     if name in _DELETING or name == "AttemptCompleted":
         return "STOPPING" if exit_code in STOP_CODES else "RUNNING"
     return "UNKNOWN"
@@ -72,12 +72,12 @@ def attempt_state(sub_state: SubState | str, exit_code: int | None) -> str:
 
 
 def framework_name(user: str, job: str) -> str:
-    """The one name of a job in the whole cluster: ``user~job``."""
+    """Name of a job that is unique in the cluster: ``user~job``."""
     return f"{user}~{job}"
 
 
 def split_framework(name: str) -> tuple[str, str]:
-    """``user~job`` to its parts. A name without ``~`` belongs to nobody: its user is ``""``."""
+    """``user~job`` to its parts. A name without ``~`` has no user: ``""``."""
     user, tilde, job = name.partition("~")
     return (user, job) if tilde else ("", name)
 

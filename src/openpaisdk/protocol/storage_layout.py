@@ -1,4 +1,4 @@
-"""Where a job's files lie on the storage: what it was given, and its results."""
+"""Paths of a job's files on the storage: sources and outputs."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ OUTPUT = "output"
 
 
 def job_folder(job: JobSpec, user: str) -> str:
-    """``<workspace>/jobs/<job>``; without a workspace, below the user's home."""
-    named = job.parameters.get("work_directory")
+    """``<workspace>/jobs/<job>``; without a workspace, in the user's home."""
+    work_directory = job.parameters.get("work_directory")
     home = f"/user/{user}"
-    if not isinstance(named, str) or not named.strip("/"):
+    if not isinstance(work_directory, str) or not work_directory.strip("/"):
         return f"{home}/jobs/{job.name}"
-    folder = named.rstrip("/")
+    folder = work_directory.rstrip("/")
     return folder if folder.startswith("/") else f"{home}/{folder}"
 
 
 def source_folder(job: JobSpec, user: str) -> str:
-    """Where the files lie that travelled with it."""
+    """Folder of the files uploaded with the job."""
     return f"{job_folder(job, user)}/{SOURCE}"
 
 
 def output_folder(job: JobSpec, user: str, role: str = "", index: int = 0) -> str:
-    """Where results are kept; of a job with several tasks each has a folder of its own there."""
+    """Folder of the outputs; in a job with several tasks each task has its own subfolder."""
     folder = f"{job_folder(job, user)}/{OUTPUT}"
     return f"{folder}/{role}-{index}" if role and job.total_tasks > 1 else folder

@@ -1,7 +1,7 @@
-"""What a task sees: the ``PAI_*`` and ``FC_*`` variables of both generations, and what launchers expect.
+"""Environment of a task: the ``PAI_*`` and ``FC_*`` variables of both generations, and what launchers expect.
 
-A gang's tasks share almost everything, and that part grows with the gang. :class:`GangEnvironment` makes it
-once; each task adds a small part of its own, so that all environments together cost time linear in the tasks.
+The tasks of a gang share almost all variables, and that part grows with the gang. :class:`GangEnvironment`
+builds it once; each task adds a small part, so that all environments together cost time linear in the tasks.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from openpaisdk.protocol.model import JobSpec, TaskRole
 from openpaisdk.protocol.states import debug_id, framework_name
 
 MAX_VALUE_BYTES = 120_000
-"""Linux refuses to start a program with one variable of more than 128 KiB, so longer ones are left out."""
+"""Linux cannot start a program with a variable of more than 128 KiB, so longer ones are omitted."""
 MAX_PEER_VARIABLES = 1000
-"""A shell takes time by the square of its variables for every program it starts: 10 ms with so many, a second
-with ten times as many. Where peers would take more, the lists (``…_HOST_LIST``, ``TF_CONFIG``) name them."""
+"""A shell needs time quadratic in its variables for every program it starts: 10 ms with this many, a second
+with ten times as many. Larger gangs have only the lists (``…_HOST_LIST``, ``TF_CONFIG``)."""
 MAX_COMMON_BYTES = 1_400_000
-"""With the usual stack limit all variables together may have 2 MB; what does not fit here is left out."""
+"""With the usual stack limit all variables together may have 2 MB; what does not fit is omitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPlacement:
-    """Where one task of an attempt runs. ``uid`` is its own; an empty ``ip`` means not yet known.
+    """Placement of one task of an attempt. ``uid`` is that of the task; an empty ``ip`` is not known yet.
 
-    A port or a GPU may be a text: then it stands for a number that somebody else fills in.
+    A port or GPU may be text: a placeholder that is replaced where the task runs.
     """
 
     role: str
@@ -45,8 +45,8 @@ class TaskPlacement:
 class GangEnvironment:
     """The environments of all tasks of one attempt of a job.
 
-    ``common`` holds for every task, ``for_task`` is the rest for one, to be laid over it. ``omitted`` names
-    what had to be left out because it would keep every program from starting.
+    ``common`` applies to every task, ``for_task`` adds the variables of one. ``omitted`` lists the variables
+    left out because with them no program could start.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class GangEnvironment:
         instances = (role.instances for role in job.task_roles)
         self._first_rank = dict(zip(self._roles, accumulate(instances, initial=0), strict=False))
         self._ranked = sorted(self.placements, key=lambda place: self._rank(place.role, place.index))
-        self._place = {(place.role, place.index): place for place in self._ranked}
+        self._placement = {(place.role, place.index): place for place in self._ranked}
         self._hosts = self._host_lists()
         self._cluster = json.dumps(
             {role: hosts.split(",") for role, hosts in self._hosts.items() if hosts}, separators=(",", ":")
@@ -95,8 +95,8 @@ class GangEnvironment:
         return "".join(f"{ip} slots={count}\n" for ip, count in slots.items())
 
     def for_task(self, role: str, index: int) -> dict[str, str]:
-        """The variables of one task alone; KeyError for a task that has no place."""
-        place = self._place[role, index]
+        """Variables of one task only; KeyError for a task without placement."""
+        place = self._placement[role, index]
         number, task_role = self._roles[role]
         own = self._identity(place, number, task_role)
         own.update(_own_ports(place))
@@ -112,7 +112,7 @@ class GangEnvironment:
         return own
 
     def full(self, role: str, index: int) -> dict[str, str]:
-        """``common`` and ``for_task`` in one dict. For one task; for all of them it would be quadratic."""
+        """``common`` and ``for_task`` in one dict. For one task only: for all tasks this is quadratic."""
         return {**self.common, **self.for_task(role, index)}
 
     def _job_variables(self, default_fs_uri: str) -> dict[str, str]:
@@ -164,11 +164,11 @@ class GangEnvironment:
         return variables
 
     def _rank(self, role: str, index: int) -> int:
-        """Among all tasks of the job: without a gang most of them may be over, or not yet begun."""
+        """Rank among all tasks of the job; without a gang many may be completed or not started."""
         return self._first_rank[role] + index
 
     def _rendezvous(self) -> dict[str, str]:
-        """Where the tasks of a distributed program meet: at the first task of the first role."""
+        """Rendezvous of a distributed program: the first task of the first role."""
         variables = {"WORLD_SIZE": str(self.job.total_tasks)}
         if self._ranked and self._ranked[0].ip:
             first = self._ranked[0]
@@ -181,26 +181,26 @@ class GangEnvironment:
         return variables
 
     def _add_peers(self, variables: dict[str, str]) -> None:
-        """One group of variables for each task, the most useful group first, as long as there is room."""
+        """Add variables per task in groups, the most useful group first, within the limits."""
         names: dict[str, list[str]] = {role: [role] for role in self._roles}
         for role, alias in self._aliases():
             names[role].append(alias)
-        left = MAX_COMMON_BYTES - _size(variables)
-        room = MAX_PEER_VARIABLES
-        for what, of_place in (
+        bytes_left = MAX_COMMON_BYTES - _size(variables)
+        variables_left = MAX_PEER_VARIABLES
+        for what, add_variables in (
             ("PAI_HOST_IP_<role>_<index>", _host_variables),
             ("PAI_PORT_LIST_<role>_<index>_<label>", _port_variables),
-            ("PAI_<role>_<index>_<label>_PORT", _older_port_variables),
+            ("PAI_<role>_<index>_<label>_PORT", _legacy_port_variables),
         ):
             group: dict[str, str] = {}
-            # Where one group has no room the next one has none either.
-            if left >= 0 and room >= 0:
+            # If one group does not fit, the following groups do not fit either.
+            if bytes_left >= 0 and variables_left >= 0:
                 for place in self._ranked:
                     for name in names[place.role]:
-                        of_place(group, name, place)
-                left -= _size(group)
-                room -= len(group)
-            if left >= 0 and room >= 0:
+                        add_variables(group, name, place)
+                bytes_left -= _size(group)
+                variables_left -= len(group)
+            if bytes_left >= 0 and variables_left >= 0:
                 variables.update(group)
             else:
                 self.omitted.append(what)
@@ -254,7 +254,7 @@ class GangEnvironment:
         return {role: ",".join(listed) for role, listed in hosts.items()}
 
     def _aliases(self) -> Iterable[tuple[str, str]]:
-        """Roles whose stripped name differs: old clusters export that one. A real name is never covered."""
+        """Roles whose stripped name differs: older clusters export that name. No real name is hidden."""
         taken = set(self._roles)
         for role in self._roles:
             alias = _stripped(role)
@@ -280,7 +280,7 @@ def build_task_environment(
     uid: str = "",
     extra: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The whole environment of one task. For more than one task of a job use :class:`GangEnvironment`."""
+    """Complete environment of one task. For several tasks of a job use :class:`GangEnvironment`."""
     gang = GangEnvironment(job, user=user, placements=placements, attempt=attempt, uid=uid, extra=extra)
     return gang.full(role, index)
 
@@ -295,7 +295,7 @@ def _port_variables(group: dict[str, str], name: str, place: TaskPlacement) -> N
         group[f"PAI_PORT_LIST_{name}_{place.index}_{label}"] = ",".join(map(str, numbers))
 
 
-def _older_port_variables(group: dict[str, str], name: str, place: TaskPlacement) -> None:
+def _legacy_port_variables(group: dict[str, str], name: str, place: TaskPlacement) -> None:
     for label, numbers in place.ports.items():
         group[f"PAI_{name}_{place.index}_{label}_PORT"] = ",".join(map(str, numbers))
 
@@ -316,7 +316,7 @@ def _own_ports(place: TaskPlacement) -> dict[str, str]:
 
 
 def _devices(place: TaskPlacement, role: TaskRole) -> dict[str, str]:
-    """GPUs by id. Without any, the word that is no GPU hides all of them, from CUDA as from containers."""
+    """GPUs by id. Without GPUs the value "none" hides all of them, from CUDA and from containers."""
     ids = ",".join(map(str, place.gpus)) if role.resources.gpu else ""
     return dict.fromkeys(("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"), ids or "none")
 
@@ -336,6 +336,6 @@ def _size(variables: Mapping[str, str]) -> int:
 
 
 def _uid(*parts: object) -> str:
-    """A uid that follows from what it names, so that it is the same after a restart."""
+    """Deterministic uid, the same after a restart."""
     h = md5("/".join(map(str, parts)).encode(), usedforsecurity=False).hexdigest()
     return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"

@@ -1,4 +1,4 @@
-"""References in commands: ``<% $parameters.x %>`` and the like. They insert values; they cannot compute."""
+"""Template references in commands, like ``<% $parameters.x %>``. They insert values, nothing is evaluated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MISSING = object()
 def render(text: str, scopes: Mapping[str, Any]) -> str:
     """``text`` with every reference into ``scopes`` (``{"parameters": {...}, ...}``) replaced by its value.
 
-    What cannot be resolved stays, as ``<% $name %>``. Values are inserted as they are, once.
+    Unresolved references stay, as ``<% $name %>``. Inserted values are not expanded again.
     """
     if "<%" not in text:
         return text
@@ -43,7 +43,7 @@ def references(text: str) -> Iterator[tuple[str, str]]:
 
 
 def resolves(name: str, scopes: Mapping[str, Any]) -> bool:
-    """Whether a reference has a value to insert."""
+    """Whether a reference has a value."""
     return _lookup(name, scopes) not in (_MISSING, None)
 
 

@@ -1,4 +1,4 @@
-"""Version 1 jobs: JSON as people have it, with comments and trailing commas."""
+"""Version 1 jobs: schema and reader of JSON with comments and trailing commas."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ TASK_ROLE_V1 = Fields(
                 },
                 required=("label",),
             ),
-            "Ports; http and ssh have one each if nothing else is said.",
+            "Ports; http and ssh have one each by default.",
         ),
         "command": Text("One shell command."),
         "minFailedTaskCount": Nullable(
-            Int("So many failed tasks fail the job; null: none does.", minimum=1, default=1)
+            Int("Number of failed tasks that fails the job; null: none does.", minimum=1, default=1)
         ),
         "minSucceededTaskCount": Nullable(
-            Int("So many succeeded tasks complete the job; null: only all tasks do.", minimum=1)
+            Int("Number of succeeded tasks that completes the job; null: all tasks.", minimum=1)
         ),
     },
-    "A kind of task.",
+    "A task role.",
     required=("name", "command"),
 )
 
@@ -64,11 +64,11 @@ JOB_V1 = Fields(
         ),
         "image": Text("The docker image of all tasks."),
         "authFile": Text("A file of three lines: registry, user, password."),
-        "dataDir": Text("Where the data is; PAI_DATA_DIR in the task."),
-        "outputDir": Text("Where output goes; PAI_OUTPUT_DIR in the task."),
+        "dataDir": Text("Path of the data; PAI_DATA_DIR in the task."),
+        "outputDir": Text("Path for the output; PAI_OUTPUT_DIR in the task."),
         "codeDir": Text("A folder that is copied into the task; PAI_CODE_DIR there."),
-        "virtualCluster": Text("The virtual cluster the job goes to."),
-        "gpuType": Text("The kind of GPU; any by default."),
+        "virtualCluster": Text("The virtual cluster the job is submitted to."),
+        "gpuType": Text("GPU type; any by default."),
         "retryCount": Int(
             "Retries of a failed job; -1: without limit, -2: without limit and also after success.",
             minimum=-2,
@@ -102,7 +102,7 @@ class TaskRoleV1:
 
 @dataclass(frozen=True, slots=True)
 class JobV1:
-    """A checked version 1 job. ``raw`` is what was submitted, with ``codedir`` spelt ``codeDir``."""
+    """A validated version 1 job. ``raw`` is the submitted data, with ``codedir`` renamed to ``codeDir``."""
 
     job_name: str
     image: str
@@ -141,20 +141,20 @@ class JobV1:
 def read_job_v1(
     source: str | bytes | Mapping[str, Any], *, file: str | None = None, strict: bool = False
 ) -> JobV1:
-    """The version 1 job in a text or in plain data. All problems come in one ProtocolError.
+    """Read a version 1 job from text or plain data. All problems come in one ProtocolError.
 
-    What is odd but harmless (an obsolete key, text after the job) is in ``job.warnings``; ``strict`` refuses
-    what the original lets pass.
+    Harmless problems (an obsolete key, text after the job) are in ``job.warnings``; ``strict`` rejects what
+    OpenPAI accepts.
     """
     document, notes = read_relaxed(source, file)
     return job_v1(document, notes, strict=strict)
 
 
 def job_v1(document: Document, notes: list[Problem], *, strict: bool = False) -> JobV1:
-    """The version 1 job in a document that has been read already."""
+    """The version 1 job of a parsed document."""
     data, problems = document.data, list(notes)
     if isinstance(data, dict) and "codedir" in data and "codeDir" not in data:
-        problems.append(Problem(("codedir",), "is spelt codeDir", level="note", at_key=True))
+        problems.append(Problem(("codedir",), "should be codeDir", level="note", at_key=True))
         data = {"codeDir" if key == "codedir" else key: value for key, value in data.items()}
     if not JOB_V1.accepts(data):
         JOB_V1.explain(data, (), problems)
@@ -163,7 +163,7 @@ def job_v1(document: Document, notes: list[Problem], *, strict: bool = False) ->
 
 
 def read_relaxed(source: str | bytes | Mapping[str, Any], file: str | None) -> tuple[Document, list[Problem]]:
-    """A document from JSON with comments, trailing commas, text after its end; and what to say about it."""
+    """Parse JSON with comments, trailing commas or text after its end; returns the document and notes."""
     if not isinstance(source, str | bytes):
         return read(source, file), []
     text = decode_text(source, file or "")
@@ -179,7 +179,7 @@ _NOT_BREAK = re.compile(r"[^\r\n]")
 
 
 def strip_comments(text: str) -> str:
-    """JSON with ``//`` and ``/* */`` comments and trailing commas blanked: every place stays the same."""
+    """Blank out ``//`` and ``/* */`` comments and trailing commas of JSON; positions do not change."""
     if "//" in text or "/*" in text:
         text = _TOKEN.sub(
             lambda m: m.group() if m.group()[0] == '"' else _NOT_BREAK.sub(" ", m.group()), text
@@ -188,7 +188,7 @@ def strip_comments(text: str) -> str:
 
 
 def _without_tail(text: str, file: str) -> tuple[str, list[Problem]]:
-    """Cuts what follows the one object; people keep notes there."""
+    """Remove text after the top-level object, where some files have notes."""
     depth, end = 0, 0
     for token in re.finditer(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[{}]', text, re.DOTALL):
         if token.group() == "{":
@@ -208,7 +208,7 @@ def _without_tail(text: str, file: str) -> tuple[str, list[Problem]]:
 
 
 def _rules(data: Any) -> list[Problem]:
-    """What the shape alone does not say."""
+    """Rules that the schema does not express."""
     problems: list[Problem] = []
     if not isinstance(data, dict):
         return problems

@@ -1,4 +1,4 @@
-"""Reading a version 2 job: text or plain data in, a :class:`Job` or one ``ProtocolError`` out."""
+"""Reader of version 2 jobs: text or plain data in, a :class:`JobSpec` or one ``ProtocolError`` out."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def read_job(
     strict: bool = False,
     stored: bool = False,
 ) -> JobSpec:
-    """The job in a text (JSON or YAML) or in plain data. All problems come in one ProtocolError.
+    """Read a job from text (JSON or YAML) or plain data. All problems come in one ProtocolError.
 
-    ``strict`` also refuses what the original lets pass, such as a reference to a parameter that is not there;
-    otherwise that is in ``job.warnings``. ``stored`` reads a job that was accepted before: its secrets may be
-    masked, and it may carry the unlimited retries (-1, -2) that only a version 1 job can ask for.
+    ``strict`` also rejects what OpenPAI accepts, such as a reference to an undefined parameter; otherwise
+    that is in ``job.warnings``. ``stored`` reads a job that was accepted before: its secrets may be masked,
+    and it may have unlimited retries (-1, -2), which only a version 1 job can request.
     """
     return parse_job_v2(read(source, file), strict=strict, stored=stored)
 
 
 def parse_job_v2(document: Document, *, strict: bool = False, stored: bool = False) -> JobSpec:
-    """The version 2 job in a document that has been read already."""
+    """The version 2 job of a parsed document."""
     data = document.data
     checked = _as_submitted(data) if stored else data
     problems = check(data)
@@ -50,7 +50,7 @@ def parse_job_v2(document: Document, *, strict: bool = False, stored: bool = Fal
 
 
 def _as_submitted(data: Any) -> Any:
-    """A stored job with what only stored jobs may have taken out."""
+    """A stored job without what only stored jobs may have."""
     if not isinstance(data, dict):
         return data
     data = dict(data)
@@ -69,20 +69,20 @@ def _other_version(data: Any) -> Problem | None:
 
 
 def to_model(data: dict[str, Any], warnings: Iterable[Problem] = ()) -> JobSpec:
-    """The typed job for plain data that has been checked."""
+    """The typed job of validated plain data."""
     prerequisites = tuple(map(_prerequisite, data.get("prerequisites", ())))
     images = {item.name: item.uri for item in prerequisites if item.type == "dockerimage"}
     defaults = data.get("defaults", {})
     deployments = tuple(map(_deployment, data.get("deployments", ())))
     active = defaults.get("deployment")
-    around = next((item for item in deployments if item.name == active), None) if deployments else None
+    deployment = next((item for item in deployments if item.name == active), None) if deployments else None
     extras = data.get("extras", {})
     secrets = data.get("secrets")
     return JobSpec(
         name=data["name"],
         virtual_cluster=defaults.get("virtualCluster") or DEFAULT_VIRTUAL_CLUSTER,
         job_retry_count=int(data.get("jobRetryCount", 0)),
-        task_roles=tuple([_role(name, role, images, around) for name, role in data["taskRoles"].items()]),
+        task_roles=tuple([_role(name, role, images, deployment) for name, role in data["taskRoles"].items()]),
         gang=extras.get("gangAllocation", True),
         priority=(extras.get("hivedScheduler") or {}).get("jobPriorityClass"),
         secrets=Secrets(secrets if isinstance(secrets, dict) else None),
@@ -118,12 +118,14 @@ def _deployment(item: dict[str, Any]) -> Deployment:
     )
 
 
-def _role(name: str, role: dict[str, Any], images: Mapping[str, Any], around: Deployment | None) -> TaskRole:
+def _role(
+    name: str, role: dict[str, Any], images: Mapping[str, Any], deployment: Deployment | None
+) -> TaskRole:
     get = role.get
     instances = int(get("instances", 1))
     completion = get("completion") or {}
-    wanted = role["resourcePerInstance"]
-    ports = wanted.get("ports")
+    resources = role["resourcePerInstance"]
+    ports = resources.get("ports")
     container = get("extraContainerOptions") or {}
     shm = container.get("shmMB")
     return TaskRole(
@@ -135,9 +137,9 @@ def _role(name: str, role: dict[str, Any], images: Mapping[str, Any], around: De
         role["dockerImage"],
         images.get(role["dockerImage"]),
         Resources(
-            int(wanted["cpu"]),
-            int(wanted["memoryMB"]),
-            int(wanted["gpu"]),
+            int(resources["cpu"]),
+            int(resources["memoryMB"]),
+            int(resources["gpu"]),
             {**DEFAULT_PORTS, **{label: int(count) for label, count in ports.items()}}
             if ports
             else DEFAULT_PORTS,
@@ -145,8 +147,8 @@ def _role(name: str, role: dict[str, Any], images: Mapping[str, Any], around: De
         None if shm is None else int(shm),
         container.get("infiniband", False),
         tuple(role["commands"]),
-        around.pre_commands.get(name, ()) if around else (),
-        around.post_commands.get(name, ()) if around else (),
+        deployment.pre_commands.get(name, ()) if deployment else (),
+        deployment.post_commands.get(name, ()) if deployment else (),
         get("data"),
         get("output"),
         get("script"),
@@ -155,9 +157,9 @@ def _role(name: str, role: dict[str, Any], images: Mapping[str, Any], around: De
 
 
 def task_script(role: TaskRole | str, job: JobSpec) -> str:
-    """What the role's tasks run: commands with those of the deployment around them, one after the other.
+    """Script of the role's tasks: plugin, deployment and role commands in order.
 
-    Everything is rendered except ``$secrets``, which :func:`render_secrets` puts in where the task runs.
+    All references are rendered except ``$secrets``, which :func:`render_secrets` inserts where the task runs.
     """
     task_role = job.role(role) if isinstance(role, str) else role
     commands = (*task_role.pre_commands, *task_role.commands, *task_role.post_commands)
@@ -183,22 +185,22 @@ def _scopes(role: TaskRole, job: JobSpec) -> dict[str, Any]:
 
 
 def render_secrets(text: str, secrets: Mapping[str, Any]) -> str:
-    """``text`` with ``<% $secrets.x %>`` replaced; everything else stays as it is."""
+    """``text`` with ``<% $secrets.x %>`` replaced; everything else is unchanged."""
     return render(text, {"secrets": secrets})
 
 
 def mask_secrets(config: str | bytes | Mapping[str, Any]) -> str:
-    """The text to store and show: the same job with its top-level secrets replaced by ``******``.
+    """The job as text to store and show, with its top-level secrets replaced by ``******``.
 
-    YAML keeps its comments and order; where the secrets cannot be cut out cleanly, and for data, it is JSON.
+    YAML keeps its comments and order; if the secrets cannot be replaced in place, and for data, it is JSON.
     """
     if isinstance(config, str | bytes):
         document = read(config)
         text, data = document.text or "", document.data
         if not isinstance(data, dict) or "secrets" not in data:
             return text
-        if not text.lstrip().startswith("{") and (cut := _mask_span(text)) is not None:
-            return cut
+        if not text.lstrip().startswith("{") and (masked := _mask_span(text)) is not None:
+            return masked
     else:
         data = to_plain_data(config)
         if not isinstance(data, dict) or "secrets" not in data:
@@ -215,7 +217,7 @@ def _mask_span(text: str) -> str | None:
     start, end, _ = span
     block = text[start:end]
     if "&" in block or "*" in block:
-        # Anchors tie the block to the rest of the text: cutting it would break one or the other.
+        # Anchors or aliases may link the block to the rest of the text: replacing it would break that.
         return None
     tail = "\n" if block.endswith("\n") else ""
     masked = f'{text[:start]}secrets: "{MASK}"{tail}{text[end:]}'

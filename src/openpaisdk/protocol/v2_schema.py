@@ -18,7 +18,7 @@ from openpaisdk.protocol.schema_nodes import (
 )
 
 NAME = Text(
-    "Letters, digits, _ and -; at most 255 of them.",
+    "Letters, digits, _ and -; at most 255 characters.",
     pattern=r"[a-zA-Z0-9_-]+",
     form="letters, digits, _ and - (at most 255)",
     max_length=255,
@@ -39,7 +39,7 @@ _COMMON = {
 }
 _PLUGIN = {
     "plugin": Text("The runtime plugin that prepares this prerequisite."),
-    "failurePolicy": Choice("ignore", "fail", doc="Whether the task goes on when the plugin fails."),
+    "failurePolicy": Choice("ignore", "fail", doc="Whether the task continues if the plugin fails."),
     "require": ListOf(Text(), "Names of other prerequisites that this one needs."),
 }
 
@@ -52,21 +52,21 @@ DOCKER_IMAGE = Fields(
     {
         **_COMMON,
         "type": _kind("dockerimage"),
-        "uri": Text("The image, as docker pull takes it."),
+        "uri": Text("The image, as for docker pull."),
         "auth": Fields(
             {
                 "username": Text(),
                 "password": Text("Refer to a secret here: <% $secrets.name %>."),
                 "registryuri": Text("The registry's host name."),
             },
-            "How to log in to the image's registry.",
+            "Credentials of the image's registry.",
             open=True,
         ),
     },
     "A docker image.",
     required=("name", "type", "uri"),
 )
-_URI = Text("Where it is.")
+_URI = Text("Its location.")
 PREREQUISITE = Variant(
     "type",
     {
@@ -79,7 +79,7 @@ PREREQUISITE = Variant(
         ),
         "output": Fields(
             {**_COMMON, "type": _kind("output"), "uri": _URI, **_PLUGIN},
-            "A place for output.",
+            "An output location.",
             required=("name", "type"),
             open=True,
         ),
@@ -87,7 +87,7 @@ PREREQUISITE = Variant(
             {
                 **_COMMON,
                 "type": _kind("data"),
-                "uri": ListOf(Text(), "Where it is: a list.", min_items=1),
+                "uri": ListOf(Text(), "Its locations: a list.", min_items=1),
                 **_PLUGIN,
             },
             "A data set.",
@@ -95,7 +95,7 @@ PREREQUISITE = Variant(
             open=True,
         ),
     },
-    "Something that task roles use: an image, data, a script or a place for output.",
+    "Something that task roles use: an image, data, a script or an output location.",
 )
 
 _COMMANDS = ListOf(Text(), "Shell commands, run one after the other.", min_items=1)
@@ -106,16 +106,16 @@ TASK_ROLE = Fields(
         "completion": Fields(
             {
                 "minFailedInstances": Nullable(
-                    Int("So many failed tasks fail the job; -1: none does.", minimum=-1, default=1)
+                    Int("Number of failed tasks that fails the job; -1: none does.", minimum=-1, default=1)
                 ),
                 "minSucceededInstances": Nullable(
-                    Int("So many succeeded tasks complete the job; -1: only all tasks do.", minimum=-1)
+                    Int("Number of succeeded tasks that completes the job; -1: all tasks.", minimum=-1)
                 ),
             },
-            "When tasks of this role decide the whole job.",
+            "When tasks of this role complete the whole job.",
         ),
         "taskRetryCount": Int(
-            "Retries of a single task; only where extras.gangAllocation is false.", minimum=-2, default=0
+            "Retries of a single task; only if extras.gangAllocation is false.", minimum=-2, default=0
         ),
         "prerequisites": ListOf(Text(), "Names of prerequisites, prepared in this order."),
         "dockerImage": Text("Name of a prerequisite of type dockerimage."),
@@ -127,7 +127,7 @@ TASK_ROLE = Fields(
                 "shmMB": Int("Size of /dev/shm in MB.", minimum=0),
                 "infiniband": Bool("Whether the container gets the InfiniBand devices."),
             },
-            "More about the container.",
+            "Container options.",
         ),
         "resourcePerInstance": Fields(
             {
@@ -136,17 +136,17 @@ TASK_ROLE = Fields(
                 "gpu": Int("GPUs.", minimum=0),
                 "ports": MappingOf(
                     Int("How many ports.", minimum=1, maximum=25_000),
-                    "Ports by label; ssh and http have one each if nothing else is said.",
+                    "Ports by label; ssh and http have one each by default.",
                     key=ROLE_NAME,
                     min_items=1,
                 ),
             },
-            "What each task gets.",
+            "Resources of each task.",
             required=("cpu", "memoryMB", "gpu"),
         ),
         "commands": _COMMANDS,
     },
-    "A kind of task.",
+    "A task role.",
     required=("dockerImage", "resourcePerInstance", "commands"),
 )
 
@@ -164,7 +164,7 @@ DEPLOYMENT = Fields(
             "By the name of a role.",
         ),
     },
-    "Commands around those of the roles, for one way of deploying the job.",
+    "A deployment: commands before and after those of the roles.",
     required=("name",),
 )
 
@@ -179,15 +179,15 @@ JOB_V2 = Fields(
         "prerequisites": ListOf(PREREQUISITE, "What the task roles use.", min_items=1),
         "parameters": MappingOf(Anything(), "Values for <% $parameters.name %> in commands."),
         "secrets": MappingOf(
-            Anything(), "Values for <% $secrets.name %>, kept apart from the job and never shown."
+            Anything(), "Values for <% $secrets.name %>, stored separately from the job and never shown."
         ),
-        "jobRetryCount": Int("How often a failed job is tried again.", minimum=0, default=0),
+        "jobRetryCount": Int("How often a failed job is retried.", minimum=0, default=0),
         "taskRoles": MappingOf(TASK_ROLE, "The roles by name.", key=ROLE_NAME, min_items=1),
-        "deployments": ListOf(DEPLOYMENT, "Ways of deploying the job.", min_items=1),
+        "deployments": ListOf(DEPLOYMENT, "Deployments of the job.", min_items=1),
         "defaults": Fields(
             {
-                "virtualCluster": Text("The virtual cluster the job goes to."),
-                "deployment": Text("Name of the deployment that is used."),
+                "virtualCluster": Text("The virtual cluster the job is submitted to."),
+                "deployment": Text("Name of the active deployment."),
             },
             "Settings for the cluster.",
             open=True,

@@ -1,4 +1,4 @@
-"""Jobs of either version: telling them apart, reading them, listing what is wrong."""
+"""Jobs of either version: detecting the version, reading, listing problems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openpaisdk.protocol.v2_reader import parse_job_v2
 
 
 def job_version(data: Any) -> Literal[1, 2]:
-    """Which version plain data is in. What is neither counts as 2, whose errors then say what is missing."""
+    """Version of a job. Data of neither version counts as 2, whose errors then say what is missing."""
     if not isinstance(data, Mapping) or "protocolVersion" in data:
         return 2
     return 1 if "jobName" in data or isinstance(data.get("taskRoles"), list) else 2
@@ -23,11 +23,11 @@ def job_version(data: Any) -> Literal[1, 2]:
 def read_any_job(
     source: str | bytes | Mapping[str, Any], *, file: str | None = None, strict: bool = False
 ) -> JobSpec | JobV1:
-    """The job in a text or in plain data, whichever version it is in."""
+    """Read a job of either version from text or plain data."""
     if isinstance(source, str | bytes):
         source = decode_text(source, file or "")
         if source.lstrip()[:1] in ("{", "/"):
-            # Only version 1 takes comments and trailing commas; version 2 is read again, exactly.
+            # Only version 1 allows comments and trailing commas; version 2 is parsed again, strictly.
             document, notes = read_relaxed(source, file)
             if job_version(document.data) == 1:
                 return job_v1(document, notes, strict=strict)
@@ -38,9 +38,9 @@ def read_any_job(
 
 
 def check_job(source: str | bytes | Mapping[str, Any], *, file: str | None = None) -> tuple[Problem, ...]:
-    """Everything there is to say about a job, as strictly as can be; empty for a job without a flaw.
+    """All problems of a job, checked strictly; empty for a job without any.
 
-    Problems of level "note" are remarks: a job with nothing else is good.
+    Problems of level "note" are remarks: a job with only those is valid.
     """
     try:
         return read_any_job(source, file=file, strict=True).warnings

@@ -1,4 +1,4 @@
-"""Plain data as YAML that people like to read, and that every YAML reader reads the same way."""
+"""Plain data as readable YAML that all YAML versions parse the same way."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class _Dumper(yaml.SafeDumper):
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = None
     if not _ORDINARY.fullmatch(text):
-        # Only escapes carry these through: YAML takes some of them for line breaks.
+        # Only escapes preserve these characters: YAML treats some of them as line breaks.
         style = '"'
     elif "\n" in text:
         style = "|"
     elif not reads_as_text(text):
-        # What older or newer readers would take for a number, a date or a switch.
+        # A YAML 1.1 or 1.2 parser would read it as a number, date or boolean.
         style = "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
@@ -41,7 +41,7 @@ _Dumper.add_representer(str, _text)
 
 
 def dump_yaml(data: Mapping[str, Any]) -> str:
-    """A job as YAML, its keys in the order of the protocol; others follow in their own order."""
+    """A job as YAML, known keys in the order of the protocol, then the others in their own order."""
     from openpaisdk.protocol.versions import job_version
 
     if job_version(data) == 1:
@@ -52,7 +52,7 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
 
 
 def dump_plain(data: Any) -> str:
-    """Any plain data as YAML, in the order it has."""
+    """Any plain data as YAML, in its own order."""
     text: str = yaml.dump(
         data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31, default_flow_style=False
     )

@@ -1,6 +1,6 @@
-"""YAML as a tree of nodes with their places, composed by libyaml and built into plain data by us.
+"""YAML nodes with their positions, composed by libyaml and converted to plain data here.
 
-The tree is walked once and without any tag's constructor, so nothing in a document can run code.
+The tree is converted in one pass without tag constructors, so nothing in a document can run code.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from openpaisdk.protocol.document import MAX_DEPTH, MAX_VALUES
+from openpaisdk.protocol.limits import MAX_DEPTH, MAX_VALUES
 from openpaisdk.protocol.problems import Path, Problem, protocol_error, shorten
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     try:
         from yaml.cyaml import CParser as _Parser
-    except ImportError:  # PyYAML without libyaml: the same, slower
+    except ImportError:  # PyYAML without libyaml: the same result, slower
 
         class _Parser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser, yaml.composer.Composer):
             def __init__(self, stream: str):
@@ -48,7 +48,7 @@ class _TooDeepError(Exception):
 
 
 class _Composer(_Parser):  # type: ignore[misc]
-    """Composes nodes; counts the depth, which the parser below would follow into the machine's stack."""
+    """Composes nodes; limits the depth, which would otherwise overflow libyaml's stack."""
 
     depth = 0
 
@@ -81,7 +81,7 @@ def _plain_tag(value: str) -> str:
 
 
 def plain_scalar(text: str) -> Any:
-    """A single value as YAML reads it when it stands without quotes."""
+    """A single value as YAML parses it without quotes."""
     text = text.strip()
     node = ScalarNode(_plain_tag(text) if text else _STR, text)
     builder = _Builder("")
@@ -90,12 +90,12 @@ def plain_scalar(text: str) -> Any:
 
 
 def reads_as_text(text: str) -> bool:
-    """Whether these characters, without quotes, are text to this reader."""
+    """Whether this parser reads the unquoted characters as text."""
     return _plain_tag(text) == _STR
 
 
 def compose(text: str, file: str) -> Node:
-    """The one document of ``text`` as nodes."""
+    """Compose the single document of ``text``."""
     if text.count("\n%TAG") > 16:
         _fail("too many %TAG directives", file, 1, 1)
     try:
@@ -107,14 +107,14 @@ def compose(text: str, file: str) -> Node:
     except (yaml.YAMLError, UnicodeError) as error:
         position = getattr(error, "position", None) or getattr(error, "start", 0) or 0
         line, column = _line_column(text, position)
-        _fail("the text holds a character that YAML does not allow", file, line, column)
+        _fail("the text contains a character that YAML does not allow", file, line, column)
     if root is None:
-        _fail("there is nothing in it", file)
+        _fail("the document is empty", file)
     return root
 
 
 def construct(root: Node, file: str) -> Any:
-    """The nodes as plain data. Every duplicate key and forbidden value is reported, not only the first."""
+    """Convert nodes to plain data. All duplicate keys and forbidden values are reported."""
     builder = _Builder(file)
     data = builder.value(root, MAX_DEPTH)
     if builder.problems:
@@ -125,7 +125,7 @@ def construct(root: Node, file: str) -> Any:
 class _Builder:
     def __init__(self, file: str):
         self.file = file
-        self.left = MAX_VALUES
+        self.values_left = MAX_VALUES
         self.problems: list[tuple[Node, str]] = []
 
     def value(self, node: Any, depth: int) -> Any:
@@ -133,11 +133,11 @@ class _Builder:
         if kind is ScalarNode:
             tag = node.tag
             return node.value if tag == _STR else self.scalar(node, tag)
-        self.left -= len(node.value) + 1
-        if self.left < 0:
-            _fail(f"a job may have {MAX_VALUES} values, with its aliases this has more", self.file)
+        self.values_left -= len(node.value) + 1
+        if self.values_left < 0:
+            _fail(f"a job may have at most {MAX_VALUES} values, with its aliases this has more", self.file)
         if depth == 0:
-            # The composer bounds the text, so only an alias inside of itself leads here.
+            # The composer limits the depth of the text, so only an alias inside itself leads here.
             _fail(f"nested deeper than {MAX_DEPTH} levels; an alias contains itself", self.file)
         if kind is MappingNode:
             if node.tag != _MAP:
@@ -162,7 +162,7 @@ class _Builder:
             if name == "<<" and not key.style:
                 merged.append(item)
             elif name in mapping:
-                self.problem(key, f'the key "{shorten(name)}" is there twice')
+                self.problem(key, f'the key "{shorten(name)}" is duplicated')
             elif type(item) is ScalarNode and item.tag == _STR:
                 mapping[name] = item.value
             else:
@@ -191,9 +191,9 @@ class _Builder:
             number = float(text)
             if isfinite(number):
                 return number
-            self.problem(node, "the number is too large; write it in quotes if it is meant as text")
+            self.problem(node, "the number is too large; put it in quotes if it is meant as text")
         elif tag == _FLOAT and _ODD_FLOAT_TEXT.fullmatch(text):
-            self.problem(node, "NaN and infinity are no values for a job; write them in quotes")
+            self.problem(node, "NaN and infinity are not allowed in a job; put them in quotes")
         elif tag in (_INT, _FLOAT, _BOOL, _NULL):
             self.problem(node, f"this cannot be read as {tag.removeprefix(_PREFIX)}")
         else:
@@ -212,7 +212,7 @@ class _Builder:
 
 
 def _paths(node: Any, path: Path, seen: set[int]) -> Iterator[tuple[int, Path]]:
-    """Each node's path, keys included (a key's path is that of its mapping and its name)."""
+    """Path of each node, including keys (a key has the path of its value)."""
     if id(node) in seen:
         return
     seen.add(id(node))
@@ -228,7 +228,7 @@ def _paths(node: Any, path: Path, seen: set[int]) -> Iterator[tuple[int, Path]]:
 
 
 def locate(root: Any, path: Path, at_key: bool) -> tuple[int, int]:
-    """Line and column of the value at ``path``, or of the nearest thing around it that is there."""
+    """Line and column of the value at ``path``, or of its nearest existing parent."""
     node, key = root, None
     for part in path:
         if type(node) is MappingNode and isinstance(part, str):
@@ -269,23 +269,23 @@ def _tag_message(tag: str) -> str:
     return f"the tag {shorten(name)} is not allowed in a job"
 
 
-_TEACH = (
-    ("cannot start any token", "YAML cannot begin a value with this character; put the value in quotes"),
+_SYNTAX_HINTS = (
+    ("cannot start any token", "a YAML value cannot begin with this character; put the value in quotes"),
     (
         "mapping values are not allowed",
-        'a ": " inside of a value; quote the value, or check how far the line is indented',
+        'a ": " inside a value; quote the value, or check the indentation of the line',
     ),
     (
         "did not find expected key",
-        "this line does not belong to what is above it; check how far it is indented",
+        "this line does not fit the lines above it; check its indentation",
     ),
     (
         "did not find expected '-' indicator",
-        "a list item or key was expected here; check how far the line is indented",
+        "a list item or key was expected here; check the indentation of the line",
     ),
     ("could not find expected ':'", 'a key needs a ":" after it'),
     ("expected ',' or", 'a "," or the closing bracket is missing'),
-    ("found unexpected end of stream", "the text ends inside of a quoted value; a closing quote is missing"),
+    ("found unexpected end of stream", "the text ends inside a quoted value; a closing quote is missing"),
     ("found undefined alias", "this alias (*name) has no anchor (&name) before it"),
     ("expected a single document", 'a job is one document: "---" starts a second one'),
     ("but found another document", 'a job is one document: "---" starts a second one'),
@@ -293,7 +293,7 @@ _TEACH = (
         "found unknown escape character",
         "unknown escape in double quotes; use single quotes, or write \\\\ for a backslash",
     ),
-    ("control characters are not allowed", "the text holds a character that YAML does not allow"),
+    ("control characters are not allowed", "the text contains a character that YAML does not allow"),
 )
 
 
@@ -301,14 +301,14 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
     mark = error.problem_mark or error.context_mark
     line, column = _mark(mark) if mark is not None else (0, 0)
     message = error.problem or error.context or "this is not YAML"
-    told = f"{error.context or ''} {message}"
+    original = f"{error.context or ''} {message}"
     lines = text.splitlines()
     here = lines[line - 1] if 0 < line <= len(lines) else ""
     indent = here[: len(here) - len(here.lstrip())]
     if "\t" in indent:
-        message = "a tab indents this line; YAML takes only spaces there"
+        message = "this line is indented with a tab; YAML allows only spaces"
     else:
-        message = next((lesson for sign, lesson in _TEACH if sign in told), shorten(message))
+        message = next((hint for marker, hint in _SYNTAX_HINTS if marker in original), shorten(message))
     return Problem((), message, file=file, line=line, column=column)
 
 

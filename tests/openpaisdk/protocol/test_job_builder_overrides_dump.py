@@ -267,8 +267,8 @@ def test_updates_know_version_1():
 @pytest.mark.parametrize(
     ("update", "says"),
     [
-        ("name", "is no update"),
-        ("=x", "is no update"),
+        ("name", "is not an update"),
+        ("=x", "is not an update"),
         ("nam=x", 'did you mean "name"'),
         ("jobName=x", 'did you mean "name"'),
         ("jobRetryCount=many", "whole number"),

@@ -69,7 +69,7 @@ def test_every_field_is_read_with_comments_and_trailing_commas():
     assert (ps.task_number, ps.cpu_number, ps.memory_mb, ps.shm_mb, ps.gpu_number) == (1, 1, 100, 64, 0)
     assert (ps.min_failed, ps.min_succeeded) == (1, None)
     told = {str(warning) for warning in job.warnings}
-    assert "job.json:9:3: codedir: is spelt codeDir" in told
+    assert "job.json:9:3: codedir: should be codeDir" in told
     assert any("killAllOnCompletedTaskNumber" in text for text in told)
     assert "job.json:32:1: the text after the job is ignored" in told
 

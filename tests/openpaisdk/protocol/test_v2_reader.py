@@ -360,7 +360,7 @@ def test_what_is_no_reference_is_left_alone():
         ),
         ({"deployments": [{"name": "a", "taskRoles": {"main": {"preCommands": []}}}]}, "", "not empty"),
         ({"deployments": [{"name": "a", "taskRoles": {"main": {"pre": ["x"]}}}]}, "", "preCommands"),
-        ({"defaults": {"deployment": "prod"}}, "defaults.deployment", "no deployment at all"),
+        ({"defaults": {"deployment": "prod"}}, "defaults.deployment", "the job has no deployment"),
         ({"defaults": {"virtualCluster": 1}}, "defaults.virtualCluster", "expected text"),
         ({"extras": {"gangAllocation": "no"}}, "extras.gangAllocation", "write false"),
         (

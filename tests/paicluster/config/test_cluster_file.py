@@ -222,8 +222,8 @@ authentication: {session-lifetime: 30 days}
         ("- a\n- list", "expected a mapping, found a list"),
         ("just words", "expected a mapping"),
         ("listen: {port: 1\n", ":2:1"),
-        ("listen:\n\tport: 1", "a tab indents this line"),
-        ("home: a\nhome: b", 'the key "home" is there twice'),
+        ("listen:\n\tport: 1", "this line is indented with a tab"),
+        ("home: a\nhome: b", 'the key "home" is duplicated'),
     ],
 )
 def test_one_thing_wrong(tmp_path: Path, text: str, said: str) -> None:
