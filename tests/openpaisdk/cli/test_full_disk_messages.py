@@ -103,7 +103,7 @@ def test_a_full_disk_is_told_wherever_people_look_until_it_is_over(someone: Pers
     assert refused.status == 1 and FULL in refused.err and "Free some space on it." in refused.err
 
     disk.empty()
-    assert "The cluster can go on" in first_lines(follower, "again")
+    assert "The cluster processes this job again" in first_lines(follower, "again")
     out, _ = follower.communicate(timeout=30)
     assert (follower.returncode, out) == (0, "ran\n")
     assert waiter.wait(30) == 0

@@ -398,7 +398,7 @@ def test_a_ticket_is_good_for_its_own_attempt_and_nothing_else(cluster: Cluster,
     log = "logs/all?at=3&after=3"
     for token in (None, "nonsense", cluster.token, _ticket(cluster.home, yours)):
         assert put(f"{mine}/{log}", token=token) == 401
-    for what in (log, "claim", "end?all=0&stdout=0&stderr=0", "words"):
+    for what in (log, "claim", "end?all=0&stdout=0&stderr=0", "diagnostics"):
         assert put(f"{yours}/{what}", b"{}") == 401
     # What the tasks need is given out until they have begun.
     assert cluster.get(f"/api/v2/attempts/{mine}/bundle?job=1", token=ticket).status == 409

@@ -312,7 +312,7 @@ def test_a_server_whose_tasks_are_to_report_must_say_where_to(tmp_path: Path) ->
     slurm = EngineSettings("slurm", "slurm", {"shared": False})
     settings = Settings(home=tmp_path, engines=(slurm,))
     here = Machine("here", "127.0.0.1", 1, 1)
-    with pytest.raises(ConfigError, match="not told where to") as refused:
+    with pytest.raises(ConfigError, match="external-url is not set") as refused:
         build_engines(settings, here).all()
     assert "external-url" in refused.value.hint
     told = replace(settings, external_url="https://pai.example.com")
