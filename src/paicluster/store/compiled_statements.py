@@ -1,7 +1,7 @@
-"""Statements written with SQLAlchemy, compiled once, run on the driver's own cursor.
+"""Statements written with SQLAlchemy Core, compiled once, executed on the driver's own cursor.
 
-What a job passes through on its way runs thousands of times a second; there the work SQLAlchemy does for
-each call would cost more than the database. The text still comes from its compiler, so it stays portable.
+Statements on the path of every job run thousands of times a second; SQLAlchemy's work for each call would
+cost more than the database. The SQL text still comes from its compiler, so it stays portable.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 
 
 class Prepared:
-    """One statement; its values are given by the names of its bind parameters."""
+    """A compiled statement; values are passed by the names of its bind parameters."""
 
     __slots__ = ("_compiled", "_statement")
 
@@ -24,28 +24,32 @@ class Prepared:
         self._compiled: dict[str, tuple[str, list[str] | None]] = {}
 
     def run(self, conn: Connection, **values: Any) -> DBAPICursor:
-        """Execute it. Rows come back as plain tuples of what the driver gives (booleans as 0 and 1)."""
+        """Execute it. Rows are plain tuples of driver values (booleans as 0 and 1)."""
+        return _execute(conn, *self.bind(conn, values))
+
+    def bind(self, conn: Connection, values: dict[str, Any]) -> tuple[str, Any]:
+        """SQL text and parameters for the driver of this connection."""
         text, order = self._text(conn)
-        return _execute(conn, text, values if order is None else [values[name] for name in order])
+        return text, values if order is None else [values[name] for name in order]
 
     def run_many(self, conn: Connection, rows: Sequence[dict[str, Any]]) -> None:
-        """Execute it for each of the rows."""
+        """Execute it once for each row."""
         text, order = self._text(conn)
         cursor = _cursor(conn)
         cursor.executemany(text, rows if order is None else [[row[name] for name in order] for row in rows])
         cursor.close()
 
     def _text(self, conn: Connection) -> tuple[str, list[str] | None]:
-        found = self._compiled.get(conn.dialect.name)
-        if found is None:
+        text = self._compiled.get(conn.dialect.name)
+        if text is None:
             compiled = cast("Any", self._statement.compile(dialect=conn.dialect))
-            found = (str(compiled), list(compiled.positiontup) if compiled.positional else None)
-            self._compiled[conn.dialect.name] = found
-        return found
+            text = (str(compiled), list(compiled.positiontup) if compiled.positional else None)
+            self._compiled[conn.dialect.name] = text
+        return text
 
 
 def execute(conn: Connection, text: str, values: Sequence[Any] = ()) -> DBAPICursor:
-    """Run a portable text on the driver's own cursor; values are marked with ``?`` whatever the driver."""
+    """Execute portable SQL on the driver's own cursor; parameters are marked with ``?`` for every driver."""
     if conn.dialect.paramstyle != "qmark":
         text = _with_percent_marks(text)
     return _execute(conn, text, values)
@@ -63,5 +67,5 @@ def _cursor(conn: Connection) -> DBAPICursor:
 
 @lru_cache(maxsize=512)
 def _with_percent_marks(text: str) -> str:
-    # None of our texts has a question mark or a percent sign in a literal.
+    # No statement has a question mark or a percent sign in a literal.
     return text.replace("?", "%s")

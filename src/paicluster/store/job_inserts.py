@@ -16,7 +16,7 @@ from paicluster.store.bulk_insert import chunks, insert_rows
 from paicluster.store.compiled_statements import execute
 from paicluster.store.job_summary import encode_tags, render_summary
 from paicluster.store.rows import PendingJob
-from paicluster.store.search import STRIDE, index_jobs
+from paicluster.store.search import BATCH, index_jobs
 from paicluster.store.sqlite import LAST_JOB_ID
 from paicluster.store.writer import BatchOp, request_start, touch_all
 
@@ -143,7 +143,7 @@ def _insert(conn: Connection, new: list[tuple[int, NewJob]]) -> None:
     ]
     insert_rows(conn, "idempotency", _KEY_COLUMNS, keys)
     first, last = new[0][0], new[-1][0]
-    if (first - 1) // STRIDE != last // STRIDE:
+    if (first - 1) // BATCH != last // BATCH:
         index_jobs(conn, last)
 
 

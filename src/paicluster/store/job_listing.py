@@ -1,42 +1,49 @@
-"""The list of jobs: a page of ``GET /api/v2/jobs`` as ready JSON."""
+"""Job listing: a page of ``GET /api/v2/jobs`` as ready JSON, and the pending reasons of its jobs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
+import msgspec
 from sqlalchemy import Connection
 
 from openpaisdk.errors import InvalidParameters
+from openpaisdk.protocol.states import KEEP_WAITING
 from paicluster.store import job_query
 from paicluster.store.compiled_statements import execute
 from paicluster.store.job_query import JobQuery
-from paicluster.store.sqlite import CONCATENATED
 
-__all__ = ["DEFAULT_LIMIT", "LARGEST_LIMIT", "JobQuery", "ListPage", "list_jobs"]
+__all__ = ["DEFAULT_LIMIT", "MAX_LIMIT", "JobQuery", "ListPage", "list_jobs", "reasons_of", "with_reasons"]
 
 DEFAULT_LIMIT = 5000
-LARGEST_LIMIT = 50000
+MAX_LIMIT = 50000
+
+_REASONS_BATCH = 500
+_decode = msgspec.json.Decoder(list[dict[str, Any]]).decode
+_encode = msgspec.json.encode
 
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """``json``: the summaries, comma separated, without the brackets. ``total``: how many match, if asked."""
+    """``json``: summaries, comma separated, without brackets. ``total``: number of matches, if requested."""
 
     json: bytes
     total: int | None
 
     def body(self) -> bytes:
-        """The whole answer: an array, or with a total ``{"totalCount": …, "data": […]}``."""
+        """The response body: an array, or with a total ``{"totalCount": …, "data": […]}``."""
         if self.total is None:
             return b"[%b]" % self.json
         return b'{"totalCount":%d,"data":[%b]}' % (self.total, self.json)
 
 
 def list_jobs(conn: Connection, query: JobQuery) -> ListPage:
-    """One page of the list."""
-    if not 0 <= query.limit <= LARGEST_LIMIT:
-        raise InvalidParameters(f"limit must be between 0 and {LARGEST_LIMIT}, not {query.limit}.")
+    """One page of the listing."""
+    if not 0 <= query.limit <= MAX_LIMIT:
+        raise InvalidParameters(f"limit must be between 0 and {MAX_LIMIT}, not {query.limit}.")
     if query.offset < 0:
         raise InvalidParameters(f"offset must not be negative, not {query.offset}.")
     json = _page(conn, query) if query.limit else b""
@@ -44,24 +51,53 @@ def list_jobs(conn: Connection, query: JobQuery) -> ListPage:
 
 
 def _page(conn: Connection, query: JobQuery) -> bytes:
-    row = execute(conn, *_page_text(query)).fetchone()
+    statement, values = _bound_page(query)
+    row = statement.run(conn, **values).fetchone()
     return b"" if row is None or row[0] is None else bytes(row[0])
 
 
 @lru_cache(maxsize=64)
-def _page_text(query: JobQuery) -> job_query.Sql:
-    """Clients ask for the same pages again and again."""
-    ids = job_query.page_ids(query)
-    # The ids come from indexes alone; then the join goes through them in their order (CROSS keeps SQLite from
-    # turning it around) and concatenates.
-    text = (
-        f"SELECT {CONCATENATED} FROM (SELECT jobs.summary FROM"
-        f" ({ids.text} LIMIT ? OFFSET ?) AS page CROSS JOIN jobs WHERE jobs.id = page.id)"
-    )
-    return job_query.Sql(text, (*ids.values, query.limit, query.offset))
+def _bound_page(query: JobQuery) -> job_query.BoundQuery:
+    """Clients request the same pages again and again."""
+    return job_query.page(query)
 
 
 def _total(conn: Connection, query: JobQuery) -> int:
-    counted = job_query.count(query)
-    row = execute(conn, counted.text, counted.values).fetchone()
+    statement, values = job_query.count(query)
+    row = statement.run(conn, **values).fetchone()
     return 0 if row is None else int(row[0])
+
+
+# -- pending reasons ----------------------------------------------------------------------------------------
+
+
+def with_reasons(conn: Connection, page: ListPage, degraded_reason: Callable[[str], str]) -> ListPage:
+    """The same page with the pending reason of each waiting job, or None where none was reported.
+
+    ``degraded_reason(framework)`` takes precedence over reported reasons.
+    """
+    if b'"WAITING"' not in page.json:
+        return page
+    listed = _decode(b"[%b]" % page.json)
+    waiting = {f"{job['username']}~{job['name']}": job for job in listed if job["state"] == "WAITING"}
+    reasons = {name: reason for name in waiting if (reason := degraded_reason(name))}
+    names = [name for name in waiting if name not in reasons]
+    for start in range(0, len(names), _REASONS_BATCH):
+        reasons.update(reasons_of(conn, names[start : start + _REASONS_BATCH]))
+    for name, job in waiting.items():
+        job["reason"] = reasons.get(name)
+    return ListPage(_encode(listed)[1:-1], page.total)
+
+
+def reasons_of(conn: Connection, names: Sequence[str]) -> dict[str, str]:
+    """The pending reason last reported of each of these jobs, by full name."""
+    text = (
+        "SELECT jobs.framework, events.message FROM jobs JOIN events ON events.job_id = jobs.id"
+        f" WHERE jobs.framework IN ({_marks(names)}) AND events.reason IN ({_marks(KEEP_WAITING)})"
+        " ORDER BY events.id"
+    )
+    return dict(execute(conn, text, (*names, *KEEP_WAITING)).fetchall())
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ", ".join("?" * len(values))

@@ -1,25 +1,47 @@
-"""A query for jobs as SQL: which ids, in which order, and how many.
+"""Query of a job listing: which ids, in which order, and how many.
 
-Three ways lead to a page without sorting everything that passes the filters: the index of the order, the
-index of a filter (several values of one filter are merged), and the hits of a keyword or a tag, which come
-in the list's own order.
+Three plans give a page without sorting all matches: the index of the order, the index of a filter (several
+values of one filter are merged by UNION ALL), and the matches of a keyword or a tag, which come in the order
+of the listing.
+
+Statements depend only on the shape of a query (order, number of values of each filter), so that each is
+compiled once and executed with the values of a query.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
+from sqlalchemy import (
+    ColumnElement,
+    and_,
+    bindparam,
+    desc,
+    func,
+    literal_column,
+    or_,
+    select,
+    union,
+    union_all,
+)
+from sqlalchemy.sql.selectable import GenerativeSelect, Select
+
 from paicluster.store import search
+from paicluster.store.compiled_statements import Prepared
+from paicluster.store.cross_join import cross_join
+from paicluster.store.sqlite import CONCATENATED
+from paicluster.store.tables import job_tags, jobs
 
 
 @dataclass(frozen=True, slots=True)
 class JobQuery:
     """Which jobs, in which order. Empty tuples and None filter nothing; filters are combined with AND.
 
-    ``order`` is OpenPAI's ``field,ASC|DESC``; anything it does not know means ``submissionTime,DESC``.
-    ``priorities`` may hold ``default`` for jobs without one.
+    ``order`` is OpenPAI's ``field,ASC|DESC``; any unknown order means ``submissionTime,DESC``.
+    ``priorities`` may contain ``default`` for jobs without one.
     """
 
     username: tuple[str, ...] = ()
@@ -34,8 +56,8 @@ class JobQuery:
     limit: int = 5000
     with_total: bool = False
 
-    def is_first_page(self, most: int) -> bool:
-        """Whether these are the newest of all jobs, and not more than so many: the end of one index."""
+    def is_first_page(self, max_limit: int) -> bool:
+        """Whether these are the newest of all jobs, at most ``max_limit``: the end of one index."""
         unfiltered = not (
             self.username
             or self.vc
@@ -46,184 +68,267 @@ class JobQuery:
             or self.priorities
         )
         newest = self.order in ("", "submissionTime,DESC")
-        return unfiltered and newest and not self.offset and self.limit <= most and not self.with_total
+        return unfiltered and newest and not self.offset and self.limit <= max_limit and not self.with_total
 
 
-class Sql(NamedTuple):
-    """A piece of SQL and the values it marks."""
+class BoundQuery(NamedTuple):
+    """A compiled statement and the values of its parameters."""
 
-    text: str
-    values: tuple[Any, ...] = ()
+    statement: Prepared
+    values: dict[str, Any]
+
+
+class _Shape(NamedTuple):
+    """What the statement of a query depends on. Numbers are those of distinct values."""
+
+    field: str
+    direction: str
+    keyword: search.KeywordMatch | None
+    username: int
+    vc: int
+    state: int
+    priorities: int
+    tags_contain: int
+    tags_not_contain: int
 
 
 class _Filter(NamedTuple):
-    """A job passes when one of the alternatives is true of it; no two are true of the same job.
+    """A job matches when one of the alternatives is true; no two are true of the same job.
 
-    ``indexed``: the jobs of one alternative lie in the list's order in an index.
+    ``indexed``: the jobs of one alternative are in the order of the listing in an index.
     """
 
-    alternatives: tuple[Sql, ...]
+    alternatives: tuple[ColumnElement[bool], ...]
     indexed: bool = True
 
 
-# Ties fall in the same direction as the field, so that one index serves both directions. Where a job may have
-# no value, those without come last going up and first going down.
-_NEWEST = ("jobs.submission_ms", "jobs.id")
-_PRIORITY = "coalesce(jobs.priority, '~')"
-_ORDERS = {
-    "jobName": ("jobs.name", *_NEWEST),
+class _Matches(NamedTuple):
+    """A query for jobs by their ``id``, and its columns that give the order of the listing."""
+
+    query: GenerativeSelect
+    order: tuple[str, ...]
+
+
+# Ties are broken in the same direction as the field, so that one index serves both directions. Jobs without a
+# value come last in ascending and first in descending order. The expressions must be those of the indexes.
+_NEWEST = (jobs.c.submission_ms, jobs.c.id)
+_PRIORITY = func.coalesce(jobs.c.priority, literal_column("'~'"))
+_COMPLETION = func.coalesce(jobs.c.completed_ms, literal_column("9223372036854775807"))
+_ORDERS: dict[str, tuple[ColumnElement[Any], ...]] = {
+    "jobName": (jobs.c.name, *_NEWEST),
     "submissionTime": _NEWEST,
-    "username": ("jobs.username", *_NEWEST),
-    "vc": ("jobs.vc", *_NEWEST),
-    "retries": ("jobs.retries", *_NEWEST),
-    "totalTaskNumber": ("jobs.total_tasks", *_NEWEST),
-    "totalGpuNumber": ("jobs.total_gpus", *_NEWEST),
-    "state": ("jobs.state", *_NEWEST),
-    "completionTime": ("coalesce(jobs.completed_ms, 9223372036854775807)", *_NEWEST),
+    "username": (jobs.c.username, *_NEWEST),
+    "vc": (jobs.c.vc, *_NEWEST),
+    "retries": (jobs.c.retries, *_NEWEST),
+    "totalTaskNumber": (jobs.c.total_tasks, *_NEWEST),
+    "totalGpuNumber": (jobs.c.total_gpus, *_NEWEST),
+    "state": (jobs.c.state, *_NEWEST),
+    "completionTime": (_COMPLETION, *_NEWEST),
     "jobPriority": (_PRIORITY, *_NEWEST),
 }
 _DEFAULT_ORDER = "submissionTime"
 
-# Without a limit the database may forget the order of a query inside a query.
-_NO_LIMIT = "LIMIT 9223372036854775807"
+# Without a limit the database may drop the order of a subquery.
+_NO_LIMIT: ColumnElement[int] = literal_column("9223372036854775807")
+_NO_OFFSET: ColumnElement[int] = literal_column("0")  # else SQLAlchemy adds a parameter for SQLite
 
-# More alternatives than this are not worth a query each, and far more of them no database takes.
-_MOST_ARMS = 8
+# More alternatives than this are not worth a query each, and the number of terms of a UNION is limited.
+_MAX_BRANCHES = 8
+
+# Lengths of longer lists are rounded up to powers of two, beyond this to multiples of it: few shapes.
+_ROUNDING = 1024
 
 
-def page_ids(query: JobQuery) -> Sql:
-    """A query for the ``id`` of every job that passes, in order; ``LIMIT`` and ``OFFSET`` may follow."""
+# -- queries with their values ----------------------------------------------------------------------------
+
+
+def page(query: JobQuery) -> BoundQuery:
+    """Query for one page: the summaries, concatenated."""
+    shape, values = _shape(query)
+    return BoundQuery(_page_statement(shape), {**values, "limit": query.limit, "offset": query.offset})
+
+
+def count(query: JobQuery) -> BoundQuery:
+    """Query for the number of matching jobs."""
+    shape, values = _shape(query)
+    return BoundQuery(_count_statement(shape._replace(field=_DEFAULT_ORDER, direction="")), values)
+
+
+def _shape(query: JobQuery) -> tuple[_Shape, dict[str, Any]]:
     field, _, direction = query.order.partition(",")
     if field not in _ORDERS or direction not in ("ASC", "DESC"):
         field, direction = _DEFAULT_ORDER, "DESC"
-    if field == _DEFAULT_ORDER:
-        hits, filters = _hits(query)
-        if hits is not None:
-            return _filtered(hits, filters, direction)
-        arms = _branches(filters)
-        if len(arms) > 1:
-            merged = _join(
-                " UNION ALL ", (_around("SELECT id, submission_ms FROM jobs", arm) for arm in arms)
-            )
-            return _around("", merged, f" ORDER BY submission_ms {direction}, id {direction}")
-    keys = ", ".join(f"{column} {direction}" for column in _ORDERS[field])
-    return _around("SELECT jobs.id FROM jobs", _where(_all_filters(query)), f" ORDER BY {keys}")
-
-
-def count(query: JobQuery) -> Sql:
-    """A query for the number of jobs that pass."""
-    hits, filters = _hits(query)
-    if hits is None:
-        counts = (_around("(SELECT count(*) FROM jobs", arm, ")") for arm in _branches(filters))
-        return _around("SELECT ", _join(" + ", counts))
-    if not filters:
-        return _around("SELECT count(*) FROM (", hits.select, ") AS hit")
-    source = _around("SELECT count(*) FROM (", hits.select, ") AS hit CROSS JOIN jobs")
-    return _join("", (source, _of_hits(filters)))
-
-
-class _Hits(NamedTuple):
-    """A query for jobs by their ``id``, and the columns of it that put them in the list's order."""
-
-    select: Sql
-    order: tuple[str, ...]
-
-
-def _hits(query: JobQuery) -> tuple[_Hits | None, list[_Filter]]:
-    """The jobs to begin with, if a keyword or tags name them, and what else must hold."""
-    filters = _column_filters(query)
+    priorities = ("~" if name == "default" else name for name in query.priorities)
+    lists = {
+        "username": _distinct(query.username),
+        "vc": _distinct(query.vc),
+        "state": _distinct(query.state),
+        "priorities": _distinct(priorities),
+        "tags_contain": _distinct(query.tags_contain),
+        "tags_not_contain": _distinct(query.tags_not_contain),
+    }
+    values: dict[str, Any] = {
+        f"{name}_{number}": value for name, items in lists.items() for number, value in enumerate(items)
+    }
+    keyword = None
     if query.keyword:
-        found = search.find(query.keyword)
-        return _Hits(Sql(found.text, found.values), ("place",)), filters + _tag_filters(query)
-    tags = dict.fromkeys(query.tags_contain)
-    if not 0 < len(tags) <= _MOST_ARMS:
-        return None, filters + _tag_filters(query)
-    one = "SELECT job_id AS id, submission_ms FROM job_tags WHERE tag = ?"
-    # UNION leaves out the second mention of a job that has two of the tags.
-    select = _join(" UNION ", (Sql(one, (tag,)) for tag in tags))
-    return _Hits(select, ("submission_ms", "id")), filters + _tag_filters(query, contain=False)
+        keyword = search.match_of(query.keyword)
+        values.update(search.values_of(query.keyword))
+    sizes = {name: len(items) for name, items in lists.items()}
+    return _Shape(field, direction, keyword, **sizes), values
 
 
-def _filtered(hits: _Hits, filters: list[_Filter], direction: str) -> Sql:
-    keys = ", ".join(f"{column} {direction}" for column in hits.order)
-    ordered = _around("", hits.select, f" ORDER BY {keys}")
+def _distinct(values: Iterable[str]) -> Sequence[str]:
+    """Distinct values; of long lists the last is repeated until the length is a rounded one."""
+    distinct = tuple(dict.fromkeys(values))
+    size = len(distinct)
+    if size <= _MAX_BRANCHES:
+        return distinct
+    rounded = 1 << (size - 1).bit_length() if size <= _ROUNDING else -(-size // _ROUNDING) * _ROUNDING
+    return distinct + distinct[-1:] * (rounded - size)
+
+
+# -- statements of a shape ----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _page_statement(shape: _Shape) -> Prepared:
+    # The ids come from indexes alone; then the join goes through them in their order and concatenates.
+    ids = _ids(shape).limit(bindparam("limit")).offset(bindparam("offset")).subquery("page")
+    summaries = select(jobs.c.summary).select_from(cross_join(ids, jobs)).where(jobs.c.id == ids.c.id)
+    return Prepared(select(literal_column(CONCATENATED)).select_from(summaries.subquery("summaries")))
+
+
+@lru_cache(maxsize=256)
+def _count_statement(shape: _Shape) -> Prepared:
+    matches, filters = _matches(shape)
+    number: Select[Any]
+    if matches is None:
+        first, *rest = (
+            select(func.count()).select_from(jobs).where(*branch).scalar_subquery()
+            for branch in _branches(filters)
+        )
+        number = select(sum(rest, start=first))
+    else:
+        hit = matches.query.subquery("hit")
+        number = select(func.count()).select_from(hit)
+        if filters:
+            number = (
+                select(func.count())
+                .select_from(cross_join(hit, jobs))
+                .where(jobs.c.id == hit.c.id, _conditions(filters))
+            )
+    return Prepared(number)
+
+
+def _ids(shape: _Shape) -> GenerativeSelect:
+    """Query for the ``id`` of every matching job, in order."""
+    if shape.field == _DEFAULT_ORDER:
+        matches, filters = _matches(shape)
+        if matches is not None:
+            return _filtered(matches, filters, shape.direction)
+        branches = _branches(filters)
+        if len(branches) > 1:
+            merged = union_all(
+                *(select(jobs.c.id, jobs.c.submission_ms).where(*branch) for branch in branches)
+            )
+            return merged.order_by(*_directed(("submission_ms", "id"), shape.direction))
+    keys = _directed(_ORDERS[shape.field], shape.direction)
+    return select(jobs.c.id).where(*_terms(_all_filters(shape))).order_by(*keys)
+
+
+def _directed(keys: Sequence[Any], direction: str) -> list[Any]:
+    return [desc(key) for key in keys] if direction == "DESC" else list(keys)
+
+
+def _matches(shape: _Shape) -> tuple[_Matches | None, list[_Filter]]:
+    """The jobs to start from, if a keyword or tags give them, and the remaining filters."""
+    filters = _column_filters(shape)
+    if shape.keyword is not None:
+        return _Matches(search.find(shape.keyword), ("place",)), filters + _tag_filters(shape)
+    if not 0 < shape.tags_contain <= _MAX_BRANCHES:
+        return None, filters + _tag_filters(shape)
+    tagged = [
+        select(job_tags.c.job_id.label("id"), job_tags.c.submission_ms).where(job_tags.c.tag == tag)
+        for tag in _parameters("tags_contain", shape.tags_contain)
+    ]
+    # UNION lists a job that has two of the tags once.
+    query = tagged[0] if len(tagged) == 1 else union(*tagged)
+    return _Matches(query, ("submission_ms", "id")), filters + _tag_filters(shape, contain=False)
+
+
+def _filtered(matches: _Matches, filters: list[_Filter], direction: str) -> GenerativeSelect:
+    ordered = matches.query.order_by(*_directed(matches.order, direction))
     if not filters:
         return ordered
-    # The join goes through the hits in their order: CROSS keeps SQLite from turning it around.
-    source = _around("SELECT hit.id FROM (", ordered, f" {_NO_LIMIT}) AS hit CROSS JOIN jobs")
-    return _join("", (source, _of_hits(filters)))
+    # The join goes through the matches in their order.
+    hit = ordered.limit(_NO_LIMIT).offset(_NO_OFFSET).subquery("hit")
+    return (
+        select(hit.c.id).select_from(cross_join(hit, jobs)).where(jobs.c.id == hit.c.id, _conditions(filters))
+    )
 
 
-def _of_hits(filters: list[_Filter]) -> Sql:
-    return _around(" WHERE jobs.id = hit.id AND ", _conditions(filters))
+def _branches(filters: list[_Filter]) -> list[list[ColumnElement[bool]]]:
+    """The WHERE terms of each query whose results, taken together, are the matching jobs.
 
-
-def _branches(filters: list[_Filter]) -> list[Sql]:
-    """The WHERE clauses whose results, taken together, are the jobs that pass.
-
-    One, as a rule. When the only indexed filters have several values, one for each value: the index has the
-    jobs of each state in order, but not those of two.
+    Usually one query. When the only indexed filters have several values, one for each value: the index has
+    the jobs of each state in order, but not those of two.
     """
     indexed = sorted((one for one in filters if one.indexed), key=lambda one: len(one.alternatives))
-    if not indexed or not 1 < len(indexed[0].alternatives) <= _MOST_ARMS:
-        return [_where(filters)]
+    if not indexed or not 1 < len(indexed[0].alternatives) <= _MAX_BRANCHES:
+        return [_terms(filters)]
     rest = [one for one in filters if one is not indexed[0]]
-    return [_where([_Filter((choice,)), *rest]) for choice in indexed[0].alternatives]
+    return [_terms([_Filter((choice,)), *rest]) for choice in indexed[0].alternatives]
 
 
-def _all_filters(query: JobQuery) -> list[_Filter]:
-    filters = _column_filters(query) + _tag_filters(query)
-    if query.keyword:
-        hits = search.find(query.keyword)
-        filters.append(
-            _Filter((Sql(f"jobs.id IN (SELECT id FROM ({hits.text}))", hits.values),), indexed=False)
-        )
+# -- filters ------------------------------------------------------------------------------------------------
+
+
+def _all_filters(shape: _Shape) -> list[_Filter]:
+    filters = _column_filters(shape) + _tag_filters(shape)
+    if shape.keyword is not None:
+        hits = search.find(shape.keyword).subquery("hit")
+        filters.append(_Filter((jobs.c.id.in_(select(hits.c.id)),), indexed=False))
     return filters
 
 
-def _column_filters(query: JobQuery) -> list[_Filter]:
-    columns = (("username", query.username), ("vc", query.vc), ("state", query.state))
-    filters = [_one_of(f"jobs.{column}", values) for column, values in columns if values]
-    if query.priorities:
-        names = ("~" if name == "default" else name for name in query.priorities)
-        filters.append(_one_of(_PRIORITY, names))
-    return filters
+def _column_filters(shape: _Shape) -> list[_Filter]:
+    columns: tuple[tuple[str, ColumnElement[Any], int], ...] = (
+        ("username", jobs.c.username, shape.username),
+        ("vc", jobs.c.vc, shape.vc),
+        ("state", jobs.c.state, shape.state),
+        ("priorities", _PRIORITY, shape.priorities),
+    )
+    return [_one_of(name, column, size) for name, column, size in columns if size]
 
 
-def _one_of(column: str, values: Iterable[str]) -> _Filter:
-    distinct = tuple(dict.fromkeys(values))
-    if len(distinct) > _MOST_ARMS:
-        return _Filter((Sql(f"{column} IN ({_marks(distinct)})", distinct),), indexed=False)
-    return _Filter(tuple(Sql(f"{column} = ?", (value,)) for value in distinct))
+def _one_of(name: str, column: ColumnElement[Any], size: int) -> _Filter:
+    parameters = _parameters(name, size)
+    if size > _MAX_BRANCHES:
+        return _Filter((column.in_(parameters),), indexed=False)
+    return _Filter(tuple(column == parameter for parameter in parameters))
 
 
-def _tag_filters(query: JobQuery, contain: bool = True) -> list[_Filter]:
-    wanted = (("IN", query.tags_contain if contain else ()), ("NOT IN", query.tags_not_contain))
-    return [
-        _Filter(
-            (Sql(f"jobs.id {word} (SELECT job_id FROM job_tags WHERE tag IN ({_marks(tags)}))", tags),), False
-        )
-        for word, tags in wanted
-        if tags
-    ]
+def _tag_filters(shape: _Shape, contain: bool = True) -> list[_Filter]:
+    filters = []
+    if contain and shape.tags_contain:
+        filters.append(jobs.c.id.in_(_tagged("tags_contain", shape.tags_contain)))
+    if shape.tags_not_contain:
+        filters.append(jobs.c.id.not_in(_tagged("tags_not_contain", shape.tags_not_contain)))
+    return [_Filter((condition,), indexed=False) for condition in filters]
 
 
-def _where(filters: list[_Filter]) -> Sql:
-    return _around(" WHERE ", _conditions(filters)) if filters else Sql("")
+def _tagged(name: str, size: int) -> Select[Any]:
+    return select(job_tags.c.job_id).where(job_tags.c.tag.in_(_parameters(name, size)))
 
 
-def _conditions(filters: Iterable[_Filter]) -> Sql:
-    return _join(" AND ", (_around("(", _join(" OR ", one.alternatives), ")") for one in filters))
+def _parameters(name: str, size: int) -> list[Any]:
+    return [bindparam(f"{name}_{number}") for number in range(size)]
 
 
-def _join(word: str, pieces: Iterable[Sql]) -> Sql:
-    texts, values = zip(*pieces, strict=True)
-    return Sql(word.join(texts), tuple(value for some in values for value in some))
+def _terms(filters: Iterable[_Filter]) -> list[ColumnElement[bool]]:
+    return [or_(*one.alternatives) for one in filters]
 
 
-def _around(before: str, piece: Sql, after: str = "") -> Sql:
-    return Sql(before + piece.text + after, piece.values)
-
-
-def _marks(values: Sequence[Any]) -> str:
-    return ", ".join("?" * len(values))
+def _conditions(filters: Iterable[_Filter]) -> ColumnElement[bool]:
+    return and_(*_terms(filters))

@@ -1,47 +1,62 @@
-"""Finding jobs by a piece of their name, user or virtual cluster.
+"""Keyword search over names, users and virtual clusters of jobs.
 
-An index of three-letter pieces (SQLite's FTS5) answers in a few milliseconds where looking at every job would
-take tens. What is searched never changes after the submission, so jobs enter the index by the hundred, which
-costs a fraction of doing it one by one; the newest, not yet in it, are looked at directly.
+A trigram index (SQLite's FTS5) takes a few milliseconds where reading every job would take tens. The searched
+texts never change after the submission, so jobs are indexed in batches of hundreds, which costs a fraction of
+indexing them one by one; the newest, not yet indexed, are scanned.
 
-A job's place in the index is made of its submission's second and its id: the index gives its hits in the
-list's own order, and can stop when the page is full.
+The row id in the index is made of the second of the submission and the job id: the index returns its matches
+in the order of the listing, and can stop when the page is full.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from enum import Enum, auto
 
-from sqlalchemy import Connection
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    bindparam,
+    column,
+    func,
+    literal_column,
+    or_,
+    select,
+    table,
+    union_all,
+)
+from sqlalchemy.sql.selectable import GenerativeSelect
 
 from paicluster.store.compiled_statements import execute
+from paicluster.store.tables import jobs
 
-# Jobs enter the index when an id passes a multiple of this.
-STRIDE = 512
+# Jobs are indexed when an id passes a multiple of this.
+BATCH = 512
 
-# Ids take the low bits of a place, seconds the rest of 63: enough for 500 million jobs and 500 years.
+# Row ids: job ids in the low bits, seconds in the rest of 63: enough for 500 million jobs and 500 years.
 _ID_BITS = 29
 _ID_MASK = (1 << _ID_BITS) - 1
 _PLACE = f"((submission_ms / 1000) << {_ID_BITS} | id)"
 
 _TEXT = "name || char(10) || username || char(10) || vc"
 
-# The tokenizer cuts into threes: it has nothing to say about less.
-_SHORTEST = 3
+# The tokens are trigrams: shorter keywords have none.
+_MIN_INDEXED = 3
+
+_index = table("job_search", column("rowid"), column("text"))
+_progress = table("job_search_progress", column("upto"))
 
 
-@dataclass(frozen=True, slots=True)
-class Hits:
-    """A query for ``id`` and ``place`` of the jobs found; by ``place`` they are in the list's order."""
+class KeywordMatch(Enum):
+    """How a keyword is matched."""
 
-    text: str
-    values: tuple[Any, ...]
+    INDEX = auto()
+    # By reading all jobs: the tokenizer has no tokens for it.
+    SCAN = auto()
 
 
 def index_jobs(conn: Connection, last_id: int) -> None:
-    """Take every job up to ``last_id`` that is not in the index yet into it."""
+    """Index all jobs up to ``last_id`` that are not indexed yet."""
     execute(
         conn,
         "INSERT INTO job_search (rowid, text)"
@@ -52,25 +67,40 @@ def index_jobs(conn: Connection, last_id: int) -> None:
     execute(conn, "UPDATE job_search_progress SET upto = ?", (last_id,)).close()
 
 
-def find(keyword: str) -> Hits:
-    """The jobs whose name, user or virtual cluster contains ``keyword``, exactly as it is written."""
-    contains = "(instr(name, ?) > 0 OR instr(username, ?) > 0 OR instr(vc, ?) > 0)"
-    direct = f"SELECT id, {_PLACE} AS place FROM jobs WHERE {contains}"
-    if len(keyword) < _SHORTEST or "\n" in keyword or "\0" in keyword:
-        return Hits(direct, (keyword,) * 3)
-    phrase = '"' + keyword.replace('"', '""') + '"'
-    return Hits(
-        f"SELECT rowid & {_ID_MASK} AS id, rowid AS place FROM job_search WHERE text MATCH ?"
-        f" UNION ALL {direct} AND id > (SELECT upto FROM job_search_progress)",
-        (phrase, keyword, keyword, keyword),
+def match_of(keyword: str) -> KeywordMatch:
+    scan = len(keyword) < _MIN_INDEXED or "\n" in keyword or "\0" in keyword
+    return KeywordMatch.SCAN if scan else KeywordMatch.INDEX
+
+
+def values_of(keyword: str) -> dict[str, str]:
+    """Values of the parameters of `find`."""
+    return {"keyword": keyword, "phrase": '"' + keyword.replace('"', '""') + '"'}
+
+
+def find(match: KeywordMatch) -> GenerativeSelect:
+    """Query for ``id`` and ``place`` of jobs whose name, user or virtual cluster contains the keyword.
+
+    The comparison is exact. By ``place`` the jobs are in the order of the listing.
+    """
+    keyword: ColumnElement[str] = bindparam("keyword")
+    zero: ColumnElement[int] = literal_column("0")
+    columns = (jobs.c.name, jobs.c.username, jobs.c.vc)
+    scan = select(jobs.c.id, literal_column(_PLACE).label("place")).where(
+        or_(*(func.instr(column, keyword) > zero for column in columns))
     )
+    if match is KeywordMatch.SCAN:
+        return scan
+    rowid = _index.c.rowid
+    indexed = select(rowid.op("&")(literal_column(str(_ID_MASK))).label("id"), rowid.label("place")).where(
+        _index.c.text.op("MATCH")(bindparam("phrase"))
+    )
+    return union_all(indexed, scan.where(jobs.c.id > select(_progress.c.upto).scalar_subquery()))
 
 
 def forget_jobs(conn: Connection, job_ids: Sequence[int]) -> None:
-    """Take jobs out of the index; they must still be in the database.
+    """Remove jobs from the index; they must still be in the database.
 
-    The index keeps no texts, so it must be told what it was told before; and it was told nothing yet of
-    the newest.
+    The index stores no texts, so each deletion must repeat the indexed text; the newest are not indexed.
     """
     marks = ", ".join("?" * len(job_ids))
     execute(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection
 
 from openpaisdk.errors import InvalidParameters
-from paicluster.store import Store, jobs, search
+from paicluster.store import Store, job_query, jobs, search
 from paicluster.store.jobs import Inserted, JobQuery, JobRow, NewJob
 
 USERS = ("alice", "bob", "x")
@@ -198,7 +198,7 @@ def test_keywords_find_jobs_both_in_the_index_and_not_yet_in_it(many: tuple[Stor
         lambda conn: conn.exec_driver_sql("SELECT upto FROM job_search_progress").scalar()
     )
     assert indexed is not None
-    assert search.STRIDE <= indexed < rows[-1].id
+    assert search.BATCH <= indexed < rows[-1].id
     names, total = listed(store, JobQuery(keyword="train", with_total=True))
     expected = model(rows, JobQuery(keyword="train"))
     assert (names, total) == expected
@@ -223,8 +223,6 @@ def test_impossible_pages_are_refused(many: tuple[Store, list[JobRow]], query: J
 
 def test_no_order_and_no_single_filter_needs_a_sort(many: tuple[Store, list[JobRow]]) -> None:
     """A list of 100 000 jobs is quick because every one of these comes out of an index in order."""
-    from paicluster.store.job_query import page_ids
-
     store, _ = many
     queries = [JobQuery(order=f"{field},{way}") for field in FIELDS for way in ("ASC", "DESC")]
     queries += [
@@ -238,8 +236,9 @@ def test_no_order_and_no_single_filter_needs_a_sort(many: tuple[Store, list[JobR
 
     def check(conn: Connection) -> None:
         for query in queries:
-            ids = page_ids(query)
-            plan = conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {ids.text} LIMIT 10", ids.values).fetchall()
+            statement, values = job_query.page(query)
+            text, parameters = statement.bind(conn, values)
+            plan = conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", tuple(parameters)).fetchall()
             steps = [str(row[3]) for row in plan]
             assert not any("ORDER BY" in step and "TEMP" in step for step in steps), (query, steps)
 

@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 
 from openpaisdk.errors import Conflict, NotFound, PaiError
 from paicluster.store import Store, jobs, removal
+from paicluster.store.job_listing import reasons_of
 from paicluster.store.jobs import AttemptRow, Inserted, InsertResult, JobQuery, JobRow, NewJob, TaskRow
-from paicluster.store.reasons import reasons_of
 
 MakeJob = Callable[..., NewJob]
 

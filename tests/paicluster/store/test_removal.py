@@ -19,7 +19,7 @@ def found(store: Store, keyword: str) -> int:
 
 
 def test_removed_jobs_are_no_longer_found_by_a_word(store: Store, new_job: Callable[..., NewJob]) -> None:
-    count = search.STRIDE + 20  # some are in the index, some are not yet
+    count = search.BATCH + 20  # some are in the index, some are not yet
     made = store.write_sync(lambda conn: jobs.insert_jobs(conn, [new_job(f"job_{n}") for n in range(count)]))
     ids = [one.id for one in made]
     assert found(store, "job_") == count

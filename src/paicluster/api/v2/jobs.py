@@ -23,8 +23,8 @@ from paicluster.auth.tokens import Identity
 from paicluster.scheduler.resource_requests import decode
 from paicluster.services.admission import job_text, no_job
 from paicluster.store import jobs
-from paicluster.store.job_listing import DEFAULT_LIMIT, LARGEST_LIMIT, ListPage
-from paicluster.store.reasons import with_reasons
+from paicluster.store.job_listing import DEFAULT_LIMIT, MAX_LIMIT, ListPage
+from paicluster.store.job_listing import with_reasons
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow
 
 _MAX_TAG_LENGTH = 255
@@ -90,7 +90,7 @@ def _parse_query(query: bytes) -> jobs.JobQuery:
         priorities=_names(get("jobPriority")),
         order=get("order", ""),
         offset=int_param(get("offset"), "offset", 0),
-        limit=int_param(get("limit"), "limit", DEFAULT_LIMIT, LARGEST_LIMIT),
+        limit=int_param(get("limit"), "limit", DEFAULT_LIMIT, MAX_LIMIT),
         with_total=get("withTotalCount", "").lower() == "true",
     )
 
@@ -238,7 +238,7 @@ async def events(request: Request) -> Response:
     get = request.query_params.get
     kind = get("type") or None
     offset = int_param(get("offset"), "offset", 0)
-    limit = int_param(get("limit"), "limit", DEFAULT_LIMIT, LARGEST_LIMIT)
+    limit = int_param(get("limit"), "limit", DEFAULT_LIMIT, MAX_LIMIT)
     ctx = context(request)
     reason = degraded_reason(row, ctx.degraded_reason(row.framework)) if kind in (None, "Warning") else ""
     current = [degraded_event(row, reason)] if reason else []
