@@ -65,7 +65,7 @@ def _job_counts(conn: Connection, virtual_clusters: Sequence[str]) -> _JobCounts
         return jobs.list_jobs(conn, jobs.JobQuery(state=(state,), vc=vc, limit=0, with_total=True)).total or 0
 
     allocated: dict[str, Resources] = {}
-    for placement in jobs.held_places(conn):
+    for placement in jobs.task_usage(conn):
         resources = Resources(int(placement.cpu), placement.memory_mb, placement.gpus)
         allocated[placement.node] = allocated.get(placement.node, Resources()).plus(resources)
     return _JobCounts(

@@ -143,7 +143,7 @@ def build(settings: Settings, port: int = 0, *, notices: TextIO | None = None) -
     shares(total_resources(engines.scheduled_nodes()), configured)
     _check_database_not_empty(settings.database_file, keys)
     store = Store.open(settings.database_file)
-    if store.read_sync(users.any_given):
+    if store.read_sync(users.any_issued):
         _check_keys(keys)
     tokens = TokensWithLocalAdmin.open(store, keys, settings.authentication.session_s)
     sealer = Sealer.from_key_files(keys)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from openpaisdk.errors import Conflict, Forbidden, NotFound
 from paicluster.scheduler.resource_requests import Resources
 from paicluster.store import Store, groups, virtual_clusters
-from paicluster.store.rows import ClusterRow
+from paicluster.store.rows import VirtualClusterRow
 
 log = logging.getLogger("paicluster.api")
 
@@ -31,7 +31,7 @@ class VirtualClusters:
         self._cluster_capacity = cluster_capacity
         self._configured = {name: quota for name, quota in configured.items() if name != DEFAULT}
         self._external: dict[str, Resources] = {}
-        self._rows: dict[str, ClusterRow] = {}
+        self._rows: dict[str, VirtualClusterRow] = {}
         self._listeners: list[Callable[[], None]] = []
         self.quotas: dict[str, Resources] = {}
         # Of those that may borrow idle resources, how much they may use in all.
@@ -83,11 +83,12 @@ class VirtualClusters:
         cluster_capacity = self._cluster_capacity()
         quota = _fraction(cluster_capacity, capacity)
 
-        def write(conn: Connection) -> list[ClusterRow]:
+        def write(conn: Connection) -> list[VirtualClusterRow]:
             groups.ensure_group_of_cluster(conn, name, description, external_name)
             known = {row.name: row for row in virtual_clusters.list_clusters(conn)}
             status = known[name].status if name in known else "running"
-            virtual_clusters.put_cluster(conn, ClusterRow(name, *quota, capacity, max_capacity, status))
+            row = VirtualClusterRow(name, *quota, capacity, max_capacity, status)
+            virtual_clusters.put_cluster(conn, row)
             rows = virtual_clusters.list_clusters(conn)
             quotas, percents = self._merge(rows), {row.name: row.capacity for row in rows}
             total = sum(
@@ -105,7 +106,7 @@ class VirtualClusters:
         if name not in self.quotas:
             raise no_cluster(name)
 
-        def write(conn: Connection) -> list[ClusterRow]:
+        def write(conn: Connection) -> list[VirtualClusterRow]:
             virtual_clusters.set_status(conn, name, status)
             return virtual_clusters.list_clusters(conn)
 
@@ -118,7 +119,7 @@ class VirtualClusters:
         if name in self._configured or name in self._external:
             raise _read_only(name)
 
-        def write(conn: Connection) -> list[ClusterRow]:
+        def write(conn: Connection) -> list[VirtualClusterRow]:
             count = virtual_clusters.unfinished_jobs(conn, name)
             if count:
                 raise Forbidden(
@@ -131,7 +132,7 @@ class VirtualClusters:
 
         self._apply(await self._store.write(write))
 
-    def _apply(self, rows: list[ClusterRow]) -> None:
+    def _apply(self, rows: list[VirtualClusterRow]) -> None:
         merged = self._merge(rows)
         remaining = _remaining(self._cluster_capacity(), merged.values())
         if min(remaining) < 0:
@@ -153,7 +154,7 @@ class VirtualClusters:
         for listener in self._listeners:
             listener()
 
-    def _merge(self, rows: list[ClusterRow]) -> dict[str, Resources]:
+    def _merge(self, rows: list[VirtualClusterRow]) -> dict[str, Resources]:
         merged = dict(self._configured)
         for row in rows:
             if row.cpu is not None and row.memory_mb is not None and row.gpu is not None:

@@ -1,8 +1,8 @@
-"""The cluster's database: tables, migrations, one writer, a few readers, the change feed.
+"""Database of the cluster: tables, migrations, one writer, a few readers, the change feed.
 
-Nothing else in the cluster speaks SQL. Functions over a connection live in :mod:`.jobs` and
-:mod:`.users`; :class:`Store` runs them (``await store.write(fn)``, ``await store.read(fn)``).
-SQLite's own ways are all in :mod:`.sqlite`; the rest is portable SQL.
+No other package contains SQL. Functions over a connection are in :mod:`.jobs` and :mod:`.users`;
+:class:`Store` runs them (``await store.write(fn)``, ``await store.read(fn)``). What is specific to SQLite is
+in :mod:`.sqlite` and :mod:`.search`; the rest is portable SQL.
 """
 
 from paicluster.store.change_feed import ChangeFeed, JobWatch

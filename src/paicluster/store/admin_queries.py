@@ -1,4 +1,4 @@
-"""What administrators look at: every task that runs, and jobs that have waited too long."""
+"""Queries for administrators: running tasks, and jobs that have been pending for long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RUNNING = (
     " WHERE jobs.sub_state != 'Completed' AND tasks.completed_ms IS NULL"
     " ORDER BY jobs.id, tasks.role, tasks.task_index, tasks.task_attempt LIMIT ? OFFSET ?"
 )
-_WAITING = (
+_LONG_PENDING = (
     "SELECT framework, username, vc, debug_id, submission_ms FROM jobs"
     " WHERE state = 'WAITING' AND submission_ms <= ?{} ORDER BY submission_ms LIMIT ?"
 )
@@ -42,7 +42,7 @@ class RunningTask:
 
 
 @dataclass(frozen=True, slots=True)
-class LongWait:
+class LongPendingJob:
     framework: str
     username: str
     vc: str
@@ -51,12 +51,14 @@ class LongWait:
 
 
 def running_tasks(conn: Connection, offset: int, limit: int) -> list[RunningTask]:
-    """The tasks that have a place, oldest job first."""
+    """Tasks of unfinished jobs that have not ended, oldest job first."""
     return [RunningTask(*row) for row in execute(conn, _RUNNING, (limit, offset)).fetchall()]
 
 
-def long_pending_jobs(conn: Connection, before_ms: int, username: str | None, limit: int) -> list[LongWait]:
-    """Jobs submitted before this time that still wait, longest first; of one user if named."""
-    text = _WAITING.format("" if username is None else " AND username = ?")
+def long_pending_jobs(
+    conn: Connection, before_ms: int, username: str | None, limit: int
+) -> list[LongPendingJob]:
+    """Jobs submitted before this time that are still pending, oldest first; of one user if given."""
+    text = _LONG_PENDING.format("" if username is None else " AND username = ?")
     values = (before_ms, limit) if username is None else (before_ms, username, limit)
-    return [LongWait(*row) for row in execute(conn, text, values).fetchall()]
+    return [LongPendingJob(*row) for row in execute(conn, text, values).fetchall()]

@@ -1,8 +1,8 @@
-"""Many rows in few statements.
+"""Bulk insert: many rows in few statements.
 
-Each step of a statement hands the interpreter's lock over and back, and may wait for it, so rows go in by
-the chunk. Small chunks have just the size that is there, larger ones are powers of two: few different texts,
-which the driver keeps prepared.
+Each execution of a statement releases the interpreter's lock and may wait to get it back, so rows are
+inserted in chunks. Small chunks have any size, larger ones are powers of two: few different texts, which the
+driver keeps prepared.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from sqlalchemy import Connection
 
 from paicluster.store.compiled_statements import execute
 
-_SMALL_CHUNK = 16
-_LARGEST_CHUNK = 64
+_MAX_EXACT_CHUNK = 16
+_MAX_CHUNK = 64
 
 _T = TypeVar("_T")
 
 
 def chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """All values in their order, in as few pieces as there are texts for."""
+    """All values in order, in as few chunks as the statement sizes allow."""
     start, left = 0, len(values)
     while left:
-        size = left if left <= _SMALL_CHUNK else min(_LARGEST_CHUNK, 1 << (left.bit_length() - 1))
+        size = left if left <= _MAX_EXACT_CHUNK else min(_MAX_CHUNK, 1 << (left.bit_length() - 1))
         yield values[start : start + size]
         start += size
         left -= size

@@ -1,6 +1,6 @@
-"""Who wants to know what changed: the controller hears of every job, a follower of one, tokens are forgotten.
+"""Change feed: notifies the controller of changed jobs, followers of one job, token caches of revocations.
 
-Everything here happens on the event loop's thread; the store publishes after the commit.
+Everything here runs on the event loop's thread; the store publishes after the commit.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ Requests = dict[int, PendingJob | None]
 
 
 class ChangeSet:
-    """What a transaction changed, to be told once it is on disk: jobs, and tokens that no longer hold.
+    """What a transaction changed, published once it is committed: jobs, and tokens that are no longer valid.
 
-    ``requests`` are the jobs of which somebody wants something: one that comes with its description is to be
-    run, any other is to be looked at again, for it is to be stopped. The controller acts on these, and does
-    not wake itself by its own writing.
+    ``requests`` are jobs that the controller must act on: one with a `PendingJob` is to be run, any other is
+    to be checked again, because it is to be stopped. The controller does not wake itself by its own writes.
     """
 
     __slots__ = ("jobs", "requests", "tokens")
@@ -42,7 +41,7 @@ class ChangeSet:
 
 
 class JobWatch:
-    """One follower's view of one job. A change between two waits is never missed."""
+    """Watch on one job for one follower. A change between two waits is never missed."""
 
     __slots__ = ("_changed", "_feed", "_waiter", "job_id")
 
@@ -55,7 +54,7 @@ class JobWatch:
     async def wait(self) -> None:
         """Return once the job has changed since the last wait (or since the watch began).
 
-        For one task at a time. Changes that came together are one.
+        For one asyncio task at a time. Several changes may be reported as one.
         """
         if not self._changed:
             self._waiter = asyncio.get_running_loop().create_future()
@@ -83,7 +82,7 @@ class JobWatch:
 
 
 class ChangeFeed:
-    """Tells subscribers which jobs changed, after the change is on disk."""
+    """Notifies subscribers of changed jobs, after the commit."""
 
     def __init__(self) -> None:
         self._callbacks: dict[object, Callable[[int], None]] = {}
@@ -92,18 +91,18 @@ class ChangeFeed:
         self._watches: dict[int, set[JobWatch]] = {}
 
     def publish(self, job_id: int) -> None:
-        """Wake everyone who cares about this job. Called on the event loop."""
+        """Notify all subscribers and watches of this job. Called on the event loop."""
         _call(self._callbacks, job_id)
         for watch in self._watches.get(job_id, ()):
             watch._notify()
 
-    def publish_notes(self, notes: ChangeSet) -> None:
-        """Tell all that a commit changed; tokens first, so that nobody acts on one that is gone."""
-        for token_id in notes.tokens:
+    def publish_all(self, changes: ChangeSet) -> None:
+        """Publish the changes of a commit; tokens first, so that no subscriber acts on a revoked one."""
+        for token_id in changes.tokens:
             _call(self._token_callbacks, token_id)
-        if notes.requests:
-            _call(self._request_callbacks, notes.requests)
-        for job_id in notes.jobs:
+        if changes.requests:
+            _call(self._request_callbacks, changes.requests)
+        for job_id in changes.jobs:
             self.publish(job_id)
 
     def subscribe(self, callback: Callable[[int], None]) -> Callable[[], None]:
@@ -111,7 +110,7 @@ class ChangeFeed:
         return _register(self._callbacks, callback)
 
     def subscribe_requests(self, callback: Callable[[Requests], None]) -> Callable[[], None]:
-        """Call ``callback(requests)`` when somebody wants something done, with `Notes.requests`."""
+        """Call ``callback(requests)`` with `ChangeSet.requests` of each commit that has some."""
         return _register(self._request_callbacks, callback)
 
     def subscribe_tokens(self, callback: Callable[[str], None]) -> Callable[[], None]:
@@ -119,13 +118,13 @@ class ChangeFeed:
         return _register(self._token_callbacks, callback)
 
     def watch(self, job_id: int) -> JobWatch:
-        """Begin to watch one job; close the watch (or leave its ``with`` block) when done."""
+        """Start to watch one job; close the watch (or leave its ``with`` block) when done."""
         watch = JobWatch(self, job_id)
         self._watches.setdefault(job_id, set()).add(watch)
         return watch
 
     def wake_all(self) -> None:
-        """Let every follower look around, though nothing has changed."""
+        """Wake every follower although no job has changed."""
         for watches in self._watches.values():
             for watch in watches:
                 watch._notify()
@@ -156,5 +155,5 @@ def _call(callbacks: dict[object, Callable[[T], None]], value: T) -> None:
         try:
             callback(value)
         except Exception:
-            # One subscriber's mistake must not keep the others from hearing of the change.
-            _log.exception("a subscriber failed on %r", value)
+            # A failing subscriber must not keep the others from being notified.
+            _log.exception("subscriber failed on %r", value)

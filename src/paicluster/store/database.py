@@ -1,4 +1,4 @@
-"""The store itself: opening it, writing through the one writer, reading through a few readers."""
+"""Store: opens the database, writes through one writer thread, reads through a few reader threads."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ T = TypeVar("T")
 I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")
 
-_READERS = 3
+_READER_THREADS = 3
 
 
 class Store:
-    """The cluster's database. ``await store.write(fn)`` returns when ``fn``'s changes are on disk.
+    """The cluster's database. ``await store.write(fn)`` returns when the changes of ``fn`` are on disk.
 
-    ``fn`` gets the connection inside a transaction, on another thread; it must not wait for anything.
-    Writes awaited one after another happen in that order; those queued at once share a commit.
+    ``fn`` gets the connection inside a transaction, on another thread; it must not block. Writes awaited one
+    after another are applied in that order; those queued at the same time share a commit.
     """
 
     def __init__(self, engine: Engine, writer: Connection, path: Path) -> None:
@@ -33,12 +33,12 @@ class Store:
         self._engine = engine
         self._write_connection = writer
         self._writer = Writer(writer, path, self.changes)
-        self._readers = Readers(engine, path, _READERS)
+        self._readers = Readers(engine, path, _READER_THREADS)
         self._closed = False
 
     @classmethod
     def open(cls, path: Path) -> Store:
-        """Open, create or upgrade the database; a StoreError says in one sentence what is wrong with it."""
+        """Open, create or upgrade the database; StoreError: the reason in one sentence."""
         engine = sqlite.make_engine(path)
         try:
             sqlite.make_file(path)
@@ -54,62 +54,62 @@ class Store:
         return cls(engine, conn, path)
 
     async def write(self, fn: Callable[[Connection], T]) -> T:
-        """Run ``fn`` in the next commit. What it raises reaches the caller, and only its changes are undone.
+        """Run ``fn`` in the next commit. Its error is raised to the caller and undoes only its own changes.
 
-        Functions of this room note which jobs they change; others say so with
-        :func:`paicluster.store.touch`. A caller that is cancelled does not take its write back.
+        Functions of this package record which jobs they change; others use :func:`paicluster.store.touch`.
+        Cancelling the caller does not cancel the write.
         """
         result: T = await self._writer.submit(fn)
         return result
 
     async def write_batched(self, kind: BatchOp[I, R], item: I) -> R:
-        """As :meth:`write`, but all items of one kind in a commit are handed to one function together."""
+        """As :meth:`write`, but all items of one kind in a commit are passed to one function together."""
         result: R = await self._writer.submit(None, kind, item)
         return result
 
     async def probe_write(self) -> None:
-        """Whether anything can be written: a StoreError says why not."""
-        await self._writer.submit(sqlite.rewrite_a_page)
+        """Check that the database can be written; StoreError: the reason why not."""
+        await self._writer.submit(sqlite.rewrite_page)
 
     def write_sync(self, fn: Callable[[Connection], T]) -> T:
-        """For command lines and start-up; the thread waits."""
+        """For commands and start-up; blocks the thread."""
         result: T = self._writer.submit_and_wait(fn)
         return result
 
     async def read(self, fn: Callable[[Connection], T]) -> T:
-        """Run ``fn`` on a reader's thread; all its queries see one moment of the database."""
-        result: T = await self._readers.ask(fn)
+        """Run ``fn`` on a reader thread; all its queries see one snapshot of the database."""
+        result: T = await self._readers.run(fn)
         return result
 
     def read_inline(self, fn: Callable[[Connection], T]) -> T:
-        """Run ``fn`` here and now, on the loop's thread: for a few rows found by their keys, nothing more.
+        """Run ``fn`` on the event loop's thread: only for a few rows read by their keys.
 
-        Such an answer takes less time than handing the question to a thread and back.
+        That takes less time than passing the query to a thread and back.
         """
-        result: T = self._readers.answer_here(fn)
+        result: T = self._readers.run_inline(fn)
         return result
 
     def read_sync(self, fn: Callable[[Connection], T]) -> T:
-        """For command lines and start-up; the thread waits."""
-        result: T = self._readers.ask_and_wait(fn)
+        """For commands and start-up; blocks the thread."""
+        result: T = self._readers.run_and_wait(fn)
         return result
 
     def queue_age(self) -> float:
-        """Seconds the oldest write has been waiting; 0 when there is none."""
+        """Seconds the oldest write has been queued; 0 when there is none."""
         return self._writer.queue_age()
 
     @property
     def commits(self) -> int:
-        """How many commits have been made since the store was opened."""
+        """Number of commits since the store was opened."""
         return self._writer.commits
 
     def close(self) -> None:
-        """Finish every queued write and running read, then close. The store refuses whatever comes later."""
+        """Finish every queued write and running read, then close. Later calls are rejected."""
         if self._closed:
             return
         self._closed = True
         self._writer.close()
         self._readers.close()
-        # The writer's connection closes last, moves the log into the database and removes it.
+        # The writer's connection closes last: that checkpoints the write-ahead log and removes it.
         self._write_connection.close()
         self._engine.dispose()

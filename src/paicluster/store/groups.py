@@ -1,7 +1,7 @@
-"""Groups: who is in them, and what that permits. Plain functions over a connection.
+"""Groups: members and rights. Plain functions over a connection.
 
-A group's `extension.acls` has `admin`, `virtualClusters` and `storageConfigs`. Everybody is in `default`;
-whoever is in a group with `admin` is an administrator, and the column `users.admin` says so too.
+A group's `extension.acls` has `admin`, `virtualClusters` and `storageConfigs`. Every user is in `default`;
+members of a group with `admin` are administrators, and the column `users.admin` repeats that.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from paicluster.store.rows import GroupRow, UserGrants
 from paicluster.store.tables import group_members as members
 from paicluster.store.tables import user_groups as groups
 from paicluster.store.tables import users
-from paicluster.store.tokens import touch_every_token, touch_tokens_of
+from paicluster.store.tokens import touch_all_tokens, touch_tokens_of
 
 DEFAULT = "default"
 ADMINS = "admingroup"
 
-_MANY = 1 << 60
-# For more people than this it is quicker to look at everybody.
-_FEW = 50
+_NO_LIMIT = 1 << 60
+# Above this number of users it is faster to touch all tokens.
+_MAX_TOUCHED_USERS = 50
 
 
 def get_group(conn: Connection, groupname: str) -> GroupRow | None:
@@ -32,13 +32,13 @@ def get_group(conn: Connection, groupname: str) -> GroupRow | None:
     return None if row is None else GroupRow(*row)
 
 
-def list_groups(conn: Connection, *, offset: int = 0, limit: int = _MANY) -> list[GroupRow]:
+def list_groups(conn: Connection, *, offset: int = 0, limit: int = _NO_LIMIT) -> list[GroupRow]:
     query = select(groups).order_by(groups.c.groupname).limit(limit).offset(offset)
     return [GroupRow(*row) for row in conn.execute(query)]
 
 
 def existing(conn: Connection, names: Collection[str]) -> set[str]:
-    """Those of these groups that there are."""
+    """Those of these groups that exist."""
     return set(conn.execute(select(groups.c.groupname).where(groups.c.groupname.in_(names))).scalars())
 
 
@@ -52,10 +52,11 @@ def add_group(
 ) -> None:
     if get_group(conn, groupname) is not None:
         raise Conflict(f"Group name {groupname} already exists.", code="ConflictGroupError")
-    # In the storage everybody has a group of his own name, and nobody else is in it.
+    # In the storage every user has a private group of the same name.
     if conn.execute(select(users.c.username).where(users.c.username == groupname)).first() is not None:
         raise Conflict(
-            f"There is a user {groupname}, and no group may be called like a user.", code="ConflictGroupError"
+            f"There is a user {groupname}, and no group may have the name of a user.",
+            code="ConflictGroupError",
         )
     conn.execute(
         insert(groups).values(
@@ -77,25 +78,25 @@ def update_group(conn: Connection, groupname: str, **columns: Any) -> bool:
     if columns:
         conn.execute(update(groups).where(groups.c.groupname == groupname).values(**columns))
     if columns.get("extension", row.extension) != row.extension:
-        settle(conn, [name for name, _ in members_of(conn, groupname)])
+        refresh_admins(conn, [name for name, _ in members_of(conn, groupname)])
     return True
 
 
 def delete_group(conn: Connection, groupname: str) -> bool:
-    """Remove a group, also from everybody who is in it; False when there is none such."""
+    """Delete a group and its memberships; False when there is no such group."""
     if groupname in (DEFAULT, ADMINS):
         raise Forbidden(f"The group {groupname} cannot be removed: the cluster needs it.")
-    were_in_it = [name for name, _ in members_of(conn, groupname)]
+    former_members = [name for name, _ in members_of(conn, groupname)]
     conn.execute(delete(members).where(members.c.groupname == groupname))
-    found = conn.execute(delete(groups).where(groups.c.groupname == groupname)).rowcount > 0
-    settle(conn, were_in_it)
-    return found
+    deleted = conn.execute(delete(groups).where(groups.c.groupname == groupname)).rowcount > 0
+    refresh_admins(conn, former_members)
+    return deleted
 
 
 def members_of(
-    conn: Connection, groupname: str, *, offset: int = 0, limit: int = _MANY
+    conn: Connection, groupname: str, *, offset: int = 0, limit: int = _NO_LIMIT
 ) -> list[tuple[str, bool]]:
-    """Who is in a group, by name, and whether he is an administrator."""
+    """Members of a group by name, and whether each is an administrator."""
     query = (
         select(users.c.username, users.c.admin)
         .join(members, members.c.username == users.c.username)
@@ -106,61 +107,61 @@ def members_of(
 
 
 def groups_of(conn: Connection, username: str) -> list[str]:
-    """The groups somebody is in, `default` first."""
+    """Groups of a user, `default` first."""
     return groups_by_user(conn, username, username).get(username, [])
 
 
 def groups_by_user(conn: Connection, first: str, last: str) -> dict[str, list[str]]:
-    """For each user whose name lies between these two the groups he is in, `default` first."""
-    found: dict[str, list[str]] = {}
+    """Groups of each user whose name is between these two, `default` first."""
+    by_user: dict[str, list[str]] = {}
     query = select(members.c.username, members.c.groupname).where(
         members.c.username >= first, members.c.username <= last
     )
     for username, groupname in conn.execute(
         query.order_by(members.c.groupname != DEFAULT, members.c.groupname)
     ):
-        found.setdefault(username, []).append(groupname)
-    return found
+        by_user.setdefault(username, []).append(groupname)
+    return by_user
 
 
 def add_member(conn: Connection, username: str, groupname: str) -> None:
-    """Take somebody into a group. Both must exist; being in it already changes nothing."""
+    """Add a user to a group. Both must exist; adding a member again has no effect."""
     if groupname not in groups_of(conn, username):
         conn.execute(insert(members).values(username=username, groupname=groupname))
-        settle(conn, [username])
+        refresh_admins(conn, [username])
 
 
 def remove_member(conn: Connection, username: str, groupname: str) -> None:
     conn.execute(delete(members).where(members.c.username == username, members.c.groupname == groupname))
-    settle(conn, [username])
+    refresh_admins(conn, [username])
 
 
 def set_groups(conn: Connection, username: str, groupnames: Iterable[str]) -> None:
-    """Put somebody into exactly these groups."""
+    """Make these the groups of a user."""
     conn.execute(delete(members).where(members.c.username == username))
     rows = [{"username": username, "groupname": name} for name in dict.fromkeys(groupnames)]
     if rows:
         conn.execute(insert(members), rows)
-    settle(conn, [username])
+    refresh_admins(conn, [username])
 
 
 def set_admin(conn: Connection, username: str, admin: bool) -> None:
-    """Make somebody an administrator, or take that from him, by the groups he is in."""
-    now = groups_of(conn, username)
+    """Grant or revoke administrator rights, by changing the groups of a user."""
+    current = groups_of(conn, username)
     if admin:
-        if not any(_acls(group)["admin"] for group in _rows(conn, now)):
-            set_groups(conn, username, (*now, ADMINS))
+        if not any(_acls(group)["admin"] for group in _rows(conn, current)):
+            set_groups(conn, username, (*current, ADMINS))
         return
-    set_groups(conn, username, [row.groupname for row in _rows(conn, now) if not _acls(row)["admin"]])
+    set_groups(conn, username, [row.groupname for row in _rows(conn, current) if not _acls(row)["admin"]])
 
 
 def access_of(conn: Connection, username: str) -> UserGrants:
-    """What the groups somebody is in permit. `default` is everybody's."""
+    """Rights of a user's groups. All users may use the virtual cluster `default`."""
     return combine(_rows(conn, groups_of(conn, username)))
 
 
 def combine(rows: Sequence[GroupRow]) -> UserGrants:
-    """What being in these groups permits."""
+    """Combined rights of these groups."""
     acls = [_acls(row) for row in rows]
     storages = dict.fromkeys(name for acl in acls for name in acl["storageConfigs"])
     return UserGrants(
@@ -175,7 +176,7 @@ def combine(rows: Sequence[GroupRow]) -> UserGrants:
 
 
 def groups_of_clusters(conn: Connection, names: Collection[str]) -> dict[str, str]:
-    """For each of these virtual clusters the group that stands for it: the one that has it alone."""
+    """For each of these virtual clusters its own group: the one with that virtual cluster only."""
     found = {}
     for row in _rows(conn, names):
         if _acls(row)["virtualClusters"] == [row.groupname]:
@@ -186,7 +187,7 @@ def groups_of_clusters(conn: Connection, names: Collection[str]) -> dict[str, st
 def ensure_group_of_cluster(
     conn: Connection, vc: str, description: str = "", external_name: str = ""
 ) -> None:
-    """Every virtual cluster has a group of its name: whoever is in it may use the virtual cluster."""
+    """Every virtual cluster has a group of the same name, whose members may use it."""
     row = get_group(conn, vc)
     if row is None:
         acls = {"acls": {"virtualClusters": [vc]}}
@@ -196,7 +197,7 @@ def ensure_group_of_cluster(
 
 
 def forget_cluster(conn: Connection, vc: str) -> None:
-    """A virtual cluster is gone: its own group goes, and no other mentions it any more."""
+    """A virtual cluster was deleted: delete its own group and remove it from all others."""
     for row in list_groups(conn):
         acls = _acls(row)
         if vc not in acls["virtualClusters"]:
@@ -215,16 +216,16 @@ def extension_of(row: GroupRow) -> dict[str, Any]:
 
 
 def with_acls(extension: Mapping[str, Any]) -> dict[str, Any]:
-    """An extension whose `acls` are all there."""
+    """The extension with complete `acls`."""
     acls = extension.get("acls")
     acls = acls if isinstance(acls, dict) else {}
     return {**extension, "acls": {"admin": False, "virtualClusters": [], "storageConfigs": [], **acls}}
 
 
-def settle(conn: Connection, usernames: Collection[str]) -> None:
-    """After a change of groups: who is an administrator now, and that tokens stand for something else.
+def refresh_admins(conn: Connection, usernames: Collection[str]) -> None:
+    """After a change of groups: update `users.admin` and touch the tokens of these users.
 
-    A change that would leave nobody to administrate the cluster is refused.
+    A change that would leave the cluster without an administrator is rejected.
     """
     before = set(conn.execute(select(users.c.username).where(users.c.admin)).scalars())
     of_admins = [row.groupname for row in list_groups(conn) if _acls(row)["admin"]]
@@ -234,15 +235,15 @@ def settle(conn: Connection, usernames: Collection[str]) -> None:
             conn.execute(update(users).where(users.c.username == username).values(admin=username in now))
     if not now and not before.isdisjoint(usernames):
         raise Forbidden("This would leave the cluster without an administrator.")
-    if len(usernames) > _FEW:
-        touch_every_token(conn)
+    if len(usernames) > _MAX_TOUCHED_USERS:
+        touch_all_tokens(conn)
     else:
         for username in usernames:
             touch_tokens_of(conn, username)
 
 
 def _rows(conn: Connection, names: Collection[str]) -> list[GroupRow]:
-    """These groups, in this order, as far as they exist."""
+    """These groups in this order, without those that do not exist."""
     query = select(groups).where(groups.c.groupname.in_(names))
     found = {row.groupname: GroupRow(*row) for row in conn.execute(query)}
     return [found[name] for name in names if name in found]

@@ -1,4 +1,4 @@
-"""What happened to a job: its attempts, its tasks, its events."""
+"""History of a job: its attempts, tasks and events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 from paicluster.store.bulk_insert import insert_rows
 from paicluster.store.compiled_statements import Prepared, execute
-from paicluster.store.rows import AttemptRow, EventRow, HeldPlace, TaskRow
+from paicluster.store.rows import AttemptRow, EventRow, TaskRow, TaskUsage
 from paicluster.store.tables import attempts, events, tasks
 from paicluster.store.writer import touch, touch_all
 
@@ -28,15 +28,15 @@ TASKS = select(*(tasks.c[name] for name in _TASK_COLUMNS))
 
 
 def insert_tasks(conn: Connection, rows: Sequence[TaskRow]) -> None:
-    """Write task attempts, all of a gang in one go."""
+    """Insert task attempts, all of a gang in one call."""
     insert_rows(conn, "tasks", _TASK_COLUMNS, [_values(row, _TASK_COLUMNS) for row in rows])
     touch_all(conn, (row.job_id for row in rows))
 
 
 def update_tasks(conn: Connection, changes: Sequence[Mapping[str, Any]]) -> None:
-    """Change task attempts. Each mapping names its row by ``uid`` and the columns to set.
+    """Update task attempts. Each mapping has the ``uid`` of its row and the columns to set.
 
-    ``job_id`` must be there too: it says whose followers to wake.
+    It must also have ``job_id``, whose followers are notified.
     """
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for change in changes:
@@ -50,9 +50,9 @@ def update_tasks(conn: Connection, changes: Sequence[Mapping[str, Any]]) -> None
 
 
 def forget_tasks(conn: Connection, job_id: int, attempt: int) -> list[str]:
-    """Take every task of an attempt out that never came to anything; who they were."""
-    gone = delete(tasks).where(tasks.c.job_id == job_id, tasks.c.attempt == attempt).returning(tasks.c.uid)
-    uids = [uid for (uid,) in conn.execute(gone)]
+    """Delete all tasks of an attempt, none of which was launched; their uids."""
+    deleted = delete(tasks).where(tasks.c.job_id == job_id, tasks.c.attempt == attempt).returning(tasks.c.uid)
+    uids = [uid for (uid,) in conn.execute(deleted)]
     touch(conn, job_id)
     return uids
 
@@ -79,10 +79,10 @@ def all_tasks_of(conn: Connection, job_id: int, attempt: int) -> list[TaskRow]:
     return task_rows(_OF_ATTEMPT.run(conn, job=job_id, attempt=attempt).fetchall())
 
 
-def shown_tasks_of(conn: Connection, job_id: int, attempt: int) -> list[tuple[Any, ...]]:
-    """As :func:`tasks_of`, but plain tuples of :data:`SHOWN`: a job may have thousands."""
+def task_details_of(conn: Connection, job_id: int, attempt: int) -> list[tuple[Any, ...]]:
+    """As :func:`tasks_of`, but plain tuples of :data:`TASK_DETAIL_COLUMNS`: a job may have thousands."""
     latest: dict[tuple[int, int], tuple[Any, ...]] = {}
-    for row in _SHOWN_OF_ATTEMPT.run(conn, job=job_id, attempt=attempt).fetchall():
+    for row in _DETAILS_OF_ATTEMPT.run(conn, job=job_id, attempt=attempt).fetchall():
         latest[row[0], row[1]] = cast("tuple[Any, ...]", row)
     return list(latest.values())
 
@@ -102,23 +102,23 @@ def task_rows(rows: Iterable[Sequence[Any]]) -> list[TaskRow]:
     return [TaskRow(*(*row[:-2], bool(row[-2]), bool(row[-1]))) for row in rows]
 
 
-def held_places(conn: Connection) -> list[HeldPlace]:
-    """What each task that holds a place on a node takes there."""
+def task_usage(conn: Connection) -> list[TaskUsage]:
+    """Resources of each task that is placed on a node and has not ended."""
     return [
-        HeldPlace(vc, node, cpu, memory_mb, len(msgspec.json.decode(gpus or "[]")), priority == "oppo")
-        for vc, node, cpu, memory_mb, gpus, priority in execute(conn, _HOLDING).fetchall()
+        TaskUsage(vc, node, cpu, memory_mb, len(msgspec.json.decode(gpus or "[]")), priority == "oppo")
+        for vc, node, cpu, memory_mb, gpus, priority in execute(conn, _TASK_USAGE).fetchall()
     ]
 
 
 _of_attempt = TASKS.where(tasks.c.job_id == bindparam("job"), tasks.c.attempt == bindparam("attempt"))
 _OF_ATTEMPT = Prepared(_of_attempt.order_by(tasks.c.role_order, tasks.c.task_index, tasks.c.task_attempt))
-SHOWN = (
+TASK_DETAIL_COLUMNS = (
     "role_order", "task_index", "role", "uid", "attempt", "task_attempt", "task_uid", "sub_state", "node",
     "ip", "ports", "created_ms", "launched_ms", "completed_ms", "exit_code", "exit_info", "retries_total",
     "retries_accountable",
 )  # fmt: skip
-_SHOWN_OF_ATTEMPT = Prepared(
-    select(*(tasks.c[name] for name in SHOWN))
+_DETAILS_OF_ATTEMPT = Prepared(
+    select(*(tasks.c[name] for name in TASK_DETAIL_COLUMNS))
     .where(tasks.c.job_id == bindparam("job"), tasks.c.attempt == bindparam("attempt"))
     .order_by(tasks.c.role_order, tasks.c.task_index, tasks.c.task_attempt)
 )
@@ -127,7 +127,7 @@ _OF_TASK = Prepared(
         tasks.c.task_attempt.desc()
     )
 )
-_HOLDING = (
+_TASK_USAGE = (
     "SELECT jobs.vc, tasks.node, tasks.cpu, tasks.memory_mb, tasks.gpus, jobs.priority FROM jobs JOIN tasks"
     " ON tasks.job_id = jobs.id AND tasks.attempt = jobs.attempt"
     " WHERE jobs.sub_state != 'Completed' AND tasks.node IS NOT NULL AND tasks.completed_ms IS NULL"
@@ -150,7 +150,7 @@ _ATTEMPTS_OF = Prepared(
 
 
 def upsert_attempt(conn: Connection, row: AttemptRow) -> None:
-    """Write one attempt of a job, over what was known of it before."""
+    """Insert or replace one attempt of a job."""
     execute(conn, _UPSERT_ATTEMPT, _values(row, _ATTEMPT_COLUMNS)).close()
     touch(conn, row.job_id)
 
@@ -162,8 +162,8 @@ def attempts_of(conn: Connection, job_id: int) -> list[AttemptRow]:
 
 # -- events ---------------------------------------------------------------------------------------
 
-# By number they are in the order in which they were said last: the clock may have been set back meanwhile.
-# Ours is the only writer, so the numbers can be given here, whatever a database counts by itself.
+# By id, events are in the order in which they were last reported: the clock may have been set back meanwhile.
+# There is only one writer, so the ids can be assigned here, independent of the database.
 _ADD_EVENT = (
     "INSERT INTO events (id, job_id, uid, type, reason, message, task_role, task_index, first_ms, last_ms,"
     " count, source) VALUES ((SELECT coalesce(max(id), 0) + 1 FROM events), ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?)"
@@ -191,7 +191,7 @@ def add_event(
     task_role: str | None = None,
     task_index: int | None = None,
 ) -> None:
-    """Tell something about a job. The same again only counts, so that repeating it costs no room."""
+    """Add an event. A repetition only increments its count, so that it takes no space."""
     uid = str(uuid.uuid4())
     values = (job_id, uid, type, reason, message, task_role, task_index, now_ms, now_ms, source)
     execute(conn, _ADD_EVENT, values).close()
@@ -199,7 +199,7 @@ def add_event(
 
 
 def events_of(conn: Connection, job_id: int, type: str | None = None) -> list[EventRow]:
-    """What the cluster had to say about a job, latest first."""
+    """Events of a job, latest first."""
     if type is None:
         cursor = _EVENTS_OF.run(conn, job=job_id)
     else:
@@ -210,7 +210,7 @@ def events_of(conn: Connection, job_id: int, type: str | None = None) -> list[Ev
 def page_of_events(
     conn: Connection, job_id: int, type: str | None, offset: int, limit: int
 ) -> tuple[int, list[EventRow]]:
-    """A page of :func:`events_of`, and how many there are in all."""
+    """A page of :func:`events_of`, and the total number."""
     of_job = [events.c.job_id == job_id, *([events.c.type == type] if type is not None else [])]
     total = conn.execute(select(func.count()).select_from(events).where(*of_job)).scalar() or 0
     query = select(*(events.c[name] for name in _EVENT_COLUMNS)).where(*of_job).order_by(events.c.id.desc())

@@ -1,4 +1,4 @@
-"""Taking jobs in: many at once, each inserted, refused, or recognised as a repetition."""
+"""Inserts of jobs in batches: each is inserted, rejected, or recognised as a repetition."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from paicluster.store.writer import BatchOp, request_start, touch_all
 
 
 class NewJob(NamedTuple):
-    """A job as it comes through the door.
+    """A job to be inserted.
 
-    ``config`` is what was submitted with its secrets masked, ``job`` the JSON the cluster re-reads,
+    ``config`` is the submitted text with masked secrets, ``job`` the JSON that the cluster parses,
     ``sealed`` the sealed secrets. With an ``idempotency_key`` comes ``body_sha256``, the digest (hex) of the
     request's body. ``generation`` is ``v1`` or ``v2``. ``resource_request``: encoded by the scheduler.
     """
@@ -53,7 +53,7 @@ class NewJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Inserted:
-    """The job's id. ``repeated``: it was here already, from an earlier request with the same key and body."""
+    """The job's id. ``repeated``: inserted by an earlier request with the same key and body."""
 
     id: int
     repeated: bool = False
@@ -75,10 +75,10 @@ _KEY_COLUMNS = ("username", "key", "body_sha256", "job_id", "created_ms")
 
 
 def insert_jobs(conn: Connection, items: Sequence[NewJob]) -> list[InsertResult]:
-    """Insert what is new; for each item, in order, its id or why not.
+    """Insert new jobs; for each item, in order, its id or the error.
 
-    A framework name that exists is a conflict. An idempotency key seen before gives the first answer's
-    job when the body is the same, and a conflict when it is not.
+    An existing framework name is a conflict. A known idempotency key gives the job of the first request when
+    the body is the same, and a conflict when it is not.
     """
     results: list[InsertResult | None] = [None] * len(items)
     keys = _known_keys(conn, items)
@@ -86,17 +86,17 @@ def insert_jobs(conn: Connection, items: Sequence[NewJob]) -> list[InsertResult]
     next_id = _next_id(conn)
     first_id = next_id
     new: list[tuple[int, NewJob]] = []
-    for place, item in enumerate(items):
+    for position, item in enumerate(items):
         key = (item.username, item.idempotency_key)
         if item.idempotency_key is not None and key in keys:
-            results[place] = _repetition(item, *keys[key])
+            results[position] = _repetition(item, *keys[key])
         elif item.framework in taken:
-            results[place] = Conflict(
+            results[position] = Conflict(
                 f"Job {item.framework} already exists.", code=JOB_CONFLICT, hint="Choose another name."
             )
         else:
             new.append((next_id, item))
-            results[place] = Inserted(next_id)
+            results[position] = Inserted(next_id)
             taken.add(item.framework)
             if item.idempotency_key is not None:
                 keys[key] = (item.body_sha256, next_id)
@@ -109,7 +109,7 @@ def insert_jobs(conn: Connection, items: Sequence[NewJob]) -> list[InsertResult]
 
 
 INSERT_JOB: BatchOp[NewJob, Inserted] = BatchOp("insert-job", insert_jobs)
-"""``await store.write_batched(INSERT_JOB, new_job)``: the quick way to take a job in."""
+"""``await store.write_batched(INSERT_JOB, new_job)``: the fast way to insert a job."""
 
 
 def _insert(conn: Connection, new: list[tuple[int, NewJob]]) -> None:
@@ -187,7 +187,7 @@ def _pending(job_id: int, item: NewJob) -> PendingJob:
 
 
 def _whole_seconds(time_ms: int) -> int:
-    # So that a submission is never after the creation, as OpenPAI has it.
+    # So that the submission time is never after the creation time, as in OpenPAI.
     return time_ms // 1000 * 1000
 
 
@@ -195,7 +195,7 @@ def _repetition(item: NewJob, body_sha256: str, job_id: int) -> InsertResult:
     if body_sha256 == item.body_sha256:
         return Inserted(job_id, repeated=True)
     return Conflict(
-        f"The idempotency key {item.idempotency_key!r} was used before, with another job.",
+        f"The idempotency key {item.idempotency_key!r} was used before with another job.",
         code="IdempotencyKeyError",
         status=422,
         hint="Use a fresh key for each new job.",
@@ -203,9 +203,9 @@ def _repetition(item: NewJob, body_sha256: str, job_id: int) -> InsertResult:
 
 
 def _known_keys(conn: Connection, items: Sequence[NewJob]) -> dict[tuple[str, str | None], tuple[str, int]]:
-    wanted = [item.idempotency_key for item in items if item.idempotency_key is not None]
+    keys = [item.idempotency_key for item in items if item.idempotency_key is not None]
     known: dict[tuple[str, str | None], tuple[str, int]] = {}
-    for chunk in chunks(wanted):
+    for chunk in chunks(keys):
         rows = execute(conn, _keys_text(len(chunk)), chunk).fetchall()
         known.update({(username, key): (digest, job_id) for username, key, digest, job_id in rows})
     return known
@@ -219,7 +219,7 @@ def _taken_names(conn: Connection, items: Sequence[NewJob]) -> set[str]:
 
 
 def _next_id(conn: Connection) -> int:
-    # Ours is the only writer, so the ids can be given here: no statement has to hand them back.
+    # There is only one writer, so ids are assigned here: no statement has to return them.
     row = execute(conn, LAST_JOB_ID).fetchone()
     return 1 if row is None else int(row[0]) + 1
 
@@ -237,5 +237,5 @@ def _names_text(size: int) -> str:
 
 
 def forget_keys(conn: Connection, before_ms: int) -> int:
-    """Drop idempotency keys older than that; a repetition after so long is a new request."""
+    """Delete older idempotency keys; a later repetition is a new request."""
     return execute(conn, "DELETE FROM idempotency WHERE created_ms < ?", (before_ms,)).rowcount

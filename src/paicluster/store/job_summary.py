@@ -1,4 +1,4 @@
-"""A job's entry in a list, as OpenPAI's JSON, rendered when the job changes rather than when it is read."""
+"""Summary of a job in listings: OpenPAI's JSON, rendered when the job changes rather than when it is read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode_tags(tags: Iterable[str]) -> str:
-    """Tags as they are kept with a job: a sorted JSON array."""
+    """Tags as stored with a job: a sorted JSON array."""
     return _encode(sorted(set(tags))).decode()
 
 
@@ -58,7 +58,7 @@ def render_summary(
             "retryDelayTime": None if retry_delay_s is None else math.ceil(retry_delay_s),
             "submissionTime": submission_ms,
             "createdTime": created_ms,
-            # A job that never ran counts as launched when it ended, as OpenPAI has it.
+            # A job that never ran counts as launched when it ended, as in OpenPAI.
             "launchedTime": completed_ms if launched_ms is None else launched_ms,
             "completedTime": completed_ms,
             "appExitCode": exit_code,

@@ -1,6 +1,6 @@
 """Jobs in the database: plain functions over a connection, run by :class:`paicluster.store.Store`.
 
-Everything that changes a job also notes it for the change feed.
+Every function that changes a job also records it for the change feed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from paicluster.store.history import (
     events_of,
     forget_tasks,
     get_task,
-    held_places,
     insert_tasks,
     page_of_events,
-    shown_tasks_of,
     task_attempts_of,
+    task_details_of,
     task_rows,
+    task_usage,
     tasks_of,
     update_tasks,
     upsert_attempt,
@@ -39,7 +39,7 @@ from paicluster.store.job_listing import JobQuery, ListPage, list_jobs
 from paicluster.store.job_summary import decode_tags, encode_tags, render_summary
 from paicluster.store.rows import ActiveJob, AttemptRow, EventRow, JobRow, JobSpecRow, PendingJob, TaskRow
 from paicluster.store.tables import job_specs, jobs, tasks
-from paicluster.store.writer import job_token_id, request_look, touch, touch_tokens
+from paicluster.store.writer import job_token_id, request_check, touch, touch_tokens
 
 __all__ = [
     "INSERT_JOB",
@@ -66,7 +66,6 @@ __all__ = [
     "get_job",
     "get_job_by_id",
     "get_task",
-    "held_places",
     "ids_with",
     "insert_jobs",
     "insert_tasks",
@@ -80,11 +79,12 @@ __all__ = [
     "remove_tag",
     "resource_request_of",
     "set_execution_type",
-    "shown_tasks_of",
     "states_of",
     "stop",
     "tags_of",
     "task_attempts_of",
+    "task_details_of",
+    "task_usage",
     "tasks_of",
     "update_job",
     "update_tasks",
@@ -93,7 +93,7 @@ __all__ = [
 
 _COLUMNS = tuple(field.name for field in fields(JobRow))
 _ATTEMPT = _COLUMNS.index("attempt")
-# As the index has it.
+# The expression of the index.
 _COMPLETION = "coalesce(jobs.completed_ms, 9223372036854775807)"
 _ENDED = (SubState.ATTEMPT_COMPLETED.value, SubState.COMPLETED.value)
 _jobs = select(*(jobs.c[name] for name in _COLUMNS))
@@ -125,19 +125,19 @@ def get_job_by_id(conn: Connection, job_id: int) -> JobRow | None:
 
 
 def newest_named(conn: Connection, name: str) -> JobRow | None:
-    """The job of this name that came last, whoever submitted it."""
+    """The latest job of this name, of any user."""
     newest = _jobs.where(jobs.c.name == name).order_by(jobs.c.submission_ms.desc(), jobs.c.id.desc())
     row = conn.execute(newest.limit(1)).fetchone()
     return None if row is None else JobRow(*row)
 
 
 def newest_id(conn: Connection) -> int:
-    """The number of the job that came last; without any, 0."""
+    """The id of the latest job; 0 without any."""
     return int(conn.execute(select(func.max(jobs.c.id))).scalar() or 0)
 
 
 def ids_with(conn: Connection, text: str, since: int) -> list[int]:
-    """The jobs from this number on that have a text in them, in their order."""
+    """Ids of jobs from ``since`` on that contain a text, in order."""
     query = select(job_specs.c.job_id).where(job_specs.c.job_id >= since).order_by(job_specs.c.job_id)
     return list(
         conn.execute(query.where(func.instr(job_specs.c.config + job_specs.c.job, text) > 0)).scalars()
@@ -145,12 +145,12 @@ def ids_with(conn: Connection, text: str, since: int) -> list[int]:
 
 
 def job_spec(conn: Connection, job_id: int) -> JobSpecRow | None:
-    """What was submitted."""
+    """Stored spec of a job."""
     row = _SPEC.run(conn, id=job_id).fetchone()
     if row is None:
         return None
     job, config, text, sealed = row
-    # Most jobs are re-read as they were submitted: their text is there once.
+    # Most jobs are parsed as they were submitted: their text is stored once.
     return JobSpecRow(job, config, text or config, sealed)
 
 
@@ -161,7 +161,7 @@ def resource_request_of(conn: Connection, job_id: int) -> str:
 
 
 def pending_jobs(conn: Connection, job_ids: Sequence[int]) -> list[PendingJob]:
-    """Those of these jobs that wait to be started and are not to be stopped."""
+    """Those of these jobs that are pending and not to be stopped."""
     query = (
         select(jobs.c.id, jobs.c.vc, jobs.c.username, jobs.c.priority, job_specs.c.resource_request)
         .join(job_specs, job_specs.c.job_id == jobs.c.id)
@@ -176,13 +176,13 @@ def pending_jobs(conn: Connection, job_ids: Sequence[int]) -> list[PendingJob]:
 
 
 def names_of(conn: Connection, job_ids: Collection[int]) -> dict[int, str]:
-    """The full names of those jobs that there are."""
+    """Full names of those of these jobs that exist."""
     rows = conn.execute(select(jobs.c.id, jobs.c.framework).where(jobs.c.id.in_(job_ids)))
     return {row.id: row.framework for row in rows}
 
 
 def latest_starts(conn: Connection, not_before_ms: int) -> dict[tuple[str, str], int]:
-    """When a job that has ended since then was last started, by virtual cluster and user."""
+    """Latest start of the jobs that finished since then, by (virtual cluster, user)."""
     query = (
         select(jobs.c.vc, jobs.c.username, func.max(jobs.c.launched_ms))
         .where(literal_column(_COMPLETION) >= not_before_ms, jobs.c.completed_ms.is_not(None))
@@ -192,9 +192,9 @@ def latest_starts(conn: Connection, not_before_ms: int) -> dict[tuple[str, str],
 
 
 def states_of(conn: Connection, frameworks: Sequence[str]) -> dict[str, str]:
-    """The states of those jobs that there are, by full name."""
+    """States of those of these jobs that exist, by full name."""
     states: dict[str, str] = {}
-    # At a start these are all that any job waits for: more than one statement may name.
+    # At a start these are the dependencies of all jobs: more than one statement can have as parameters.
     for some in chunks(frameworks):
         rows = conn.execute(select(jobs.c.framework, jobs.c.state).where(jobs.c.framework.in_(some)))
         states.update((row.framework, row.state) for row in rows)
@@ -202,18 +202,18 @@ def states_of(conn: Connection, frameworks: Sequence[str]) -> dict[str, str]:
 
 
 def active_jobs(conn: Connection) -> list[ActiveJob]:
-    """Every job that is not over, oldest first, with all task attempts of its current attempt."""
-    found = [JobRow(*row) for row in _ACTIVE.run(conn).fetchall()]
+    """Every unfinished job, oldest first, with all task attempts of its current attempt."""
+    rows = [JobRow(*row) for row in _ACTIVE.run(conn).fetchall()]
     by_job: dict[int, list[TaskRow]] = {}
     for row in task_rows(_ACTIVE_TASKS.run(conn).fetchall()):
         by_job.setdefault(row.job_id, []).append(row)
-    return [ActiveJob(job, tuple(by_job.get(job.id, ()))) for job in found]
+    return [ActiveJob(job, tuple(by_job.get(job.id, ()))) for job in rows]
 
 
 def update_job(conn: Connection, job_id: int, **columns: Any) -> JobRow:
-    """Set columns of a job and render its list entry anew; the job as it is afterwards.
+    """Set columns of a job and render its summary; the job afterwards.
 
-    ``state`` follows from ``sub_state`` and ``exit_code`` and is not set by hand.
+    ``state`` follows from ``sub_state`` and ``exit_code`` and is not set by the caller.
     """
     row = _BY_ID.run(conn, id=job_id).fetchone()
     if row is None:
@@ -228,7 +228,7 @@ def update_job(conn: Connection, job_id: int, **columns: Any) -> JobRow:
     touch(conn, job_id)
     before_attempt = row[_ATTEMPT]
     if after.attempt != before_attempt or after.sub_state in _ENDED:
-        # The token that the attempt's tasks carried holds no longer.
+        # The token of the attempt's tasks is no longer valid.
         touch_tokens(conn, (job_token_id(job_id, before_attempt),))
     return after
 
@@ -240,20 +240,20 @@ def _update(names: tuple[str, ...]) -> Prepared:
 
 
 def set_execution_type(conn: Connection, job_id: int, value: str) -> JobRow:
-    """Note what the user wants of the job: START or STOP."""
-    request_look(conn, job_id)
+    """Set what the user wants of the job: START or STOP."""
+    request_check(conn, job_id)
     return update_job(conn, job_id, execution_type=value)
 
 
 def stop(conn: Connection, job_id: int) -> None:
-    """Note that a job is to stop; nothing when it is over, or gone."""
+    """Request a job to stop; no effect when it is finished or deleted."""
     job = get_job_by_id(conn, job_id)
     if job is not None and job.sub_state != SubState.COMPLETED.value:
         set_execution_type(conn, job_id, "STOP")
 
 
 def live_tasks_of(conn: Connection, job_id: int) -> list[str]:
-    """The uids of a job's tasks that are not over."""
+    """Uids of a job's tasks that have not ended."""
     job = get_job_by_id(conn, job_id)
     return [] if job is None else [task.uid for task in tasks_of(conn, job_id, job.attempt) if not task.ended]
 
@@ -265,7 +265,7 @@ def tags_of(conn: Connection, job_id: int) -> list[str]:
 
 
 def add_tag(conn: Connection, job_id: int, tag: str) -> None:
-    """Give a job a tag; giving it again changes nothing."""
+    """Add a tag to a job; adding it again has no effect."""
     tags = tags_of(conn, job_id)
     if tag not in tags:
         job = update_job(conn, job_id, tags=encode_tags((*tags, tag)))
@@ -273,7 +273,7 @@ def add_tag(conn: Connection, job_id: int, tag: str) -> None:
 
 
 def remove_tag(conn: Connection, job_id: int, tag: str) -> bool:
-    """Take a tag from a job; False when it had none such."""
+    """Remove a tag from a job; False when it does not have it."""
     tags = tags_of(conn, job_id)
     if tag not in tags:
         return False

@@ -1,4 +1,4 @@
-"""A few threads that read, each with a connection of its own. They hold no memory while nobody asks."""
+"""Reader threads, each with its own connection. They hold no memory while idle."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from sqlalchemy import Connection, Engine
 from openpaisdk.errors import StoreError
 from paicluster.store import sqlite
 
-# After so many seconds without a question a reader gives back what it had mapped and cached.
-_REST_AFTER = 5.0
+# After this time without a query a reader releases what it has mapped and cached.
+_IDLE_TIMEOUT_S = 5.0
 
 _Deliver = Callable[[Any, Exception | None], None]
 
 
 class Readers:
-    """Runs functions over a connection that sees one moment of the database. Used by Store alone."""
+    """Runs functions over a connection that sees one snapshot of the database. Used by Store only."""
 
     def __init__(self, engine: Engine, path: Path, count: int) -> None:
         self._engine = engine
         self._path = path
-        self._questions: SimpleQueue[tuple[Callable[[Connection], Any], _Deliver] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Callable[[Connection], Any], _Deliver] | None] = SimpleQueue()
         self._closing = False
-        # For questions so small that handing them to a thread would take longer than answering them.
-        self._here: Connection | None = None
+        # For queries so small that passing them to a thread would take longer than running them.
+        self._inline: Connection | None = None
         self._threads = [
             threading.Thread(target=self._run, name=f"store-reader-{n}", daemon=True) for n in range(count)
         ]
         for thread in self._threads:
             thread.start()
 
-    async def ask(self, fn: Callable[[Connection], Any]) -> Any:
+    async def run(self, fn: Callable[[Connection], Any]) -> Any:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
 
-        def settle(result: Any, error: Exception | None) -> None:
+        def resolve(result: Any, error: Exception | None) -> None:
             if future.done():
-                return  # the asker gave up waiting
+                return  # the caller was cancelled
             if error is not None:
                 future.set_exception(error)
             else:
@@ -50,35 +50,35 @@ class Readers:
 
         def deliver(result: Any, error: Exception | None) -> None:
             try:
-                loop.call_soon_threadsafe(settle, result, error)
+                loop.call_soon_threadsafe(resolve, result, error)
             except RuntimeError:
-                pass  # that loop is closed: nobody waits any more
+                pass  # the loop is closed: no caller is waiting
 
         self._put(fn, deliver)
         return await future
 
-    def ask_and_wait(self, fn: Callable[[Connection], Any]) -> Any:
+    def run_and_wait(self, fn: Callable[[Connection], Any]) -> Any:
         done = threading.Event()
-        answer: list[Any] = [None, None]
+        outcome: list[Any] = [None, None]
 
         def deliver(result: Any, error: Exception | None) -> None:
-            answer[:] = result, error
+            outcome[:] = result, error
             done.set()
 
         self._put(fn, deliver)
         done.wait()
-        if answer[1] is not None:
-            raise answer[1]
-        return answer[0]
+        if outcome[1] is not None:
+            raise outcome[1]
+        return outcome[0]
 
-    def answer_here(self, fn: Callable[[Connection], Any]) -> Any:
-        """On the caller's own thread, which is always the same one: the loop's."""
+    def run_inline(self, fn: Callable[[Connection], Any]) -> Any:
+        """Run on the caller's thread, which is always the event loop's."""
         if self._closing:
             raise StoreError("The cluster's database is closed.", status=503)
         try:
-            if self._here is None:
-                self._here = sqlite.open_glancing(self._engine)
-            return self._read(self._here, fn)
+            if self._inline is None:
+                self._inline = sqlite.open_inline_reader(self._engine)
+            return self._read(self._inline, fn)
         except Exception as error:
             failure = sqlite.as_store_error(error, self._path)
             if failure is None or failure is error:
@@ -86,43 +86,43 @@ class Readers:
             raise failure from None
 
     def close(self) -> None:
-        """Answer what was asked, then end the threads."""
+        """Finish the queued reads, then end the threads."""
         self._closing = True
-        if self._here is not None:
-            self._here.close()
+        if self._inline is not None:
+            self._inline.close()
         for _ in self._threads:
-            self._questions.put(None)
+            self._queue.put(None)
         for thread in self._threads:
             thread.join()
 
     def _put(self, fn: Callable[[Connection], Any], deliver: _Deliver) -> None:
         if self._closing:
             raise StoreError("The cluster's database is closed.", status=503)
-        self._questions.put((fn, deliver))
+        self._queue.put((fn, deliver))
 
-    # -- on the readers' threads ------------------------------------------------------------------
+    # -- on the reader threads ---------------------------------------------------------------------
 
     def _run(self) -> None:
         conn: Connection | None = None
-        rested = True
+        idle = True
         while True:
             try:
-                question = self._questions.get(timeout=None if rested else _REST_AFTER)
+                task = self._queue.get(timeout=None if idle else _IDLE_TIMEOUT_S)
             except Empty:
-                rested = True
+                idle = True
                 if conn is not None:
-                    sqlite.rest(conn)
+                    sqlite.release_memory(conn)
                     _trim()
                 continue
-            if question is None:
+            if task is None:
                 break
-            fn, deliver = question
+            fn, deliver = task
             try:
                 if conn is None:
                     conn = sqlite.open_reader(self._engine)
-                if rested:
-                    sqlite.wake(conn)
-                    rested = False
+                if idle:
+                    sqlite.map_file(conn)
+                    idle = False
                 result = self._read(conn, fn)
             except Exception as error:
                 deliver(None, sqlite.as_store_error(error, self._path) or error)
@@ -140,10 +140,10 @@ class Readers:
 
 
 def _trim() -> None:
-    """Let the C library give freed memory back to the system: a page of a list is megabytes."""
+    """Return freed memory of the C library to the system: a page of a listing is megabytes."""
     import ctypes
 
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError):
-        pass  # not glibc: nothing to be done
+        pass  # not glibc

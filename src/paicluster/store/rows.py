@@ -1,4 +1,4 @@
-"""Rows as the rest of the cluster sees them: plain, typed, frozen. Fields are named after the columns."""
+"""Row types: plain, typed, frozen. Fields are named after the columns."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class JobSpecRow:
-    """What was submitted (secrets masked), what the cluster re-reads (JSON), and the sealed secrets."""
+    """The submitted text (secrets masked), the JSON that the cluster parses, and the sealed secrets."""
 
     job_id: int
     config: str
@@ -52,16 +52,16 @@ class JobSpecRow:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldPlace:
-    """What one task takes on a node, on the account of a virtual cluster."""
+class TaskUsage:
+    """Resources of one task on a node, counted for a virtual cluster."""
 
     vc: str
     node: str
     cpu: float
     memory_mb: int
     gpus: int
-    # An opportunistic job's, which has no right to it and counts against no share.
-    guest: bool = False
+    # Of an opportunistic job, which counts against no quota.
+    preemptible: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ class AttemptRow:
 class TaskRow:
     """One attempt of one task; ``uid`` names the attempt, ``task_uid`` the task across its attempts.
 
-    ``ports``, ``gpus`` and ``exit_info`` are JSON texts. An attempt that ended is AttemptCompleted when the
-    task is started again after it, or is to be; the last one is Completed.
+    ``ports``, ``gpus`` and ``exit_info`` are JSON texts. An ended attempt is AttemptCompleted when the task
+    is retried, or is to be; the last one is Completed.
     """
 
     uid: str
@@ -127,7 +127,7 @@ class TaskRow:
 
     @property
     def ended(self) -> bool:
-        """Whether this attempt has ended, be it the task's last one or not."""
+        """Whether this attempt has ended, even if the task is retried."""
         return self.sub_state in _ENDED
 
 
@@ -149,7 +149,7 @@ class EventRow:
 
 @dataclass(frozen=True, slots=True)
 class ActiveJob:
-    """A job that is not over, with the tasks of its current attempt (every task attempt of it)."""
+    """An unfinished job with the tasks of its current attempt (all attempts of each task)."""
 
     job: JobRow
     tasks: tuple[TaskRow, ...]
@@ -191,28 +191,28 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class UserGrants:
-    """What somebody may use. An administrator may use every virtual cluster and every storage."""
+    """What a user may use. An administrator may use every virtual cluster and every storage."""
 
     admin: bool
     groups: tuple[str, ...]
     clusters: frozenset[str]
     storages: tuple[str, ...]
-    # The first storage of each group: where files go that name none.
+    # The first storage of each group: the default for files.
     default_storages: tuple[str, ...] = ()
 
     def may_use(self, vc: str) -> bool:
         return self.admin or vc in self.clusters
 
     def may_use_storage(self, name: str, groups: Collection[str]) -> bool:
-        """A storage of these groups; of none, it is everybody's."""
+        """Whether the user may use a storage of these groups; without groups all users may."""
         return (
             self.admin or not groups or name in self.storages or any(group in groups for group in self.groups)
         )
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterRow:
-    """A virtual cluster as it was changed at run time; without amounts it has what the settings give it."""
+class VirtualClusterRow:
+    """A virtual cluster as changed at run time; without resources it has those of the settings."""
 
     name: str
     cpu: int | None

@@ -1,4 +1,4 @@
-"""Bringing the database on disk to this version's schema. Alembic is loaded only when they differ."""
+"""Schema version: upgrades the database to this version's schema. Alembic is imported only if they differ."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from openpaisdk.errors import StoreError
 from paicluster.store import sqlite
 
-# Every revision in ``migrations/versions``, oldest first; the last one is what this version speaks.
+# Every revision in ``migrations/versions``, oldest first; the last one is that of this version.
 REVISIONS = ("0001", "0002", "0003", "0004")
 HEAD = REVISIONS[-1]
 
@@ -17,11 +17,11 @@ VERSION_TABLE = "alembic_version"
 
 
 def migrate(conn: Connection, path: Path) -> None:
-    """Create or upgrade the schema in one transaction; an upgraded database leaves a backup beside it."""
-    found = _revision(conn, path)
-    if found == HEAD:
+    """Create or upgrade the schema in one transaction; an upgrade leaves a backup beside the database."""
+    revision = _revision(conn, path)
+    if revision == HEAD:
         return
-    if found is not None:
+    if revision is not None:
         sqlite.back_up(conn, path.with_name(f"{path.name}.before-{HEAD}"))
     from paicluster.store.migrations.upgrade import upgrade
 
@@ -33,19 +33,19 @@ def migrate(conn: Connection, path: Path) -> None:
 
 
 def _revision(conn: Connection, path: Path) -> str | None:
-    """The revision of the schema on disk; None for an empty database."""
+    """Revision of the schema on disk; None for an empty database."""
     tables = sqlite.table_names(conn)
     if not tables:
         return None
     if VERSION_TABLE not in tables:
-        raise StoreError(f"{path} is a database, but not one of a cluster.")
+        raise StoreError(f"{path} is a database, but not that of a cluster.")
     row = conn.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
     conn.rollback()
-    found = None if row is None else str(row[0])
-    if found is not None and found not in REVISIONS:
+    revision = None if row is None else str(row[0])
+    if revision is not None and revision not in REVISIONS:
         raise StoreError(
             f"The cluster's database {path} was made by a newer version"
-            f" (schema {found}; this one knows {HEAD}).",
+            f" (schema {revision}; this one knows {HEAD}).",
             hint="Upgrade openpaisdk, or use another home.",
         )
-    return found
+    return revision

@@ -1,6 +1,6 @@
-"""Everything that is SQLite's own: how a connection is set up, what its errors mean to a person, a backup.
+"""SQLite specifics: connection setup, error messages, backup.
 
-With PostgreSQL this file is replaced; the others stay.
+For PostgreSQL this file is replaced; the others stay.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from sqlalchemy.pool import NullPool
 
 from openpaisdk.errors import StoreError
 
-# How long another program (a backup, someone's sqlite3 shell) may hold the lock before we speak of it.
-BUSY_SECONDS = 30.0
+# How long another program (a backup, a sqlite3 shell) may hold the lock before a write fails.
+BUSY_TIMEOUT_S = 30.0
 
-# As much of the database as a reader looks at in place; beyond it pages are read one by one.
-_MAPPED = 1 << 30
+# How much of the database a reader maps; pages beyond it are read one by one.
+_MMAP_BYTES = 1 << 30
 
-# The column "summary" of all rows as one array of bytes; as text it would be copied twice more on its way.
+# The column "summary" of all rows as one byte string; a text would be copied twice more.
 CONCATENATED = "CAST(group_concat(summary, ',') AS BLOB)"
 
-# The largest id a job ever had, also when that job is gone.
+# The largest job id ever used, also when that job was deleted.
 LAST_JOB_ID = "SELECT seq FROM sqlite_sequence WHERE name = 'jobs'"
 
-_OLDEST = (3, 35)
+_MIN_VERSION = (3, 35)
 
-# About what SQLite takes, with the names of what it puts beside the database.
-_LONG_PATH = 500
+# About the longest path SQLite accepts, with the suffixes of the files beside the database.
+_MAX_PATH_BYTES = 500
 
 _WRITER = "paicluster_writer"
 
 
 def make_engine(path: Path) -> Engine:
-    """An engine whose transactions we begin ourselves: the driver's own idea of BEGIN is off."""
+    """Engine with explicit transactions: the driver's implicit BEGIN is off."""
 
-    if sqlite3.sqlite_version_info < _OLDEST:
+    if sqlite3.sqlite_version_info < _MIN_VERSION:
         raise StoreError(
-            f"SQLite {'.'.join(map(str, _OLDEST))} or newer is needed; this is {sqlite3.sqlite_version}."
+            f"SQLite {'.'.join(map(str, _MIN_VERSION))} or newer is needed; this is {sqlite3.sqlite_version}."
         )
 
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(
             path,
-            timeout=BUSY_SECONDS,
+            timeout=BUSY_TIMEOUT_S,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
@@ -62,18 +62,18 @@ def make_engine(path: Path) -> Engine:
 
 
 def _begin(conn: Connection) -> None:
-    # SQLAlchemy begins a transaction at its first statement; ours may be running already.
+    # SQLAlchemy begins a transaction at its first statement; one may already be open.
     if not raw_connection(conn).in_transaction:
         begin(conn)
 
 
 def begin(conn: Connection) -> None:
-    """Begin a transaction. A writer takes the lock at once: taken halfway through it could be refused."""
+    """Begin a transaction. A writer takes the lock at once: upgrading to it later could fail."""
     raw_connection(conn).execute("BEGIN IMMEDIATE" if conn.get_execution_options().get(_WRITER) else "BEGIN")
 
 
 def commit(conn: Connection) -> None:
-    """End the transaction, whether or not SQLAlchemy has noticed it."""
+    """Commit the transaction, whether or not SQLAlchemy knows of it."""
     if conn.in_transaction():
         conn.commit()
     else:
@@ -87,7 +87,7 @@ def rollback(conn: Connection) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make the file when it is not there: readable by us alone, and with it what SQLite puts beside it."""
+    """Create the file if missing, with mode 0600; SQLite gives the files beside it the same mode."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
@@ -102,9 +102,9 @@ def open_writer(engine: Engine) -> Connection:
     raw.execute("PRAGMA journal_mode=WAL")
     raw.execute("PRAGMA synchronous=FULL")
     raw.execute("PRAGMA foreign_keys=ON")
-    # A page that changes often is copied out of the log once in so many pages, not each time.
+    # A checkpoint every so many pages: a page that changes often is copied once, not each time.
     raw.execute("PRAGMA wal_autocheckpoint=4000")
-    # After a burst the log file is cut back to this, so that it does not keep its largest size for ever.
+    # After a burst the log file is truncated to this, so that it does not keep its peak size.
     raw.execute("PRAGMA journal_size_limit=16777216")
     return conn
 
@@ -115,20 +115,20 @@ def open_reader(engine: Engine) -> Connection:
     return conn
 
 
-def open_glancing(engine: Engine) -> Connection:
-    """A reader for single rows: it keeps only a few pages, so it never has to rest."""
+def open_inline_reader(engine: Engine) -> Connection:
+    """A reader for single rows: its cache is small, so it never has to be released."""
     conn = open_reader(engine)
     raw_connection(conn).execute("PRAGMA cache_size=-512")
     return conn
 
 
-def wake(conn: Connection) -> None:
-    """Let a reader look at the file in place: a page of a list is spread over thousands of its pages."""
-    raw_connection(conn).execute(f"PRAGMA mmap_size={_MAPPED}")
+def map_file(conn: Connection) -> None:
+    """Let a reader map the file: a page of a listing is spread over thousands of database pages."""
+    raw_connection(conn).execute(f"PRAGMA mmap_size={_MMAP_BYTES}")
 
 
-def rest(conn: Connection) -> None:
-    """Give back what a reader has mapped and cached."""
+def release_memory(conn: Connection) -> None:
+    """Release what a reader has mapped and cached."""
     raw = raw_connection(conn)
     raw.execute("PRAGMA mmap_size=0")
     raw.execute("PRAGMA shrink_memory")
@@ -139,14 +139,14 @@ def raw_connection(conn: Connection) -> sqlite3.Connection:
 
 
 def probe_writable(conn: Connection) -> None:
-    """Take the write lock and give it back: a read-only file says so here, not at the first job."""
+    """Take and release the write lock: a read-only file fails here, not at the first job."""
     raw = raw_connection(conn)
     raw.execute("BEGIN IMMEDIATE")
     raw.execute("ROLLBACK")
 
 
-def rewrite_a_page(conn: Connection) -> None:
-    """Write what is there already: whether the disk takes it shows at the commit."""
+def rewrite_page(conn: Connection) -> None:
+    """Write an unchanged value: a full disk shows at the commit."""
     raw = raw_connection(conn)
     (number,) = raw.execute("PRAGMA user_version").fetchone()
     raw.execute(f"PRAGMA user_version={number}")
@@ -163,7 +163,7 @@ def transaction_lost(conn: Connection) -> bool:
 
 
 def without_foreign_keys(conn: Connection, off: bool) -> None:
-    # Rebuilding a table drops the old one, which would cascade through the foreign keys.
+    # Rebuilding a table drops the old one, which would cascade through foreign keys.
     raw_connection(conn).execute(f"PRAGMA foreign_keys={'OFF' if off else 'ON'}")
 
 
@@ -172,14 +172,14 @@ def broken_foreign_keys(conn: Connection) -> bool:
 
 
 def back_up(conn: Connection, target: Path) -> None:
-    """Copy the database into ``target``: whole or not at all, on disk before this returns."""
-    aside = target.with_name(target.name + ".partial")
-    aside.unlink(missing_ok=True)
-    raw_connection(conn).execute("VACUUM INTO ?", (str(aside),))
-    with aside.open("rb") as copy:
+    """Copy the database to ``target`` atomically and durably."""
+    partial = target.with_name(target.name + ".partial")
+    partial.unlink(missing_ok=True)
+    raw_connection(conn).execute("VACUUM INTO ?", (str(partial),))
+    with partial.open("rb") as copy:
         os.fsync(copy.fileno())
-    aside.chmod(0o600)
-    aside.replace(target)
+    partial.chmod(0o600)
+    partial.replace(target)
     folder = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -188,7 +188,7 @@ def back_up(conn: Connection, target: Path) -> None:
 
 
 def as_store_error(error: BaseException, path: Path) -> StoreError | None:
-    """What a failure of the database itself means to a person; None when it is not one."""
+    """Error message for users of a failure of the database itself; None for any other error."""
     if isinstance(error, StoreError):
         return error
     if isinstance(error, DBAPIError):
@@ -201,23 +201,23 @@ def as_store_error(error: BaseException, path: Path) -> StoreError | None:
     if code == sqlite3.SQLITE_NOTADB:
         return StoreError(
             f"{path} is not a database.",
-            hint="Move it away, or put a backup in its place.",
+            hint="Move it away, or replace it with a backup.",
         )
     if code == sqlite3.SQLITE_CORRUPT:
         return StoreError(
             f"The cluster's database {path} is damaged ({error}).",
-            hint="Put a backup in its place (together with removing the files ending in -wal and -shm).",
+            hint="Replace it with a backup, and remove the files ending in -wal and -shm.",
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         return StoreError(
             f"The cluster's database cannot be written: file, folder or disk is read-only ({path}).",
-            hint="Give the account that runs the cluster the right to write there.",
+            hint="Give the account that runs the cluster write permission there.",
         )
     if code == sqlite3.SQLITE_CANTOPEN:
         return _cannot_open(path)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreError(
-            f"Another program has kept the cluster's database {path} for itself for {BUSY_SECONDS:.0f} s.",
+            f"Another program has held the write lock of {path} for {BUSY_TIMEOUT_S:.0f} s.",
             status=503,
             hint="Find it with: fuser -v " + str(path),
         )
@@ -225,7 +225,7 @@ def as_store_error(error: BaseException, path: Path) -> StoreError | None:
         return StoreError(
             f"The disk failed while the cluster's database {path} was in use ({error}).",
             status=503,
-            hint="Look at what the kernel says of it: dmesg",
+            hint="See the kernel log: dmesg",
         )
     return None
 
@@ -244,16 +244,16 @@ def _cannot_open(path: Path) -> StoreError:
         return StoreError(f"The cluster's database {path} cannot be opened: there is no folder {folder}.")
     if path.is_dir():
         return StoreError(f"The cluster's database {path} cannot be opened: it is a folder.")
-    if len(os.fsencode(path)) > _LONG_PATH:
+    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         return StoreError(
-            f"The database {path} cannot be opened: SQLite takes no path of more than {_LONG_PATH} bytes.",
+            f"The database {path} cannot be opened: SQLite accepts paths of at most {_MAX_PATH_BYTES} bytes.",
             hint="Choose a folder with a shorter name.",
         )
     if _disk_full(path):
         return _full(path)
     return StoreError(
         f"The cluster's database {path} cannot be opened: file, folder or disk is read-only.",
-        hint="Give the account that runs the cluster the right to write there.",
+        hint="Give the account that runs the cluster write permission there.",
     )
 
 
@@ -266,7 +266,7 @@ def _disk_full(path: Path) -> bool:
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """The database as of one moment, whole, also while a server writes to it."""
+    """Copy a consistent snapshot of the database, also while a server writes to it."""
     try:
         with closing(sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)) as reading:
             with closing(sqlite3.connect(target)) as writing:

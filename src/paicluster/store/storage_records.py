@@ -1,4 +1,4 @@
-"""Storages that were written down for clients to read. Plain functions over a connection."""
+"""Storage records that clients read and write through the API. Plain functions over a connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paicluster.store.tables import storage_records as records
 
 
 class StorageRecord(NamedTuple):
-    """``kind`` is `config` or `server`; ``groupname`` says whose it is, if not everybody's."""
+    """``kind`` is `config` or `server`; ``groupname``: the group that may use it, None for all users."""
 
     kind: str
     name: str
@@ -28,7 +28,7 @@ def list_records(conn: Connection, kind: str) -> list[StorageRecord]:
 
 
 def add_record(conn: Connection, record: StorageRecord) -> bool:
-    """Write a new one down; False when there is one of that name."""
+    """Add a record; False when the name exists."""
     if conn.execute(_names(record.kind).where(records.c.name == record.name)).first() is not None:
         return False
     conn.execute(insert(records).values(record._asdict()))
@@ -36,18 +36,18 @@ def add_record(conn: Connection, record: StorageRecord) -> bool:
 
 
 def update_record(conn: Connection, record: StorageRecord) -> bool:
-    """Write one anew; False when there is none of that name."""
+    """Replace a record; False when the name does not exist."""
     change = update(records).where(records.c.kind == record.kind, records.c.name == record.name)
     return conn.execute(change.values(groupname=record.groupname, sealed=record.sealed)).rowcount > 0
 
 
 def delete_record(conn: Connection, kind: str, name: str) -> bool:
-    wanted = delete(records).where(records.c.kind == kind, records.c.name == name)
-    return conn.execute(wanted).rowcount > 0
+    statement = delete(records).where(records.c.kind == kind, records.c.name == name)
+    return conn.execute(statement).rowcount > 0
 
 
 def names_and_groups(conn: Connection, kind: str) -> list[tuple[str, tuple[str, ...]]]:
-    """What there is and whose it is, without opening anything."""
+    """Names and groups of the records, without unsealing them."""
     return [(row.name, _groups(row.groupname)) for row in conn.execute(_names(kind).order_by(records.c.name))]
 
 

@@ -1,7 +1,7 @@
-"""The tables. Times are integer milliseconds since the epoch; enumerations and JSON are text.
+"""Tables. Times are integer milliseconds since the epoch; enumerations and JSON are text.
 
-A change here needs a migration beside it in ``migrations/versions`` and its revision in
-:data:`paicluster.store.schema_version.REVISIONS`; a test holds the two against each other.
+A change here needs a migration in ``migrations/versions`` and its revision in
+:data:`paicluster.store.schema_version.REVISIONS`; a test compares the two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sqlalchemy.types import TypeEngine
 
 metadata = MetaData()
 
-# SQLite makes ids by itself only for a column called INTEGER; elsewhere 64 bits have to be asked for.
+# SQLite generates ids only for a column of type INTEGER; other databases need BIGINT for 64 bits.
 _Id: TypeEngine[int] = BigInteger().with_variant(Integer, "sqlite")
 
 
@@ -51,7 +51,7 @@ user_groups = Table(
     Column("groupname", Text, primary_key=True),
     Column("description", Text, nullable=False),
     Column("external_name", Text, nullable=False),
-    # JSON. What its members may use is under `acls`.
+    # JSON. The rights of its members are under `acls`.
     Column("extension", Text, nullable=False),
 )
 
@@ -64,30 +64,30 @@ group_members = Table(
     Index("group_members_by_group", "groupname", "username"),
 )
 
-# What was changed of the virtual clusters while the cluster ran; the settings say the rest.
+# Changes of virtual clusters at run time; everything else is in the settings.
 virtual_clusters = Table(
     "virtual_clusters",
     metadata,
     Column("name", Text, primary_key=True),
-    # Nothing: as much as the settings give it.
+    # NULL: as in the settings.
     Column("cpu", Integer),
     Column("memory_mb", Integer),
     Column("gpu", Integer),
-    # In percent, as somebody asked for it.
+    # In percent, as requested.
     Column("capacity", Float),
     Column("max_capacity", Float),
     Column("status", Text, nullable=False),
 )
 
-# Storages and their servers that were written down through the older calls, for clients to read.
+# Storages and storage servers that clients added through the v1 calls.
 storage_records = Table(
     "storage_records",
     metadata,
     Column("kind", Text, nullable=False),
     Column("name", Text, nullable=False),
-    # Whose it is; nothing: everybody's.
+    # The group that may use it; NULL: all users.
     Column("groupname", Text),
-    # The record as JSON. There are passwords and keys in it.
+    # The record as JSON, sealed: it contains passwords and keys.
     Column("sealed", LargeBinary, nullable=False),
     PrimaryKeyConstraint("kind", "name"),
 )
@@ -96,8 +96,8 @@ jobs = Table(
     "jobs",
     metadata,
     Column("id", _Id, primary_key=True, autoincrement=True),
-    # The job's entry in a list, ready to send, so that a list is a concatenation. It stands in front because
-    # the database has to walk over what comes before it.
+    # The job's entry in a listing, ready to send, so that a listing is a concatenation. It comes first
+    # because SQLite has to skip over the columns before it.
     Column("summary", Text, nullable=False),
     Column("framework", Text, nullable=False),
     Column("username", Text, nullable=False),
@@ -124,7 +124,7 @@ jobs = Table(
     Column("total_roles", Integer, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("generation", Text, nullable=False),
-    # A sorted JSON array, the same as in job_tags; here so that rendering a summary needs this row alone.
+    # A sorted JSON array, the same as in job_tags; here so that rendering a summary needs only this row.
     Column("tags", Text, nullable=False),
     sqlite_autoincrement=True,
 )
@@ -139,7 +139,7 @@ Index("jobs_by_name", c.name, c.submission_ms)
 Index("jobs_by_retries", c.retries, c.submission_ms)
 Index("jobs_by_tasks", c.total_tasks, c.submission_ms)
 Index("jobs_by_gpus", c.total_gpus, c.submission_ms)
-# Jobs without a value come last going up. The queries must have the very same expressions.
+# Jobs without a value come last in ascending order. Queries must use exactly these expressions.
 Index("jobs_by_completion", func.coalesce(c.completed_ms, 9223372036854775807), c.submission_ms)
 Index("jobs_by_priority", func.coalesce(c.priority, "~"), c.submission_ms)
 _active = c.sub_state != "Completed"
@@ -165,7 +165,7 @@ job_specs = Table(
     Column("config", Text, nullable=False),
     Column("job", Text, nullable=False),
     Column("sealed", LargeBinary),
-    # What the scheduler compares, without reading the job.
+    # Encoded for the scheduler, which then need not parse the job.
     Column("resource_request", Text, nullable=False),
 )
 
@@ -174,7 +174,7 @@ job_tags = Table(
     metadata,
     _job_id(nullable=False),
     Column("tag", Text, nullable=False),
-    # The job's; it never changes, and lets the index give a tag's jobs newest first.
+    # That of the job; it never changes, and lets the index return the jobs of a tag newest first.
     Column("submission_ms", BigInteger, nullable=False),
     PrimaryKeyConstraint("job_id", "tag"),
     Index("job_tags_by_tag", "tag", "submission_ms", "job_id"),
@@ -226,7 +226,7 @@ tasks = Table(
     Column("retries_accountable", Integer, nullable=False),
     Column("stop_requested", Boolean, nullable=False),
     Column("lost", Boolean, nullable=False),
-    # In this order it also finds all tasks of a job's attempt, as the controller does at its start.
+    # In this order the index also serves all tasks of an attempt, which the controller reads at its start.
     UniqueConstraint("job_id", "attempt", "role", "task_index", "task_attempt", name="tasks_place"),
 )
 
@@ -256,7 +256,7 @@ idempotency = Table(
     Column("body_sha256", Text, nullable=False),
     _job_id(nullable=False),
     Column("created_ms", BigInteger, nullable=False),
-    # The key first: a batch of keys is looked up in one go, whoever sent them.
+    # The key first: a batch of keys of several users is looked up in one query.
     PrimaryKeyConstraint("key", "username"),
     Index("idempotency_by_age", "created_ms"),
 )

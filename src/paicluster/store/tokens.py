@@ -1,4 +1,4 @@
-"""Tokens in the database: rows from which tokens are computed. Plain functions over a connection."""
+"""Tokens: database rows from which tokens are derived. Plain functions over a connection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from paicluster.store.rows import TokenRow
 from paicluster.store.tables import jobs, tokens
 from paicluster.store.writer import job_token_id, touch_tokens
 
-# Word for word as in the index of those jobs, which is then used.
+# The exact expression of the partial index, so that SQLite uses it.
 _UNFINISHED = jobs.c.sub_state != literal_column("'Completed'")
 
 
@@ -32,8 +32,8 @@ def list_tokens(
     return [TokenRow(*row) for row in conn.execute(query)]
 
 
-def any_given(conn: Connection) -> bool:
-    """Whether anybody was ever given one, as far as is known. Every job is."""
+def any_issued(conn: Connection) -> bool:
+    """Whether any token was ever issued, as far as is known. Every job gets one."""
     return any(
         conn.execute(select(literal_column("1")).select_from(of).limit(1)).scalar() for of in (tokens, jobs)
     )
@@ -53,22 +53,22 @@ def delete_expired(conn: Connection, now_ms: int) -> int:
 
 
 def touch_tokens_of(conn: Connection, username: str) -> None:
-    """Say that what this user's tokens stand for is different now."""
+    """Record that the rights of this user's tokens changed."""
     _touch(conn, tokens.c.username == username, jobs.c.username == username)
 
 
-def touch_every_token(conn: Connection) -> None:
-    """Say that what many users' tokens stand for is different now."""
+def touch_all_tokens(conn: Connection) -> None:
+    """Record that the rights of many users' tokens changed."""
     _touch(conn, true(), true())
 
 
-def _touch(conn: Connection, of_people: ColumnElement[bool], of_jobs: ColumnElement[bool]) -> None:
-    touch_tokens(conn, conn.execute(select(tokens.c.id).where(of_people)).scalars())
+def _touch(conn: Connection, of_users: ColumnElement[bool], of_jobs: ColumnElement[bool]) -> None:
+    touch_tokens(conn, conn.execute(select(tokens.c.id).where(of_users)).scalars())
     unfinished = select(jobs.c.id, jobs.c.attempt).where(of_jobs, _UNFINISHED)
     touch_tokens(conn, (job_token_id(row.id, row.attempt) for row in conn.execute(unfinished)))
 
 
-def _delete(conn: Connection, *which: ColumnElement[bool]) -> int:
-    gone = conn.execute(delete(tokens).where(*which).returning(tokens.c.id)).scalars().all()
-    touch_tokens(conn, gone)
-    return len(gone)
+def _delete(conn: Connection, *conditions: ColumnElement[bool]) -> int:
+    deleted = conn.execute(delete(tokens).where(*conditions).returning(tokens.c.id)).scalars().all()
+    touch_tokens(conn, deleted)
+    return len(deleted)

@@ -1,4 +1,4 @@
-"""Users and their tokens in the database: plain functions over a connection."""
+"""Users and their tokens: plain functions over a connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paicluster.store.rows import TokenRow, UserRow
 from paicluster.store.tables import jobs, users
 from paicluster.store.tokens import (
     add_token,
-    any_given,
+    any_issued,
     delete_expired,
     delete_token,
     delete_tokens_of_user,
@@ -27,7 +27,7 @@ __all__ = [
     "UserRow",
     "add_token",
     "add_user",
-    "any_given",
+    "any_issued",
     "count_users",
     "delete_expired",
     "delete_token",
@@ -58,7 +58,7 @@ def add_user(
     extension: str = "{}",
     in_groups: Iterable[str] = (),
 ) -> UserRow:
-    """Make a user. He is in the group of all, in those given, and as an administrator in theirs."""
+    """Add a user, as a member of `default`, of ``in_groups``, and as an administrator of `admingroup`."""
     row = UserRow(username, password_hash, email, admin, extension, created_ms)
     if get_user(conn, username) is not None:
         raise Conflict(f"User name {username} already exists.", code="ConflictUserError")
@@ -90,14 +90,14 @@ def count_users(conn: Connection) -> int:
 
 
 def unstopped_jobs(conn: Connection, username: str) -> list[int]:
-    """The jobs of a user that are not over, and that nobody has stopped."""
-    # Word for word as in the index of those jobs, which is then used.
+    """Unfinished jobs of a user that are not being stopped."""
+    # The exact expression of the partial index, so that SQLite uses it.
     unfinished = jobs.c.sub_state != literal_column("'Completed'")
     query = select(jobs.c.id).where(unfinished, jobs.c.username == username, jobs.c.execution_type != "STOP")
     return list(conn.execute(query).scalars())
 
 
 def delete_user(conn: Connection, username: str) -> bool:
-    """Remove a user together with his tokens; his jobs stay."""
+    """Delete a user and the user's tokens; jobs stay."""
     touch_tokens_of(conn, username)
     return conn.execute(delete(users).where(users.c.username == username)).rowcount > 0

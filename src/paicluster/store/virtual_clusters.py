@@ -1,4 +1,4 @@
-"""Virtual clusters as they were changed while the cluster ran. Plain functions over a connection."""
+"""Virtual clusters as changed at run time. Plain functions over a connection."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import asdict, replace
 
 from sqlalchemy import Connection, delete, func, insert, literal_column, select, update
 
-from paicluster.store.rows import ClusterRow
+from paicluster.store.rows import VirtualClusterRow
 from paicluster.store.tables import jobs, virtual_clusters
 
 
-def list_clusters(conn: Connection) -> list[ClusterRow]:
+def list_clusters(conn: Connection) -> list[VirtualClusterRow]:
     query = select(virtual_clusters).order_by(virtual_clusters.c.name)
-    return [ClusterRow(*row) for row in conn.execute(query)]
+    return [VirtualClusterRow(*row) for row in conn.execute(query)]
 
 
-def put_cluster(conn: Connection, row: ClusterRow) -> None:
-    """Write what holds for a virtual cluster, over what was there."""
+def put_cluster(conn: Connection, row: VirtualClusterRow) -> None:
+    """Insert or replace the row of a virtual cluster."""
     values = asdict(row)
     changed = conn.execute(
         update(virtual_clusters).where(virtual_clusters.c.name == row.name).values(values)
@@ -26,9 +26,9 @@ def put_cluster(conn: Connection, row: ClusterRow) -> None:
 
 
 def set_status(conn: Connection, name: str, status: str) -> None:
-    """Note that a virtual cluster takes jobs (`running`) or takes none (`stopped`)."""
+    """Set whether a virtual cluster accepts jobs (`running`) or not (`stopped`)."""
     known = {row.name: row for row in list_clusters(conn)}
-    old = known.get(name, ClusterRow(name, None, None, None, None, None))
+    old = known.get(name, VirtualClusterRow(name, None, None, None, None, None))
     put_cluster(conn, replace(old, status=status))
 
 
@@ -37,8 +37,8 @@ def delete_cluster(conn: Connection, name: str) -> bool:
 
 
 def unfinished_jobs(conn: Connection, vc: str) -> int:
-    """How many jobs of a virtual cluster are not over."""
-    # Word for word as in the index of those jobs, which is then used.
+    """Number of unfinished jobs of a virtual cluster."""
+    # The exact expression of the partial index, so that SQLite uses it.
     unfinished = jobs.c.sub_state != literal_column("'Completed'")
     query = select(func.count()).select_from(jobs).where(jobs.c.vc == vc, unfinished)
     return conn.execute(query).scalar() or 0

@@ -1,4 +1,4 @@
-"""The one writer: a thread, a connection, a queue. What queues up during a commit shares the next one."""
+"""Writer: one thread, one connection, one queue. Writes queued during a commit share the next one."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _log = logging.getLogger(__name__)
 I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")
 
-# A commit carries at most this many operations, so that the first of them does not wait for thousands.
-_LARGEST_BATCH = 512
+# Maximum of operations per commit, so that the first of them does not wait for thousands.
+_MAX_BATCH = 512
 
-# How long a batch waits for company, when the last one had some.
-_GATHER_S = 0.0004
+# Delay to gather more writes, when the last batch had several.
+_GATHER_DELAY_S = 0.0004
 
-_NOTES = "paicluster_notes"
+_CHANGES = "paicluster_changes"
 
 
 @dataclass(frozen=True, eq=False)
 class BatchOp(Generic[I, R]):
-    """A kind of write whose items are handed over together: N submissions become one statement.
+    """A kind of write whose items are written together: N submissions become one statement.
 
-    ``fn(conn, items)`` answers one result or one exception for each item, in their order.
+    ``fn(conn, items)`` returns one result or one exception for each item, in order.
     """
 
     name: str
@@ -47,44 +47,44 @@ class BatchOp(Generic[I, R]):
 
 
 def touch(conn: Connection, job_id: int) -> None:
-    """Say that this transaction changes a job; the change feed tells of it after the commit."""
-    notes_of(conn).jobs[job_id] = None
+    """Record that this transaction changes a job; the change feed publishes it after the commit."""
+    changes_of(conn).jobs[job_id] = None
 
 
 def touch_all(conn: Connection, job_ids: Iterable[int]) -> None:
-    notes_of(conn).jobs.update(dict.fromkeys(job_ids))
+    changes_of(conn).jobs.update(dict.fromkeys(job_ids))
 
 
-def request_start(conn: Connection, newcomers: Iterable[PendingJob]) -> None:
-    """Say that this transaction brings jobs that the controller is to run."""
-    notes_of(conn).requests.update({job.id: job for job in newcomers})
+def request_start(conn: Connection, new_jobs: Iterable[PendingJob]) -> None:
+    """Record that this transaction adds jobs for the controller to run."""
+    changes_of(conn).requests.update({job.id: job for job in new_jobs})
 
 
-def request_look(conn: Connection, job_id: int) -> None:
-    """Say that this transaction asks the controller to look at a job again."""
-    notes_of(conn).requests[job_id] = None
+def request_check(conn: Connection, job_id: int) -> None:
+    """Record that the controller must check a job again after this transaction."""
+    changes_of(conn).requests[job_id] = None
 
 
 def touch_tokens(conn: Connection, token_ids: Iterable[str]) -> None:
-    """Say that this transaction takes tokens back, or changes what they stand for."""
-    notes_of(conn).tokens.update(dict.fromkeys(token_ids))
+    """Record that this transaction revokes tokens, or changes their rights."""
+    changes_of(conn).tokens.update(dict.fromkeys(token_ids))
 
 
 def job_token_id(job_id: int, attempt: int) -> str:
-    """The id of the token that one attempt of a job carries; it has no row of its own."""
+    """Id of the token of one attempt of a job; it has no row of its own."""
     return f"job-{job_id}-{attempt}"
 
 
-def notes_of(conn: Connection) -> ChangeSet:
+def changes_of(conn: Connection) -> ChangeSet:
     """What the transaction on this connection has changed so far."""
-    notes = conn.info.get(_NOTES)
-    if notes is None:
-        notes = conn.info[_NOTES] = ChangeSet()
-    return cast("ChangeSet", notes)
+    changes = conn.info.get(_CHANGES)
+    if changes is None:
+        changes = conn.info[_CHANGES] = ChangeSet()
+    return cast("ChangeSet", changes)
 
 
 class _Op:
-    """One queued write and who waits for it: a future of ``loop``, or a thread when there is none."""
+    """A queued write and its waiter: a future of ``loop``, or a thread when there is none."""
 
     __slots__ = ("error", "fn", "item", "kind", "loop", "queued", "result", "waiter")
 
@@ -107,31 +107,31 @@ class _Op:
 
 
 class _SyncWaiter:
-    """A thread that waits for its write; it publishes what the batch changed when no loop will."""
+    """A thread that waits for its write; it publishes the changes of the batch when no loop does."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
-        self.notes = ChangeSet()
+        self.changes = ChangeSet()
 
 
 class Writer:
     """Owns the writing connection. :class:`paicluster.store.Store` is its only user."""
 
-    def __init__(self, conn: Connection, path: Path, changes: ChangeFeed) -> None:
+    def __init__(self, conn: Connection, path: Path, feed: ChangeFeed) -> None:
         self._conn = conn
         self._path = path
-        self._changes = changes
+        self._feed = feed
         self._pending: deque[_Op] = deque()
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._idle = False
         self._closing = False
         self._oldest: float | None = None
         self.commits = 0
-        self._company = False
+        self._had_company = False
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
-    # -- on the callers' side ---------------------------------------------------------------------
+    # -- on the callers' threads ------------------------------------------------------------------
 
     def submit(
         self,
@@ -149,13 +149,13 @@ class Writer:
         op = _Op(fn, None, None, None, waiter)
         self._enqueue(op)
         waiter.done.wait()
-        self._changes.publish_notes(waiter.notes)
+        self._feed.publish_all(waiter.changes)
         if op.error is not None:
             raise op.error
         return op.result
 
     def queue_age(self) -> float:
-        """Seconds the oldest write has been waiting."""
+        """Seconds the oldest write has been queued."""
         oldest = self._oldest
         if oldest is None:
             try:
@@ -165,7 +165,7 @@ class Writer:
         return max(0.0, time.monotonic() - oldest)
 
     def close(self) -> None:
-        """Finish what is queued, then end the thread."""
+        """Finish the queued writes, then end the thread."""
         self._closing = True
         self._wake.put(None)
         self._thread.join()
@@ -174,8 +174,8 @@ class Writer:
         if self._closing:
             raise StoreError("The cluster's database is closed.", status=503)
         self._pending.append(op)
-        # The thread says it is idle before it looks at the queue a last time, so that either it sees
-        # this operation or we see it idle.
+        # The thread sets `_idle` before it checks the queue a last time, so that either it sees this
+        # operation or we see it idle.
         if self._idle:
             self._wake.put(None)
 
@@ -186,21 +186,21 @@ class Writer:
             batch = self._take()
             if not batch:
                 return
-            notes = ChangeSet()
+            changes = ChangeSet()
             try:
-                notes = self._commit(batch)
+                changes = self._commit(batch)
             except Exception as error:
                 failure = sqlite.as_store_error(error, self._path)
                 if failure is None:
-                    _log.exception("a batch of %d writes failed", len(batch))
+                    _log.exception("batch of %d writes failed", len(batch))
                     failure = StoreError(f"The cluster's database could not be written ({error}).")
                 for op in batch:
                     op.result, op.error = None, failure
-            self._deliver(batch, notes)
+            self._deliver(batch, changes)
             self._oldest = None
 
     def _take(self) -> list[_Op]:
-        """Wait for work; everything queued by then, up to the limit. Nothing when closed and drained."""
+        """Wait for work; everything queued by then, up to the limit. Empty when closed and drained."""
         pending = self._pending
         while not pending:
             self._idle = True
@@ -209,77 +209,77 @@ class Writer:
                     return []
                 self._wake.get()
             self._idle = False
-        if self._company:
-            # Others were writing at the same time and will again: one commit for all costs less than
-            # several, and nobody waits longer for it.
-            time.sleep(_GATHER_S)
+        if self._had_company:
+            # There were concurrent writes and will be again: one commit for all costs less than several, and
+            # no caller waits longer for it.
+            time.sleep(_GATHER_DELAY_S)
         self._oldest = pending[0].queued
-        batch = [pending.popleft() for _ in range(min(len(pending), _LARGEST_BATCH))]
-        self._company = len(batch) > 1
+        batch = [pending.popleft() for _ in range(min(len(pending), _MAX_BATCH))]
+        self._had_company = len(batch) > 1
         return batch
 
     def _commit(self, batch: list[_Op]) -> ChangeSet:
-        """Run a batch in one transaction; what it changed, once that is on disk."""
+        """Run a batch in one transaction; its changes, once committed."""
         conn = self._conn
         units = _units(batch)
-        notes = conn.info[_NOTES] = ChangeSet()
+        changes = conn.info[_CHANGES] = ChangeSet()
         sqlite.begin(conn)
         try:
             if len(units) > 1:
                 for unit in units:
-                    self._run_guarded(unit, notes)
+                    self._run_guarded(unit, changes)
             elif not _run_unit(conn, units[0]):
-                # Alone, it needs no savepoint: taking everything back is the same.
+                # A single unit needs no savepoint: rolling everything back is the same.
                 sqlite.rollback(conn)
-                notes = ChangeSet()
+                changes = ChangeSet()
                 if not self._divisible(units[0]):
-                    self._undone(units[0])
-                    return notes
+                    self._translate_errors(units[0])
+                    return changes
                 sqlite.begin(conn)
-                self._run_apart(units[0], notes)
+                self._run_separately(units[0], changes)
             sqlite.commit(conn)
         except BaseException:
-            # Whatever went wrong, the connection goes back clean: the next batch must find it usable.
+            # Leave the connection clean after any error: the next batch must find it usable.
             sqlite.rollback(conn)
             raise
         self.commits += 1
-        return notes
+        return changes
 
-    def _run_guarded(self, unit: list[_Op], notes: ChangeSet) -> None:
-        """Run one unit inside a savepoint, so that its failure takes back only its own changes."""
+    def _run_guarded(self, unit: list[_Op], changes: ChangeSet) -> None:
+        """Run one unit inside a savepoint, so that a failure undoes only its own changes."""
         conn = self._conn
-        its_notes = conn.info[_NOTES] = ChangeSet()
+        unit_changes = conn.info[_CHANGES] = ChangeSet()
         execute(conn, "SAVEPOINT unit")
         if _run_unit(conn, unit):
             execute(conn, "RELEASE SAVEPOINT unit")
-            notes.add(its_notes)
+            changes.add(unit_changes)
             return
         if sqlite.transaction_lost(conn):
-            raise unit[0].error or StoreError("The cluster's database gave up a transaction.")
+            raise unit[0].error or StoreError("The cluster's database rolled back a transaction.")
         execute(conn, "ROLLBACK TO SAVEPOINT unit")
         execute(conn, "RELEASE SAVEPOINT unit")
         if self._divisible(unit):
-            self._run_apart(unit, notes)
+            self._run_separately(unit, changes)
         else:
-            self._undone(unit)
+            self._translate_errors(unit)
 
     def _divisible(self, unit: list[_Op]) -> bool:
-        """Whether running the items one by one could help: one of them was bad, not the disk."""
+        """Whether running the items one by one may help: one of them failed, not the disk."""
         error = unit[0].error
         return len(unit) > 1 and error is not None and sqlite.as_store_error(error, self._path) is None
 
-    def _run_apart(self, unit: list[_Op], notes: ChangeSet) -> None:
-        """Run each item by itself, so that only the one that makes the function raise is refused."""
+    def _run_separately(self, unit: list[_Op], changes: ChangeSet) -> None:
+        """Run each item separately, so that only the one that raises is rejected."""
         for op in unit:
             op.error = None
-            self._run_guarded([op], notes)
+            self._run_guarded([op], changes)
 
-    def _undone(self, unit: list[_Op]) -> None:
+    def _translate_errors(self, unit: list[_Op]) -> None:
         for op in unit:
             if op.error is not None:
                 op.error = sqlite.as_store_error(op.error, self._path) or op.error
 
-    def _deliver(self, batch: list[_Op], notes: ChangeSet) -> None:
+    def _deliver(self, batch: list[_Op], changes: ChangeSet) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[_Op]] = {}
         sync: list[_Op] = []
         for op in batch:
@@ -289,28 +289,28 @@ class Writer:
                 by_loop.setdefault(op.loop, []).append(op)
         for loop, ops in by_loop.items():
             try:
-                loop.call_soon_threadsafe(self._resolve, ops, notes)
+                loop.call_soon_threadsafe(self._resolve, ops, changes)
             except RuntimeError:
-                continue  # that loop is closed: nobody waits any more
-            notes = ChangeSet()
+                continue  # the loop is closed: no caller is waiting
+            changes = ChangeSet()
         for op in sync:
-            op.waiter.notes, notes = notes, ChangeSet()
+            op.waiter.changes, changes = changes, ChangeSet()
             op.waiter.done.set()
 
-    def _resolve(self, ops: list[_Op], notes: ChangeSet) -> None:
-        """On the loop: wake every caller of the batch, and tell the feed."""
+    def _resolve(self, ops: list[_Op], changes: ChangeSet) -> None:
+        """On the loop: resolve the futures of the batch, and publish its changes."""
         for op in ops:
             if op.waiter.done():
-                continue  # the caller gave up waiting; the write stands
+                continue  # the caller was cancelled; the write is kept
             if op.error is not None:
                 op.waiter.set_exception(op.error)
             else:
                 op.waiter.set_result(op.result)
-        self._changes.publish_notes(notes)
+        self._feed.publish_all(changes)
 
 
 def _units(batch: list[_Op]) -> list[list[_Op]]:
-    """What is undone together: each plain write alone, all items of one kind as one."""
+    """Groups of operations that are undone together: each plain write alone, all items of one kind as one."""
     units: list[list[_Op]] = []
     kinds: dict[int, list[_Op]] = {}
     for op in batch:
@@ -326,7 +326,7 @@ def _units(batch: list[_Op]) -> list[list[_Op]]:
 
 
 def _run_unit(conn: Connection, unit: list[_Op]) -> bool:
-    """Run it and note each result; False when it raised and its changes must be taken back."""
+    """Run it and set each result; False when it raised and its changes must be rolled back."""
     kind = unit[0].kind
     try:
         if kind is None:

@@ -130,7 +130,7 @@ def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
     with sqlite3.connect(path) as conn:
         conn.execute("CREATE TABLE cookies (name TEXT)")
     conn.close()
-    assert "not one of a cluster" in refusal(path)
+    assert "not that of a cluster" in refusal(path)
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

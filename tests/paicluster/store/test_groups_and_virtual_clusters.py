@@ -9,7 +9,7 @@ import pytest
 
 from openpaisdk.errors import Conflict, Forbidden
 from paicluster.store import Store, groups, users, virtual_clusters
-from paicluster.store.rows import ClusterRow
+from paicluster.store.rows import VirtualClusterRow
 
 
 @pytest.fixture
@@ -91,14 +91,14 @@ def test_a_right_of_a_large_group_reaches_everybody_in_it(people: Store) -> None
 
 
 def test_a_changed_virtual_cluster_is_kept_until_it_is_removed(store: Store) -> None:
-    row = ClusterRow("lab", 4, 400, 1, 25.0, 50.0)
+    row = VirtualClusterRow("lab", 4, 400, 1, 25.0, 50.0)
     store.write_sync(lambda conn: virtual_clusters.put_cluster(conn, row))
     store.write_sync(lambda conn: virtual_clusters.set_status(conn, "lab", "stopped"))
     store.write_sync(lambda conn: virtual_clusters.set_status(conn, "fixed", "stopped"))
     found = store.read_sync(virtual_clusters.list_clusters)
     assert found == [
-        ClusterRow("fixed", None, None, None, None, None, "stopped"),
-        ClusterRow("lab", 4, 400, 1, 25.0, 50.0, "stopped"),
+        VirtualClusterRow("fixed", None, None, None, None, None, "stopped"),
+        VirtualClusterRow("lab", 4, 400, 1, 25.0, 50.0, "stopped"),
     ]
     assert store.write_sync(lambda conn: virtual_clusters.delete_cluster(conn, "lab")) is True
     assert store.write_sync(lambda conn: virtual_clusters.delete_cluster(conn, "lab")) is False
@@ -114,6 +114,7 @@ def test_people_of_a_database_without_groups_are_put_into_them(tmp_path: Path) -
     with old:
         for table in ("group_members", "user_groups", "virtual_clusters", "storage_records"):
             old.execute(f"DROP TABLE {table}")
+        old.execute("ALTER TABLE job_specs RENAME COLUMN resource_request TO need")
         old.execute("UPDATE alembic_version SET version_num = '0001'")
     old.close()
     store = Store.open(path)

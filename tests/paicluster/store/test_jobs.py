@@ -343,7 +343,7 @@ def test_held_places_are_those_of_tasks_that_are_not_over(store: Store, new_job:
         jobs.update_job(conn, over, sub_state="Completed", exit_code=0)
 
     store.write_sync(write)
-    held = store.read_sync(jobs.held_places)
+    held = store.read_sync(jobs.task_usage)
     assert {(place.vc, place.node) for place in held} == {("default", "n1")}
     assert [(place.cpu, place.memory_mb, place.gpus) for place in held] == [(2, 100, 2)] * 2
 
@@ -414,7 +414,7 @@ def test_any_number_of_jobs_may_be_waited_for(store: Store, new_job: MakeJob) ->
     def look(conn: Connection) -> tuple[dict[str, str], list[int]]:
         # As it is where SQLite is built without more.
         conn.connection.driver_connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)  # type: ignore[union-attr]
-        return jobs.states_of(conn, awaited), removal.oldest_over(conn, 2, but=awaited)
+        return jobs.states_of(conn, awaited), removal.oldest_finished(conn, 2, excluding=awaited)
 
     states, removable = store.read_sync(look)
     assert states == {there[0].framework: "SUCCEEDED", there[2].framework: "SUCCEEDED"}

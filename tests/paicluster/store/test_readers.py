@@ -19,7 +19,7 @@ def mapped(path: Path) -> bool:
 def test_a_reader_that_rests_holds_no_part_of_the_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "_REST_AFTER", 0.2)
+    monkeypatch.setattr(readers, "_IDLE_TIMEOUT_S", 0.2)
     path = tmp_path / "cluster.db"
     store = Store.open(path)
     new = [NewJob("alice", f"job{n}", "default", "", "{}", n) for n in range(100)]

@@ -14,7 +14,7 @@ from paicluster.api.responses import json_response
 from paicluster.api.v2.serializers import iso
 from paicluster.auth.tokens import Identity
 from paicluster.store import admin_queries
-from paicluster.store.admin_queries import LongWait
+from paicluster.store.admin_queries import LongPendingJob
 
 # As in OpenPAI's alert rule.
 PENDING_THRESHOLD_S = 30 * 60
@@ -56,7 +56,7 @@ async def _alerts(ctx: Context, identity: Identity) -> list[dict[str, Any]]:
     return active
 
 
-def _pending_alert(job: LongWait) -> dict[str, Any]:
+def _pending_alert(job: LongPendingJob) -> dict[str, Any]:
     labels = {
         "alertname": "PaiJobPending",
         "job_name": job.framework,

@@ -30,7 +30,7 @@ _ports = msgspec.json.Decoder(dict[str, list[int]]).decode
 
 
 class TaskColumns(NamedTuple):
-    """Columns of `store.jobs.shown_tasks_of`, in its order.
+    """Columns of `store.jobs.task_details_of`, in its order.
 
     Its rows stay plain tuples, read by `_TASK_INDEX` and `_ROLE` or unpacked whole: converting thousands of
     them would only cost time.
@@ -69,7 +69,7 @@ def job_detail(
     *,
     instances: Mapping[str, int] | None = None,
 ) -> bytes:
-    """The JobDetail. ``tasks`` are those of `store.jobs.shown_tasks_of`, ``tags`` is a JSON array.
+    """The JobDetail. ``tasks`` are those of `store.jobs.task_details_of`, ``tags`` is a JSON array.
 
     ``reason`` is the degraded reason of the job. With ``instances``, the number of tasks of each role, tasks
     without an attempt are included.

@@ -23,8 +23,7 @@ from paicluster.auth.tokens import Identity
 from paicluster.scheduler.resource_requests import decode
 from paicluster.services.admission import job_text, no_job
 from paicluster.store import jobs
-from paicluster.store.job_listing import DEFAULT_LIMIT, MAX_LIMIT, ListPage
-from paicluster.store.job_listing import with_reasons
+from paicluster.store.job_listing import DEFAULT_LIMIT, MAX_LIMIT, ListPage, with_reasons
 from paicluster.store.rows import AttemptRow, JobRow, JobSpecRow
 
 _MAX_TAG_LENGTH = 255
@@ -145,7 +144,7 @@ def _detail(
         return None
     row, attempt, number = found
     check_may_see(identity, row)
-    tasks = jobs.shown_tasks_of(conn, row.id, number)
+    tasks = jobs.task_details_of(conn, row.id, number)
     instances = None
     if 0 < len(tasks) < row.total_tasks:
         instances = {

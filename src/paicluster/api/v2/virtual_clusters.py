@@ -30,8 +30,8 @@ async def virtual_clusters(ctx: Context) -> dict[str, Any]:
     """Every virtual cluster, by name."""
     await ctx.nodes()
     used: dict[str, Resources] = {}
-    for placement in await ctx.store.read(jobs.held_places):
-        if placement.guest:  # preemptible: its resources still count as free in the quota
+    for placement in await ctx.store.read(jobs.task_usage):
+        if placement.preemptible:  # preemptible: its resources still count as free in the quota
             continue
         resources = Resources(int(placement.cpu), placement.memory_mb, placement.gpus)
         used[placement.vc] = used.get(placement.vc, Resources()).plus(resources)
@@ -57,7 +57,7 @@ async def list_clusters(request: Request) -> Response:
     await authenticate(request)
     ctx = context(request)
     if "nodes" in request.query_params:
-        placements = await ctx.store.read(jobs.held_places)
+        placements = await ctx.store.read(jobs.task_usage)
         nodes = await ctx.nodes()
         used_gpus = Counter({node.name: 0 for node in nodes})
         for placement in placements:

@@ -1,1 +1,1 @@
-"""How the schema came to be, one step a file. :mod:`.upgrade` runs them; there is no ini file."""
+"""Migrations of the schema, one revision per file. :mod:`.upgrade` runs them; there is no ini file."""

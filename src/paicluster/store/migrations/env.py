@@ -1,4 +1,4 @@
-"""Alembic's way in. Only called through :mod:`paicluster.store.migrations.upgrade`."""
+"""Alembic environment. Only loaded through :mod:`paicluster.store.migrations.upgrade`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ context.configure(
     target_metadata=metadata,
     version_table=VERSION_TABLE,
     render_as_batch=True,
-    # SQLite's DDL is transactional once the driver keeps its hands off BEGIN, as ours does.
+    # SQLite's DDL is transactional when the driver issues no implicit BEGIN, as with our engine.
     transactional_ddl=True,
 )
 with context.begin_transaction():
     context.run_migrations()
     if sqlite.broken_foreign_keys(connection):
         raise StoreError(
-            "The upgrade of the cluster's database left rows that refer to nothing; nothing was changed."
+            "The upgrade of the cluster's database left rows with broken foreign keys; nothing was changed."
         )

@@ -1,4 +1,4 @@
-"""Groups, who is in them, and virtual clusters that change while the cluster runs."""
+"""Groups, their members, and virtual clusters that change at run time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("name"),
     )
     op.bulk_insert(groups, [_group("default", "group for default vc", False), _group("admingroup", "", True)])
-    # Whoever is here already is in the group of all, and administrators in theirs.
+    # Existing users become members of `default`, administrators also of `admingroup`.
     op.execute("INSERT INTO group_members SELECT username, 'default' FROM users")
     op.execute("INSERT INTO group_members SELECT username, 'admingroup' FROM users WHERE admin")
 

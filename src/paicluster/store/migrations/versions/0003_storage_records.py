@@ -1,4 +1,4 @@
-"""Storages that are written down for clients to read."""
+"""Storage records."""
 
 from __future__ import annotations
 
