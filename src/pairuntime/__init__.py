@@ -1,4 +1,4 @@
-"""What runs beside the user's program: standard library only, Python >= 3.6, travels as one zipapp.
+"""Runtime that supervises the user's program: standard library only, Python >= 3.6, deployed as one zipapp.
 
-Nothing of ours may be imported here, and nothing here may depend on where it was installed from.
+It imports neither openpaisdk nor paicluster, and nothing in it depends on where it is installed.
 """

@@ -1,26 +1,30 @@
-"""Entry point of the zipapp: what the server starts (`zygote`, `supervise`, ...) and what tasks may call."""
+"""Entry point of the zipapp: commands of the server (`zygote`, `exec`, ...) and of tasks (`hdfs`, ...)."""
 
 import sys
 
+_USAGE = "usage: pairuntime zygote FD | supervise FOLDER | slurm GANG | exec FOLDER COMMAND\n"
+
 
 def main(argv: "list[str]") -> "int":
+    # Each command imports only what it needs: an interpreter starts for every one of them.
     if len(argv) == 2 and argv[0] == "zygote":
         from pairuntime.supervisor import zygote
 
         return zygote.serve(int(argv[1]))
     if len(argv) == 2 and argv[0] == "supervise":
-        from pairuntime.supervisor import attempt, process_tree
+        from pairuntime.supervisor import attempt_factory, process_tree
 
-        return attempt.supervise(argv[1], process_tree.Cgroup(process_tree.PROC, ""))
+        return attempt_factory.supervise(argv[1], process_tree.Cgroup(process_tree.PROC, ""))
     if len(argv) == 2 and argv[0] in ("slurm", "slurm-task"):
         from pairuntime.slurm import gang_launcher
 
         return gang_launcher.run_task(argv[1]) if argv[0] == "slurm-task" else gang_launcher.run(argv[1])
-    if len(argv) > 2 and argv[0] == "beside":
+    if len(argv) > 2 and argv[0] in ("exec", "exec-slurm"):
         from pairuntime import exec_in_task
 
-        return exec_in_task.run(argv[1], argv[2:])
-    if argv == ["keep"]:
+        run = exec_in_task.run if argv[0] == "exec" else exec_in_task.run_slurm
+        return run(argv[1], argv[2:])
+    if argv == ["upload-outputs"]:
         from pairuntime.task import upload_outputs
 
         return upload_outputs.main()
@@ -40,11 +44,7 @@ def main(argv: "list[str]") -> "int":
         from pairuntime.task import python_packages
 
         return python_packages.main(argv[1:])
-    if len(argv) > 2 and argv[0] == "inside":
-        from pairuntime.slurm import inside
-
-        return inside.run(argv[1], argv[2:])
-    sys.stderr.write("usage: pairuntime zygote FD | supervise FOLDER | slurm GANG | beside FOLDER COMMAND\n")
+    sys.stderr.write(_USAGE)
     return 2
 
 

@@ -1,14 +1,14 @@
-"""What lies beside the runtime for the tasks, as text: a stand-in for ``openpaisdk``, and two commands."""
+"""Files installed with the runtime for tasks, as text: a stand-in for ``openpaisdk``, and two commands."""
 
-# In a task without the SDK, ``openpaisdk.runtime`` comes from here. An installed SDK, further on in the
-# path, wins: the stand-in then gives way to it.
+# In a task without the SDK, ``openpaisdk.runtime`` comes from here. An SDK that is installed later in the
+# path takes precedence: the stand-in then loads it in its own place.
 PACKAGE = '''\
 """Stands in for the SDK where it is not installed."""
 
 import sys
 
 
-def _give_way():
+def _load_installed_sdk():
     import importlib.machinery
     import importlib.util
     import os
@@ -26,17 +26,17 @@ def _give_way():
     spec.loader.exec_module(module)
 
 
-_give_way()
+_load_installed_sdk()
 '''
 
-# With PAI_CAPTURE_LOGGING, every Python of the task logs with level and time; whatever else would have
-# been the start-up file still is.
+# With PAI_CAPTURE_LOGGING, every Python of the task logs with level and time. Another sitecustomize in the
+# path is loaded too.
 SITE = """\
 import os
 import sys
 
 
-def _go_on():
+def _load_next_sitecustomize():
     import importlib.machinery
     import importlib.util
 
@@ -47,7 +47,7 @@ def _go_on():
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
-_go_on()
+_load_next_sitecustomize()
 if os.environ.get("PAI_CAPTURE_LOGGING"):
     from openpaisdk.runtime import capture_logging
 
@@ -56,14 +56,14 @@ if os.environ.get("PAI_CAPTURE_LOGGING"):
 
 _COMMAND = """\
 #!/bin/sh
-# Python of the task, whichever it has.
+# The task's own Python, python3 or python.
 here=$(dirname -- "$0")/..
 for python in python3 python; do
   if command -v "$python" >/dev/null 2>&1; then
     exec "$python" "$here/pairuntime.pyz" %s "$@"
   fi
 done
-echo "%s needs Python in the task, and there is none." >&2
+echo "%s needs Python in the task; there is none." >&2
 exit 127
 """
 

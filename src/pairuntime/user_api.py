@@ -1,7 +1,7 @@
-"""What a user's program can use where it runs: where it is, what it does when, its log, and its figures.
+"""API for user programs in a task: location, stages, logging, metrics.
 
 In a task it is imported as ``openpaisdk.runtime``, also where the SDK is not installed; Python 3.6 is enough.
-Outside a cluster everything works too: it then says so, and keeps figures nowhere.
+Outside a cluster everything works too: ``where()`` is local, and metrics are discarded.
 """
 
 import json
@@ -23,7 +23,7 @@ BATCH = "batch"
 
 STAGES = ("start", "main", "end", "failure")
 
-# How a line of the log begins; `pai logs --level` looks for it.
+# Format of a log line; `pai logs --level` parses its beginning.
 LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -57,7 +57,7 @@ class Where:
 
 
 def where() -> "Where":
-    """Local, in an interactive container (a notebook, a shell kept for a person), or in a batch job."""
+    """Where this program runs: local, in an interactive container (notebook, shell), or in a batch job."""
     env = os.environ
     if "PAI_CONTAINER_ID" not in env and "PAI_JOB_NAME" not in env:
         return Where(LOCAL)
@@ -74,7 +74,7 @@ def where() -> "Where":
 
 
 class Runtime:
-    """A program in parts: what to do at the start, the main part, at the end, and when something fails.
+    """A program in stages: functions for the start, the main part, the end, and failures.
 
     ::
 
@@ -87,7 +87,7 @@ class Runtime:
         app.run()
 
     ``start`` runs first, then ``main``, then ``end`` in any case. When one fails, ``failure`` is called
-    with the exception before ``end``, and the exception goes on: the task fails.
+    with the exception before ``end``, and the exception is raised again: the task fails.
     """
 
     def __init__(self) -> "None":
@@ -95,9 +95,12 @@ class Runtime:
         self._parts = {stage: [] for stage in STAGES}  # type: dict[str, list[Callable[..., Any]]]
 
     def on(self, stage: "str") -> "Callable[[F], F]":
-        """Register a function for a stage: start, main, end or failure. Several run in this order."""
+        """Register a function for a stage: start, main, end or failure.
+
+        Several run in the order of registration.
+        """
         if stage not in self._parts:
-            raise ValueError("There is no stage %r: it is one of %s." % (stage, ", ".join(STAGES)))
+            raise ValueError("Unknown stage %r: expected one of %s." % (stage, ", ".join(STAGES)))
 
         def register(function: "F") -> "F":
             self._parts[stage].append(function)
@@ -106,7 +109,7 @@ class Runtime:
         return register
 
     def run(self) -> "Any":
-        """Run everything; gives what the last main function returned."""
+        """Run all stages; returns the result of the last main function."""
         result = None
         try:
             for function in self._parts["start"]:
@@ -133,7 +136,7 @@ class Runtime:
 
 
 class _Formatter(logging.Formatter):
-    """Time in UTC with milliseconds, so that lines of many machines can be put in order."""
+    """Time in UTC with milliseconds, so that lines of many machines can be sorted."""
 
     def formatTime(self, record: "logging.LogRecord", datefmt: "str | None" = None) -> "str":  # noqa: N802
         return "%s.%03dZ" % (time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)), record.msecs)
@@ -143,7 +146,7 @@ _handler = None  # type: logging.Handler | None
 
 
 def capture_logging(level: "int | str" = logging.INFO) -> "logging.Handler":
-    """Let Python's ``logging`` reach the job's log with level and time. Called again, it sets the level."""
+    """Write Python's ``logging`` to the job's log with level and time. Another call sets the level."""
     global _handler  # noqa: PLW0603
     root = logging.getLogger()
     if _handler is None:
@@ -155,14 +158,17 @@ def capture_logging(level: "int | str" = logging.INFO) -> "logging.Handler":
     return _handler
 
 
-# -- figures -----------------------------------------------------------------------------------------
+# -- metrics -----------------------------------------------------------------------------------------
 
 _lock = threading.Lock()
 _file = None  # type: Any
 
 
 def log_metrics(step: "int", **values: "float") -> "None":
-    """Keep numbers of a step: ``log_metrics(10, loss=0.3)``. ``pai job-metrics`` plots them while it runs."""
+    """Record metrics of a step: ``log_metrics(10, loss=0.3)``.
+
+    ``pai job-metrics`` plots them during the run.
+    """
     global _file  # noqa: PLW0603
     numbers = {name: float(value) for name, value in values.items()}
     path = os.environ.get("PAI_METRICS_FILE")
@@ -172,6 +178,6 @@ def log_metrics(step: "int", **values: "float") -> "None":
     with _lock:
         if _file is None or _file.name != path:
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-            # One write a line, at the end: several processes of a task may write.
+            # One appending write for each line: several processes of a task may write.
             _file = open(path, "a", buffering=1)
         _file.write(line + "\n")

@@ -1,4 +1,4 @@
-"""The runtime as one file that travels: the same bytes for the same sources."""
+"""Build of the runtime's zipapp: the same bytes for the same sources."""
 
 import io
 import os

@@ -26,7 +26,7 @@ _FETCH = (
 
 def retarget_output(line: object, old: str, new: str) -> object:
     """Change a command of :meth:`StorageUploader.job_commands` to another job's output folder."""
-    if not isinstance(line, str) or "export PAI_KEEP=" not in line:
+    if not isinstance(line, str) or "export PAI_OUTPUT_UPLOAD=" not in line:
         return line
     return line.replace(f"/jobs/{old}/output", f"/jobs/{new}/output", 1)
 
@@ -65,21 +65,21 @@ class StorageUploader:
             "target": f"{folder}/output",
             "folder": "@output@",
             "work": "@work@",
-            "named": list(outputs),
+            "patterns": list(outputs),
         }
         # The shell of the task substitutes the two folders; everything else is quoted.
-        keep = json.dumps(settings)
+        request = json.dumps(settings)
         for letter in '\\"`$':
-            keep = keep.replace(letter, f"\\{letter}")
-        keep = keep.replace("@output@", "$PAI_OUTPUT_DIR").replace("@work@", "$PWD")
+            request = request.replace(letter, f"\\{letter}")
+        request = request.replace("@output@", "$PAI_OUTPUT_DIR").replace("@work@", "$PWD")
         commands = [
             f'pai_runtime="{_TASK_FOLDER}/pairuntime.pyz"; mkdir -p "{_TASK_FOLDER}/output"\n'
             "pai_python=$(command -v python3 || command -v python)\n"
             f'"$pai_python" -c {quote(_FETCH)} {quote(self._url(f"{folder}/source/pairuntime.pyz"))} '
             '"$pai_runtime"',
             f'export PAI_OUTPUT_DIR="{_TASK_FOLDER}/output"\n'
-            f'export PAI_KEEP="{keep}"\n'
-            'trap \'pai_code=$?; "$pai_python" "$pai_runtime" keep || pai_code=${pai_code#0}; '
+            f'export PAI_OUTPUT_UPLOAD="{request}"\n'
+            'trap \'pai_code=$?; "$pai_python" "$pai_runtime" upload-outputs || pai_code=${pai_code#0}; '
             "exit ${pai_code:-74}' EXIT",
         ]
         if sources:

@@ -28,7 +28,7 @@ NEVER_STARTED = -1100
 # Exit status of the supervisor when the task succeeded but its outputs could not be uploaded, and the line it
 # then writes to the log.
 _UPLOAD_FAILED_STATUS = 74
-_UPLOAD_FAILED_LINE = re.compile(rb"^The results could not be brought to .*", re.M)
+_UPLOAD_FAILED_LINE = re.compile(rb"^The outputs could not be uploaded.*", re.M)
 _UPLOAD_FAILED = "The task succeeded, but its outputs could not be uploaded: the end of its log says why."
 
 # Exit code and message by kind of loss.

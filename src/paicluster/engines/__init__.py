@@ -1,4 +1,4 @@
-"""What runs tasks. One interface (`interface`), one room for each engine; one contract suite tests them all.
+"""Engines: they run tasks. One interface, one package for each engine, one contract suite for all of them.
 
-An engine knows attempts by their uid and nothing about jobs, users or the database.
+An engine knows attempts by their uid, and nothing of jobs, users or the database. `registry` lists the kinds.
 """

@@ -1,4 +1,7 @@
-"""What every engine can do. The controller drives the write side; the API only reads."""
+"""The engine contract. The controller uses the write side (`Engine`), the API the read side (`LogSource`).
+
+What not every engine can do is a capability: a small runtime-checkable protocol of its own.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from openpaisdk.protocol.ports import PORT_END, PORT_START
 
 
 class LaunchFailed(PaiError):
-    """A gang could not be launched; nothing of it runs. ``transient``: trying again may help."""
+    """A gang could not be launched; no task of it runs. ``transient``: a retry may help."""
 
     code = "LaunchFailed"
 
@@ -24,20 +27,20 @@ class LaunchFailed(PaiError):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine tasks can be placed on, with what it has in all."""
+    """A machine that runs tasks, with its total resources."""
 
     name: str
     ip: str
     cpu: int
     memory_mb: int
     gpus: tuple[int, ...] = ()
-    # Ports that it gives to nobody who merely connects somewhere, where all that tasks get must be such.
+    # Ports outside the range from which the kernel serves outgoing connections.
     non_ephemeral_ports: range = range(PORT_START, PORT_END)
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryLogin:
-    """How to log in where an image comes from. ``registry`` empty: where the image's own name points."""
+    """Login at an image registry. ``registry`` empty: the one in the image's name."""
 
     username: str
     password: str = field(repr=False)
@@ -46,7 +49,7 @@ class RegistryLogin:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a task came to run: on a node, by this address, with these ports (by label) and GPUs."""
+    """Where a task runs: node, address, ports by label, GPUs."""
 
     node: str
     ip: str
@@ -56,9 +59,9 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Placeholders:
-    """What stands in the environments of a gang for what will be known of a task when it has a place.
+    """Texts in the environments of a gang that the engine replaces once a task has its placement.
 
-    Each is a text that occurs nowhere else: the address, each port by label, and the list of its GPUs.
+    Each text is unique: one for the address, one for each port by label, one for the list of GPUs.
     """
 
     ip: str
@@ -68,21 +71,21 @@ class Placeholders:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A folder of the node that a task in a container finds at ``target``."""
+    """A folder of the node, mounted at ``target`` in a task's container."""
 
     source: Path
     target: str
     read_only: bool = False
-    # The folder is made when it is not there.
+    # Create the folder if it does not exist.
     create: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class OutputUpload:
-    """Where on the storage a task's results are brought when it ends.
+    """Where a task's outputs are uploaded when it ends.
 
-    ``address`` is that of the WebHDFS service; ``named`` are patterns of files in the working folder, kept
-    beside what is in the folder for results.
+    ``address`` is the URL of the WebHDFS service. ``patterns`` select files of the working folder, in
+    addition to the output folder.
     """
 
     address: str
@@ -96,200 +99,202 @@ class TaskLaunch:
     """Everything an engine needs to start one task attempt."""
 
     uid: str
-    # Empty for an engine that finds a place itself; ``blanks`` then says what is to be filled in.
+    # Empty for an engine that schedules itself; ``placeholders`` are then replaced.
     node: str
     script: str
     environment: Mapping[str, str]
-    # The part of the environment that all tasks of a gang have in common: one object for all of them.
+    # Variables that all tasks of a gang share: one object for all of them.
     shared_environment: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     sources: Path | None = None
-    # None: on the host itself.
+    # None: the task runs on the host.
     image: str | None = None
     login: RegistryLogin | None = field(default=None, repr=False)
     cpu: int = 1
     memory_mb: int = 0
     shm_mb: int | None = None
     gpus: tuple[int, ...] = ()
-    # How many, also where it is not yet known which.
+    # Number of GPUs, also where it is not yet known which.
     gpu_count: int = 0
     ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     output_upload: OutputUpload | None = None
-    # What it finds in its container beside the image.
+    # Folders of the node in the task's container.
     mounts: tuple[Mount, ...] = ()
-    # Counted from the start; then asked to end, then killed.
+    # From the start; then SIGTERM, then SIGKILL.
     time_limit_s: int | None = None
-    # Who submitted the job, where, and under which name.
+    # The job's user, virtual cluster and name.
     owner: str = ""
     vc: str = ""
     job: str = ""
-    # What the job says to this kind of engine and to no other.
+    # Options of the job by kind of engine, as the job has them.
     options: Mapping[str, Any] = field(default_factory=dict)
     placeholders: Placeholders | None = None
 
 
 class Phase(Enum):
-    ABSENT = "absent"  # not started; launching it again is safe
-    QUEUED = "queued"  # handed over to what schedules itself, or about to start there
+    ABSENT = "absent"  # not started; launching again is safe
+    QUEUED = "queued"  # submitted to an external scheduler, or about to start there
     RUNNING = "running"
     ENDED = "ended"
-    LOST = "lost"  # started, and gone without telling how it ended; nothing of it is left
+    LOST = "lost"  # started, then lost without an exit record; no process is left
 
 
 class Loss(Enum):
-    """What took an attempt away, where that is known."""
+    """Why an attempt was lost, where that is known."""
 
     UNKNOWN = "unknown"
-    NODE = "node"  # its machine failed
-    PREEMPTED = "preempted"  # it had to give way to another
-    CANCELLED = "cancelled"  # somebody ended it, past us
-    WITHDRAWN = "withdrawn"  # somebody cancelled it, past us, and wants it no more
-    NOT_STARTED = "unbegun"  # it never began where it was to run
-    DAEMON = "daemon"  # what ran its container ended
+    NODE = "node"  # its node failed
+    PREEMPTED = "preempted"  # another job preempted it
+    CANCELLED = "cancelled"  # ended with the external scheduler's own command
+    WITHDRAWN = "withdrawn"  # cancelled there by its own user: not to be retried
+    NOT_STARTED = "not-started"  # it never started on its node
+    DAEMON = "daemon"  # the container daemon ended
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What is true of an attempt now."""
+    """State of an attempt as the engine sees it now."""
 
     phase: Phase
     started_ms: int | None = None
     ended_ms: int | None = None
     exit_code: int | None = None
     signal: int | None = None
-    # Why the program could not be started at all.
+    # Why the program could not be started.
     start_error: str = ""
-    # Nobody will ever run it as it is, and why. It never started.
+    # Why the engine will never run the attempt. It never started.
     rejection: str = ""
-    # We were told to stop it before it ended.
+    # `stop` was called before it ended.
     stopped: bool = False
-    # We sent it a signal while its program still ran.
+    # The supervisor sent a signal while the program was running.
     signaled: bool = False
-    # We sent the signal that ended it.
+    # The supervisor sent the signal that ended it.
     killed_by_us: bool = False
-    # It had used up its time before it ended.
+    # It reached its time limit before it ended.
     timed_out: bool = False
-    # It failed, and the kernel had killed some of it for want of memory.
+    # It failed, and the kernel had killed one of its processes for lack of memory.
     out_of_memory: bool = False
-    # A code of the exit table, where the engine knows better why it ended than the program's status tells.
+    # A code of the exit table, where the engine knows more than the program's exit status tells.
     platform_code: int | None = None
-    # Not the program ended it, nor we: this did. Always so of one that is LOST.
+    # What ended it, if neither the program nor the cluster did. Always set for LOST.
     loss: Loss | None = None
-    # Where it runs, once that is known; only of engines that find the place themselves.
+    # Where it runs, once known; only from engines that schedule themselves.
     placement: Placement | None = None
 
 
 ABSENT = Observation(Phase.ABSENT)
 
+# Called with an attempt's uid when its state may have changed.
 Hint = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What people should know about how their jobs run here; it becomes an event of the job."""
+    """A message for the owner of a job; it becomes an event of the job."""
 
     reason: str
     message: str
     type: str = "Normal"
 
 
+# Called with an attempt's uid and a notice about it.
 Notify = Callable[[str, Notice], None]
 
 
 def ignore_notice(uid: str, notice: Notice) -> None:
-    """Where nobody wants to know."""
+    """A `Notify` that discards notices."""
 
 
 class Engine(Protocol):
-    """The write side. Every call is idempotent: after a crash the controller simply calls again."""
+    """The write side. Every call is idempotent: after a crash the controller calls it again."""
 
     async def start(self, hint: Hint, notify: Notify = ignore_notice) -> None:
-        """Make ready.
+        """Start the engine.
 
-        ``hint(uid)`` is called on the event loop when an attempt may have changed; ``say(uid, remark)``, also
-        there, when the people who own the attempt should know something: it becomes an event of their job.
+        ``hint(uid)`` is called on the event loop when an attempt may have changed, ``notify(uid, notice)``,
+        also there, when the owner of the attempt should know something.
         """
 
     async def close(self) -> None:
-        """Let go of everything but the tasks, which go on."""
+        """Release everything but the tasks, which keep running."""
 
     def nodes(self) -> Sequence[Node]: ...
 
     def notices(self) -> Sequence[Notice]:
-        """What of a job's wishes this engine cannot honour; the same for all jobs."""
+        """Requests that this engine cannot honour, for no job; each job gets them as events."""
 
     def ports_free(self, node: str, ports: Sequence[int], *, non_ephemeral: bool) -> bool:
         """Whether these ports can be bound on that node now.
 
-        ``lasting``: and are none that the node gives to whoever connects somewhere, so that they will
-        still be free when the task binds them.
+        ``non_ephemeral``: and none is in the kernel's range for outgoing connections, so that they will still
+        be free when the task binds them.
         """
 
     def has(self, uid: str) -> bool:
-        """Whether this engine has anything of that attempt, be it that it was stopped before it started.
+        """Whether this engine has the attempt, including one that was stopped before it started.
 
-        It is how the engine of an attempt is found again after a restart: no two engines may keep
-        their attempts in the same folder.
+        After a restart the engine of an attempt is found this way: no two engines may keep their attempts in
+        the same folder.
         """
 
     async def launch(self, gang: Sequence[TaskLaunch]) -> None:
-        """Start all, or none (LaunchFailed). A uid that was launched before is left as it is."""
+        """Start all, or none (LaunchFailed). A uid that was launched before is not changed."""
 
     async def observe(self, uids: Sequence[str]) -> dict[str, Observation]: ...
 
     async def log_tail(self, uid: str, size: int) -> bytes:
-        """The end of what an attempt wrote, to find out why it failed."""
+        """The last bytes of an attempt's output, to explain its failure."""
 
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
-        """Ask, wait that long, then kill. An attempt that never started never will."""
+        """SIGTERM, then SIGKILL after ``grace_s``. An attempt that has not started will never start."""
 
     async def remove(self, uids: Sequence[str]) -> None:
-        """Forget attempts that ended, with their logs and files."""
+        """Delete ended attempts with their logs and files."""
 
     async def sizes(self) -> dict[str, int]:
-        """How many bytes the files of each attempt take."""
+        """Disk usage of each attempt in bytes, by uid."""
 
 
 class LogSource(Protocol):
-    """The read side that the API uses."""
+    """The read side, used by the API."""
 
     def log_folder(self, uid: str) -> Path:
-        """The folder that holds the log segments of an attempt."""
+        """Folder of an attempt's log segments."""
 
 
 @runtime_checkable
 class PreparesLaunch(Protocol):
-    """An engine that can make a gang ready while the decision to launch it is on its way to disk."""
+    """Capability: prepare a gang while the intent to launch it is being committed."""
 
     async def launch_when_committed(self, gang: Sequence[TaskLaunch], committed: Awaitable[bool]) -> None:
-        """As `launch`, but nothing starts before ``certain`` is true. Where it turns out false, or the server
-        dies before, nothing of it was started and nothing of it is left."""
+        """Like `launch`, but nothing starts before ``committed`` is true. If it is false, or the server dies
+        before, nothing was started and nothing is left."""
 
 
 @runtime_checkable
 class RunsImages(Protocol):
-    """An engine whose tasks run in the image that their job names, or which says why they do not."""
+    """Capability: run tasks in the image that their job names, or notify why not."""
 
     @property
     def runs_images(self) -> bool:
-        """Whether they would, as far as is known now."""
+        """Whether images can be used, as far as is known now."""
 
 
 @runtime_checkable
 class CancellableLaunch(Protocol):
-    """An engine whose `launch` may wait for something from elsewhere, as for an image."""
+    """Capability: `launch` may take long (an image is pulled) and can be cancelled."""
 
     def cancel_launches(self) -> None:
-        """Not any longer: whoever waits is cancelled, and nothing of it was started."""
+        """Cancel all pending launches; nothing of them was started."""
 
 
 @runtime_checkable
 class SelfScheduling(Protocol):
-    """An engine that finds the places itself.
+    """Capability: place tasks without our scheduler.
 
-    It is given whole gangs without nodes, ports and GPUs, keeps them (QUEUED) until there is room, and tells
-    the place of each task with its observation. What it needs to be asked for may be down: then `launch` does
-    not fail, the gang waits, and `say` tells why.
+    The engine gets whole gangs without nodes, ports and GPUs, queues them (QUEUED) until resources are free,
+    and reports the placement of each task with its observation. If the external scheduler is unavailable,
+    `launch` does not fail: the gang stays queued and a notice says why.
     """
 
     schedules_itself: bool
@@ -297,67 +302,75 @@ class SelfScheduling(Protocol):
 
 @runtime_checkable
 class DynamicNodes(Protocol):
-    """An engine whose nodes somebody else looks after, and takes away or gives back at any time."""
+    """Capability: nodes that an external scheduler manages and that change at any time."""
 
     async def refresh_nodes(self) -> None:
-        """Ask him, if that was not done just now. It is not waited for long: then `nodes` is as it was."""
+        """Re-query the external scheduler unless it was queried recently. After a short timeout `nodes` is
+        unchanged."""
 
 
 class LaunchBundle(Protocol):
-    """What a task fetches before it begins."""
+    """Files that a task downloads before it starts."""
 
     def chunks(self) -> Iterator[bytes]:
-        """A tar, piece by piece."""
+        """The bundle as a tar, in chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """How far a stream now goes, and how its task is to stop, if it is to."""
+    """New end of a log stream, and the stop request of its task, if there is one."""
 
     end: int
     stop: Mapping[str, Any] | None = None
 
 
 class ReportSink(Protocol):
-    """What tasks say that run where nothing of ours is seen. All may be said again; Conflict: it is too late.
+    """Reports from tasks on nodes without a shared file system.
 
-    ``uid`` is an attempt's, for `parcel` and `words` that of the first of its gang.
+    Every call is idempotent; `Conflict` means that the attempt has already ended.
+    ``uid`` is the attempt's; for `launch_bundle` and `record_diagnostics` that of the first task of the gang.
     """
 
     def allows(self, uid: str, ticket: str) -> bool:
-        """Whether this ticket is that of the attempt's gang."""
+        """Whether the ticket belongs to the attempt's gang."""
 
     async def launch_bundle(self, uid: str, job: str, component: int | None, rank: int) -> LaunchBundle:
-        """For the batch script, or for one of several tasks."""
+        """The bundle of the batch script, or with ``component`` that of one task of the gang."""
 
     async def claim(self, uid: str, content: Mapping[str, Any]) -> None: ...
 
     async def append(self, uid: str, stream: str, at: int, after: int, data: bytes) -> AppendResult:
-        """What stands in a stream at an offset. From ``after`` until there, the task has nothing any more."""
+        """Write data of a stream at offset ``at``.
+
+        The bytes from ``after`` to there were dropped by the task.
+        """
 
     async def end(
         self, uid: str, record: Mapping[str, Any], sizes: Mapping[str, int]
     ) -> Mapping[str, int] | None:
-        """None: it is taken. Else how far the streams go, because they should go as far as ``sizes``."""
+        """Store the exit record.
+
+        None: stored. Else the ends of the streams, which must reach ``sizes`` first.
+        """
 
     async def record_diagnostics(self, uid: str, data: bytes) -> None:
-        """What went wrong beside the tasks."""
+        """Store error output of the batch script, outside of all tasks."""
 
 
 @runtime_checkable
 class ReportsOverHttp(Protocol):
-    """An engine whose tasks fetch what they need from the server, and report to it."""
+    """Capability: tasks download their files from the server and report to it."""
 
     reports: ReportSink
 
 
 @runtime_checkable
 class Exec(Protocol):
-    """An engine that can run a command beside a running attempt."""
+    """Capability: run a command in a running attempt."""
 
     def exec_command(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
-        """The words to run on the server's machine so that ``command`` runs where the attempt does, in its
-        folder, with its environment and limits; standard streams and exit status pass through.
+        """Command line for the server's machine that runs ``command`` where the attempt runs, in its folder,
+        with its environment and limits; standard streams and exit status pass through.
 
-        ``terminal``: it is to have a terminal of its own.
+        ``terminal``: with a terminal of its own.
         """

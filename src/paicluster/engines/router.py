@@ -1,4 +1,4 @@
-"""The engines of one cluster, seen as one: each attempt goes to its job's engine and is found there again."""
+"""Router over the engines of one cluster: each attempt goes to its job's engine and is found there again."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ log = logging.getLogger(__name__)
 
 
 class ReadableEngine(Engine, LogSource, Protocol):
-    """Both sides of an engine."""
+    """Write side and read side of an engine."""
 
 
-# Which engine runs a job of that virtual cluster.
+# The name of the engine for a job of a virtual cluster.
 EngineOf = Callable[[JobSpec, str], str]
 
 
 class EngineRouter:
-    """Engines by name. They are made when first needed, so that what is not used is not even imported.
+    """Engines by name. Each is built on first use, so that an unused one is not even imported.
 
-    Which engine has an attempt is found out by asking them (`Engine.has`); nothing else tells it.
+    Which engine has an attempt is found out by `Engine.has`; it is stored nowhere.
     """
 
     def __init__(
@@ -55,48 +55,48 @@ class EngineRouter:
         *,
         self_scheduling: Iterable[str] = (),
     ):
-        """``self_scheduling``: the virtual clusters whose engine finds the places itself."""
+        """``self_scheduling``: the virtual clusters whose engine schedules itself."""
         if not factories:
             raise ConfigError("A cluster needs at least one engine.")
-        self._makers = dict(factories)
+        self._factories = dict(factories)
         self._engine_of = engine_of
         self._engines: dict[str, ReadableEngine] = {}
-        # Of these, those for which we find the places. Asking each for its type takes longer than its answer.
+        # The ones that our scheduler places tasks on. Cached: the type check takes longer than the calls.
         self._scheduled_by_us: list[ReadableEngine] = []
-        # The engines of attempts that are not over, to ask the others less often.
-        self._at: dict[str, str] = {}
+        # Engine names of active attempts, to save `has` calls.
+        self._engine_by_uid: dict[str, str] = {}
         self.self_scheduling = frozenset(self_scheduling)
 
     @classmethod
     def of(cls, engine: Engine | EngineRouter) -> EngineRouter:
-        """As it is; or one engine for every virtual cluster."""
+        """A router as it is; a single engine as a router that uses it for every virtual cluster."""
         if isinstance(engine, EngineRouter):
             return engine
-        # What only drives it never asks for its logs.
+        # A caller that passes a bare Engine never reads logs.
         only = cast(ReadableEngine, engine)
         return cls({"only": lambda: only}, lambda job, vc: "only")
 
     def get(self, name: str) -> ReadableEngine:
         """The engine of that name."""
         if name not in self._engines:
-            engine = self._engines[name] = self._makers[name]()
+            engine = self._engines[name] = self._factories[name]()
             if not isinstance(engine, SelfScheduling):
                 self._scheduled_by_us.append(engine)
         return self._engines[name]
 
     def engine_of(self, job: JobSpec, vc: str) -> str:
-        """The name of the engine that runs such a job there."""
+        """Name of the engine for a job of this virtual cluster."""
         return self._engine_of(job, vc)
 
     def all(self) -> list[ReadableEngine]:
-        return [self.get(name) for name in self._makers]
+        return [self.get(name) for name in self._factories]
 
-    def _all_placed(self) -> list[ReadableEngine]:
-        """Those for which we find the places ourselves."""
+    def _all_scheduled_by_us(self) -> list[ReadableEngine]:
+        """Engines that our scheduler places tasks on."""
         self.all()
         return self._scheduled_by_us
 
-    # -- life ----------------------------------------------------------------------------------
+    # -- lifecycle -----------------------------------------------------------------------------
 
     async def start(self, hint: Hint, notify: Notify = ignore_notice) -> None:
         for engine in self.all():
@@ -106,10 +106,10 @@ class EngineRouter:
         for engine in self._engines.values():
             await engine.close()
 
-    # -- what there is -------------------------------------------------------------------------
+    # -- nodes and notices ----------------------------------------------------------------------
 
     def nodes(self) -> Sequence[Node]:
-        """Every node once: engines that run tasks on the same machine name it alike."""
+        """Every node once: engines of the same machine give it the same name."""
         found: dict[str, Node] = {}
         for engine in self.all():
             for node in engine.nodes():
@@ -117,25 +117,25 @@ class EngineRouter:
         return tuple(found.values())
 
     async def refresh_nodes(self) -> None:
-        """See `LooksAfterNodes`; of the others `nodes` is right at any time."""
+        """See `DynamicNodes`; `nodes` of other engines is always current."""
         for engine in self.all():
             if isinstance(engine, DynamicNodes):
                 await engine.refresh_nodes()
 
     def scheduled_nodes(self) -> Sequence[Node]:
-        """The nodes on which we find the places ourselves."""
+        """Nodes that our scheduler places tasks on."""
         found: dict[str, Node] = {}
-        for engine in self._all_placed():
+        for engine in self._all_scheduled_by_us():
             for node in engine.nodes():
                 found.setdefault(node.name, node)
         return tuple(found.values())
 
     def runs_images(self) -> bool:
-        """Whether jobs run in the image they name, on any of them."""
+        """Whether any engine runs jobs in the image they name."""
         return any(isinstance(engine, RunsImages) and engine.runs_images for engine in self.all())
 
     def cancel_launches(self) -> None:
-        """The server leaves: what only waits for something from elsewhere is not waited for."""
+        """The server shuts down: cancel launches that wait, as for an image."""
         for engine in self._engines.values():
             if isinstance(engine, CancellableLaunch):
                 engine.cancel_launches()
@@ -146,7 +146,7 @@ class EngineRouter:
     def ports_free(self, node: str, ports: Sequence[int], *, non_ephemeral: bool) -> bool:
         return all(
             engine.ports_free(node, ports, non_ephemeral=non_ephemeral)
-            for engine in self._all_placed()
+            for engine in self._all_scheduled_by_us()
             if any(known.name == node for known in engine.nodes())
         )
 
@@ -156,16 +156,16 @@ class EngineRouter:
         return self._find(uid) is not None
 
     def _find(self, uid: str) -> str | None:
-        if len(self._makers) == 1:
-            return next(iter(self._makers))
-        found = self._at.get(uid)
+        if len(self._factories) == 1:
+            return next(iter(self._factories))
+        found = self._engine_by_uid.get(uid)
         if found is None:
-            found = next((name for name in self._makers if self.get(name).has(uid)), None)
+            found = next((name for name in self._factories if self.get(name).has(uid)), None)
         return found
 
-    def _home_of(self, uid: str) -> ReadableEngine:
-        """The engine that has it; the first one for an attempt nobody has."""
-        return self.get(self._find(uid) or next(iter(self._makers)))
+    def _engine_for(self, uid: str) -> ReadableEngine:
+        """The engine of an attempt; the first one if no engine has it."""
+        return self.get(self._find(uid) or next(iter(self._factories)))
 
     def _grouped(self, uids: Iterable[str]) -> dict[str, list[str]]:
         groups: dict[str, list[str]] = {}
@@ -176,10 +176,10 @@ class EngineRouter:
     async def launch(
         self, name: str, gang: Sequence[TaskLaunch], committed: Awaitable[bool] | None = None
     ) -> None:
-        """Start a gang with this engine, unless another has it already, as soon as that is certain."""
-        if len(self._makers) > 1:
+        """Start a gang with this engine, unless another has it already, once ``committed`` is true."""
+        if len(self._factories) > 1:
             name = next((known for task in gang if (known := self._find(task.uid))), name)
-            self._at.update((task.uid, name) for task in gang)
+            self._engine_by_uid.update((task.uid, name) for task in gang)
         engine = self.get(name)
         if committed is not None and isinstance(engine, PreparesLaunch):
             await engine.launch_when_committed(gang, committed)
@@ -187,41 +187,41 @@ class EngineRouter:
             await engine.launch(gang)
         if committed is not None and not await committed:
             for task in gang:
-                self._at.pop(task.uid, None)
+                self._engine_by_uid.pop(task.uid, None)
 
     async def observe(self, uids: Sequence[str]) -> dict[str, Observation]:
-        if len(self._makers) == 1:
-            return await self.get(next(iter(self._makers))).observe(uids)
+        if len(self._factories) == 1:
+            return await self.get(next(iter(self._factories))).observe(uids)
         seen: dict[str, Observation] = {}
         for name, group in self._grouped(uids).items():
             found = await self.get(name).observe(group) if name else dict.fromkeys(group, ABSENT)
             for uid, observation in found.items():
                 if observation.phase in (Phase.ENDED, Phase.LOST):
-                    self._at.pop(uid, None)
+                    self._engine_by_uid.pop(uid, None)
                 elif observation.phase is not Phase.ABSENT:
-                    # What is not there yet may be on its way there, behind an image that is being pulled:
-                    # whoever was told to launch it must also be the one that is told to stop it.
-                    self._at[uid] = name
+                    # An ABSENT attempt may still be launching (its image is being pulled): the engine that
+                    # was called to launch it must also be called to stop it.
+                    self._engine_by_uid[uid] = name
             seen.update(found)
         return seen
 
     async def log_tail(self, uid: str, size: int) -> bytes:
-        return await self._home_of(uid).log_tail(uid, size)
+        return await self._engine_for(uid).log_tail(uid, size)
 
     def log_folder(self, uid: str) -> Path:
-        return self._home_of(uid).log_folder(uid)
+        return self._engine_for(uid).log_folder(uid)
 
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
         for name, group in self._grouped(uids).items():
-            # Whoever is told to keep it from starting has it from then on, and a launch comes there.
-            await self.get(name or next(iter(self._makers))).stop(group, grace_s)
+            # An unknown attempt goes to the first engine, whose tombstone prevents a later launch.
+            await self.get(name or next(iter(self._factories))).stop(group, grace_s)
 
     async def remove(self, uids: Sequence[str]) -> None:
         for name, group in self._grouped(uids).items():
             if name:
                 await self.get(name).remove(group)
         for uid in uids:
-            self._at.pop(uid, None)
+            self._engine_by_uid.pop(uid, None)
 
     async def sizes(self) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -230,13 +230,13 @@ class EngineRouter:
         return found
 
     def report_sink(self, uid: str) -> ReportSink | None:
-        """Where such an attempt reports to; None when its engine wants no reports."""
-        engine = self._home_of(uid)
+        """Report sink of an attempt's engine; None if its tasks do not report over HTTP."""
+        engine = self._engine_for(uid)
         return engine.reports if isinstance(engine, ReportsOverHttp) else None
 
     def exec_command(
         self, uid: str, command: Sequence[str], *, terminal: bool = False
     ) -> Sequence[str] | None:
-        """See `Enterable`; None when its engine cannot do that."""
-        engine = self._home_of(uid)
+        """See `Exec`; None if the attempt's engine does not support it."""
+        engine = self._engine_for(uid)
         return engine.exec_command(uid, command, terminal=terminal) if isinstance(engine, Exec) else None

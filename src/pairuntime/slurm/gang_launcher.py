@@ -6,7 +6,7 @@ import sys
 import time
 
 from pairuntime.slurm import placement
-from pairuntime.supervisor import attempt, claim, process_tree
+from pairuntime.supervisor import attempt_factory, claim, process_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a task alone does without them, and starts sooner
@@ -75,7 +75,7 @@ def _supervise_here(folder: "str", spec: "dict[str, Any]") -> "int":
     # Neither Slurm's files nor its pipes are for the task.
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    status = attempt.supervise(folder, process_tree.Cgroup(process_tree.PROC, ""), spec)
+    status = attempt_factory.supervise(folder, process_tree.Cgroup(process_tree.PROC, ""), spec)
     if spec.get("cleanup"):
         # A container whose program was killed has nobody left to remove it.
         os.spawnvpe(os.P_WAIT, spec["cleanup"][0], spec["cleanup"], spec["env"])

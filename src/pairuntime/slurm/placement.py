@@ -176,9 +176,9 @@ def apply_placement(folder: "str", place: "dict[str, object]", known: "dict[str,
     """Complete the task's spec, tell where it is, and give the spec."""
     path = os.path.join(folder, "spec.json")
     spec = json.loads(claim.read_file(path).decode())  # type: dict[str, Any]
-    if spec.get("keep"):
+    if spec.get("output_upload"):
         # By the Python that runs us: the server cannot know where it is here.
-        spec["keep"]["argv"][0] = sys.executable
+        spec["output_upload"]["argv"][0] = sys.executable
     if spec["argv"][:2] == ["/bin/sh", "-c"] and os.access(_BASH, os.X_OK):
         # The best shell there is; the server could not know.
         spec["argv"] = [_BASH, spec["argv"][-1]]
@@ -191,7 +191,7 @@ def apply_placement(folder: "str", place: "dict[str, object]", known: "dict[str,
     if ALL_GPUS in spec["argv"]:
         _choose_gpus(spec)
     spec["argv"][0] = _find(spec["argv"][0], environment.get("PATH", ""))
-    for same in ("cleanup", "inside", "exists"):
+    for same in ("cleanup", "exec_prefix", "exists"):
         if spec.get(same):
             spec[same][0] = spec["argv"][0]
     write(path, json.dumps(spec))

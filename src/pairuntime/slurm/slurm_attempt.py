@@ -16,7 +16,7 @@ _LOOK_S = 5.0
 # A task that ends sooner has only its end to tell: each word is a file that the server has to look after.
 _BRIEF_S = 0.05
 # Not empty for as long as nothing of a task in an image has run there.
-UNBEGUN = "unbegun"
+NOT_STARTED = "not-started"
 
 
 def refresh(folder: "str") -> "None":
@@ -68,7 +68,7 @@ class SlurmAttempt(attempt.Attempt):
     def _start(self) -> "str":
         if self._in_image:
             try:
-                placement.write(os.path.join(self._folder, UNBEGUN), "-")
+                placement.write(os.path.join(self._folder, NOT_STARTED), "-")
             except OSError:
                 pass  # then what it ends with is taken for its own
             if self._exists and os.spawnve(os.P_WAIT, self._exists[0], self._exists, self._environment):
@@ -83,7 +83,7 @@ class SlurmAttempt(attempt.Attempt):
 
     def _has_begun(self) -> "bool":
         try:
-            return not os.stat(os.path.join(self._folder, UNBEGUN)).st_size
+            return not os.stat(os.path.join(self._folder, NOT_STARTED)).st_size
         except OSError:
             return True
 
@@ -117,18 +117,18 @@ class SlurmAttempt(attempt.Attempt):
         own = _pids_of("self")
         return [pid for pid in found if _pids_of(pid) not in ("", own)] or found
 
-    def _write_record(self, reserved: "int", what: "dict[str, object]") -> "None":
+    def _write_record(self, reserved: "int", record: "dict[str, object]") -> "None":
         if self._ended_by_slurm:
-            what = dict(what, stopped=False, ended_by_slurm=True)
-        super(SlurmAttempt, self)._write_record(reserved, what)
+            record = dict(record, stopped=False, ended_by_slurm=True)
+        super(SlurmAttempt, self)._write_record(reserved, record)
 
-    def _send_event(self, what: "str") -> "None":
-        self._began = what == "started"
+    def _send_event(self, event: "str") -> "None":
+        self._began = event == "started"
         if self._began:
             # Timers are nobody's inheritance: the task has none.
             signal.setitimer(signal.ITIMER_REAL, _BRIEF_S, _LOOK_S)
         else:
-            self._leave_note(what)
+            self._leave_note(event)
 
     def _leave_note(self, what: "str") -> "None":
         """A file in a folder that the server lists: no file system forgets to show that."""

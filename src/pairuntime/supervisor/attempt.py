@@ -1,7 +1,7 @@
-"""The life of one supervisor: claim, start, carry the output, end the tree, write the record.
+"""One attempt under its supervisor: claim, start, copy the output, end the tree, write the exit record.
 
-It is single-threaded and small: it is forked from the zygote, and what it touches becomes private
-memory, page by page, each of which has to be copied first. So whatever can be done before the fork is.
+A supervisor is single-threaded and small: it is forked from the zygote, and every page that it writes becomes
+private memory and has to be copied first. So whatever can be done before the fork is done there.
 """
 
 import _signal  # type: ignore[import-not-found]
@@ -21,126 +21,94 @@ from pairuntime.supervisor.merged_log import MergedLog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs memory
-    from typing import Any, Callable
+    from typing import Callable
 
 SPEC = "spec.json"
 STOP = "stop"
-# What the tasks of a gang have in common of their environment: NAME=value, each with a zero byte behind it.
+# Variables that all tasks of a gang share: NAME=value, each followed by a zero byte.
 SHARED_ENVIRONMENT_FILE = "env"
-# Where a task that runs as another account finds its sources, already open: it cannot open them itself.
+# Descriptor of the source archive, opened for a task that runs as another account: it may not open it itself.
 SOURCES_FD = 9
 
-# The exit code of a task that did its work, and whose results could not be kept.
+# Exit code of a task that succeeded but whose outputs could not be uploaded.
 UPLOAD_FAILED_EXIT_CODE = 74
 
-_READ = 65536
+_READ_BYTES = 65536
 _F_GETPIPE_SZ = 1032
-# What the end of an attempt waits out rather than be lost to.
-_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+# Errors that may go away: the end of an attempt is retried rather than lost.
+_TRANSIENT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 # Since Python 3.8.
 _SPAWN_OPEN = getattr(os, "POSIX_SPAWN_OPEN", 0)
 _SPAWN_DUP2 = getattr(os, "POSIX_SPAWN_DUP2", 0)
-# The plain one: `signal.signal` also looks up names for what it is given and what it gives back.
+# The C function: `signal.signal` also converts its argument and its result to enum members.
 set_handler = _signal.signal
 DEFAULT = _signal.SIG_DFL
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
-def _ignored() -> "list[int]":
+def _ignored_signals() -> "list[int]":
     found = []
     for signum in range(1, signal.NSIG):
         try:
             if signal.getsignal(signum) == signal.SIG_IGN:
                 found.append(signum)
         except (OSError, ValueError):
-            pass  # a number that is no signal here
+            pass  # not a signal on this machine
     return found
 
 
-# What a program is to find as usual, though Python or the server's shell (`nohup`, `&`) has it ignored.
-_RESTORED = tuple(set(HANDLED).union(_ignored()))
+# Signals reset to their default for the program, though Python or the server's shell (`nohup`, `&`) ignores
+# them.
+_RESTORED_SIGNALS = tuple(set(HANDLED).union(_ignored_signals()))
 
 
 def _ignore(signum: "int", frame: "object") -> "None":
-    """Signals only wake the loop; what happened is looked up, not remembered."""
-
-
-def supervise(folder: "str", cgroup: "process_tree.Cgroup", spec: "dict[str, Any] | None" = None) -> "int":
-    """Run the attempt in this folder, unless someone else has it. Gives this process's exit status.
-
-    Whoever has read the folder's spec already gives it.
-    """
-    attempt = read(folder, cgroup, SharedEnvironment(), spec)
-    attempt.install_signal_handlers()
-    return attempt.supervise()
-
-
-def read(
-    folder: "str",
-    cgroup: "process_tree.Cgroup",
-    gang: "SharedEnvironment",
-    spec: "dict[str, Any] | None" = None,
-) -> "Attempt":
-    """The attempt that is to be run in this folder. Nothing is done about it yet."""
-    if spec is None:
-        spec = json.loads(claim.read_file(os.path.join(folder, SPEC)).decode())
-    if spec.get("limits"):
-        # This process is in the cgroup already, if there is one; a task with limits is held by its own.
-        cgroup = process_tree.Cgroup(spec["tree"]["mode"], spec["tree"]["path"])
-    kind = Attempt
-    if spec.get("container"):
-        from pairuntime.supervisor.container_attempt import ContainerAttempt
-
-        kind = ContainerAttempt
-    elif spec.get("slurm"):
-        from pairuntime.slurm.slurm_attempt import SlurmAttempt
-
-        kind = SlurmAttempt
-    if spec.get("tails") is not None:
-        spec["env"] = gang.environment(folder, spec["env"])
-    return kind(folder, spec, cgroup)
+    """Signals only wake the loop, which then checks what happened."""
 
 
 class SharedEnvironment:
-    """What the tasks of a gang have in common of their environment: one file under many names, read once."""
+    """Variables that all tasks of a gang share: one file with a link in each folder, read once."""
 
     def __init__(self) -> "None":
         self._file = None  # type: tuple[int, int] | None
         self._variables = {}  # type: dict[bytes, bytes]
 
     def environment(self, folder: "str", own: "dict[str, str]") -> "dict[bytes, bytes]":
-        """That, with a task's own variables; but for those that end with words of its own."""
+        """The shared variables and a task's own ones, before `with_suffixes`."""
         path = os.path.join(folder, SHARED_ENVIRONMENT_FILE)
-        about = os.stat(path)
-        if (about.st_dev, about.st_ino) != self._file:
+        stat = os.stat(path)
+        if (stat.st_dev, stat.st_ino) != self._file:
             self._variables = {}
             for pair in claim.read_file(path).split(b"\0")[:-1]:
                 name, _, value = pair.partition(b"=")
                 self._variables[name] = value
-            self._file = about.st_dev, about.st_ino
+            self._file = stat.st_dev, stat.st_ino
         variables = dict(self._variables)
-        for known, text in own.items():
-            variables[os.fsencode(known)] = os.fsencode(text)
+        for name_text, text in own.items():
+            variables[os.fsencode(name_text)] = os.fsencode(text)
         return variables
 
 
 def with_suffixes(variables: "dict[bytes, bytes]", suffixes: "dict[str, str]") -> "dict[bytes, bytes]":
-    """The whole environment: many variables of a gang differ in their last words only."""
+    """The complete environment. Long variables of a gang (TF_CONFIG) differ only in their last characters."""
     whole = dict(variables)
-    for known, tail in suffixes.items():
-        whole[os.fsencode(known)] += os.fsencode(tail)
+    for name, suffix in suffixes.items():
+        whole[os.fsencode(name)] += os.fsencode(suffix)
     return whole
 
 
 def whole_environment(
     folder: "str", own: "dict[str, str]", suffixes: "dict[str, str] | None"
 ) -> "dict[bytes, bytes] | dict[str, str]":
-    """A task's own variables, with those it has in common with its gang."""
+    """A task's own variables and those it shares with its gang."""
     return own if suffixes is None else with_suffixes(SharedEnvironment().environment(folder, own), suffixes)
 
 
 class Attempt:
-    """One attempt, from the claim to the record. What differs for tasks in containers is in `contained`."""
+    """One attempt, from the claim to the exit record.
+
+    `ContainerAttempt` and `SlurmAttempt` override what differs.
+    """
 
     def __init__(self, folder: "str", spec: "dict[str, object]", cgroup: "process_tree.Cgroup") -> "None":
         self._folder = folder
@@ -153,16 +121,16 @@ class Attempt:
         self._wake = -1
         self._cgroup = cgroup
         self._environment = spec["env"]  # type: dict[bytes, bytes] | dict[str, str] # type: ignore[assignment]
-        # The ends of variables whose beginnings all tasks of the gang have in common; None without a gang.
-        self._suffixes = spec.get("tails")  # type: dict[str, str] | None # type: ignore[assignment]
-        # Who the program runs as; None: as we do.
+        # Last characters of variables whose beginning the gang shares; None without a gang.
+        self._suffixes = spec.get("env_suffixes")  # type: dict[str, str] | None # type: ignore[assignment]
+        # Unix account of the program; None: the supervisor's.
         self._account = spec.get("account")  # type: dict[str, object] | None # type: ignore[assignment]
         self._sources = str(spec.get("sources") or "")
-        # How results are brought to the storage at the end.
-        self._output_upload = spec.get("keep")  # type: dict[str, object] | None # type: ignore[assignment]
+        # How outputs are uploaded at the end.
+        self._output_upload = spec.get("output_upload")  # type: dict[str, object] | None # type: ignore[assignment]
         limit = int(spec.get("log_limit", 512 << 20))  # type: ignore[call-overload]
         segment = int(spec.get("log_segment", 64 << 20))  # type: ignore[call-overload]
-        secrets = [str(s).encode() for s in spec.get("mask", ())]  # type: ignore[attr-defined]
+        secrets = [str(s).encode() for s in spec.get("secrets", ())]  # type: ignore[attr-defined]
         self._logs = {
             name: SegmentedLog(folder, name, limit, segment) for name in ("stdout", "stderr", "all")
         }
@@ -181,7 +149,7 @@ class Attempt:
         self._signaled = set()  # type: set[int]
 
     def install_signal_handlers(self) -> "None":
-        """From here on signals wake the loop that is to come."""
+        """From here on signals wake the poll loop, also before it starts."""
         self._wake, wake = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(wake, False)
@@ -192,7 +160,7 @@ class Attempt:
         self._hold_tree()
 
     def supervise(self) -> "int":
-        """Run it, unless someone else has it. Gives this process's exit status."""
+        """Run the attempt unless it is claimed. Returns this process's exit status."""
         if self._limits:
             self._cgroup.create()
         lock = _retry_until_done(lambda: claim.acquire(self._folder, self._attempt))
@@ -201,7 +169,7 @@ class Attempt:
         try:
             self.run()
         except BaseException:
-            # Nothing of a task may outlive the only one who can end it.
+            # No process of a task may outlive the supervisor: nothing else could end it.
             self.abandon()
             raise
         return 0
@@ -235,13 +203,14 @@ class Attempt:
                 "signals_sent": self._signals_sent,
                 "started_ms": started_ms,
                 "elapsed_ms": elapsed_ms,
-                # The clock may have been set back or forward meanwhile: the length is what was measured.
+                # The wall clock may have been changed meanwhile; the duration is measured with the monotonic
+                # one.
                 "ended_ms": started_ms + elapsed_ms,
                 "log_sizes": {name: log.offset for name, log in self._logs.items()},
                 "log_dropped": sum(log.dropped for log in self._logs.values()),
             },
         )
-        # Whoever is told now writes down what he read, on disk: he need not wait for the folder to get there.
+        # The server persists what it reads now, so it need not wait until the folder is synced.
         self._send_event("ended")
         exit_record.sync(self._folder)
 
@@ -249,13 +218,13 @@ class Attempt:
         process_tree.become_subreaper()
 
     def _outcome(self) -> "tuple[int | None, int | None, bool, str]":
-        """Exit code, signal, whether for want of memory, and why it never was the user's program that ran."""
+        """Exit code, signal, whether out of memory, and why the user's program was never started."""
         code, signum = _decode(self._status)
-        # A child may have been killed for want of memory, and the program have coped with it.
+        # The kernel may have killed a child for lack of memory, and the program may have coped with it.
         return code, signum, bool(code or signum) and self._limits.oom_killed(), ""
 
     def abandon(self) -> "None":
-        """We cannot go on: end the tree and leave. Claimed, unlocked and without a record means lost."""
+        """After an unexpected error: kill the tree. Claimed, unlocked and without a record means lost."""
         while self._main:
             self._kill_all()
             self._reap()
@@ -266,25 +235,25 @@ class Attempt:
     # -- starting ------------------------------------------------------------------------------
 
     def _start(self) -> "str":
-        """Start the user's program. Gives the reason when it could not be started."""
+        """Start the user's program. Returns why it could not be started, else an empty text."""
         out_r, out_w = os.pipe()
         err_r, err_w = os.pipe()
-        what = "enter the folder %s" % self._cwd
+        action = "enter the folder %s" % self._cwd
         problem = ""
         try:
             os.chdir(self._cwd)
             os.umask(0o022)
-            what = "limit the task"
+            action = "limit the task"
             self._limits.create()
-            what = "start %s" % self._argv[0]
+            action = "start %s" % self._argv[0]
             environment = self._environment
             if self._suffixes:
                 environment = with_suffixes(environment, self._suffixes)  # type: ignore[arg-type]
             self._main = self._spawn(environment, out_w, err_w)
         except OSError as e:
-            problem = "cannot %s: %s" % (what, os.strerror(e.errno or 0))
-        except ValueError as e:  # an environment that no program can have
-            problem = "cannot %s: %s" % (what, e)
+            problem = "cannot %s: %s" % (action, os.strerror(e.errno or 0))
+        except ValueError as e:  # a zero byte in the environment
+            problem = "cannot %s: %s" % (action, e)
         os.close(out_w)
         os.close(err_w)
         for fd, name in ((out_r, "stdout"), (err_r, "stderr")):
@@ -294,10 +263,13 @@ class Attempt:
         return problem
 
     def _spawn(self, environment: "dict[bytes, bytes] | dict[str, str]", out: "int", err: "int") -> "int":
-        """The program in a session of its own. Spawned, not forked: our memory need not be copied."""
+        """Start the program in its own session.
+
+        Spawned, not forked: that would copy the supervisor's memory.
+        """
         program, argv = self._argv[0], self._argv
         spawn = getattr(os, "posix_spawn", None)
-        # What a task with limits or another account has to do first it can only do as a copy of us.
+        # Joining limits or changing the account happens in the child before exec, which needs a fork.
         if spawn is not None and not self._limits and self._account is None:
             actions = [
                 (_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -313,10 +285,10 @@ class Attempt:
                         file_actions=actions,
                         setsid=True,
                         setsigmask=(),
-                        setsigdef=_RESTORED,
+                        setsigdef=_RESTORED_SIGNALS,
                     )
                 )
-            except NotImplementedError:  # a C library that cannot begin a session when it spawns
+            except NotImplementedError:  # a C library without POSIX_SPAWN_SETSID
                 pass
         return self._fork_program(program, argv, environment, out, err)
 
@@ -328,7 +300,7 @@ class Attempt:
         out: "int",
         err: "int",
     ) -> "int":
-        told_r, told_w = os.pipe()
+        error_r, error_w = os.pipe()
         pid = self._cgroup.fork() if self._limits else os.fork()
         if pid == 0:
             code = 1
@@ -338,51 +310,51 @@ class Attempt:
                     self._cgroup.join()
                     self._limits.join()
                 signal.set_wakeup_fd(-1)
-                for signum in _RESTORED:
+                for signum in _RESTORED_SIGNALS:
                     signal.signal(signum, signal.SIG_DFL)
                 signal.pthread_sigmask(signal.SIG_SETMASK, ())
                 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
                 os.dup2(out, 1)
                 os.dup2(err, 2)
                 if self._account is not None:
-                    self._become(self._account)
+                    self._change_account(self._account)
                 os.execve(program, argv, environment)
             except OSError as e:
                 code = e.errno or 1
             finally:
-                os.write(told_w, b"%d" % code)
+                os.write(error_w, b"%d" % code)
                 os._exit(127)
-        os.close(told_w)
-        # Ends at once when the child becomes the program: its end of the pipe closes then.
-        problem = os.read(told_r, 16)
-        os.close(told_r)
+        os.close(error_w)
+        # End of file as soon as exec succeeds: it closes the child's end of the pipe.
+        problem = os.read(error_r, 16)
+        os.close(error_r)
         if problem:
             os.waitpid(pid, 0)
             raise OSError(int(problem), os.strerror(int(problem)))
         return pid
 
-    def _become(self, account: "dict[str, object]") -> "None":
-        """Be that account, for good, in the child that becomes its program."""
+    def _change_account(self, account: "dict[str, object]") -> "None":
+        """Change to the account, irrevocably, in the child before exec."""
         if self._sources:
             os.dup2(os.open(self._sources, os.O_RDONLY), SOURCES_FD)
         uid, gid = int(account["uid"]), int(account["gid"])  # type: ignore[call-overload]
-        # Else it could not open /dev/stdout, which it can where it began with its own pipes.
+        # Without this the program could not open /dev/stdout.
         for fd in (1, 2):
             os.fchown(fd, uid, gid)
         os.setgroups(account["groups"])  # type: ignore[arg-type]
         os.setgid(gid)
         os.setuid(uid)
 
-    # -- carrying ------------------------------------------------------------------------------
+    # -- output --------------------------------------------------------------------------------
 
     def _pump_output(self) -> "None":
-        """Until the main process has ended, the rest of its tree is gone, and the pipes are empty."""
+        """Copy output until the main process has exited, its tree is empty, and the pipes are drained."""
         deadline = None  # type: float | None
-        # When its time is up; never, without a limit.
+        # End of the time limit; None without one.
         expires = time.monotonic() + self._time_limit_s if self._time_limit_s else None
         stopping = False
-        asked = False
-        late = False
+        signaled = False
+        signaled_again = False
         while not (self._status is not None and self._childless and not self._reads):
             running = self._status is None and not stopping
             due = [moment for moment in (deadline, expires if running else None) if moment is not None]
@@ -395,10 +367,10 @@ class Attempt:
                     self._read(fd)
             self._reap()
             if self._status is not None and self._childless:
-                # Nobody is left to write. What they wrote is in the pipes; a stranger who was handed a
-                # descriptor and goes on writing must not keep us waiting.
+                # No process of the tree is left. Read what the pipes hold, and no more: a foreign process
+                # that got a descriptor and keeps writing must not delay the end.
                 for fd in list(self._reads):
-                    for _ in range(fcntl.fcntl(fd, _F_GETPIPE_SZ) // _READ + 1):
+                    for _ in range(fcntl.fcntl(fd, _F_GETPIPE_SZ) // _READ_BYTES + 1):
                         if not self._read(fd):
                             break
                     if fd in self._reads:
@@ -408,21 +380,21 @@ class Attempt:
             if not stopping and self._status is None and expires is not None and now >= expires:
                 self._timed_out = True
             if not stopping and (self._stop_requested() or self._timed_out):
-                stopping = asked = True
+                stopping = signaled = True
                 self._signal_tree()
                 deadline = now + self._grace_s
-            elif stopping and self._status is not None and not late:
-                # Whoever was being forked while we asked missed it. Only now, though: what the main
-                # process starts before it ends is its way of ending well.
-                late = True
+            elif stopping and self._status is not None and not signaled_again:
+                # A process that was being forked missed the signal. Not repeated earlier: what the main
+                # process starts while it shuts down belongs to its shutdown.
+                signaled_again = True
                 self._signal_tree()
             elif self._status is not None and deadline is None:
-                # The main process is gone: what it left gets a moment to end by itself (a `tee` that
-                # empties its pipe), then is asked, then killed.
+                # The main process has exited: the rest gets a moment to end by itself (a `tee` that drains
+                # its pipe), then SIGTERM, then SIGKILL.
                 deadline = now + self._linger_s
             elif deadline is not None and now >= deadline:
-                if not asked:
-                    asked = True
+                if not signaled:
+                    signaled = True
                     self._signal_tree()
                     deadline = now + self._linger_s
                 else:
@@ -430,9 +402,9 @@ class Attempt:
                     deadline = now + 0.05
 
     def _read(self, fd: "int") -> "bool":
-        """Carry what the pipe has now. False when it is empty or over."""
+        """Copy what the pipe holds. False if it is empty or closed."""
         try:
-            data = os.read(fd, _READ)
+            data = os.read(fd, _READ_BYTES)
         except OSError as e:
             if e.errno in (errno.EAGAIN, errno.EINTR):
                 return False
@@ -458,7 +430,10 @@ class Attempt:
         self._merged.end(name)
 
     def _reap(self) -> "None":
-        """Every orphan of the tree is our child, so having no child means that the tree is empty."""
+        """Reap children.
+
+        As the subreaper inherits every orphan, having no child means that the tree is empty.
+        """
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -474,7 +449,7 @@ class Attempt:
     # -- ending --------------------------------------------------------------------------------
 
     def _upload_outputs(self) -> "bool":
-        """Also of a task that failed. False when there were some and they could not be brought."""
+        """Upload outputs, also those of a failed task. False if there are any and the upload failed."""
         if not self._main or not output_upload.has_outputs(self._output_upload):
             return True
         assert self._output_upload is not None
@@ -499,7 +474,7 @@ class Attempt:
         self._write_stderr(text.encode())
 
     def _write_stderr(self, data: "bytes") -> "None":
-        """What the runtime has to say goes where the task's own complaints went."""
+        """Append a message of the runtime to the task's stderr."""
         data = self._maskers["stderr"].feed(data) + self._maskers["stderr"].flush()
         if data:
             self._logs["stderr"].write(data)
@@ -507,10 +482,10 @@ class Attempt:
 
     def _stop_requested(self) -> "bool":
         if self._stop is None:
-            asked = os.path.join(self._folder, STOP)
-            if not os.access(asked, os.F_OK):
+            request = os.path.join(self._folder, STOP)
+            if not os.access(request, os.F_OK):
                 return False
-            self._stop = json.loads(claim.read_file(asked).decode())
+            self._stop = json.loads(claim.read_file(request).decode())
             self._grace_s = float(self._stop.get("grace_s", self._grace_s))  # type: ignore[arg-type]
         return True
 
@@ -519,7 +494,7 @@ class Attempt:
         return sorted(set(self._cgroup.members()).union(process_tree.descendants(own)).difference((own,)))
 
     def _signal_tree(self) -> "None":
-        """Nobody is asked twice: to many programs a second SIGTERM means `at once`."""
+        """Send SIGTERM once to each process: many programs take a second one for an immediate kill."""
         for pid in self._tree_pids():
             if pid not in self._signaled:
                 self._signaled.add(pid)
@@ -533,29 +508,29 @@ class Attempt:
         self._note_sent(signal.SIGKILL)
 
     def _note_sent(self, signum: "int") -> "None":
-        """What the main process may have died of; what only its leftovers were sent is not told."""
+        """Record signals that the main process may have died of, not those sent to its leftovers."""
         if self._status is None and int(signum) not in self._signals_sent:
             self._signals_sent.append(int(signum))
 
-    def _write_record(self, reserved: "int", what: "dict[str, object]") -> "None":
+    def _write_record(self, reserved: "int", record: "dict[str, object]") -> "None":
         for log in self._logs.values():
             log.sync()
         pause = 0.05
         while True:
             try:
-                exit_record.write(self._folder, reserved, what)
+                exit_record.write(self._folder, reserved, record)
                 return
             except OSError as e:
-                if e.errno not in _PASSING:
+                if e.errno not in _TRANSIENT_ERRORS:
                     raise
-                # Until the end can be told the attempt counts as running: nothing is lost by waiting.
+                # Until the record is written the attempt counts as running: nothing is lost by waiting.
                 for log in self._logs.values():
                     log.drop_all_but_newest()
                 time.sleep(pause)
                 pause = min(pause * 2, 5.0)
 
-    def _send_event(self, what: "str") -> "None":
-        """A hint for the server; nobody listening is no problem."""
+    def _send_event(self, event: "str") -> "None":
+        """Send a hint to the server. It may be lost: the folder is the truth."""
         if not self._events:
             return
         try:
@@ -564,7 +539,7 @@ class Attempt:
         except OSError:
             return
         try:
-            os.write(fd, ("%s %s\n" % (what, self._attempt)).encode())
+            os.write(fd, ("%s %s\n" % (event, self._attempt)).encode())
         except OSError:
             pass
         finally:
@@ -572,13 +547,13 @@ class Attempt:
 
 
 def _retry_until_done(work: "Callable[[], int]") -> "int":
-    """Do it when the disk lets us: to give up would only mean to be started again, and again."""
+    """Retry while the disk is full or fails: exiting would only mean being launched again, forever."""
     pause = 0.05
     while True:
         try:
             return work()
         except OSError as e:
-            if e.errno not in _PASSING:
+            if e.errno not in _TRANSIENT_ERRORS:
                 raise
         time.sleep(pause)
         pause = min(pause * 2, 5.0)
@@ -593,7 +568,7 @@ def _drain(fd: "int") -> "None":
 
 
 def _decode(status: "int | None") -> "tuple[int | None, int | None]":
-    """Exit code and signal of a wait status; both None when the program never ran."""
+    """Exit code and signal of a wait status; both None if the program never ran."""
     if status is None:
         return None, None
     if os.WIFSIGNALED(status):

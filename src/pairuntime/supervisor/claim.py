@@ -1,4 +1,4 @@
-"""Who owns an attempt. The claim is a file that appears already locked, and at most once."""
+"""The claim of an attempt: a file that appears already locked, and at most once."""
 
 import errno
 import fcntl
@@ -13,7 +13,7 @@ _FLOCK = "hhqqi"
 
 
 def read_file(path: "str") -> "bytes":
-    """A small file. A copy of the zygote pays for every page it touches, and `open` touches many."""
+    """Content of a small file. A forked supervisor pays for every page it writes, and `open` writes many."""
     fd = os.open(path, os.O_RDONLY)
     try:
         parts = []  # type: list[bytes]
@@ -33,7 +33,7 @@ def _read_boot_id() -> "bytes":
         return b""
 
 
-# It cannot change while this process or a copy of it lives.
+# Constant for the life of this process and its forks.
 _BOOT_ID = _read_boot_id()
 
 
@@ -41,12 +41,12 @@ def boot_id() -> "str":
     return _BOOT_ID.decode()
 
 
-# What an owner says of itself. Its words need no escaping, and a copy of the zygote does without `json`.
+# Content of a claim. The values need no escaping, so a supervisor does without `json`.
 _OWNER = b'{"attempt": "%s", "boot_id": "%s", "pid": %d, "start_time": %d, "claimed_ms": %d}'
 
 
 def start_time(pid: "int") -> "int":
-    """When the process started, in ticks since boot; 0 when there is no such process."""
+    """Start time of a process in ticks since boot; 0 if there is no such process."""
     try:
         data = read_file("/proc/%d/stat" % pid)
     except OSError:
@@ -59,72 +59,72 @@ def _lock(fd: "int") -> "None":
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX)
     except OSError as e:
-        # Some shared file systems know no locks. The link still decides who owns the attempt; that its owner
-        # lives has to be learnt elsewhere there.
+        # Some shared file systems have no locks. The link still decides who owns the attempt; whether the
+        # owner is alive has to be found out otherwise.
         if e.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
             raise
 
 
 def acquire(folder: "str", attempt: "str") -> "int":
-    """Claim the attempt for this process. Gives the locked descriptor, or -1 when someone owns it."""
+    """Claim the attempt for this process. Returns the locked descriptor, or -1 if it is claimed already."""
     pid = os.getpid()
-    aside = os.path.join(folder, "claim.%d" % pid)
-    fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    staging = os.path.join(folder, "claim.%d" % pid)
+    fd = os.open(staging, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         # POSIX locks belong to the process: a child does not inherit them, and they end with us.
         _lock(fd)
         os.write(fd, _OWNER % (attempt.encode(), _BOOT_ID, pid, start_time(pid), int(time.time() * 1000)))
-        os.link(aside, os.path.join(folder, NAME))
+        os.link(staging, os.path.join(folder, NAME))
     except OSError as e:
         os.close(fd)
         if e.errno == errno.EEXIST:
             return -1
         raise
     finally:
-        os.unlink(aside)
+        os.unlink(staging)
     return fd
 
 
 def bury(folder: "str", attempt: "str", lost: "str" = "") -> "bool":
-    """Make sure an unclaimed attempt is never started. False: someone owns it already.
+    """Write a tombstone, so that an unclaimed attempt is never started. False: it is claimed already.
 
-    ``lost``: what took it away, when it was not we who gave it up.
+    ``lost``: the loss reason, if it was not the server that stopped the attempt.
     """
-    aside = os.path.join(folder, "claim.tomb.%s" % os.urandom(8).hex())
-    # The folder may be another account's: whatever stands there under this name is not to be written through.
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    staging = os.path.join(folder, "claim.tomb.%s" % os.urandom(8).hex())
+    # The folder may belong to another account: a link that was planted under this name must not be followed.
+    fd = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         owner = {"attempt": attempt, "tombstone": True, "claimed_ms": int(time.time() * 1000), "lost": lost}
         os.write(fd, json.dumps(owner).encode())
-        os.link(aside, os.path.join(folder, NAME))
+        os.link(staging, os.path.join(folder, NAME))
     except OSError as e:
         if e.errno == errno.EEXIST:
             return False
         raise
     finally:
         os.close(fd)
-        os.unlink(aside)
+        os.unlink(staging)
     return True
 
 
 def read(folder: "str") -> "dict[str, object] | None":
-    """What the owner wrote, or None when the attempt is unclaimed. Empty: claimed, nobody knows by whom."""
+    """Content of the claim; None if unclaimed, empty if claimed but unreadable."""
     try:
         with open(os.path.join(folder, NAME), "rb") as f:
             return dict(json.loads(f.read().decode()))
     except FileNotFoundError:
         return None
-    except ValueError:  # the machine lost its power before the words were on disk
+    except ValueError:  # a power failure before the content was on disk
         return {}
 
 
 def is_held(folder: "str") -> "bool":
-    """Whether the owner of the claim is alive: it holds the lock. Asks without taking it."""
+    """Whether the owner of the claim is alive: it holds the lock. Tested without taking it."""
     try:
         fd = os.open(os.path.join(folder, NAME), os.O_RDWR)
     except FileNotFoundError:
         return False
-    import struct  # those who hold a claim never ask, and start sooner without
+    import struct  # supervisors never call this, and start sooner without it
 
     try:
         query = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)

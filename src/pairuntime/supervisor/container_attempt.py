@@ -1,9 +1,9 @@
-"""A task in a container: its main process here is the container program's own client.
+"""Attempt of a task in a container: the supervisor's child is the client of podman or docker.
 
-Nothing of the task passes through that client. Inside, a shell is the first process: it runs the task with
-its output in named pipes that we read, and listens on another for our request to stop. We hold that
-one open: when we are gone it closes, and the shell ends everything, whoever else still lives. Only what the
-shell cannot do, to kill it, is asked of the container program.
+No output of the task passes through that client. In the container a shell is the init process: it runs the
+task with its output in named pipes that the supervisor reads, and reads stop requests from another one. The
+supervisor holds that pipe open: if it dies the pipe closes, and the shell kills everything in the container.
+Only killing the shell itself is left to the container program.
 """
 
 import os
@@ -14,25 +14,25 @@ import time
 from pairuntime.supervisor import claim, process_tree
 from pairuntime.supervisor.attempt import Attempt
 
-# What the client has to say for itself; the task's words are in the pipes.
+# Output of the client; the task's own output is in the pipes.
 CLIENT_ERRORS = "client.err"
-# In the folder that both sides see.
-STOP_PIPE = "ask"
+# Names in the folder that supervisor and container share.
+STOP_PIPE = "stop-requests"
 STARTED = "started"
 STATUS = "status"
 
-_KILL_PAUSE_S = 0.3
-_CLIENT_TIMEOUT_S = 30
-_REMOVALS = 3
+_KILL_INTERVAL_S = 0.3
+_MAX_KILLS = 30
+_MAX_REMOVALS = 3
 
 
 class ContainerAttempt(Attempt):
     def __init__(self, folder: "str", spec: "dict[str, object]", cgroup: "process_tree.Cgroup") -> "None":
         super().__init__(folder, spec, cgroup)
-        box = spec["container"]  # type: dict[str, object] # type: ignore[assignment]
-        self._shared = str(box["shared"])
-        self._kill_argv = box["kill"]  # type: list[str] # type: ignore[assignment]
-        self._remove_argv = box["remove"]  # type: list[str] # type: ignore[assignment]
+        container = spec["container"]  # type: dict[str, object] # type: ignore[assignment]
+        self._shared = str(container["shared"])
+        self._kill_argv = container["kill"]  # type: list[str] # type: ignore[assignment]
+        self._remove_argv = container["remove"]  # type: list[str] # type: ignore[assignment]
         self._stop_pipe = -1
         self._errors = -1
         self._killer = 0
@@ -42,11 +42,12 @@ class ContainerAttempt(Attempt):
         self._gone = False
 
     def _hold_tree(self) -> "None":
-        """The container program's own processes are not ours to end: they tidy up after it."""
+        """No subreaper: processes of the container program clean up after the container and must survive."""
 
     def _start(self) -> "str":
         try:
-            # Both ends: what we ask waits there until the shell listens, and we never wait for it.
+            # Opened for reading and writing: requests wait in the pipe until the shell reads, and open never
+            # blocks.
             self._stop_pipe = os.open(os.path.join(self._shared, STOP_PIPE), os.O_RDWR | os.O_NONBLOCK)
             for name in ("stdout", "stderr"):
                 fd = os.open(os.path.join(self._shared, name), os.O_RDONLY | os.O_NONBLOCK)
@@ -67,15 +68,15 @@ class ContainerAttempt(Attempt):
             try:
                 os.write(self._stop_pipe, b"stop\n")
             except OSError:
-                pass  # it has not listened to us for thousands of requests: it will be killed
+                pass  # the pipe is full of unread requests: the container will be killed
             self._note_sent(signal.SIGTERM)
 
     def _kill_all(self) -> "None":
-        if self._status is not None or self._killer or time.monotonic() < self._killed_at + _KILL_PAUSE_S:
+        if self._status is not None or self._killer or time.monotonic() < self._killed_at + _KILL_INTERVAL_S:
             return
         self._kills += 1
-        if self._kills > _CLIENT_TIMEOUT_S:
-            # Neither does it let itself be killed nor does the client give up: whoever is to blame, go on.
+        if self._kills > _MAX_KILLS:
+            # The container survives every kill and the client waits for it: kill the client.
             process_tree.send(self._main, signal.SIGKILL)
             return
         self._killer = self._run(self._kill_argv)
@@ -94,30 +95,30 @@ class ContainerAttempt(Attempt):
                 break
             if pid == self._main:
                 self._status = status
-                # Whatever is left in there ends itself when nobody holds this any more.
+                # Closing the pipe makes the shell kill whatever is left in the container.
                 os.close(self._stop_pipe)
             elif pid == self._killer:
                 self._killer = 0
                 self._gone = self._removals > 0 and status == 0
         if self._status is None or not self._childless or self._gone:
             return
-        # The client waits for the container's end, but may itself be ended. The last word of the shell
-        # inside comes when nobody else is left there; without it we see to it ourselves.
-        said = self._read_status()[0] is not None
-        self._gone = (said and os.WIFEXITED(self._status)) or self._removals >= _REMOVALS
+        # The client waits for the container's end, but may itself be killed. The shell writes the status as
+        # its last action, when nothing else runs in the container; without a status the container is removed.
+        has_status = self._read_status()[0] is not None
+        self._gone = (has_status and os.WIFEXITED(self._status)) or self._removals >= _MAX_REMOVALS
         if not self._gone:
             self._removals += 1
             self._killer = self._run(self._remove_argv)
             self._childless = not self._killer
 
     def _run(self, argv: "list[str]") -> "int":
-        mine, self._argv = self._argv, argv
+        client_argv, self._argv = self._argv, argv
         try:
             return self._spawn(self._environment, self._errors, self._errors)
         except OSError:
             return 0
         finally:
-            self._argv = mine
+            self._argv = client_argv
 
     def abandon(self) -> "None":
         if self._main:
@@ -130,26 +131,27 @@ class ContainerAttempt(Attempt):
             return None, None, False, ""
         code, oom = self._read_status()
         if code is None and os.path.exists(os.path.join(self._shared, STARTED)):
-            # It had no room to write, or was killed as a whole; the client passes its status on.
+            # The disk was full, or the container was killed as a whole: take the client's exit status.
             code = os.WEXITSTATUS(self._status) if os.WIFEXITED(self._status) else 128 + signal.SIGKILL
         if code is None:
             if signal.SIGKILL in self._signals_sent or signal.SIGTERM in self._signals_sent:
                 return None, int(signal.SIGKILL), False, ""
             return None, None, False, self._client_error()
         if code > 128 and code - 128 < signal.NSIG:
-            # A shell has one number for both. Programs that give such a code mean the signal.
+            # A shell reports a signal as 128 + number. Programs that exit with such a code mean the signal,
+            # too.
             return None, code - 128, oom, ""
         return code, None, oom and code != 0, ""
 
     def _read_status(self) -> "tuple[int | None, bool]":
-        # Whoever is root inside can put anything there: a link to somewhere else, a pipe that nobody fills.
+        # Root in the container can put anything there: a link out of the folder, a pipe without a writer.
         try:
             fd = os.open(os.path.join(self._shared, STATUS), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             return None, False
         try:
-            words = os.read(fd, 64).split()
-            return int(words[0]), len(words) > 1 and words[1] == b"oom"
+            fields = os.read(fd, 64).split()
+            return int(fields[0]), len(fields) > 1 and fields[1] == b"oom"
         except (OSError, ValueError, IndexError):
             return None, False
         finally:
@@ -157,8 +159,8 @@ class ContainerAttempt(Attempt):
 
     def _client_error(self) -> "str":
         try:
-            said = claim.read_file(os.path.join(self._folder, CLIENT_ERRORS))
+            output = claim.read_file(os.path.join(self._folder, CLIENT_ERRORS))
         except OSError:
-            said = b""
-        text = said[-3000:].decode("utf-8", "replace").strip()
-        return text or "the container program ended without a word"
+            output = b""
+        text = output[-3000:].decode("utf-8", "replace").strip()
+        return text or "the container program exited without a message"

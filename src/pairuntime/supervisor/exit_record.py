@@ -1,18 +1,18 @@
-"""The exit record: written aside, on disk, then renamed. Its presence is the end of the attempt."""
+"""The exit record: written to a staging file, synced, then renamed. Its presence means the attempt ended."""
 
 import json
 import os
 
 NAME = "exit.json"
-_ASIDE = "exit.aside"
-_RESERVED = 4096
+_STAGING = "exit.staging"
+_RESERVED_BYTES = 4096
 
 
 def reserve(folder: "str") -> "int":
-    """Take the room for the record now, so that a full disk cannot keep the end from being told."""
-    fd = os.open(os.path.join(folder, _ASIDE), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    """Allocate the space of the record at the start, so that a full disk cannot prevent it at the end."""
+    fd = os.open(os.path.join(folder, _STAGING), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        os.posix_fallocate(fd, 0, _RESERVED)
+        os.posix_fallocate(fd, 0, _RESERVED_BYTES)
     except OSError:
         pass
     return fd
@@ -23,14 +23,14 @@ def write(folder: "str", fd: "int", record: "dict[str, object]") -> "None":
     os.pwrite(fd, data, 0)
     os.ftruncate(fd, len(data))
     os.fsync(fd)
-    os.rename(os.path.join(folder, _ASIDE), os.path.join(folder, NAME))
+    os.rename(os.path.join(folder, _STAGING), os.path.join(folder, NAME))
 
 
 def sync(folder: "str") -> "None":
-    """See to it that the record is still there under its name should the machine lose its power."""
+    """Sync the folder, so that the record keeps its name after a power failure."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:  # whoever read it has removed it already
+    except OSError:  # the server has read the record and removed the folder already
         return
     try:
         os.fsync(fd)

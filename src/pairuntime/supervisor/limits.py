@@ -1,8 +1,8 @@
-"""Cgroups that hold a task to the cores and the memory it asked for.
+"""Cgroups that limit a task to the cores and the memory it requested.
 
-Where the group that holds the task's tree can be limited, that one is. Else the task joins groups of its
-own in other hierarchies. The supervisor is in none of them: memory that the task fills, and be it with files
-that stay after it, must not keep the only one from working who can tell what happened.
+If the cgroup of the task's tree can be limited, it is. Otherwise the task joins cgroups of its own in other
+hierarchies. The supervisor is in none of them: memory that the task fills, even with files that stay after
+it, must not keep the supervisor from recording what happened.
 """
 
 import errno
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # importing typing costs memory
 
 
 class Limits:
-    """``groups``: each a ``path``, what to ``set`` (pairs of a file and a value), and whether to ``join``."""
+    """``groups``: each a ``path``, files to ``set`` (pairs of name and value), and whether to ``join``."""
 
     def __init__(self, groups: "Iterable[dict[str, object]]" = ()) -> "None":
         self._groups = list(groups)
@@ -30,7 +30,7 @@ class Limits:
                 try:
                     _write(os.path.join(path, name), value.encode())
                 except OSError as e:
-                    # More than a group above has: that one limits it. And not every kernel counts swap.
+                    # More than a parent cgroup has: the parent limits it. And not every kernel counts swap.
                     if e.errno not in (errno.EINVAL, errno.ENOENT, errno.EBUSY, errno.EOPNOTSUPP):
                         raise
 
@@ -40,7 +40,7 @@ class Limits:
                 _write(os.path.join(str(group["path"]), "cgroup.procs"), b"0")
 
     def oom_killed(self) -> "bool":
-        """Whether the kernel killed anything in the groups because there was no memory left."""
+        """Whether the kernel killed a process of these cgroups for lack of memory."""
         for group in self._groups:
             for name in ("memory.events", "memory.oom_control"):
                 try:

@@ -1,13 +1,13 @@
-"""One log as segments named by their logical start: ``stdout.0``, ``stdout.67108864``, …
+"""Log segments: files named by their logical start, ``stdout.0``, ``stdout.67108864``, …
 
-Offsets are logical: they count every byte the task wrote. When the oldest segment goes (size limit)
-or bytes cannot be kept (full disk), later offsets stay what they are and a reader sees the gap.
+Offsets are logical: they count every byte the task wrote. When the oldest segment is deleted (size limit) or
+bytes are dropped (full disk), later offsets do not change and a reader sees the gap.
 """
 
 import errno
 import os
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class SegmentedLog:
@@ -29,15 +29,15 @@ class SegmentedLog:
         view = memoryview(data)
         while len(view):
             if self._fd < 0 and not self._open():
-                self._lose(len(view))
+                self._drop(len(view))
                 return
             room = self._segment - self._size
             try:
                 done = os.write(self._fd, view[:room] if len(view) > room else view)
             except OSError as e:
-                # Room can be made; nothing else that befalls a log may end the task that writes it.
-                if e.errno not in _NO_ROOM or not self._drop_oldest(keep=1):
-                    self._lose(len(view))
+                # On a full disk the oldest segment makes room. No error of a log may end its task.
+                if e.errno not in _DISK_FULL or not self._drop_oldest(keep=1):
+                    self._drop(len(view))
                     return
                 continue
             self._size += done
@@ -56,7 +56,7 @@ class SegmentedLog:
                 pass
 
     def drop_all_but_newest(self) -> "bool":
-        """Make room on a full disk. False when there was nothing to drop."""
+        """Free space on a full disk. False if there was nothing to drop."""
         dropped = False
         while self._drop_oldest(keep=1):
             dropped = True
@@ -65,12 +65,12 @@ class SegmentedLog:
     def _open(self) -> "bool":
         while True:
             try:
-                # A file of this name can only be what a crash of the machine left of an earlier start.
+                # An existing file of this name can only be left from before the machine crashed.
                 self._fd = os.open(
                     self._prefix + str(self._offset), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600
                 )
             except OSError as e:
-                if e.errno not in _NO_ROOM or not self._drop_oldest(keep=0):
+                if e.errno not in _DISK_FULL or not self._drop_oldest(keep=0):
                     return False
                 continue
             self._starts.append(self._offset)
@@ -94,8 +94,8 @@ class SegmentedLog:
             pass
         return True
 
-    def _lose(self, count: "int") -> "None":
-        """These bytes cannot be kept; what follows starts a segment of its own."""
+    def _drop(self, count: "int") -> "None":
+        """Count bytes that cannot be written; the next write starts a new segment."""
         self.dropped += count
         self._offset += count
         if self._fd >= 0:

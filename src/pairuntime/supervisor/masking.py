@@ -1,4 +1,4 @@
-"""Replaces secret values in a stream, also when one is cut in two by the reads."""
+"""Masking of secret values in a stream, also of one that two reads split."""
 
 MASK = b"******"
 
@@ -6,16 +6,16 @@ MASK = b"******"
 class Masker:
     """Every byte that belongs to a secret is covered; secrets that overlap share one mask.
 
-    What comes out does not depend on how the stream was cut into reads. With no secrets every byte
-    passes at once.
+    The result does not depend on how the stream is split into reads. Without secrets every byte passes at
+    once.
     """
 
     def __init__(self, secrets: "list[bytes]") -> "None":
         # Very short values would mask ordinary text, and cannot be kept secret anyway.
         self._secrets = sorted(s for s in set(secrets) if len(s) >= 4)
         self._held = b""
-        # So many bytes at the front of what is held lie under a mask that was already written: they
-        # are kept because another secret may begin among them.
+        # How many of the held bytes, from their start, are under a mask already written: they are held
+        # because another secret may begin among them.
         self._covered = 0
 
     def feed(self, data: "bytes") -> "bytes":
@@ -40,11 +40,11 @@ class Masker:
         return first
 
     def _emit(self, data: "bytes", upto: "int") -> "bytes":
-        """What stands before ``upto``, masked; the rest is held."""
+        """The bytes before ``upto``, masked; the rest is held."""
         out = []
         # Where the masked run under way ends, and up to where everything is written or masked.
         end = done = self._covered
-        for start, stop in self._found(data):
+        for start, stop in self._occurrences(data):
             if start >= end:
                 if start >= upto:
                     break
@@ -57,7 +57,7 @@ class Masker:
         self._covered = max(0, end - upto)
         return b"".join(out)
 
-    def _found(self, data: "bytes") -> "list[tuple[int, int]]":
+    def _occurrences(self, data: "bytes") -> "list[tuple[int, int]]":
         found = []
         for secret in self._secrets:
             at = data.find(secret)

@@ -1,23 +1,23 @@
-"""stdout and stderr in one log, in the order they came, never splitting a line."""
+"""Merged log: stdout and stderr in the order of their arrival, without splitting a line."""
 
 from pairuntime.supervisor.log_segments import SegmentedLog
 
-# Past this a line without an end is written as it comes, and the other stream waits for its end …
-_LONG_LINE = 64 * 1024
-# … but not for ever: what waits longer than this breaks in.
-_MAX_LINE_BYTES = 1024 * 1024
+# An unfinished line longer than this is written as it arrives, and the other stream waits for its end …
+_LONG_LINE_BYTES = 64 * 1024
+# … until the other stream has this much waiting: then it breaks into the line.
+_MAX_WAITING_BYTES = 1024 * 1024
 
 
 class MergedLog:
-    """A carriage return ends a line too, so a progress bar shows while it moves."""
+    """A carriage return ends a line too, so that a progress bar is shown while it moves."""
 
     def __init__(self, log: "SegmentedLog") -> "None":
         self._log = log
         self._pending = {}  # type: dict[str, bytes]
         self._ended = set()  # type: set[str]
-        # Whose long line is being written.
+        # Stream whose long line is being written.
         self._owner = None  # type: str | None
-        # The log ends in a line that nobody will go on with: whoever writes next ends it first.
+        # The log ends in an unfinished line that will not be continued: the next write ends it first.
         self._dangling = False
 
     def feed(self, stream: "str", data: "bytes") -> "None":
@@ -25,13 +25,13 @@ class MergedLog:
         if pending:
             data = pending + data
         if self._owner is not None and self._owner != stream:
-            if len(data) <= _MAX_LINE_BYTES:
+            if len(data) <= _MAX_WAITING_BYTES:
                 self._pending[stream] = data
                 return
             self._owner = None
             self._dangling = True
         cut = _end_of_lines(data)
-        if len(data) - cut > _LONG_LINE:
+        if len(data) - cut > _LONG_LINE_BYTES:
             self._owner = stream
             self._pending[stream] = b""
             self._write(data)
@@ -39,16 +39,16 @@ class MergedLog:
         self._pending[stream] = data[cut:]
         if cut:
             self._owner = None
-            # A view: a copy of every read would be half of the memory that a supervisor may have.
+            # A view: a copy of every read would be half of a supervisor's memory budget.
             self._write(memoryview(data)[:cut])
             self._release()
 
     def end(self, stream: "str") -> "None":
-        """The stream is over: its last line may have no end."""
+        """The stream has ended, maybe within a line."""
         self._ended.add(stream)
         if self._owner is not None:
             if self._owner != stream:
-                return  # what is pending follows when the long line of the other ends
+                return  # pending data follows when the long line of the other stream ends
             rest = self._pending.pop(stream, b"")
             if rest:
                 self._write(rest)
@@ -57,7 +57,7 @@ class MergedLog:
         self._release()
 
     def _release(self) -> "None":
-        """Nobody is within a line: write the lines that waited, and the last one of a stream that is over."""
+        """No long line is being written: write the waiting lines, and the last line of an ended stream."""
         for stream, data in list(self._pending.items()):
             cut = _end_of_lines(data)
             if cut:

@@ -1,4 +1,4 @@
-"""When a task has ended: its results are brought to the storage, by a program that runs as the task did."""
+"""Upload of a task's outputs after its end, by a program that runs under the task's account."""
 
 import os
 import select
@@ -8,16 +8,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs memory
     from typing import Callable
 
-# A result is worth waiting for, but not for ever; less when somebody wants the task gone.
+# Less time once the task was asked to stop.
 _UPLOAD_TIMEOUT_S = 3600.0
 _STOPPED_UPLOAD_TIMEOUT_S = 60.0
 
 
 def has_outputs(upload: "dict[str, object] | None") -> "bool":
-    """Whether there is anything to bring: files the job named, or something in the folder for results."""
+    """Whether there is anything to upload: the job has patterns, or the output folder is not empty."""
     if not upload:
         return False
-    if upload.get("named"):
+    if upload.get("has_patterns"):
         return True
     try:
         return bool(os.listdir(str(upload["folder"])))
@@ -35,7 +35,7 @@ def wait_for(
     while True:
         limit = _STOPPED_UPLOAD_TIMEOUT_S if stop_requested() else _UPLOAD_TIMEOUT_S
         if time.monotonic() - began > limit:
-            write(b"The results could not be brought to the storage in time.\n")
+            write(b"The outputs could not be uploaded in time.\n")
             os.kill(pid, 9)
             break
         if not poll.poll(1000):

@@ -1,7 +1,7 @@
-"""The processes of one task: who they are, signalling them all, and knowing that none is left.
+"""Processes of one task: list them, signal them all, verify that none is left.
 
-Three ways, the best one that the machine allows: cgroup v2 (also in hybrid mode), a cgroup v1
-hierarchy, or the kernel's process table with this process as the subreaper of the tree.
+By the best of three mechanisms that the machine allows: cgroup v2 (also in hybrid mode), a cgroup v1
+hierarchy, or the kernel's process table with the supervisor as the subreaper of the tree.
 """
 
 import errno
@@ -9,7 +9,7 @@ import os
 import signal
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers believe in; importing typing costs memory
+if TYPE_CHECKING:  # importing typing costs memory
     from typing import Callable
 
 V2 = "v2"
@@ -24,16 +24,16 @@ _CLONE_INTO_CGROUP = 0x200000000
 
 
 def _clone3_call() -> "Callable[[int], int]":
-    """A fork whose child is born in a cgroup (Linux 5.7).
+    """A fork whose child starts in a cgroup (Linux 5.7).
 
-    Moving a process into a cgroup afterwards waits for the whole machine to pass through a quiet
-    state: 20 ms and more. Being born there costs nothing.
+    Moving a process into a cgroup afterwards waits for an RCU grace period of the whole machine: 20 ms and
+    more. Starting there costs nothing.
     """
     import ctypes
     import struct
 
-    # PyDLL keeps the interpreter's lock, so the child finds everything as it was. That it is a copy
-    # nobody told it of does no harm: it only prepares itself and becomes another program.
+    # PyDLL keeps the GIL, so the child's interpreter is consistent. That Python does not know of the fork
+    # does no harm: the child only prepares itself and calls exec.
     syscall = ctypes.PyDLL(None).syscall
     syscall.restype = ctypes.c_long
     # flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup
@@ -41,7 +41,7 @@ def _clone3_call() -> "Callable[[int], int]":
     before = (_CLONE_INTO_CGROUP, 0, 0, 0, int(signal.SIGCHLD), 0, 0, 0, 0, 0)
 
     def clone3(cgroup: "int") -> "int":
-        # Every page that is written here is copied once more for the next one: plain words only.
+        # Every page that is written here is copied again for the next fork: as few objects as possible.
         return syscall(_CLONE3, request.pack(*before, cgroup), request.size)  # type: ignore[no-any-return]
 
     return clone3
@@ -51,23 +51,23 @@ _clone3_known = []  # type: list[Callable[[int], int] | None]
 
 
 def find_clone3() -> "Callable[[int], int] | None":
-    """Looked for when first wanted: the zygote does so before all else, and its copies share it."""
+    """Resolved on first use: the zygote does so at start, and its forks share the result."""
     if not _clone3_known:
         try:
             _clone3_known.append(_clone3_call())
-        except (ImportError, OSError):  # a Python without ctypes: the child joins by itself
+        except (ImportError, OSError):  # a Python without ctypes: the child joins the cgroup itself
             _clone3_known.append(None)
     return _clone3_known[0]
 
 
 def _find_prctl() -> "Callable[..., int] | None":
-    """By the inner half of ctypes: the outer one takes thrice as long to load."""
+    """prctl by `_ctypes`: the import of `ctypes` takes three times as long."""
     try:
         import _ctypes
 
         address = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
         call = _ctypes.call_function
-        return lambda *words: int(call(address, words))
+        return lambda *arguments: int(call(address, arguments))
     except (ImportError, AttributeError, OSError):
         pass
     try:
@@ -82,7 +82,7 @@ _prctl = _find_prctl()
 
 
 def become_subreaper(enabled: "bool" = True) -> "bool":
-    """Orphans of the tree become our children instead of init's, so none can slip away."""
+    """Orphans of the tree become children of this process instead of init's, so that none is missed."""
     return _prctl is not None and _prctl(_PR_SET_CHILD_SUBREAPER, int(enabled), 0, 0, 0) == 0
 
 
@@ -133,7 +133,7 @@ def descendants(pid: "int") -> "list[int]":
 
 
 def _children_of_threads(pid: "int") -> "list[int]":
-    """A thread other than the first may have forked: its children are listed under it."""
+    """Children by thread: those that another thread than the first forked are listed under it."""
     found = []  # type: list[int]
     try:
         threads = os.listdir("/proc/%d/task" % pid)
@@ -149,7 +149,7 @@ def _children_of_threads(pid: "int") -> "list[int]":
 
 
 def kill_below(pid: "int") -> "None":
-    """Kill all descendants. They are stopped first, so that nothing forks away from under us."""
+    """Kill all descendants. They are stopped first, so that none forks meanwhile."""
     seen = set()  # type: set[int]
     while True:
         fresh = [child for child in descendants(pid) if child not in seen]
@@ -163,10 +163,10 @@ def kill_below(pid: "int") -> "None":
 
 
 def pids_with_marker(marker: "bytes", work: "str" = "") -> "list[int]":
-    """Processes of ours whose environment carries this ``NAME=value``.
+    """Processes whose environment has this ``NAME=value``.
 
-    For a moment, while a process becomes another program, it has no environment at all. If it is then
-    in the folder ``work``, it is taken for one of them.
+    During exec a process has no environment for a moment. If its working folder is ``work`` then, it is
+    counted too.
     """
     found = []
     for name in os.listdir("/proc"):
@@ -186,7 +186,7 @@ def pids_with_marker(marker: "bytes", work: "str" = "") -> "list[int]":
 def pids_with_open_file(path: "str") -> "list[int]":
     """Other processes that have this file open."""
     try:
-        wanted = os.stat(path)
+        target = os.stat(path)
     except OSError:
         return []
     found = []
@@ -195,10 +195,10 @@ def pids_with_open_file(path: "str") -> "list[int]":
             try:
                 for fd in os.listdir("/proc/%s/fd" % name):
                     try:
-                        about = os.stat("/proc/%s/fd/%s" % (name, fd))
+                        stat = os.stat("/proc/%s/fd/%s" % (name, fd))
                     except OSError:
                         continue
-                    if (about.st_ino, about.st_dev) == (wanted.st_ino, wanted.st_dev):
+                    if (stat.st_ino, stat.st_dev) == (target.st_ino, target.st_dev):
                         found.append(int(name))
                         break
             except OSError:
@@ -206,14 +206,14 @@ def pids_with_open_file(path: "str") -> "list[int]":
     return found
 
 
-_JOIN_TRIES = 20
+_MAX_JOIN_RETRIES = 20
 
 
 class Cgroup:
-    """One cgroup directory for one task; ``path`` empty means that there is none.
+    """The cgroup directory of one task; without one ``path`` is empty.
 
-    The supervisor is in it too: what it starts is then there from the first moment. Unless the task has
-    limits, which are its own.
+    The supervisor is in it too, so that everything it starts is there from the first moment; unless the task
+    has limits, which apply to the task alone.
     """
 
     def __init__(self, mode: "str", path: "str") -> "None":
@@ -229,13 +229,13 @@ class Cgroup:
                 pass
 
     def fork(self) -> "int":
-        """A fork whose child is born in the group where that can be; else it must still `join`."""
+        """Fork a child that starts in the cgroup if possible; the child calls `join` in any case."""
         clone3 = find_clone3() if self.mode == V2 and self.path else None
         if clone3 is not None:
             try:
                 fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             except FileNotFoundError:
-                # Whoever else was in it has left, and it was swept away: `join` makes it again.
+                # It became empty and was removed by the sweep: `join` creates it again.
                 return os.fork()
             pid = clone3(fd)
             if pid == 0:
@@ -247,10 +247,10 @@ class Cgroup:
         return os.fork()
 
     def join(self) -> "None":
-        """Put this process into the group, unless it was born there."""
+        """Move this process into the cgroup, unless it started there."""
         if not self.path or self._joined:
             return
-        for left in range(_JOIN_TRIES, -1, -1):
+        for retries in range(_MAX_JOIN_RETRIES, -1, -1):
             try:
                 fd = os.open(self.path + "/cgroup.procs", os.O_WRONLY)
                 try:
@@ -259,9 +259,9 @@ class Cgroup:
                     os.close(fd)
                 return
             except OSError as e:
-                # A server that started meanwhile found it empty and swept it away, before we had opened
-                # it or between that and our first word to it.
-                if e.errno not in (errno.ENOENT, errno.ENODEV) or not left:
+                # A server that started meanwhile found it empty and removed it, before the open or between
+                # open and write.
+                if e.errno not in (errno.ENOENT, errno.ENODEV) or not retries:
                     raise
                 self.create()
 
@@ -275,7 +275,7 @@ class Cgroup:
             return []
 
     def kill(self) -> "None":
-        """Everyone in it, the supervisor as well: for when that one is dead already."""
+        """Kill all processes in it, the supervisor included: only after its death."""
         if not self.path:
             return
         if self.mode == V2:
@@ -295,10 +295,10 @@ class Cgroup:
             send(pid, signal.SIGKILL)
 
     def kill_others(self) -> "None":
-        """Everyone in it but the supervisor that calls."""
+        """Kill all processes in it but the calling supervisor."""
         own = os.getpid()
         others = [pid for pid in self.members() if pid != own]
-        # Stopped first, so that nothing forks away while the rest is being killed.
+        # Stopped first, so that none forks while the rest is being killed.
         for pid in others:
             send(pid, signal.SIGSTOP)
         for pid in others:
@@ -313,11 +313,11 @@ class Cgroup:
 
 
 def kill_orphaned(cgroup: "Cgroup", marker: "bytes", claim: "str", work: "str") -> "int":
-    """Kill what a dead supervisor left behind. Gives how many were still there: call until it is 0.
+    """Kill the processes that a dead supervisor left. Returns how many there were: call until it is 0.
 
-    The tree is known by its cgroup, by the mark in its environment, and by descent from there. A child
-    that has yet to become the program has no mark, but still has its parent's claim open; that is looked
-    for first, because it goes from the one state to the other.
+    The tree is found by its cgroup, by the marker in its environment, and by descent. A child before exec has
+    no marker but still has its parent's claim open; that is tested first, because exec goes from the one
+    state to the other.
     """
     left = set(cgroup.members())
     if left:
@@ -328,7 +328,7 @@ def kill_orphaned(cgroup: "Cgroup", marker: "bytes", claim: "str", work: "str") 
         roots = pids_with_open_file(claim)
         roots += pids_with_marker(marker, work)
     left.update(roots, *(descendants(pid) for pid in roots))
-    # Stopped first, so that nothing forks away while the rest is being killed.
+    # Stopped first, so that none forks while the rest is being killed.
     for pid in left:
         send(pid, signal.SIGSTOP)
     for pid in left:

@@ -1,27 +1,28 @@
-"""A small process without threads from which supervisors are forked, already warm.
+"""The zygote: a small process without threads from which warmed-up supervisors are forked.
 
-It reads lines from a socket, each a part of a gang: ``number<TAB>what``, then its members, each behind a NUL:
-``folder<TAB>mode<TAB>cgroup``. It forks a supervisor for each, and answers with a line: their pids, or
-``-errno`` when not all could be forked. They wait for each other before they claim anything: after ``wait``
-more of the gang or a word follows, with ``go`` that was all and they go on, with ``drop`` none of them does.
-When the socket closes (the server is gone) it ends; supervisors that wait leave, the others go on.
+It reads lines from a socket, each a part of a gang: ``number<TAB>command``, then the members, each after a
+NUL: ``folder<TAB>mode<TAB>cgroup``. It forks a supervisor for each and replies with a line: their pids, or
+``-errno`` if not all could be forked. Supervisors wait for their whole gang before they claim anything:
+``wait`` announces another request for the gang, ``go`` starts all of them, ``drop`` makes all of them exit.
+When the socket closes (the server has exited) the zygote exits; waiting supervisors exit too, running ones
+stay.
 """
 
 import gc
 import os
 import signal
 
-from pairuntime.supervisor import attempt as supervise
-from pairuntime.supervisor import claim, container_attempt, process_tree, zygote_warmup
+from pairuntime.supervisor import attempt_factory, claim, container_attempt, process_tree, zygote_warmup
+from pairuntime.supervisor.attempt import DEFAULT, Attempt, SharedEnvironment, set_handler  # noqa: F401 - Attempt: type comment
 
 # Loaded here, so that no supervisor has to.
 _LOADED = (container_attempt,)
-# Why a supervisor died, where it could still say so.
+# Traceback of a supervisor that failed.
 FAILURE = "supervisor.err"
 
-# Between two forks every page that is written has to be copied: so many are made ready at a time. Not more,
-# because each supervisor keeps what was made ready with it, though shared with those.
-_AT_ONCE = 10
+# Attempts read before they are forked, one batch at a time: between two forks every page that is written has
+# to be copied. Not more, because each supervisor keeps the memory of its batch, shared with that batch only.
+_FORK_BATCH = 10
 
 WAIT = b"wait"
 GO = b"go"
@@ -29,22 +30,23 @@ DROP = b"drop"
 
 
 def serve(fd: "int") -> "int":
-    # A descriptor below 3 that came closed would become one of ours, and then the program's.
+    # If stdin, stdout or stderr were closed, one of our descriptors would take its number and reach the
+    # program.
     while True:
         spare = os.open(os.devnull, os.O_RDWR)
         if spare > 2:
             os.close(spare)
             break
     zygote_warmup.warm_up(fd)
-    # Children are nobody's concern here: the kernel forgets them at once.
+    # Nothing waits for the children: the kernel reaps them.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     process_tree.find_clone3()
     gc.collect()
     gc.disable()
-    # What is there now is never looked at again by a collection: its pages stay shared (since 3.7).
+    # Collections skip all objects that exist now, so that their pages stay shared (since 3.7).
     getattr(gc, "freeze", int)()
-    nursery = ForkServer(fd)
+    server = ForkServer(fd)
     pending = b""
     try:
         while True:
@@ -53,8 +55,8 @@ def serve(fd: "int") -> "int":
                 return 0
             *parts, pending = (pending + data).split(b"\n")
             for part in parts:
-                _send(fd, b" ".join(b"%d" % number for number in nursery.launch(part)) + b"\n")
-    except OSError:  # the server died with answers unread
+                _send(fd, b" ".join(b"%d" % number for number in server.launch(part)) + b"\n")
+    except OSError:  # the server died with replies unread
         return 0
 
 
@@ -64,12 +66,12 @@ def _send(fd: "int", data: "bytes") -> "None":
 
 
 class ForkGroup:
-    """Some that wait for each other: for a word each from this pipe, or for its end, which means no."""
+    """Supervisors of one gang. Each waits for a byte from this pipe; end of file means to exit."""
 
     def __init__(self) -> "None":
         self.go_r, self.go_w = os.pipe()
         self.size = 0
-        self.common = supervise.SharedEnvironment()
+        self.shared = SharedEnvironment()
 
     def go(self) -> "None":
         _send(self.go_w, b"g" * self.size)
@@ -80,46 +82,46 @@ class ForkGroup:
 
 
 class ForkServer:
-    """``fd`` is where questions come from: nothing for supervisors."""
+    """``fd`` is the socket of the server: supervisors close it."""
 
     def __init__(self, fd: "int") -> "None":
         self._fd = fd
         self._gangs = {}  # type: dict[bytes, ForkGroup]
 
     def launch(self, part: "bytes") -> "list[int]":
-        """A supervisor for each member of this part of a gang; all of the gang go on, or none."""
+        """Fork a supervisor for each member of this part of a gang; the whole gang starts, or none of it."""
         head, *members = part.split(b"\0")
-        number, what = head.split(b"\t")
+        number, command = head.split(b"\t")
         if number not in self._gangs:
             self._gangs[number] = ForkGroup()
         gang = self._gangs[number]
         try:
             pids = self._fork_all(gang, members)
-            if what == GO:
+            if command == GO:
                 gang.go()
         except OSError as e:
             pids = [-(e.errno or 1)]
-            what = DROP
-        if what != WAIT:
-            # Those that wait see the pipe close without a word, and leave.
+            command = DROP
+        if command != WAIT:
+            # Waiting supervisors read end of file and exit.
             self._gangs.pop(number).close()
         return pids
 
     def _fork_all(self, gang: "ForkGroup", members: "list[bytes]") -> "list[int]":
         pids = []  # type: list[int]
-        for start in range(0, len(members), _AT_ONCE):
-            ready = [_Member(gang, member) for member in members[start : start + _AT_ONCE]]
+        for start in range(0, len(members), _FORK_BATCH):
+            ready = [_Member(gang, member) for member in members[start : start + _FORK_BATCH]]
             for member in ready:
                 pid = member.cgroup.fork()
                 if pid == 0:
-                    self._leave(gang)
+                    self._close_inherited(gang)
                     member.supervise_and_exit(gang.go_r)
                 pids.append(pid)
         gang.size += len(pids)
         return pids
 
-    def _leave(self, own: "ForkGroup") -> "None":
-        """In the child: only what it waits for stays open."""
+    def _close_inherited(self, own: "ForkGroup") -> "None":
+        """In the child: close everything but the pipe it waits for."""
         os.close(self._fd)
         os.close(own.go_w)
         for gang in self._gangs.values():
@@ -133,10 +135,10 @@ class _Member:
         self.folder = folder
         self.cgroup = process_tree.Cgroup(mode, path)
         self.cgroup.create()
-        self.attempt = None  # type: supervise.Attempt | None
+        self.attempt = None  # type: Attempt | None
         try:
-            self.attempt = supervise.read(folder, self.cgroup, gang.common)
-        except Exception:  # noqa: BLE001 - what is wrong with it its own supervisor finds out, and says
+            self.attempt = attempt_factory.read_attempt(folder, self.cgroup, gang.shared)
+        except Exception:  # noqa: BLE001 - the supervisor of this attempt meets the error again, and records it
             pass
 
     def supervise_and_exit(self, go: "int") -> "None":
@@ -144,17 +146,17 @@ class _Member:
         try:
             os.setsid()
             # The server's terminal or pipe must not stay open for as long as the last task runs.
-            nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, 2)
-            os.close(nothing)
-            supervise.set_handler(signal.SIGCHLD, supervise.DEFAULT)
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, 2)
+            os.close(null)
+            set_handler(signal.SIGCHLD, DEFAULT)
             try:
-                attempt = self.attempt or supervise.read(
-                    self.folder, self.cgroup, supervise.SharedEnvironment()
+                attempt = self.attempt or attempt_factory.read_attempt(
+                    self.folder, self.cgroup, SharedEnvironment()
                 )
             except Exception:
                 if os.read(go, 1):
-                    # Claimed, it is lost; unclaimed it would be launched again, and again.
+                    # Claimed, the attempt is lost; unclaimed, it would be launched again forever.
                     claim.acquire(self.folder, os.path.basename(self.folder))
                 raise
             attempt.install_signal_handlers()
@@ -163,8 +165,8 @@ class _Member:
                 self.cgroup.join()
                 status = attempt.supervise()
         except BaseException:
-            # The attempt is then claimed without a record, or unclaimed: both are told apart from the
-            # folder. Why it happened is said there too.
+            # The attempt is then claimed without a record, or unclaimed: the folder shows which. The
+            # traceback is left there too.
             import traceback
 
             try:

@@ -1,36 +1,36 @@
-"""What supervisors do, done a few times by the zygote itself before it forks any.
+"""Warm-up of the zygote: it runs some attempts to their end before it forks the first supervisor.
 
-Python fits its instructions to what they meet, and notes in its caches what it found. A supervisor that had
-all of it still to do would do so once, for nobody, in pages that have to be copied for it first.
+Python specializes its instructions for what they meet, and fills its caches. A supervisor that had to do this
+itself would do it once, without benefit, and on pages that the kernel has to copy for it first.
 """
 
 import os
 import signal
 
-from pairuntime.supervisor import attempt as supervise
-from pairuntime.supervisor import claim, exit_record, process_tree
+from pairuntime.supervisor import attempt_factory, claim, exit_record, process_tree
+from pairuntime.supervisor.attempt import HANDLED, SharedEnvironment
 
-# After so many runs Python has fitted a function (eight and a few, in 3.11).
-_TIMES = 10
-# At most so many descriptors stay open in one: a supervisor leaves that to its end.
-_OPENED = 8
+# Runs after which Python has specialized a function (a little over eight, in 3.11).
+_RUNS = 10
+# Upper bound of the descriptors that one run leaves open: a supervisor closes them by exiting.
+_MAX_OPEN_FDS = 8
 _PROGRAM = "/bin/true"
-# Where no record has to wait for a disk.
-_IN_MEMORY = "/dev/shm/pai-rehearsal.%d"
+# A file system in memory: no record waits for a disk.
+_FOLDER = "/dev/shm/pai-warmup.%d"
 
 
 def warm_up(kept: "int") -> "None":
-    """Run some attempts to their end, and be as before; of the descriptors above 2 only ``kept`` stays."""
+    """Run some attempts, then restore the process; of the descriptors above 2 only ``kept`` stays open."""
     mask = os.umask(0o077)
-    handlers = [(signum, signal.getsignal(signum)) for signum in supervise.HANDLED]
-    folder = _IN_MEMORY % os.getpid()
+    handlers = [(signum, signal.getsignal(signum)) for signum in HANDLED]
+    folder = _FOLDER % os.getpid()
     try:
         os.mkdir(folder, 0o700)
-        for _ in range(_TIMES):
+        for _ in range(_RUNS):
             _run_one(folder)
         os.rmdir(folder)
     except OSError:
-        pass  # there is no such place: supervisors then take a little longer
+        pass  # no such file system: supervisors then take a little longer
     finally:
         os.umask(mask)
         os.chdir("/")
@@ -39,20 +39,20 @@ def warm_up(kept: "int") -> "None":
             signal.signal(signum, handler)
         process_tree.become_subreaper(False)
         os.closerange(3, kept)
-        os.closerange(kept + 1, kept + 1 + _OPENED * _TIMES)
+        os.closerange(kept + 1, kept + 1 + _MAX_OPEN_FDS * _RUNS)
 
 
 def _run_one(folder: "str") -> "None":
     spec = {
-        "attempt": "rehearsal",
+        "attempt": "warmup",
         "argv": [_PROGRAM],
         "cwd": folder,
         "env": {"PATH": os.defpath},
         "events": os.devnull,
-        "mask": ["rehearsal"],
+        "secrets": ["warmup"],
     }
-    attempt = supervise.read(
-        folder, process_tree.Cgroup(process_tree.PROC, ""), supervise.SharedEnvironment(), spec
+    attempt = attempt_factory.read_attempt(
+        folder, process_tree.Cgroup(process_tree.PROC, ""), SharedEnvironment(), spec
     )
     attempt.install_signal_handlers()
     attempt.supervise()

@@ -1,6 +1,6 @@
-"""Fetch a job's ``codeDir``: to ``/pai/code`` where the task has a machine of its own, and to where it works.
+"""Fetch a job's ``codeDir`` into a code folder (``/pai/code`` in a container) and into the working folder.
 
-``pairuntime code ADDRESS`` prints the line a shell evaluates to know the copy.
+``pairuntime code ADDRESS`` prints the shell line that exports PAI_CODE_DIR.
 """
 
 import os
@@ -29,29 +29,29 @@ def main(argv: "list[str]") -> "int":
         sys.stderr.write("The code in %s could not be fetched: %s\n" % (argv[0], e))
         return 1
     except OSError as e:
-        said = "%s: %s" % (e.filename, e.strerror) if e.filename else e
-        sys.stderr.write("The code in %s could not be fetched: %s\n" % (argv[0], said))
+        error = "%s: %s" % (e.filename, e.strerror) if e.filename else e
+        sys.stderr.write("The code in %s could not be fetched: %s\n" % (argv[0], error))
         return 1
     print("export PAI_CODE_DIR=%s" % shlex.quote(folder))
     return 0
 
 
 def fetch(address: "str") -> "str":
-    """Bring the folder here; where the copy is."""
-    storage, where = hdfs_cli.resolve(address)
-    status = storage.status(where)
+    """Copy the folder; returns the path of the copy."""
+    storage, path = hdfs_cli.resolve(address)
+    status = storage.status(path)
     if status is None:
         raise hdfs_cli.HdfsCommandError("there is no such folder on the storage.")
-    size = _size(storage, where, status)
+    size = _size(storage, path, status)
     if size > MAX_CODE_BYTES:
-        raise hdfs_cli.HdfsCommandError("it has %d bytes, and may have %d." % (size, MAX_CODE_BYTES))
-    folder = _place()
+        raise hdfs_cli.HdfsCommandError("it has %d bytes; the limit is %d." % (size, MAX_CODE_BYTES))
+    folder = _code_folder()
     if status["type"] == "DIRECTORY":
-        for entry in storage.entries(where):
+        for entry in storage.entries(path):
             name = entry["pathSuffix"]
-            hdfs_cli.get_one(storage, posixpath.join(where, name), entry, os.path.join(folder, name))
+            hdfs_cli.get_one(storage, posixpath.join(path, name), entry, os.path.join(folder, name))
     else:
-        hdfs_cli.get_one(storage, where, status, os.path.join(folder, posixpath.basename(where)))
+        hdfs_cli.get_one(storage, path, status, os.path.join(folder, posixpath.basename(path)))
     _copy_into(folder, os.getcwd())
     return folder
 
@@ -62,8 +62,8 @@ def _size(storage: "Storage", where: "str", status: "dict[str, Any]") -> "int":
     return sum(_size(storage, posixpath.join(where, e["pathSuffix"]), e) for e in storage.entries(where))
 
 
-def _place() -> "str":
-    """A container is the task's own; a host is not, and there the copy lies beside the work."""
+def _code_folder() -> "str":
+    """``/pai/code`` in a container; on a host, which other tasks share, a folder in the working folder."""
     if os.environ.get("PAI_RUNTIME_DIR", "").startswith("/usr/local/pai"):
         try:
             os.makedirs(CONTAINER_CODE_FOLDER, exist_ok=True)
@@ -77,7 +77,7 @@ def _place() -> "str":
 
 
 def _copy_into(source: "str", target: "str") -> "None":
-    """What is there already stays as it is."""
+    """Copy a folder; existing files are kept."""
     for name in os.listdir(source):
         path, copy = os.path.join(source, name), os.path.join(target, name)
         if os.path.isdir(path):

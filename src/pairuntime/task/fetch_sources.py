@@ -1,6 +1,6 @@
-"""Fetch the files that travel with a job and unpack them where the task works.
+"""Fetch a job's source archive and unpack it into the working folder.
 
-``pairuntime sources ADDRESS`` is for clusters that do not do this themselves.
+``pairuntime sources URL`` is for clusters that do not do this themselves.
 """
 
 import os
@@ -16,23 +16,23 @@ def main(argv: "list[str]") -> "int":
         count = unpack(argv[0], os.getcwd())
     except (OSError, tarfile.TarError) as e:
         sys.stderr.write(
-            "The files of the job could not be fetched from %s: %s\n" % (argv[0].split("?")[0], e)
+            "The sources of the job could not be fetched from %s: %s\n" % (argv[0].split("?")[0], e)
         )
         return 1
-    sys.stderr.write("Fetched %d files of the job.\n" % count)
+    sys.stderr.write("Fetched %d source files of the job.\n" % count)
     return 0
 
 
-def unpack(address: "str", folder: "str") -> "int":
-    """How many files it were. Nothing is written outside the folder."""
+def unpack(url: "str", folder: "str") -> "int":
+    """Unpack the archive; returns the number of files. Nothing is written outside the folder."""
     root = os.path.realpath(folder) + os.sep
     count = 0
-    with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as answer:
-        with tarfile.open(fileobj=answer, mode="r|*") as archive:
+    with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as response:
+        with tarfile.open(fileobj=response, mode="r|*") as archive:
             for member in archive:
-                where = os.path.realpath(os.path.join(folder, member.name))
-                if not (where + os.sep).startswith(root) or member.isdev():
-                    raise tarfile.ExtractError("%s would lie outside the working folder" % member.name)
+                target = os.path.realpath(os.path.join(folder, member.name))
+                if not (target + os.sep).startswith(root) or member.isdev():
+                    raise tarfile.ExtractError("%s is outside the working folder" % member.name)
                 archive.extract(member, folder)
                 count += not member.isdir()
     return count

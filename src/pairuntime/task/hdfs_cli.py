@@ -13,24 +13,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
     from typing import Any
 
-# Where a NameNode serves WebHDFS, when the address gives the port of its other protocol or none.
+# WebHDFS port of a NameNode, for an address with its RPC port or without one.
 _WEB_PORT = 50070
 _RPC_PORTS = (None, 8020, 9000)
 _MAGIC = "*?["
 
 
 class HdfsCommandError(Exception):
-    """The command cannot be carried out, in words for people."""
+    """A command that failed, with its message for the user."""
 
 
 def main(argv: "list[str]") -> "int":
     if len(argv) < 2 or argv[0] not in ("dfs", "fs") or argv[1].lstrip("-") not in _COMMANDS:
         names = " ".join("-" + name for name in sorted(_COMMANDS))
-        sys.stderr.write("usage: hdfs dfs COMMAND [options] PATH...\nThere is %s.\n" % names)
+        sys.stderr.write("usage: hdfs dfs COMMAND [options] PATH...\nCommands: %s.\n" % names)
         return 255
     name = argv[1].lstrip("-")
-    flags = [word for word in argv[2:] if word.startswith("-") and word != "-"]
-    paths = [word for word in argv[2:] if not word.startswith("-") or word == "-"]
+    flags = [argument for argument in argv[2:] if argument.startswith("-") and argument != "-"]
+    paths = [argument for argument in argv[2:] if not argument.startswith("-") or argument == "-"]
     try:
         return _COMMANDS[name](flags, paths)
     except (HdfsCommandError, WebHdfsError) as e:
@@ -40,13 +40,13 @@ def main(argv: "list[str]") -> "int":
     return 1
 
 
-# -- where a path is ---------------------------------------------------------------------------------
+# -- path resolution ---------------------------------------------------------------------------------
 
-_known = {}  # type: dict[str, Storage]
+_storages = {}  # type: dict[str, Storage]
 
 
 def resolve(path: "str") -> "tuple[Storage, str]":
-    """The storage that an address names, and the path there. Without one: the cluster's own."""
+    """Storage and path that an address names; without a host, the cluster's own storage."""
     rest = os.environ.get("PAI_REST_SERVER_URI", "").rstrip("/")
     own = urlsplit(rest).netloc
     default = urlsplit(os.environ.get("PAI_DEFAULT_FS_URI", "")).netloc
@@ -55,19 +55,19 @@ def resolve(path: "str") -> "tuple[Storage, str]":
     if parts.scheme in ("hdfs", "webhdfs", "pai") and parts.netloc and parts.netloc not in (own, default):
         port = parts.port if parts.port not in _RPC_PORTS or parts.scheme == "webhdfs" else _WEB_PORT
         address = "http://%s:%d/webhdfs/v1" % (parts.hostname, port or _WEB_PORT)
-        return _known.setdefault(address, Storage(address, user=user)), parts.path or "/"
+        return _storages.setdefault(address, Storage(address, user=user)), parts.path or "/"
     if not rest:
-        raise HdfsCommandError("There is no cluster storage here: PAI_REST_SERVER_URI is not set.")
+        raise HdfsCommandError("There is no cluster storage: PAI_REST_SERVER_URI is not set.")
     address = rest + "/webhdfs/v1"
     where = parts.path if parts.scheme else path
     if not where.startswith("/"):
         where = posixpath.join("/user", user, where)
     token = os.environ.get("PAI_USER_TOKEN", "")
-    return _known.setdefault(address, Storage(address, token, user)), where
+    return _storages.setdefault(address, Storage(address, token, user)), where
 
 
 def expand(path: "str") -> "list[tuple[Storage, str, dict[str, Any]]]":
-    """Everything a path means: itself, or what its wildcards match. Nothing there is a mistake."""
+    """The path itself, or what its wildcards match. No match is an error."""
     storage, where = resolve(path)
     if not any(letter in where for letter in _MAGIC):
         status = storage.status(where)
@@ -95,7 +95,7 @@ def _matching(storage: "Storage", folder: "str", pattern: "str") -> "list[dict[s
     return [entry for entry in entries if fnmatch.fnmatchcase(entry["pathSuffix"], pattern)]
 
 
-# -- the commands ------------------------------------------------------------------------------------
+# -- commands ----------------------------------------------------------------------------------------
 
 
 def _ls(flags: "list[str]", paths: "list[str]") -> "int":
@@ -110,7 +110,7 @@ def _ls(flags: "list[str]", paths: "list[str]") -> "int":
 
 def _list(storage: "Storage", folder: "str", deep: "bool") -> "None":
     found = list(storage.entries(folder))
-    if found and not deep:  # as Hadoop begins; scripts skip this line
+    if found and not deep:  # as Hadoop prints it; scripts skip this line
         print("Found %d items" % len(found))
     for entry in found:
         where = posixpath.join(folder, entry["pathSuffix"])
@@ -141,7 +141,7 @@ def _show(where: "str", status: "dict[str, Any]") -> "None":
 
 
 def _mkdir(flags: "list[str]", paths: "list[str]") -> "int":
-    for path in _some(paths):
+    for path in _require_paths(paths):
         storage, where = resolve(path)
         if "-p" not in flags:
             if storage.status(where) is not None:
@@ -154,7 +154,7 @@ def _mkdir(flags: "list[str]", paths: "list[str]") -> "int":
 
 def _cat(flags: "list[str]", paths: "list[str]") -> "int":
     sys.stdout.flush()
-    for path in _some(paths):
+    for path in _require_paths(paths):
         for storage, where, status in expand(path):
             if status["type"] == "DIRECTORY":
                 raise HdfsCommandError("`%s': Is a directory" % where)
@@ -165,7 +165,7 @@ def _cat(flags: "list[str]", paths: "list[str]") -> "int":
 
 def _rm(flags: "list[str]", paths: "list[str]") -> "int":
     recursive = any(flag in ("-r", "-R", "-rf", "-fr") for flag in flags)
-    for path in _some(paths):
+    for path in _require_paths(paths):
         try:
             found = expand(path)
         except HdfsCommandError:
@@ -181,7 +181,7 @@ def _rm(flags: "list[str]", paths: "list[str]") -> "int":
 
 
 def _test(flags: "list[str]", paths: "list[str]") -> "int":
-    storage, where = resolve(_some(paths)[0])
+    storage, where = resolve(_require_paths(paths)[0])
     status = storage.status(where)
     if status is None:
         return 1
@@ -198,7 +198,7 @@ def _test(flags: "list[str]", paths: "list[str]") -> "int":
 
 
 def _put(flags: "list[str]", paths: "list[str]") -> "int":
-    sources, target = _several(paths)
+    sources, target = _sources_and_target(paths)
     storage, where = resolve(target)
     into = storage.status(where)
     folder = into is not None and into["type"] == "DIRECTORY"
@@ -222,7 +222,7 @@ def _put_one(storage: "Storage", source: "str", where: "str") -> "None":
 
 
 def _get(flags: "list[str]", paths: "list[str]") -> "int":
-    sources, target = _several(paths if len(paths) > 1 else paths + ["."])
+    sources, target = _sources_and_target(paths if len(paths) > 1 else paths + ["."])
     found = [one for source in sources for one in expand(source)]
     if len(found) > 1 and not os.path.isdir(target):
         raise HdfsCommandError("`%s': No such file or directory" % target)
@@ -241,22 +241,22 @@ def get_one(storage: "Storage", where: "str", status: "dict[str, Any]", name: "s
             suffix = entry["pathSuffix"]
             get_one(storage, posixpath.join(where, suffix), entry, os.path.join(name, suffix))
         return
-    # Aside first: a file of that name is a whole one.
-    aside = name + "._COPYING_"
+    # Written under a temporary name first: a file under its own name is complete.
+    partial = name + "._COPYING_"
     try:
-        with open(aside, "wb") as f:
+        with open(partial, "wb") as f:
             storage.get(where, f)
-        os.rename(aside, name)
+        os.rename(partial, name)
     except BaseException:
         try:
-            os.unlink(aside)
+            os.unlink(partial)
         except OSError:
             pass
         raise
 
 
 def _mv(flags: "list[str]", paths: "list[str]") -> "int":
-    sources, target = _several(paths)
+    sources, target = _sources_and_target(paths)
     storage, where = resolve(target)
     for source in sources:
         for _, name, _ in expand(source):
@@ -265,13 +265,13 @@ def _mv(flags: "list[str]", paths: "list[str]") -> "int":
     return 0
 
 
-def _some(paths: "list[str]") -> "list[str]":
+def _require_paths(paths: "list[str]") -> "list[str]":
     if not paths:
         raise HdfsCommandError("a path is missing")
     return paths
 
 
-def _several(paths: "list[str]") -> "tuple[list[str], str]":
+def _sources_and_target(paths: "list[str]") -> "tuple[list[str], str]":
     if len(paths) < 2:
         raise HdfsCommandError("a source and a target are needed")
     return paths[:-1], paths[-1]

@@ -1,6 +1,6 @@
-"""Python packages for a task: an environment built once for the same wishes, and then used again.
+"""Python packages for a task: a virtual environment, built once for the same packages, then reused.
 
-``pairuntime packages [--python PYTHON] PACKAGE...`` prints the line a shell evaluates to use it.
+``pairuntime packages [--python PYTHON] PACKAGE...`` prints the shell line that activates it.
 """
 
 import fcntl
@@ -23,19 +23,19 @@ def main(argv: "list[str]") -> "int":
     except (OSError, subprocess.CalledProcessError) as e:
         sys.stderr.write("The packages %s could not be installed: %s\n" % (" ".join(argv), _reason(e)))
         return 1
-    words = (shlex.quote(folder), shlex.quote(os.path.join(folder, "bin")))
-    print("export VIRTUAL_ENV=%s PATH=%s:$PATH" % words)
+    paths = (shlex.quote(folder), shlex.quote(os.path.join(folder, "bin")))
+    print("export VIRTUAL_ENV=%s PATH=%s:$PATH" % paths)
     return 0
 
 
 def environment(python: "str", packages: "list[str]") -> "str":
-    """The folder of an environment that has these packages and sees those of this Python."""
+    """Folder of an environment with these packages, which also sees those of this Python."""
     found = subprocess.check_output([python, "-c", "import sys; print(sys.executable, sys.version)"])
-    wishes = "\0".join([found.decode()] + sorted(packages))
-    folder = os.path.join(_cache(), hashlib.sha256(wishes.encode()).hexdigest()[:20])
+    key = "\0".join([found.decode()] + sorted(packages))
+    folder = os.path.join(_cache(), hashlib.sha256(key.encode()).hexdigest()[:20])
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     with open(folder + ".lock", "w") as lock:
-        # Tasks of one job ask at the same time: the first builds it, the others use it.
+        # Tasks of one job start at the same time: the first builds it, the others wait and use it.
         fcntl.lockf(lock, fcntl.LOCK_EX)
         if not os.path.exists(os.path.join(folder, _READY)):
             shutil.rmtree(folder, ignore_errors=True)
@@ -44,17 +44,17 @@ def environment(python: "str", packages: "list[str]") -> "str":
 
 
 def _build(python: "str", packages: "list[str]", folder: "str") -> "None":
-    sys.stderr.write("Installing %s, once for this machine.\n" % " ".join(packages))
+    sys.stderr.write("Installing %s (cached on this machine).\n" % " ".join(packages))
     sys.stderr.flush()
     subprocess.check_call([python, "-m", "venv", "--system-site-packages", folder], stdout=sys.stderr)
-    inside = os.path.join(folder, "bin", "python")
-    # What this Python sees, which may itself be that of an environment, is seen there too.
-    ask = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
-    seen = subprocess.check_output([python, "-c", ask]).decode().strip()
-    own = subprocess.check_output([inside, "-c", ask]).decode().strip()
+    venv_python = os.path.join(folder, "bin", "python")
+    # Packages that this Python sees are visible there too, also if it is the Python of a virtual environment.
+    query = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+    seen = subprocess.check_output([python, "-c", query]).decode().strip()
+    own = subprocess.check_output([venv_python, "-c", query]).decode().strip()
     with open(os.path.join(own, "seen.pth"), "w") as f:
         f.write(seen + "\n")
-    pip = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    pip = [venv_python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     subprocess.check_call(pip + packages, stdout=sys.stderr)
     with open(os.path.join(folder, _READY), "w") as f:
         f.write("\n".join(packages))
@@ -67,5 +67,5 @@ def _cache() -> "str":
 
 def _reason(error: "Exception") -> "str":
     if isinstance(error, subprocess.CalledProcessError):
-        return "%s ended with status %d." % (" ".join(error.cmd[1:4]), error.returncode)
+        return "%s exited with status %d." % (" ".join(error.cmd[1:4]), error.returncode)
     return str(error)

@@ -1,4 +1,4 @@
-"""A small WebHDFS client with the standard library alone: what a task needs to bring and fetch files."""
+"""Small WebHDFS client for tasks, with the standard library alone: upload, download, list, rename, delete."""
 
 import http.client
 import json
@@ -11,19 +11,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # Python 3.6 runs this too
     from typing import Any, BinaryIO
 
-# Beside the runtime's archive: the certificates by which the cluster's own server is known.
+# Certificates by which the cluster's server is verified, next to the runtime's archive.
 CA_FILE = "authority.pem"
-# A chain may end at any of them. The name came with Python 3.10.
+# X509_V_FLAG_PARTIAL_CHAIN: a chain may end at any of them. Named in ssl since Python 3.10.
 _PARTIAL_CHAIN = 0x80000
-# That of 3.6 is another one, for names that do not fit.
+# Python 3.6 only has CertificateError, for names that do not match.
 _Untrusted = getattr(ssl, "SSLCertVerificationError", ssl.CertificateError)
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 _TIMEOUT_S = 120.0
-_PAUSES_S = (0.5, 1, 2, 4, 8, 16, 30, 60, 60, 60)
+_RETRY_DELAYS_S = (0.5, 1, 2, 4, 8, 16, 30, 60, 60, 60)
 
 
 class WebHdfsError(Exception):
-    """The storage said no, in words for people."""
+    """Error response of the storage, with its message for the user."""
 
     def __init__(self, message: "str", status: "int" = 0, kind: "str" = ""):
         super().__init__(message)
@@ -32,7 +32,7 @@ class WebHdfsError(Exception):
 
 
 class Storage:
-    """``address`` is all before the path: ``http://host:port/webhdfs/v1``."""
+    """``address`` is the URL before the path: ``http://host:port/webhdfs/v1``."""
 
     def __init__(self, address: "str", token: "str" = "", user: "str" = "") -> "None":
         self._address = address.rstrip("/")
@@ -40,14 +40,14 @@ class Storage:
         self._user = user
         self._connections = {}  # type: dict[str, http.client.HTTPConnection]
 
-    # -- what can be asked -------------------------------------------------------------------------
+    # -- operations --------------------------------------------------------------------------------
 
     def status(self, path: "str") -> "dict[str, Any] | None":
-        """What is known of a file or folder; None when there is none."""
+        """FileStatus of a file or folder; None if it does not exist."""
         try:
             found = self._call("GET", path, op="GETFILESTATUS")
-        except WebHdfsError as refused:
-            if refused.status == 404:
+        except WebHdfsError as error:
+            if error.status == 404:
                 return None
             raise
         return dict(found["FileStatus"])
@@ -59,20 +59,22 @@ class Storage:
         self._call("PUT", path, op="MKDIRS")
 
     def delete(self, path: "str", recursive: "bool" = False) -> "bool":
-        answer = self._call("DELETE", path, op="DELETE", recursive="true" if recursive else "false")
-        return bool(answer.get("boolean"))
+        result = self._call("DELETE", path, op="DELETE", recursive="true" if recursive else "false")
+        return bool(result.get("boolean"))
 
     def rename(self, path: "str", target: "str") -> "bool":
         return bool(self._call("PUT", path, op="RENAME", destination=target).get("boolean"))
 
     def put(self, source: "str", path: "str", overwrite: "bool" = True) -> "int":
-        """Bring a file there, whole. Gives its size; a file that changes meanwhile is an error."""
+        """Upload a whole file; returns its size. A file that changes meanwhile is an error."""
         size = os.stat(source).st_size
 
         def send() -> "int":
-            where = self._data_location("PUT", path, op="CREATE", overwrite="true" if overwrite else "false")
+            location = self._data_location(
+                "PUT", path, op="CREATE", overwrite="true" if overwrite else "false"
+            )
             with open(source, "rb") as f:
-                sent = self._send(where, f, size)
+                sent = self._send(location, f, size)
             if sent != size:
                 raise WebHdfsError("%s changed while it was read." % source)
             return sent
@@ -80,21 +82,21 @@ class Storage:
         return int(self._with_retries(send))
 
     def get(self, path: "str", into: "BinaryIO") -> "int":
-        """Write a file's content; gives its size. Nothing was written twice."""
+        """Download a file; returns its size. Not retried, so nothing is written twice."""
         response = self._open(self._url(path, op="OPEN"))
         size = 0
         expected = response.getheader("Content-Length")
         while True:
-            data = response.read(_CHUNK)
+            data = response.read(_CHUNK_BYTES)
             if not data:
                 break
             into.write(data)
             size += len(data)
         if expected is not None and int(expected) != size:
-            raise WebHdfsError("%s came incomplete: %d bytes of %s." % (path, size, expected))
+            raise WebHdfsError("%s is incomplete: received %d bytes of %s." % (path, size, expected))
         return size
 
-    # -- on the wire -------------------------------------------------------------------------------
+    # -- HTTP --------------------------------------------------------------------------------------
 
     def _url(self, path: "str", **query: "str") -> "str":
         if self._user and not self._token:
@@ -102,22 +104,22 @@ class Storage:
         return "%s%s?%s" % (self._address, quote("/" + path.lstrip("/")), urlencode(query))
 
     def _headers(self, url: "str") -> "dict[str, str]":
-        # A ticket of its own is in the address that a redirect gives; the token is for the storage alone.
+        # The URL of a redirect carries its own ticket; the token is for the storage alone.
         if self._token and url.startswith(self._address):
             return {"Authorization": "Bearer " + self._token}
         return {}
 
     def _call(self, method: "str", path: "str", **query: "str") -> "dict[str, Any]":
-        def ask() -> "dict[str, Any]":
+        def call() -> "dict[str, Any]":
             response = self._request(method, self._url(path, **query))
             text = response.read()
             self._check(response, text)
             return dict(json.loads(text.decode() or "{}"))
 
-        return dict(self._with_retries(ask))
+        return dict(self._with_retries(call))
 
     def _data_location(self, method: "str", path: "str", **query: "str") -> "str":
-        """Where the bytes go: the first of the two steps."""
+        """URL for the data: the first of the two steps of a WebHDFS upload."""
         response = self._request(method, self._url(path, noredirect="true", **query))
         text = response.read()
         if response.status == 307:
@@ -137,7 +139,7 @@ class Storage:
         try:
             connection.endheaders()
             while sent < size:
-                data = source.read(min(_CHUNK, size - sent))
+                data = source.read(min(_CHUNK_BYTES, size - sent))
                 if not data:
                     break
                 connection.send(data)
@@ -162,7 +164,7 @@ class Storage:
                 return response
             response.read()
             url = str(response.getheader("Location"))
-        raise WebHdfsError("The storage sends us in circles.")
+        raise WebHdfsError("The storage redirects in a loop.")
 
     def _request(self, method: "str", url: "str") -> "http.client.HTTPResponse":
         connection, target = self._connection(url)
@@ -196,37 +198,39 @@ class Storage:
             return
         message, kind = text.decode("utf-8", "replace").strip()[:300], ""
         try:
-            said = json.loads(text.decode())
-            remote = said.get("RemoteException") or said
+            body = json.loads(text.decode())
+            remote = body.get("RemoteException") or body
             message, kind = str(remote.get("message") or message), str(remote.get("exception") or "")
         except (ValueError, AttributeError):
             pass
-        raise WebHdfsError(message or "The storage answered %d." % response.status, response.status, kind)
+        raise WebHdfsError(
+            message or "The storage responded with status %d." % response.status, response.status, kind
+        )
 
     def _with_retries(self, work: "Any") -> "Any":
-        """A storage that cannot be reached now may be there in a moment: the server is being restarted."""
-        for pause in _PAUSES_S:
+        """Retry while the storage is unreachable: the server may be restarting."""
+        for delay in _RETRY_DELAYS_S:
             try:
                 return work()
-            except WebHdfsError as refused:
-                if refused.status not in (429, 500, 502, 503, 504):
+            except WebHdfsError as error:
+                if error.status not in (429, 500, 502, 503, 504):
                     raise
             except _Untrusted as e:
-                # It stays so.
-                why = getattr(e, "verify_message", "") or e
-                raise WebHdfsError("The certificate of %s is not trusted here: %s." % (self._address, why))
+                # A retry will not help.
+                reason = getattr(e, "verify_message", "") or e
+                raise WebHdfsError("The certificate of %s is not trusted: %s." % (self._address, reason))
             except (OSError, http.client.HTTPException):
                 pass
-            time.sleep(pause)
+            time.sleep(delay)
         return work()
 
 
 def _trust() -> "ssl.SSLContext":
-    """What the system trusts, and the cluster's own server."""
-    secure = ssl.create_default_context()
+    """TLS context that trusts the system's certificates and those of the cluster's server."""
+    context = ssl.create_default_context()
     if ".pyz" in __file__:
         path = os.path.join(os.path.dirname(__file__[: __file__.index(".pyz")]), CA_FILE)
         if os.path.exists(path):
-            secure.load_verify_locations(path)
-            secure.verify_flags |= _PARTIAL_CHAIN
-    return secure
+            context.load_verify_locations(path)
+            context.verify_flags |= _PARTIAL_CHAIN
+    return context

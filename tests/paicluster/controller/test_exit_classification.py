@@ -8,7 +8,7 @@ from paicluster.engines.interface import Observation, Phase
 
 def test_failed_output_upload_differs_from_a_program_with_that_status() -> None:
     ended = Observation(Phase.ENDED, started_ms=1, ended_ms=2, exit_code=74)
-    log = b"trained\nThe results could not be brought to /Output/x on the storage: no room\n"
+    log = b"trained\nThe outputs could not be uploaded to /Output/x: no room\n"
     assert "outputs could not be uploaded" in str(task_exit(ended, stop_code=None, log_tail=log).info)
     assert "could not be uploaded" not in str(task_exit(ended, stop_code=None, log_tail=b"trained\n").info)
 

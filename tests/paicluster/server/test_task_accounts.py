@@ -138,7 +138,7 @@ for path in HOME/cluster.db HOME/cluster.db-wal HOME/cluster.db-shm HOME/server.
   (: >> "$path") 2> /dev/null && seen "write $path"
 done
 for path in HOME/x HOME/tasks/x HOME/run/x HOME/keys/x FOLDER/stop FOLDER/exit.json FOLDER/work/x \
-    OWN/exit.json OWN/exit.aside OWN/stop; do
+    OWN/exit.json OWN/exit.staging OWN/stop; do
   (echo '{}' > "$path") 2> /dev/null && seen "make $path"
 done
 for path in FOLDER/claim FOLDER/spec.json FOLDER/work OWN/claim OWN/spec.json OWN/task.sh; do
@@ -267,7 +267,7 @@ def test_cluster_yaml_maps_users_to_accounts(accounts: dict[str, pwd.struct_pass
             made.as_user("daemon")
             made.accept(job("as-daemon", "true"))
             message = eventually(lambda: _launch_error(made, "as-daemon"), "the launch error")
-            assert "belongs to the system" in message
+            assert "is a system account" in message
         finally:
             made.close()
 

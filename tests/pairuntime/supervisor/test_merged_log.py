@@ -73,7 +73,7 @@ def test_no_byte_is_lost_and_at_most_one_line_end_is_added(chunks: list[_Chunk],
 @given(chunks=_chunks, last=st.sampled_from(["stdout", "stderr"]))
 def test_long_lines_are_whole_too_while_patience_lasts(chunks: list[_Chunk], last: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merged_log, "_LONG_LINE", 4)
+        patch.setattr(merged_log, "_LONG_LINE_BYTES", 4)
         lines = _lines(_merge(chunks, last))
     for name, small in (("stdout", True), ("stderr", False)):
         of_stream = [line for line in lines if (line[0] >= ord("a")) == small]
@@ -86,8 +86,8 @@ def test_when_patience_ends_a_long_line_is_broken_but_no_byte_is_lost(
     chunks: list[_Chunk], last: str
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merged_log, "_LONG_LINE", 4)
-        patch.setattr(merged_log, "_MAX_LINE_BYTES", 16)
+        patch.setattr(merged_log, "_LONG_LINE_BYTES", 4)
+        patch.setattr(merged_log, "_MAX_WAITING_BYTES", 16)
         merged = _merge(chunks, last)
     for name in ("stdout", "stderr"):
         assert _letters(merged, name) == _letters(_stream(chunks, name), name)

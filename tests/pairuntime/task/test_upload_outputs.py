@@ -68,7 +68,7 @@ def test_a_job_whose_results_cannot_be_kept_fails_and_says_why(cluster: Cluster)
     what = host(job("nowhere", 'echo x > "$PAI_OUTPUT_DIR/x"'))
     what["parameters"] = {"work_directory": "blocked/jobs/nowhere"}
     assert cluster.run(what)["state"] == "FAILED"
-    said = b"The results could not be brought to"
+    said = b"The outputs could not be uploaded to"
     assert said in cluster.log_of("nowhere")
 
 
@@ -85,10 +85,10 @@ def test_links_out_of_the_working_folder_are_not_followed(tmp_path: Path) -> Non
     assert list(found) == ["in"]
     # What is said names the task's own links and patterns, and nothing that lies elsewhere.
     assert complaints == [
-        "No file matches away/secret: nothing of it was kept.",
-        "No file matches ../secret: nothing of it was kept.",
-        "No file matches /etc/*: nothing of it was kept.",
-        "out leads out of the working folder, or nowhere, and was not kept.",
+        "No file matches away/secret: nothing was uploaded for it.",
+        "No file matches ../secret: nothing was uploaded for it.",
+        "No file matches /etc/*: nothing was uploaded for it.",
+        "out is a link out of the working folder, or broken, and was not uploaded.",
     ]
 
 

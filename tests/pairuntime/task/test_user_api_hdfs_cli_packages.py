@@ -186,5 +186,5 @@ def test_packages_are_installed_once_and_used_again(cluster: Cluster, tmp_path: 
     for name in ("first", "second"):
         assert cluster.run(host(name, *use))["state"] == "SUCCEEDED", cluster.log_of(name)
         assert cluster.log_of(name, "stdout") == b"42\n"
-    assert b"once for this machine" in cluster.log_of("first")
-    assert b"once for this machine" not in cluster.log_of("second")
+    assert b"cached on this machine" in cluster.log_of("first")
+    assert b"cached on this machine" not in cluster.log_of("second")

@@ -1,4 +1,4 @@
-"""The attempt folder: what the engine writes before a start, and what it concludes from it after."""
+"""The attempt folder: files that an engine writes before a launch, and the observation derived from them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def path_of(tasks: Path, uid: str) -> Path:
 
 
 def environment_marker(uid: str) -> str:
-    """In the environment of every process of the attempt, so that orphans can be found."""
+    """Variable in the environment of every process of the attempt, by which orphans are found."""
     return f"PAI_ATTEMPT_UID={uid}"
 
 
@@ -40,19 +40,21 @@ def shell() -> str:
 
 
 def is_complete(folder: Path, boot_id: str) -> bool:
-    """Whether everything is there that a supervisor needs, or the time for that is over."""
+    """Whether the folder has everything a supervisor needs, or is claimed already."""
     if not folder.exists():
         return False
     spec = _spec(folder)
-    # The files are not forced to disk one by one. What was written before the machine was last started
-    # may be cut short, and nobody can be reading it: it is written again.
+    # The files are not synced one by one. What was written before the last boot may be truncated, and no
+    # process can be reading it: it is written again.
     return (spec is not None and spec.get("boot_id") == boot_id) or (folder / claim.NAME).exists()
 
 
 def cgroup_of(folder: Path) -> process_tree.Cgroup | None:
-    """How the attempt's tree was told to be held; None when that cannot be read."""
-    held = (_spec(folder) or {}).get("tree")
-    return process_tree.Cgroup(str(held["mode"]), str(held["path"])) if isinstance(held, dict) else None
+    """The cgroup that the attempt was started with; None if its spec cannot be read."""
+    cgroup = (_spec(folder) or {}).get("cgroup")
+    if not isinstance(cgroup, dict):
+        return None
+    return process_tree.Cgroup(str(cgroup["mode"]), str(cgroup["path"]))
 
 
 def _spec(folder: Path) -> dict[str, object] | None:
@@ -73,27 +75,27 @@ def prepare(
 ) -> None:
     """Write everything a supervisor needs. `spec.json` comes last: with it the folder is complete.
 
-    With an account of its own the task can pass through the folder to its work and its script, and see or
-    touch nothing else there.
+    A task with its own account can traverse the folder to its working folder and its script, and cannot read
+    or write anything else there.
     """
-    # Paths are texts here: of the time that a large gang takes to prepare, `Path` would have a third.
+    # Paths are strings here: `Path` would take a third of the time to prepare a large gang.
     home, work = str(folder), f"{folder}/{WORK}"
-    script, beside = f"{home}/{SCRIPT}", str(runtime.parent)
-    # The folder is closed to others: script and environment may carry secrets.
+    script, runtime_folder = f"{home}/{SCRIPT}", str(runtime.parent)
+    # Closed to other accounts: script and environment may contain secrets.
     os.makedirs(home, mode=0o700, exist_ok=True)  # noqa: PTH103
     with contextlib.suppress(FileExistsError):
         os.mkdir(work)  # noqa: PTH102
     inner = task_files.create_output_folders(work)
     if account is not None:
-        for one in (work, *inner):
-            _give(one, account, 0o700)
+        for path in (work, *inner):
+            _chown(path, account, 0o700)
         for outer in (folder.parent, folder):
             outer.chmod(0o711)
     program = shell()
     header = _BASH_HEADER if program.endswith("bash") else _SH_HEADER
     unpack = ""
     if task.sources is not None:
-        # The store of sources is closed to other accounts: their supervisor hands them the open file.
+        # The source archives are closed to other accounts: the supervisor passes the open file.
         bundle = shlex.quote(str(task.sources)) if account is None else f"- <&{attempt.SOURCES_FD}"
         unpack = f"tar -xpf {bundle} || {{ echo 'The sources could not be unpacked.' >&2; exit 127; }}\n"
         if account is not None:
@@ -103,46 +105,48 @@ def prepare(
     if shared_file is None:
         environment = {**task.shared_environment, **task.environment}
     else:
-        environment, tails = task_specific(task)
-        spec = {**spec, "tails": tails}
+        environment, suffixes = task_specific(task)
+        spec = {**spec, "env_suffixes": suffixes}
         _link(shared_file, f"{home}/{attempt.SHARED_ENVIRONMENT_FILE}")
     environment[key] = value
-    environment.update(task_files.runtime_variables({**task.shared_environment, **environment}, work, beside))
+    environment.update(
+        task_files.runtime_variables({**task.shared_environment, **environment}, work, runtime_folder)
+    )
     _write(script, unpack + header + task.script + "\n")
     if account is not None:
         if "HOME" not in task.shared_environment:
             environment.setdefault("HOME", work)
         spec = {**spec, "account": account.as_spec()}
-        _give(script, account, 0o600)
+        _chown(script, account, 0o600)
     spec = {
         **spec,
         "attempt": task.uid,
         "argv": [program, script],
         "cwd": work,
         "env": environment,
-        "mask": list(task.secrets),
+        "secrets": list(task.secrets),
         "time_limit_s": task.time_limit_s,
-        "keep": task_files.output_upload_spec(
-            task, work, beside, sys.executable if account is None else _any_python()
+        "output_upload": task_files.output_upload_spec(
+            task, work, runtime_folder, sys.executable if account is None else _system_python()
         ),
     }
-    _write(f"{home}/spec.aside", json.dumps(spec))
-    os.rename(f"{home}/spec.aside", f"{home}/{attempt.SPEC}")  # noqa: PTH104
+    _write(f"{home}/spec.staging", json.dumps(spec))
+    os.rename(f"{home}/spec.staging", f"{home}/{attempt.SPEC}")  # noqa: PTH104
 
 
 @cache
-def _any_python() -> str:
-    """Ours may lie where other accounts cannot look."""
+def _system_python() -> str:
+    """A system Python: the server's own may be unreadable to other accounts."""
     return shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or sys.executable
 
 
-def _give(path: str, account: Account, mode: int) -> None:
+def _chown(path: str, account: Account, mode: int) -> None:
     os.chown(path, account.uid, account.gid, follow_symlinks=False)
     os.chmod(path, mode)  # noqa: PTH101
 
 
 def write_shared_environment(path: Path, task: TaskLaunch) -> None:
-    """What this task's gang has in common, once for all its folders."""
+    """Write the variables that this task's gang shares, once for all its folders."""
     _write(path, encode_shared_variables(task))
 
 
@@ -150,34 +154,34 @@ def _link(source: Path, target: str) -> None:
     try:
         os.link(source, target)
     except FileExistsError:
-        # Of an earlier start, before the machine went down.
+        # Left from a launch before the machine crashed.
         os.unlink(target)  # noqa: PTH108
         _link(source, target)
     except OSError as e:
-        # The tasks' folders lie on another disk, or on one without links.
+        # The task folders are on another file system, or on one without hard links.
         if e.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
             raise
         _write(target, source.read_bytes())
 
 
 def request_stop(folder: Path, uid: str, grace_s: float) -> bool:
-    """Leave the request to stop. True: the attempt had not started, and now never will."""
+    """Write the stop request. True: the attempt had not started, and now never will."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not (folder / exit_record.NAME).exists():
-        aside = folder / "stop.aside"
+        staging = folder / "stop.staging"
         try:
-            _write(aside, json.dumps({"grace_s": grace_s}))
-            aside.rename(folder / attempt.STOP)
+            _write(staging, json.dumps({"grace_s": grace_s}))
+            staging.rename(folder / attempt.STOP)
         except OSError as e:
-            _without_room(e, folder, attempt.STOP)
+            _link_instead(e, folder, attempt.STOP)
     try:
         return claim.bury(str(folder), uid)
     except OSError as e:
-        return _without_room(e, folder, claim.NAME)
+        return _link_instead(e, folder, claim.NAME)
 
 
-def _without_room(error: OSError, folder: Path, name: str) -> bool:
-    """On a full disk another name for a file still fits: the spec has the usual grace, and no owner."""
+def _link_instead(error: OSError, folder: Path, name: str) -> bool:
+    """On a full disk a hard link still fits: the spec has the default grace period, and no owner."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         raise error
     try:
@@ -188,7 +192,7 @@ def _without_room(error: OSError, folder: Path, name: str) -> bool:
 
 
 def supervisor_failure(folder: Path) -> str:
-    """What a supervisor that failed had to say about it."""
+    """Traceback of a supervisor that failed; empty without one."""
     try:
         return (folder / zygote.FAILURE).read_text(errors="replace")
     except OSError:
@@ -200,39 +204,39 @@ def owner_of(folder: Path) -> dict[str, object] | None:
 
 
 def observe(folder: Path) -> Observation:
-    """The table of docs/contributing/architecture.md, as code. LOST here says nothing of the tree."""
+    """The table of docs/contributing/architecture.md as code. LOST does not mean that the tree is empty."""
     owner = claim.read(str(folder))
     if owner is None:
         return ABSENT
     claimed_ms = _int(owner.get("claimed_ms"))
     if owner and "pid" not in owner:  # a tombstone
         return Observation(Phase.ENDED, ended_ms=claimed_ms or None, stopped=True, killed_by_us=True)
-    # The lock is asked first: had it been free and the record absent at different moments, a task
-    # that ended in between would look lost.
+    # The lock is tested before the record is read: in the other order a task that ends in between would look
+    # lost.
     alive = claim.is_held(str(folder))
-    ended = exit_record.read(str(folder))
-    if ended is not None:
-        return observation_from_record(ended)
+    record = exit_record.read(str(folder))
+    if record is not None:
+        return observation_from_record(record)
     if alive:
         return Observation(Phase.RUNNING, started_ms=claimed_ms)
     return Observation(Phase.LOST, started_ms=claimed_ms)
 
 
-def observation_from_record(ended: dict[str, object]) -> Observation:
-    code, signum = ended.get("exit_code"), ended.get("signal")
-    sent = ended.get("signals_sent")
+def observation_from_record(record: dict[str, object]) -> Observation:
+    code, signum = record.get("exit_code"), record.get("signal")
+    sent = record.get("signals_sent")
     return Observation(
         Phase.ENDED,
-        started_ms=_int(ended.get("started_ms")),
-        ended_ms=_int(ended.get("ended_ms")),
+        started_ms=_int(record.get("started_ms")),
+        ended_ms=_int(record.get("ended_ms")),
         exit_code=None if code is None else _int(code),
         signal=None if signum is None else _int(signum),
-        start_error=str(ended.get("start_error") or ""),
-        stopped=bool(ended.get("stopped")),
+        start_error=str(record.get("start_error") or ""),
+        stopped=bool(record.get("stopped")),
         signaled=bool(sent),
         killed_by_us=isinstance(sent, list) and signum in sent,
-        timed_out=bool(ended.get("timed_out")),
-        out_of_memory=bool(ended.get("oom")),
+        timed_out=bool(record.get("timed_out")),
+        out_of_memory=bool(record.get("oom")),
     )
 
 
@@ -244,12 +248,12 @@ def _write(path: Path | str, content: str | bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         data = content.encode() if isinstance(content, str) else content
-        while data:  # a disk that is nearly full takes a part and says nothing
+        while data:  # a nearly full disk writes a part without an error
             data = data[os.write(fd, data) :]
     finally:
         os.close(fd)
 
 
 def sizes(tasks: Path) -> dict[str, int]:
-    """The bytes on disk of every attempt folder."""
+    """Disk usage of every attempt folder in bytes, by uid."""
     return {path.name: folder_size.disk_usage(path) for path in tasks.glob("*/*")}

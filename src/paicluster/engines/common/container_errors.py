@@ -1,4 +1,4 @@
-"""What a container program's complaint means for the person whose task did not start, or was lost with it."""
+"""Errors of podman and docker, mapped to exit codes and to messages for the user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CREATION = -1201
 PERMISSION = -1202
 NO_COMMAND = -1203
 NO_GPU = -1205
-# Gone between the look and the run, the image or who runs it: another attempt may find them.
+# The image or the daemon disappeared between check and run: a retry may succeed.
 VANISHED = -120
 
 _NO_IMAGE = re.compile(r"no such image|image not known|unable to find image", re.I)
@@ -41,7 +41,7 @@ _LOGIN = re.compile(
 _MISSING = re.compile(
     rf"manifest unknown|name unknown|not found|does not exist|no such image|{_STATUS}404\b", re.I
 )
-_OURS_TO_PASS = re.compile(
+_TRANSIENT = re.compile(
     r"timeout|timed out|connection (refused|reset)|no such host|no route|network is unreachable|"
     r"temporary failure|server misbehaving|too ?many ?requests|unexpected EOF|TLS handshake|"
     rf"{_STATUS}5\d\d\b",
@@ -54,31 +54,31 @@ def is_missing_image(seen: Observation) -> bool:
 
 
 def classify(seen: Observation, image: str) -> Observation:
-    """The same observation in words for people, with the code that says whose fault it is."""
-    said = seen.start_error
-    if _NO_IMAGE.search(said):
+    """The observation with a message for the user and the exit code of the cause."""
+    output = seen.start_error
+    if _NO_IMAGE.search(output):
         why, code = f"The image {image} was removed from this machine before the task could start.", VANISHED
-    elif _NO_DAEMON.search(said):
-        why, code = f"The docker daemon does not answer: {_last(said)}.", VANISHED
-    elif _GPU.search(said):
-        why, code = f"The task's GPUs could not be handed to the container: {_last(said)}.", NO_GPU
-    elif _NO_SHELL.search(said):
+    elif _NO_DAEMON.search(output):
+        why, code = f"The docker daemon does not answer: {_last_error(output)}.", VANISHED
+    elif _GPU.search(output):
+        why, code = f"The container could not get the task's GPUs: {_last_error(output)}.", NO_GPU
+    elif _NO_SHELL.search(output):
         why = f"The image {image} has no shell (sh), and without one a job's commands cannot run."
         code = NO_COMMAND
-    elif _FORBIDDEN.search(said):
-        why, code = f"The container could not be started: {_last(said)}.", PERMISSION
+    elif _FORBIDDEN.search(output):
+        why, code = f"The container could not be started: {_last_error(output)}.", PERMISSION
     else:
-        why, code = f"The container could not be started: {_last(said)}.", CREATION
+        why, code = f"The container could not be started: {_last_error(output)}.", CREATION
     return replace(seen, start_error=why, platform_code=code)
 
 
-def lost_with_daemon(seen: Observation, said: str) -> Observation:
-    """The same observation; where the daemon ended under the task, that is what took it away."""
-    return replace(seen, loss=Loss.DAEMON) if _NO_DAEMON.search(said) else seen
+def lost_with_daemon(seen: Observation, output: str) -> Observation:
+    """The observation, with the loss reason if the docker daemon ended during the task."""
+    return replace(seen, loss=Loss.DAEMON) if _NO_DAEMON.search(output) else seen
 
 
-def _last(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _last_error(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     text = next((line for line in lines if re.match(r"(docker: )?Error", line)), lines[-1] if lines else "")
     return re.sub(r"^(docker: )?(Error response from daemon|Error): ", "", text).rstrip(".")
 
@@ -89,26 +89,26 @@ def is_invalid_name(output: str) -> bool:
 
 
 def pull_error(image: str, username: str, output: str) -> LaunchFailed:
-    """What a pull's complaint means. ``username``: who logged in, if anybody did."""
+    """The error of a failed pull. ``username``: the login that was used; empty without one."""
     registry = image_names.registry_of(image)
     last = plain_text(
         next((line for line in reversed(output.splitlines()) if line.strip()), "no reason was given")
     )
     if _BAD_NAME.search(output):
-        return ImageRejected(f"{image!r} is no name of an image: {last}.")
-    # What an image is called says nothing of what became of it.
+        return ImageRejected(f"{image!r} is not a valid image name: {last}.")
+    # The name of the image must not match the patterns.
     output = output.replace(image_names.repository(image_names.full_name(image)), "")
     if _LOGIN.search(output):
         if username:
             return ImageRejected(
-                f"The registry {registry} does not give the image {image} to the user {username!r}: "
-                "the login in the job's `auth` is wrong, or has no right to it, or there is no such image."
+                f"The registry {registry} refuses the image {image} to the user {username!r}: the login in "
+                "the job's `auth` is wrong, or has no permission, or the image does not exist."
             )
         return ImageRejected(
-            f"The registry {registry} gives the image {image} to nobody without a login, or has no such "
-            "image. Check the name, or give the image an `auth` with a username and a password."
+            f"The registry {registry} requires a login for the image {image}, or the image does not exist. "
+            "Check the name, or give the image an `auth` with a username and a password."
         )
-    if _MISSING.search(output) and not _OURS_TO_PASS.search(output):
+    if _MISSING.search(output) and not _TRANSIENT.search(output):
         return ImageRejected(f"There is no image {image}: the registry {registry} does not have it.")
     return LaunchFailed(f"The image {image} could not be pulled: {last}.")
 

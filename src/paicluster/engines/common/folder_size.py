@@ -1,4 +1,4 @@
-"""Folders that tasks have filled: removed and measured however deep they are."""
+"""Removal and disk usage of task folders, however deep they are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openpaisdk.fileio.remove_tree import remove_tree as remove_tree_at
 
 
 def remove_tree(path: Path) -> None:
-    """With all that is in it, as far as that can be. Links are not followed."""
+    """Remove a folder with its content, as far as possible. Links are not followed."""
     try:
         fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -21,21 +21,21 @@ def remove_tree(path: Path) -> None:
     except FileNotFoundError:
         pass
     except OSError:
-        # Something in it does not let itself be removed, or comes again: as much of the rest as can be.
+        # Something in it cannot be removed, or is created again: remove as much of the rest as possible.
         with contextlib.suppress(RecursionError):
             shutil.rmtree(path, ignore_errors=True)
 
 
 def disk_usage(path: Path) -> int:
-    """The bytes that it takes on disk. What lies so deep that it has no path is not counted."""
+    """Bytes on disk. Files too deep to have a path are not counted."""
     total = 0
-    waiting = [str(path)]
-    while waiting:
+    pending = [str(path)]
+    while pending:
         try:
-            with os.scandir(waiting.pop()) as found:
-                for item in found:
+            with os.scandir(pending.pop()) as entries:
+                for item in entries:
                     if item.is_dir(follow_symlinks=False):
-                        waiting.append(item.path)
+                        pending.append(item.path)
                     else:
                         total += item.stat(follow_symlinks=False).st_blocks * 512
         except OSError:

@@ -1,4 +1,4 @@
-"""Names of images, as docker reads them: what is left out means Docker Hub and `latest`."""
+"""Image names as docker parses them: the defaults are Docker Hub and `latest`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from paicluster.engines.interface import RegistryLogin
 
 HUB = "docker.io"
-# As docker keeps it among its logins.
+# Its key in docker's login file.
 _HUB_KEY = "https://index.docker.io/v1/"
 
 
@@ -20,7 +20,7 @@ def registry_of(image: str) -> str:
 
 
 def full_name(image: str) -> str:
-    """The whole of it, so that nobody has to guess a registry."""
+    """The name with registry and tag, so that the client does not guess a registry."""
     registry = registry_of(image)
     rest = image.removeprefix(registry + "/") if registry != HUB or image.startswith(HUB + "/") else image
     if registry == HUB and "/" not in rest:
@@ -31,14 +31,14 @@ def full_name(image: str) -> str:
 
 
 def repository(image: str) -> str:
-    """A name without its tag and its digest."""
+    """A name without tag and digest."""
     name = image.partition("@")[0]
     folders, slash, last = name.rpartition("/")
     return folders + slash + last.partition(":")[0]
 
 
 def is_local_registry(registry: str) -> bool:
-    """On this machine: such a registry needs no TLS, as docker has it too."""
+    """Whether a registry is on this machine: it needs no TLS, as in docker."""
     host = registry.rpartition(":")[0] if ":" in registry and not registry.endswith("]") else registry
     host = host.strip("[]")
     if host == "localhost":
@@ -50,13 +50,13 @@ def is_local_registry(registry: str) -> bool:
 
 
 def login_file(image: str, login: RegistryLogin) -> str:
-    """What podman and docker read a login from."""
+    """Content of the login file that podman and docker read."""
     registry = login.registry.strip()
     if "//" in registry:
         registry = urlsplit(registry).netloc
     registry = registry.partition("/")[0] or registry_of(image)
     if registry in ("index.docker.io", "registry-1.docker.io", "registry.hub.docker.com"):
         registry = HUB
-    words = base64.b64encode(f"{login.username}:{login.password}".encode()).decode()
+    credentials = base64.b64encode(f"{login.username}:{login.password}".encode()).decode()
     keys = (HUB, _HUB_KEY) if registry == HUB else (registry,)
-    return json.dumps({"auths": {key: {"auth": words} for key in keys}})
+    return json.dumps({"auths": {key: {"auth": credentials} for key in keys}})

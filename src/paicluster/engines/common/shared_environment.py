@@ -1,4 +1,4 @@
-"""What the tasks of a gang have in common: it grows with the gang, so one file has it for all of them."""
+"""Variables that the tasks of a gang share: they grow with the gang, so one file holds them for all tasks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from paicluster.engines.interface import TaskLaunch
 
 _TF_CONFIG = "TF_CONFIG"
 _TASK = '"task":'
-_LONG = 4096
+_MIN_SHARED_CHARS = 4096
 
 
 def encode_shared_variables(task: TaskLaunch) -> bytes:
-    """The variables of this task's gang, but for those each has of its own, as a supervisor reads them."""
+    """Shared variables of the gang, without those that the task overrides, in the supervisor's format."""
     shared = {name: value for name, value in task.shared_environment.items() if name not in task.environment}
     if has_long_peers(task.environment):
         shared[_TF_CONFIG] = _peers_and_rest(task.environment)[0]
@@ -20,10 +20,10 @@ def encode_shared_variables(task: TaskLaunch) -> bytes:
 
 
 def task_specific(task: TaskLaunch) -> tuple[dict[str, str], dict[str, str]]:
-    """What is the task's alone: whole variables, and the ends of some whose beginning is common to all."""
-    # No program can have these. It is said of the task that its program could not start.
-    broken = {name: value for name, value in task.shared_environment.items() if "\0" in value}
-    variables = {**broken, **task.environment}
+    """The task's own variables, and the suffixes of variables whose beginning the gang shares."""
+    # No program can have these: the start fails with a message.
+    invalid = {name: value for name, value in task.shared_environment.items() if "\0" in value}
+    variables = {**invalid, **task.environment}
     if not has_long_peers(variables):
         return variables, {}
     _, rest = _peers_and_rest(variables)
@@ -32,11 +32,11 @@ def task_specific(task: TaskLaunch) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def has_long_peers(environment: Mapping[str, str]) -> bool:
-    """It names all peers, and only its last words differ from task to task."""
+    """Whether TF_CONFIG is long: it lists all peers, and only its end differs from task to task."""
     config = environment.get(_TF_CONFIG, "")
-    return len(config) > _LONG and _TASK in config
+    return len(config) > _MIN_SHARED_CHARS and _TASK in config
 
 
 def _peers_and_rest(environment: Mapping[str, str]) -> tuple[str, str]:
-    peers, mark, rest = environment[_TF_CONFIG].rpartition(_TASK)
-    return peers + mark, rest
+    peers, marker, rest = environment[_TF_CONFIG].rpartition(_TASK)
+    return peers + marker, rest

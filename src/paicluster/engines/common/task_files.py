@@ -1,4 +1,4 @@
-"""What every task finds beside its own files: folders for results and figures, and the runtime's help."""
+"""Folders and variables that every task gets: outputs, metrics, runtime."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from paicluster.engines.interface import OutputUpload, TaskLaunch
 from pairuntime.task.upload_outputs import VARIABLE
 
-# In the working folder, so that it is wherever that is.
+# In the working folder.
 PAI_FOLDER = ".pai"
 OUTPUT_FOLDER = f"{PAI_FOLDER}/output"
 METRICS_FILE = f"{PAI_FOLDER}/metrics.jsonl"
@@ -30,57 +30,57 @@ HOST_VARIABLES = frozenset((*_ACCOUNT_VARIABLES, *_MACHINE_VARIABLES))
 
 
 def create_output_folders(work: Path | str) -> tuple[str, ...]:
-    """The folders a task may use; whoever gives the work to an account gives these too."""
-    made = (f"{work}/{PAI_FOLDER}", f"{work}/{OUTPUT_FOLDER}")
-    for folder in made:
+    """Create the output folders; returns them, so that the caller can change their owner."""
+    folders = (f"{work}/{PAI_FOLDER}", f"{work}/{OUTPUT_FOLDER}")
+    for folder in folders:
         with contextlib.suppress(FileExistsError):
-            os.mkdir(folder)  # noqa: PTH102 - on the way of every job
-    return made
+            os.mkdir(folder)  # noqa: PTH102 - on the launch path of every job
+    return folders
 
 
 def runtime_variables(environment: Mapping[str, str], work: str, runtime: str) -> dict[str, str]:
-    """What leads a task to them. ``work`` and ``runtime`` are where the task sees them."""
-    here = {
+    """Variables for them. ``work`` and ``runtime`` are the paths that the task sees."""
+    variables = {
         "PAI_WORK_DIR": work,
         "PAI_METRICS_FILE": f"{work}/{METRICS_FILE}",
         "PAI_RUNTIME_DIR": runtime,
-        # What the task has itself comes first.
-        "PATH": _joined(environment.get("PATH", ""), f"{runtime}/bin"),
-        "PYTHONPATH": _joined(environment.get("PYTHONPATH", ""), f"{runtime}/lib"),
+        # The task's own entries come first.
+        "PATH": _join_paths(environment.get("PATH", ""), f"{runtime}/bin"),
+        "PYTHONPATH": _join_paths(environment.get("PYTHONPATH", ""), f"{runtime}/lib"),
     }
     if not environment.get("PAI_OUTPUT_DIR"):
-        here["PAI_OUTPUT_DIR"] = f"{work}/{OUTPUT_FOLDER}"
-    return here
+        variables["PAI_OUTPUT_DIR"] = f"{work}/{OUTPUT_FOLDER}"
+    return variables
 
 
-def _joined(first: str, second: str) -> str:
+def _join_paths(first: str, second: str) -> str:
     return f"{first}:{second}" if first else second
 
 
 def output_upload_spec(
     task: TaskLaunch, work: Path | str, runtime: Path | str, python: str
 ) -> dict[str, object] | None:
-    """How the supervisor brings results to the storage, as a part of its spec; None where there is none."""
-    results = task.output_upload
-    if results is None:
+    """The part of the supervisor's spec for the upload of outputs; None without one."""
+    upload = task.output_upload
+    if upload is None:
         return None
     folder = f"{work}/{OUTPUT_FOLDER}"
     return {
-        "argv": [python, "-I", "-S", f"{runtime}/pairuntime.pyz", "keep"],
-        "env": {VARIABLE: _told(results, folder), "LANG": "C.UTF-8", "HOME": str(work)},
+        "argv": [python, "-I", "-S", f"{runtime}/pairuntime.pyz", "upload-outputs"],
+        "env": {VARIABLE: _upload_request(upload, folder), "LANG": "C.UTF-8", "HOME": str(work)},
         "cwd": str(work),
         "folder": folder,
-        "named": bool(results.patterns),
+        "has_patterns": bool(upload.patterns),
     }
 
 
-def _told(results: OutputUpload, folder: str) -> str:
+def _upload_request(upload: OutputUpload, folder: str) -> str:
     return json.dumps(
         {
-            "address": results.address,
-            "token": results.token,
-            "target": results.target,
+            "address": upload.address,
+            "token": upload.token,
+            "target": upload.target,
             "folder": folder,
-            "named": list(results.patterns),
+            "patterns": list(upload.patterns),
         }
     )

@@ -1,6 +1,7 @@
-"""Whose Unix account runs whose tasks.
+"""Unix accounts of tasks.
 
-A server that is root runs each task as its user's own account. One that is not can only be one person's.
+A server that runs as root starts each task under its user's own account. Otherwise all tasks run under the
+server's account, which is safe with one user only.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from pathlib import Path
 
 from paicluster.engines.interface import LaunchFailed, TaskLaunch
 
-_FRESH_S = 30.0
-# Below are the accounts of the system's own services, on every distribution that says nothing else.
-_FIRST_PERSON = 1000
+_CACHE_TTL_S = 30.0
+# Lower uids belong to system services, by the default of every distribution.
+_MIN_USER_UID = 1000
 _NUMBERS = re.compile(r"(\d+)(?::(\d+))?")
-# What in a home is nobody's business but the server's, by how it is called.
-_CLUSTERS_OWN = re.compile(r"(server|audit|cluster)\..*|keys|run|sources|backups")
-# What belongs to the account of the server and not to that of a task.
-_SERVERS_OWN = ("HOME", "TMPDIR")
+# Names in a cluster's home that only the server may read.
+_SERVER_ONLY = re.compile(r"(server|audit|cluster)\..*|keys|run|sources|backups")
+# Variables of the server's account, not of a task's.
+_SERVER_VARIABLES = ("HOME", "TMPDIR")
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who a task runs as. ``home`` empty: it has none, and its working folder is it."""
+    """The Unix account of a task. ``home`` empty: HOME is the working folder."""
 
     name: str
     uid: int
@@ -37,35 +38,35 @@ class Account:
     shell: str = "/bin/sh"
 
     def as_spec(self) -> dict[str, object]:
-        """What the supervisor is told."""
+        """The part of the supervisor's spec."""
         return {"uid": self.uid, "gid": self.gid, "groups": list(self.groups)}
 
     def environment(self) -> dict[str, str]:
-        """What a login would set."""
-        found = {"USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
-        return {**found, "HOME": self.home} if self.home else found
+        """Variables that a login sets."""
+        variables = {"USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
+        return {**variables, "HOME": self.home} if self.home else variables
 
 
 class Accounts:
-    """The accounts of users: the one of the same name, or the one that ``mapped`` names.
+    """Accounts of users: the one of the same name, or the one that ``mapped`` names.
 
-    ``users`` counts the users of the cluster. While there is but one, his tasks may run as the server does.
+    ``users`` counts the users of the cluster. The tasks of a single user may run under the server's account.
     """
 
     def __init__(self, mapped: Mapping[str, str], users: Callable[[], int]):
         self._mapped = mapped
         self._users = users
-        # Where accounts come from may be far away, and a user has many jobs.
-        self._found: dict[str, tuple[float, Account]] = {}
+        # Account lookups may go over the network, and a user has many jobs.
+        self._cache: dict[str, tuple[float, Account]] = {}
 
     def of(self, user: str) -> Account | None:
-        """Who this user's tasks run as; None: as the server. LaunchFailed says what is to be done."""
-        when, known = self._found.get(user, (0.0, None))
-        if known is not None and time.monotonic() - when < _FRESH_S:
+        """Account of a user's tasks; None: the server's. LaunchFailed says what the administrator can do."""
+        when, known = self._cache.get(user, (0.0, None))
+        if known is not None and time.monotonic() - when < _CACHE_TTL_S:
             return known
         found = self._look_up(user)
         if found is not None:
-            self._found[user] = (time.monotonic(), found)
+            self._cache[user] = (time.monotonic(), found)
         return found
 
     def _look_up(self, user: str) -> Account | None:
@@ -74,27 +75,27 @@ class Accounts:
                 raise LaunchFailed(shared_account_error(self._users()))
             return None
         if user in self._mapped:
-            return self._named(user, self._mapped[user])
+            return self._mapped_account(user, self._mapped[user])
         try:
             entry = pwd.getpwnam(user)
         except KeyError:
             if self._users() <= 1:
                 return None
             raise LaunchFailed(
-                f"There is no Unix account for user {user} on this machine. The administrator can make one "
-                f"called {user} (useradd {user}), or name another under 'accounts' in the cluster's file."
+                f"There is no Unix account for user {user} on this machine. The administrator can create it "
+                f"(useradd {user}), or name another one under 'accounts' in the cluster's file."
             ) from None
-        if entry.pw_uid < _FIRST_PERSON:
+        if entry.pw_uid < _MIN_USER_UID:
             if self._users() <= 1:
                 return None
             raise LaunchFailed(
-                f"The Unix account {user} belongs to the system, not to a person: no job runs as it. "
-                "The administrator can name another under 'accounts' in the cluster's file."
+                f"The Unix account {user} is a system account: no job runs as it. "
+                "The administrator can name another one under 'accounts' in the cluster's file."
             )
         return _of_entry(entry)
 
-    def _named(self, user: str, wanted: str) -> Account:
-        if numbers := _NUMBERS.fullmatch(wanted):
+    def _mapped_account(self, user: str, name: str) -> Account:
+        if numbers := _NUMBERS.fullmatch(name):
             uid = int(numbers[1])
             try:
                 account = _of_entry(pwd.getpwuid(uid))
@@ -103,12 +104,12 @@ class Accounts:
                 return Account(user, uid, gid, (gid,))
             return account if numbers[2] is None else replace(account, gid=int(numbers[2]))
         try:
-            return _of_entry(pwd.getpwnam(wanted))
+            return _of_entry(pwd.getpwnam(name))
         except KeyError:
             raise LaunchFailed(
-                f"There is no Unix account {wanted} on this machine, as which the jobs of user {user} are to "
-                f"run. The administrator can make it (useradd {wanted}), or name another under 'accounts' in "
-                "the cluster's file."
+                f"The Unix account {name}, configured for the jobs of user {user}, does not exist on this "
+                f"machine. The administrator can create it (useradd {name}), or name another one under "
+                "'accounts' in the cluster's file."
             ) from None
 
 
@@ -135,42 +136,45 @@ def _of_entry(entry: pwd.struct_passwd) -> Account:
 
 
 def with_account_environment(gang: Sequence[TaskLaunch], account: Account) -> list[TaskLaunch]:
-    """The tasks with the account's own variables in place of the server's."""
+    """The tasks with the account's variables instead of the server's."""
     own = account.environment()
-    # What a gang has in common is one object for all of it, and stays that.
-    common: dict[int, dict[str, str]] = {}
-    dressed = []
+    # Shared variables are one object for all tasks of a gang, and stay one.
+    shared: dict[int, dict[str, str]] = {}
+    changed = []
     for task in gang:
         key = id(task.shared_environment)
-        if key not in common:
-            common[key] = {
-                name: value for name, value in task.shared_environment.items() if name not in _SERVERS_OWN
+        if key not in shared:
+            shared[key] = {
+                name: value
+                for name, value in task.shared_environment.items()
+                if name not in _SERVER_VARIABLES
             }
-            common[key].update(own)
+            shared[key].update(own)
         environment = {name: value for name, value in task.environment.items() if name not in own}
-        dressed.append(replace(task, shared_environment=common[key], environment=environment))
-    return dressed
+        changed.append(replace(task, shared_environment=shared[key], environment=environment))
+    return changed
 
 
 def allow_traversal(home: Path, inner: Sequence[Path]) -> None:
-    """Let other accounts pass through an engine's home to what is theirs in it, and see nothing else."""
+    """Let other accounts traverse an engine's home to their own folders, without reading anything else."""
     # A second engine has its own home in that of the cluster.
     cluster = home.parent if (home.parent / "server.lock").exists() else home
-    if closed := first_blocked_folder(cluster):
+    if blocked := first_blocked_folder(cluster):
         raise LaunchFailed(
-            f"Other accounts cannot reach the cluster's files in {cluster}: the folder {closed} is closed to "
-            "them. The administrator can move the home to where others may pass, such as /var/lib/paicluster."
+            f"Other accounts cannot reach the cluster's files in {cluster}: the folder {blocked} is closed "
+            "to them. The administrator can move the home to a folder that they can traverse, such as "
+            "/var/lib/paicluster."
         )
-    # A home that an older version made was closed as a whole, and open inside.
+    # An older version closed the home as a whole and left its content open.
     for path in cluster.iterdir():
-        if _CLUSTERS_OWN.fullmatch(path.name):
+        if _SERVER_ONLY.fullmatch(path.name):
             path.chmod(path.stat().st_mode & 0o700)
     for path in (cluster, home, *inner):
         path.chmod(0o711)
 
 
 def first_blocked_folder(folder: Path) -> Path | None:
-    """The first folder on the way to this one that other accounts may not pass; None: they get there."""
+    """The first parent folder that other accounts may not traverse; None if they can reach this folder."""
     for one in reversed(folder.resolve().parents):
         if not one.stat().st_mode & 0o001:
             return one

@@ -1,6 +1,6 @@
-"""What an attempt's folder tells of a task in a container, to whoever finds it later.
+"""Marker files in the attempt folder of a task in a container.
 
-Read for every attempt, with an image or without: nothing heavy may be imported here.
+Used for every attempt, with an image or without: nothing heavy may be imported here.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 
 from pairuntime.supervisor import attempt
 
-# Written first: what is in this folder is a container's.
-CONTAINER_FILE = "box.json"
-REJECTION_FILE = "refused.json"
-# How folders with logins begin, for as long as a pull takes.
+# Written first: marks the folder of a container.
+CONTAINER_FILE = "container.json"
+REJECTION_FILE = "rejected.json"
+# Prefix of folders with registry logins, which exist during a pull.
 PULL_PREFIX = "pull-"
 
 
 def remove_logins(scratch: Path) -> None:
-    """What a server that was killed while it pulled has left."""
-    for left in scratch.glob(f"{PULL_PREFIX}*"):
-        shutil.rmtree(left, ignore_errors=True)
+    """Remove logins that a server left when it was killed during a pull."""
+    for folder in scratch.glob(f"{PULL_PREFIX}*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_container(folder: Path) -> bool:
@@ -31,30 +31,30 @@ def is_container(folder: Path) -> bool:
 
 
 def exec_command(folder: Path, command: Sequence[str], *, terminal: bool) -> list[str]:
-    """What runs a command beside the task of this folder."""
-    kept = json.loads((folder / CONTAINER_FILE).read_text())
-    return [*kept["inside"]["terminal" if terminal else "plain"], *command]
+    """Command line that runs a command in the container of this folder."""
+    content = json.loads((folder / CONTAINER_FILE).read_text())
+    return [*content["exec"]["terminal" if terminal else "plain"], *command]
 
 
 def remove_command(folder: Path) -> tuple[list[str], dict[str, str]] | None:
-    """The words that make sure nothing of the container is left, and the environment to run them in."""
+    """Command that removes the container, and the environment to run it with."""
     try:
         spec = json.loads((folder / attempt.SPEC).read_text())
-        return [str(word) for word in spec["container"]["remove"]], dict(spec["env"])
+        return [str(argument) for argument in spec["container"]["remove"]], dict(spec["env"])
     except (OSError, ValueError, KeyError):
         return None
 
 
 def write_rejection(folder: Path, message: str, code: int) -> None:
-    """Leave word of why the attempt will never run. It is then to be buried."""
+    """Record why the attempt will never run. The caller then writes the tombstone."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     write(folder / REJECTION_FILE, json.dumps({"message": message, "code": code}))
 
 
 def read_rejection(folder: Path) -> tuple[str, int] | None:
     try:
-        kept = json.loads((folder / REJECTION_FILE).read_text())
-        return str(kept["message"]), int(kept["code"])
+        content = json.loads((folder / REJECTION_FILE).read_text())
+        return str(content["message"]), int(content["code"])
     except (OSError, ValueError, KeyError):
         return None
 

@@ -1,4 +1,4 @@
-"""The words by which podman and docker are told what to do. Nothing secret may stand in them."""
+"""Command lines of podman and docker. They must not contain secrets."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from paicluster.engines.interface import Mount
 ATTEMPT_LABEL = "org.openpai.attempt"
 CLUSTER_LABEL = "org.openpai.cluster"
 
-# What such a client needs of our own environment; the proxies only to pull.
-_PASSED = (
+# Variables of the server that a client needs; proxies only for pulls.
+_PASSED_VARIABLES = (
     "HOME",
     "USER",
     "LOGNAME",
@@ -50,24 +50,24 @@ class ClientResult:
 
     @property
     def error_text(self) -> str:
-        """What it said last, for people."""
+        """Last line of its output, as an error text for the user."""
         lines = [line.strip() for line in (self.err or self.out).splitlines() if line.strip()]
-        return lines[-1] if lines else f"it ended with status {self.status}"
+        return lines[-1] if lines else f"it exited with status {self.status}"
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A container program that works here, and how it must be called to do so."""
+    """A container program that works here, with the options it needs."""
 
     kind: str  # podman or docker
     program: str
-    # Said before the command, as --cgroup-manager, and with every `run`, as --ulimit.
+    # Options before the subcommand (--cgroup-manager), and options of every `run` (--ulimit).
     options: tuple[str, ...] = ()
     run_options: tuple[str, ...] = ()
-    # What of a task it can hold to what was asked for.
+    # Resources of a task that it can limit.
     limits_cpu: bool = True
     limits_memory: bool = True
-    # Without root's rights.
+    # Without root privileges.
     rootless: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -79,7 +79,7 @@ class Client:
         return self.command("kill", "--signal", "KILL", name)
 
     def remove_arguments(self, *names: str) -> list[str]:
-        """To be said to it: whatever these do, they are gone after."""
+        """Arguments that remove containers in any state."""
         tolerant = ("--ignore", "--time", "0") if self.kind == "podman" else ()
         return ["rm", "--force", *tolerant, "--volumes", *names]
 
@@ -98,7 +98,7 @@ class Client:
         try:
             out, err = await asyncio.wait_for(process.communicate(), timeout_s)
         except TimeoutError:
-            return ClientResult(124, "", f"{self.kind} did not answer within {timeout_s:.0f} s")
+            return ClientResult(124, "", f"{self.kind} did not respond within {timeout_s:.0f} s")
         finally:
             if process.returncode is None:
                 process.kill()
@@ -109,8 +109,8 @@ class Client:
 
 
 def own_environment() -> dict[str, str]:
-    """What a client of ours is given."""
-    found = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    """Environment of the client."""
+    found = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
     found["PATH"] = _PATH
     runtime = Path(f"/run/user/{os.getuid()}")
     if "XDG_RUNTIME_DIR" not in found and os.getuid() and runtime.is_dir():
@@ -126,6 +126,6 @@ def mount_options(mount: Mount) -> list[str]:
     parts = ["type=bind", f"source={mount.source}", f"target={mount.target}"]
     if mount.read_only:
         parts.append("readonly=true")
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(parts)  # a path may have a comma
-    return ["--mount", line.getvalue()]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(parts)  # quotes a path with a comma
+    return ["--mount", text.getvalue()]

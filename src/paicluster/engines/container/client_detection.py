@@ -1,7 +1,7 @@
-"""Finds podman or docker on this machine, and how it must be called to work here, by trying it.
+"""Detection of podman or docker on this machine, and, by trial, of the options it needs.
 
-On machines without systemd, with old cgroups, or where not even root may raise a limit, a container program
-as it comes does not run anything. Nobody is asked for settings: the few ways known to help are tried in turn.
+On machines without systemd, with cgroup v1, or where not even root may raise a limit, a container program
+fails with its defaults. Instead of asking for settings, the few options known to help are tried in turn.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pairuntime.supervisor import claim
 
 log = logging.getLogger(__name__)
 
-_PROBE_STATUS = 42
-_PROBE_S = 60.0
+_PROBE_TIMEOUT_STATUS = 42
+_PROBE_TIMEOUT_S = 60.0
 _STORAGE_CONF = """\
-# Written by paicluster: copying whole images, the default here, takes seconds a container.
+# Written by paicluster: the default here, vfs, copies whole images and takes seconds for each container.
 [storage]
 driver = "overlay"
 """
@@ -36,95 +36,95 @@ driver = "overlay"
 
 @dataclass(frozen=True, slots=True)
 class NoClient:
-    """Why images cannot be honoured here."""
+    """Why no container program can be used here."""
 
     reason: str
 
 
 async def detect(scratch: Path, kinds: tuple[str, ...] = KINDS) -> Client | NoClient:
-    """The first that works. What was found is kept in ``scratch`` until the machine is started anew."""
+    """The first client that works. The result is cached in ``scratch`` until the next boot."""
     reasons = []
     for kind in kinds:
         program = shutil.which(kind)
         if program is None:
             continue
         if kind == "docker" and not docker_listens():
-            reasons.append("docker is installed, but its daemon does not answer")
+            reasons.append("docker is installed, but its daemon does not respond")
             continue
         client = Client(kind, program, environment=own_environment())
-        made = Path(program).stat().st_mtime_ns
-        key = f"{program} {made} {os.geteuid()} {claim.boot_id()} {socket.gethostname()}"
-        known = _recall(scratch / f"{kind}.json", key)
-        if known is not None:
-            return replace(client, **known)
+        modified = Path(program).stat().st_mtime_ns
+        key = f"{program} {modified} {os.geteuid()} {claim.boot_id()} {socket.gethostname()}"
+        cached = _read_cache(scratch / f"{kind}.json", key)
+        if cached is not None:
+            return replace(client, **cached)
         found = await (_try_podman(client, scratch) if kind == "podman" else _try_docker(client))
         if isinstance(found, Client):
-            _remember(scratch / f"{kind}.json", key, found)
-            log.info("tasks with an image run by %s", " ".join(found.command("run", *found.run_options)))
+            _write_cache(scratch / f"{kind}.json", key, found)
+            log.info("Tasks with an image run with: %s", " ".join(found.command("run", *found.run_options)))
             return found
         reasons.append(found.reason)
     return NoClient("; ".join(reasons) or "neither podman nor docker is installed")
 
 
-def _recall(file: Path, key: str) -> dict[str, Any] | None:
+def _read_cache(file: Path, key: str) -> dict[str, Any] | None:
     try:
-        kept = json.loads(file.read_text())
+        content = json.loads(file.read_text())
     except (OSError, ValueError):
         return None
-    if not isinstance(kept, dict) or kept.pop("key", None) != key:
+    if not isinstance(content, dict) or content.pop("key", None) != key:
         return None
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
 
 
-def _remember(file: Path, key: str, client: Client) -> None:
-    kept = asdict(client)
+def _write_cache(file: Path, key: str, client: Client) -> None:
+    content = asdict(client)
     for name in ("kind", "program", "environment"):
-        del kept[name]
+        del content[name]
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"key": key, **kept}))
+        file.write_text(json.dumps({"key": key, **content}))
     except OSError as error:
-        log.warning("what was found out about %s could not be kept: %s", client.kind, error)
+        log.warning("The detected options of %s could not be cached: %s", client.kind, error)
 
 
 async def _try_docker(client: Client) -> Client | NoClient:
-    answer = await client.call("info", "--format", "{{json .}}", timeout_s=_PROBE_S)
+    result = await client.call("info", "--format", "{{json .}}", timeout_s=_PROBE_TIMEOUT_S)
     try:
-        said = json.loads(answer.out)
-        errors = said.get("ServerErrors")
+        info = json.loads(result.out)
+        errors = info.get("ServerErrors")
     except ValueError:
-        said, errors = {}, [answer.error_text]
-    if answer.status or errors or not said.get("ServerVersion"):
-        return NoClient(f"docker does not work here: {errors[0] if errors else answer.error_text}")
+        info, errors = {}, [result.error_text]
+    if result.status or errors or not info.get("ServerVersion"):
+        return NoClient(f"docker does not work here: {errors[0] if errors else result.error_text}")
     return replace(
         client,
-        limits_cpu=bool(said.get("CpuCfsQuota", said.get("CPUCfsQuota", False))),
-        limits_memory=bool(said.get("MemoryLimit", False)),
-        rootless=any("rootless" in str(option) for option in said.get("SecurityOptions") or ()),
+        limits_cpu=bool(info.get("CpuCfsQuota", info.get("CPUCfsQuota", False))),
+        limits_memory=bool(info.get("MemoryLimit", False)),
+        rootless=any("rootless" in str(option) for option in info.get("SecurityOptions") or ()),
     )
 
 
 async def _try_podman(client: Client, scratch: Path) -> Client | NoClient:
     if os.geteuid() != 0:
         prefer_overlay()
-    answer = await client.call("info", "--format", "json", timeout_s=_PROBE_S)
+    result = await client.call("info", "--format", "json", timeout_s=_PROBE_TIMEOUT_S)
     try:
-        host = json.loads(answer.out)["host"]
+        host = json.loads(result.out)["host"]
     except (ValueError, KeyError, TypeError):
-        return NoClient(f"podman does not work here: {answer.error_text}")
+        return NoClient(f"podman does not work here: {result.error_text}")
     rootless = bool(host.get("security", {}).get("rootless"))
     controllers = set(host.get("cgroupControllers") or ())
     client = replace(client, rootless=rootless)
     if rootless:
-        # On cgroup v1 it takes no limit from an ordinary user; on v2 those that were delegated.
+        # On cgroup v1 an ordinary user cannot set limits; on v2 those of delegated controllers.
         v2 = host.get("cgroupVersion") == "v2"
         client = replace(
             client, limits_cpu=v2 and "cpu" in controllers, limits_memory=v2 and "memory" in controllers
         )
     root = await asyncio.to_thread(_small_root, scratch / "probe")
     if root is None:
-        return client  # nothing to try it with: as it comes
-    said = ""
+        return client  # no root file system for a trial: use its defaults
+    error = ""
     for limits in dict.fromkeys(((client.limits_cpu, client.limits_memory), (False, False))):
         for options, run_options in _candidate_options():
             tried = replace(
@@ -134,51 +134,53 @@ async def _try_podman(client: Client, scratch: Path) -> Client | NoClient:
                 limits_cpu=limits[0],
                 limits_memory=limits[1],
             )
-            said = await _probe(tried, root)
-            if not said:
+            error = await _probe(tried, root)
+            if not error:
                 return tried
-            log.info("podman %s: %s", " ".join((*options, *run_options)) or "as it comes", said)
-    return NoClient(f"podman does not work here: {said}")
+            log.info("podman %s: %s", " ".join((*options, *run_options)) or "with defaults", error)
+    return NoClient(f"podman does not work here: {error}")
 
 
 def _candidate_options() -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """From how it comes to how it can do least harm with what it was given."""
+    """Options to try, from the defaults to the least demanding."""
     names = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
-    ours = {name: resource.getrlimit(number)[1] for name, number in names.items()}
-    # It lowers its own limit to the number of processes there can be, and then cannot give more.
-    most = int(Path("/proc/sys/kernel/pid_max").read_text())
-    ours["nproc"] = most if ours["nproc"] == resource.RLIM_INFINITY else min(ours["nproc"], most)
-    ulimits = tuple(
-        word
-        for name, hard in ours.items()
-        if hard != resource.RLIM_INFINITY
-        for word in ("--ulimit", f"{name}={hard}:{hard}")
+    hard_limits = {name: resource.getrlimit(number)[1] for name, number in names.items()}
+    # podman lowers its own limit to pid_max, and then cannot set a higher one.
+    pid_max = int(Path("/proc/sys/kernel/pid_max").read_text())
+    hard_limits["nproc"] = (
+        pid_max if hard_limits["nproc"] == resource.RLIM_INFINITY else min(hard_limits["nproc"], pid_max)
     )
-    ways: list[tuple[tuple[str, ...], tuple[str, ...]]] = [((), ()), ((), ulimits)]
+    ulimits = tuple(
+        option
+        for name, hard in hard_limits.items()
+        if hard != resource.RLIM_INFINITY
+        for option in ("--ulimit", f"{name}={hard}:{hard}")
+    )
+    candidates: list[tuple[tuple[str, ...], tuple[str, ...]]] = [((), ()), ((), ulimits)]
     cgroups = ("--cgroup-manager", "cgroupfs")
-    ways += [(cgroups, ()), (cgroups, ulimits)]
-    ways += [
+    candidates += [(cgroups, ()), (cgroups, ulimits)]
+    candidates += [
         ((*cgroups, "--runtime", path), ulimits)
         for name in ("runc", "crun")
         if (path := shutil.which(name, path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"))
     ]
-    return list(dict.fromkeys(ways))
+    return list(dict.fromkeys(candidates))
 
 
 async def _probe(client: Client, root: Path) -> str:
-    """Nothing, if a container can be run that way; else why not."""
+    """Run a container with these options; returns the error, empty on success."""
     limits = ["--cpus", "1"] if client.limits_cpu else []
     limits += ["--memory", "64m", "--memory-swap", "64m"] if client.limits_memory else []
-    answer = await client.call(
+    result = await client.call(
         "run", "--rm", "--network=host", "--log-driver=none", *client.run_options, *limits,
-        "--rootfs", str(root), "/bin/sh", "-c", f"exit {_PROBE_STATUS}",
-        timeout_s=_PROBE_S,
+        "--rootfs", str(root), "/bin/sh", "-c", f"exit {_PROBE_TIMEOUT_STATUS}",
+        timeout_s=_PROBE_TIMEOUT_S,
     )  # fmt: skip
-    return "" if answer.status == _PROBE_STATUS else answer.error_text
+    return "" if result.status == _PROBE_TIMEOUT_STATUS else result.error_text
 
 
 def _small_root(root: Path) -> Path | None:
-    """This machine's own shell and what it needs, as the root of a container; None where that fails."""
+    """Root file system with this machine's shell and its libraries; None on failure."""
     try:
         shell = Path(shutil.which("dash") or "/bin/sh")
         needed = subprocess.run(
@@ -192,17 +194,20 @@ def _small_root(root: Path) -> Path | None:
             if not copy.exists():
                 shutil.copy(source, copy)
     except (OSError, subprocess.SubprocessError) as error:
-        log.info("no root to try podman with: %s", error)
+        log.info("No root file system to try podman with: %s", error)
         return None
     return root
 
 
 def prefer_overlay() -> None:
-    """An ordinary user's podman may copy every image whole, seconds a container. Chosen once, at first."""
+    """Configure overlay storage for an ordinary user's podman before its first use.
+
+    Its default may be to copy every image, which takes seconds for each container.
+    """
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "containers/storage"
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "containers/storage.conf"
     if data.exists() or config.exists() or os.environ.get("CONTAINERS_STORAGE_CONF"):
-        return  # it is somebody's own already
+        return  # podman is in use or configured already
     if not _overlay_for_users():
         return
     try:
@@ -213,6 +218,6 @@ def prefer_overlay() -> None:
 
 
 def _overlay_for_users() -> bool:
-    """Linux lets them since 5.13."""
+    """Whether users may mount overlay file systems: since Linux 5.13."""
     version = re.match(r"(\d+)\.(\d+)", os.uname().release)
     return version is not None and (int(version[1]), int(version[2])) >= (5, 13)

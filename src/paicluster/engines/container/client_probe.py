@@ -1,4 +1,4 @@
-"""Whether there is anything that could run an image, at a glance."""
+"""Cheap probe for podman and docker."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _DOCKER_SOCKET = "/var/run/docker.sock"
 
 
 def may_be_available(kinds: tuple[str, ...] = KINDS) -> bool:
-    """Whether there is any hope. Costs next to nothing, and may be wrong."""
+    """Whether podman or docker may be usable; can be wrong."""
     return any(kind != "docker" or docker_listens() for kind in kinds if shutil.which(kind))
 
 
 def docker_listens() -> bool:
-    """A client alone is nothing: somebody must be at the other end."""
+    """Whether the docker daemon accepts connections: the client alone is useless."""
     host = os.environ.get("DOCKER_HOST", "")
     if host and urlsplit(host).scheme != "unix":
         return True

@@ -1,4 +1,4 @@
-"""What runs images here, once it was found: its images, its containers, and what they leave."""
+"""Container runtime: images, containers and cleanup of the detected client."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pairuntime.supervisor import container_attempt
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
-    """How a cluster wants its containers. ``scratch`` is a closed folder of its own."""
+    """Container settings of a cluster. ``scratch`` is a private folder."""
 
     scratch: Path
     cluster: str
     runtime: Path
     host_network: bool
     enforce_limits: bool
-    # Of the images that were pulled: so many MB, and so many days since the last use.
+    # Retention of pulled images: total size, and days since the last use.
     keep_mb: int | None
     keep_days: float | None
 
@@ -43,8 +43,8 @@ class ContainerRuntime:
         self.cleaner = Cleaner(
             client, self.images, options.cluster, ImageRetention(options.keep_mb, options.keep_days)
         )
-        self._wishes = options
-        self._ways = container_spec.ContainerOptions(
+        self._options = options
+        self._container_options = container_spec.ContainerOptions(
             client,
             options.cluster,
             options.runtime,
@@ -56,31 +56,31 @@ class ContainerRuntime:
         self.cleaner.close()
 
     async def ensure_images(self, tasks: Sequence[TaskLaunch], notify: Notify) -> dict[str, str]:
-        """By task, the name to run its image by; those that are not here are pulled."""
-        self._say_what_is_missing(tasks, notify)
+        """Names of the local images by task uid; missing images are pulled."""
+        self._notify_missing_limits(tasks, notify)
         found: dict[tuple[str, RegistryLogin | None], str] = {}
         for task in tasks:
             assert task.image is not None
             key = (task.image, task.login)
             if key not in found:
                 waiting = [other.uid for other in tasks if (other.image, other.login) == key]
-                # Said once of a gang, though all of it waits.
+                # One notice for a gang, though all of its tasks wait.
                 found[key] = await self.images.ensure_image(*key, waiting, partial(notify, task.uid))
         self.cleaner.postpone()
         return {task.uid: found[str(task.image), task.login] for task in tasks}
 
-    def _say_what_is_missing(self, wanted: Sequence[TaskLaunch], say: Notify) -> None:
-        able = (("cores", self.client.limits_cpu), ("memory", self.client.limits_memory))
-        missing = [what for what, can in able if not can]
-        if self._wishes.enforce_limits and missing:
+    def _notify_missing_limits(self, tasks: Sequence[TaskLaunch], notify: Notify) -> None:
+        limits = (("cores", self.client.limits_cpu), ("memory", self.client.limits_memory))
+        missing = [name for name, can_limit in limits if not can_limit]
+        if self._options.enforce_limits and missing:
             message = (
                 f"{self.client.kind} cannot limit the {' and the '.join(missing)} of a task on this machine: "
-                "the job runs without."
+                "the job runs without this limit."
             )
-            say(wanted[0].uid, Notice("LimitsNotEnforced", message))
+            notify(tasks[0].uid, Notice("LimitsNotEnforced", message))
 
     def prepare(self, path: Path, task: TaskLaunch, image: str, spec: Mapping[str, object]) -> None:
-        container_spec.prepare(path, task, image, spec, self._ways)
+        container_spec.prepare(path, task, image, spec, self._container_options)
 
     async def clean(self, is_finished: Callable[[str], bool]) -> None:
         await self.cleaner.sweep(is_finished)
@@ -88,16 +88,16 @@ class ContainerRuntime:
 
 
 def explain_exit(seen: Observation, path: Path, runtime: ContainerRuntime | None) -> Observation:
-    """Why the container did not start, for people; or that it ended because nobody ran it any more."""
+    """The observation with a message why the container did not start, or that its daemon ended."""
     if not seen.start_error:
-        return container_errors.lost_with_daemon(seen, _said_by_client(path))
+        return container_errors.lost_with_daemon(seen, _client_output(path))
     image = attempt_files.requested_image(path)
     if container_errors.is_missing_image(seen) and runtime is not None:
         runtime.images.forget(image)
     return container_errors.classify(seen, image)
 
 
-def _said_by_client(path: Path) -> str:
+def _client_output(path: Path) -> str:
     try:
         return (path / container_attempt.CLIENT_ERRORS).read_bytes()[-3000:].decode(errors="replace")
     except OSError:

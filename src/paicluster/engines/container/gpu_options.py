@@ -1,4 +1,4 @@
-"""How a container gets the GPUs its task was given, and no others."""
+"""GPU options of a container: the GPUs of its task and no others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from paicluster.engines.container.client import Client, mount_options
 from paicluster.engines.interface import LaunchFailed, Mount
 
 _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
-# The driver's half that must be the host's own, whatever the image brings.
-_DRIVER = (
+# Driver libraries that must match the host's kernel module, whatever the image has.
+_DRIVER_LIBRARIES = (
     "libcuda.so.1",
     "libnvidia-ml.so.1",
     "libnvidia-ptxjitcompiler.so.1",
@@ -19,8 +19,8 @@ _DRIVER = (
     "libnvidia-gpucomp.so",
 )
 _DEVICES = Path("/dev")
-# Devices that every user of a GPU needs.
-_FOR_ALL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+# Devices that every GPU program needs.
+_COMMON_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 DRIVER_FOLDER = "/usr/local/pai/driver"
 _LIBRARY_FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
@@ -33,21 +33,21 @@ _LIBRARY_FOLDERS = (
 
 
 def gpu_options(client: Client, gpus: Sequence[int]) -> tuple[list[str], bool]:
-    """What `run` must be told, and whether the driver's libraries then are in a folder of their own.
+    """Options of `run`, and whether the driver's libraries are mounted at DRIVER_FOLDER.
 
-    Where NVIDIA's toolkit has described the GPUs (CDI), or docker has it as a hook, it knows best. Else the
-    devices and the driver's libraries of the host are handed in one by one.
+    NVIDIA's toolkit is used where it has described the GPUs (CDI), or is a hook of docker. Otherwise the
+    devices and driver libraries of the host are mounted one by one.
     """
     if not gpus:
         return [], False
-    if client.kind == "podman" and _described():
-        return [word for gpu in gpus for word in ("--device", f"nvidia.com/gpu={gpu}")], False
-    if client.kind == "docker" and _hooked():
+    if client.kind == "podman" and _has_cdi():
+        return [option for gpu in gpus for option in ("--device", f"nvidia.com/gpu={gpu}")], False
+    if client.kind == "docker" and _has_docker_hook():
         return ["--gpus", '"device={}"'.format(",".join(map(str, gpus)))], False
-    return _by_hand(gpus), True
+    return _mount_each(gpus), True
 
 
-def _described() -> bool:
+def _has_cdi() -> bool:
     for folder in _CDI_FOLDERS:
         for path in Path(folder).glob("*.*"):
             try:
@@ -58,28 +58,28 @@ def _described() -> bool:
     return False
 
 
-def _hooked() -> bool:
+def _has_docker_hook() -> bool:
     folders = ("/usr/bin", "/usr/local/bin", "/usr/sbin")
     return any(os.access(f"{folder}/nvidia-container-runtime-hook", os.X_OK) for folder in folders)
 
 
-def _by_hand(gpus: Sequence[int]) -> list[str]:
+def _mount_each(gpus: Sequence[int]) -> list[str]:
     devices = [f"nvidia{gpu}" for gpu in gpus]
     absent = [name for name in devices if not (_DEVICES / name).exists()]
     if absent:
-        raise LaunchFailed(f"The GPU {_DEVICES / absent[0]} is not there to be handed to a container.")
-    devices += [name for name in _FOR_ALL if (_DEVICES / name).exists()]
-    words = [word for name in devices for word in ("--device", f"{_DEVICES / name}:/dev/{name}")]
-    for name in _DRIVER:
+        raise LaunchFailed(f"The GPU device {_DEVICES / absent[0]} does not exist.")
+    devices += [name for name in _COMMON_DEVICES if (_DEVICES / name).exists()]
+    options = [option for name in devices for option in ("--device", f"{_DEVICES / name}:/dev/{name}")]
+    for name in _DRIVER_LIBRARIES:
         path = _library(name)
         if path is not None:
-            # Those without a number in the name are looked for by the whole version.
-            called = path.name if name.endswith(".so") else name
-            words += mount_options(Mount(path, f"{DRIVER_FOLDER}/{called}", read_only=True))
+            # A library without a version in its name is loaded by its full version.
+            file_name = path.name if name.endswith(".so") else name
+            options += mount_options(Mount(path, f"{DRIVER_FOLDER}/{file_name}", read_only=True))
     for tool in ("/usr/bin/nvidia-smi",):
         if Path(tool).exists():
-            words += mount_options(Mount(Path(tool), tool, read_only=True))
-    return words
+            options += mount_options(Mount(Path(tool), tool, read_only=True))
+    return options
 
 
 def _library(name: str) -> Path | None:

@@ -1,4 +1,4 @@
-"""Images on this machine: whether one is there, and pulling it when it is not."""
+"""Images on this machine: presence, pulls, and record of the pulled ones."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ from paicluster.engines.interface import LaunchFailed, Notice, RegistryLogin
 
 log = logging.getLogger(__name__)
 
-# How soon somebody who waits is told how far it has come; then after twice the time, up to a minute.
-_PROGRESS_S = 10.0
-_CALM_S = 60.0
-# How long a registry may take to say what an image is made of. podman itself tries for minutes where it is
-# told that it asks too often.
-_SILENCE_S = 600.0
-_KEPT_LINES = 50
+# Interval of progress notices; it doubles up to the maximum.
+_PROGRESS_INTERVAL_S = 10.0
+_PROGRESS_INTERVAL_MAX_S = 60.0
+# Until the registry sends the manifest. podman itself retries for minutes when the registry limits its rate.
+_MANIFEST_TIMEOUT_S = 600.0
+_MAX_LINES = 50
 
 _NOT_HERE = re.compile(r"no such (image|object)", re.I)
 
@@ -37,7 +36,7 @@ NoticeListener = Callable[[Notice], None]
 
 @dataclass(slots=True)
 class _Pull:
-    """One that is under way, those who hear of it, and the attempts that wait for it."""
+    """A pull under way, its listeners, and the attempts that wait for it."""
 
     task: asyncio.Task[str]
     listeners: list[NoticeListener] = field(default_factory=list)
@@ -45,32 +44,32 @@ class _Pull:
 
 
 class Images:
-    """``scratch`` is a closed folder of ours: logins lie there for as long as a pull takes."""
+    """``scratch`` is a private folder: logins are stored there during a pull."""
 
     def __init__(self, client: Client, scratch: Path):
         self._client = client
         self._scratch = scratch
-        # What is there, by the name people use: the name to run it by.
-        self._there: dict[str, str] = {}
+        # Present images: the name that jobs use to the name for `run`.
+        self._present: dict[str, str] = {}
         self._pulls: dict[tuple[str, RegistryLogin | None], _Pull] = {}
         self._pulled = scratch / "pulled.json"
 
     async def ensure_image(
         self, image: str, login: RegistryLogin | None, waiting: Iterable[str], notify: NoticeListener
     ) -> str:
-        """The name to run it by, pulled if it is not there. Raises ImageRefused or LaunchFailed.
+        """The name for `run`; pulls a missing image. Raises ImageRejected or LaunchFailed.
 
-        ``waiting``: the attempts that need it. When all of them `leave` during a pull, this is cancelled.
+        ``waiting``: the attempts that need it. When all of them are released during a pull, it is cancelled.
         """
-        known = self._there.get(image)
+        known = self._present.get(image)
         if known is None:
-            known = await self._look(image)
+            known = await self._find(image)
         if known is not None:
             self._note_use(known)
             return known
         if image_names.registry_of(image) == "localhost":
             raise ImageRejected(
-                f"There is no image {image} on this machine, and those of `localhost` come from nowhere else."
+                f"There is no image {image} on this machine, and images of `localhost` cannot be pulled."
             )
         pull = self._pulls.get((image, login))
         if pull is None:
@@ -80,61 +79,61 @@ class Images:
         pull.waiting.update(waiting)
         notify(Notice("Pulling", f"The image {image} is not on this machine and is being pulled."))
         pull.listeners.append(notify)
-        # Another may wait for the same: that one of us is given up does not end the pull.
+        # Shielded: another launch may wait for the same pull.
         name = await asyncio.shield(pull.task)
         self._note_use(name)
         return name
 
     def forget(self, image: str) -> None:
-        """It was there, and is not any more."""
-        self._there.pop(image, None)
+        """The image was removed from the machine."""
+        self._present.pop(image, None)
 
     def forget_all(self) -> None:
-        self._there.clear()
+        self._present.clear()
 
     def release(self, attempts: Iterable[str]) -> None:
-        """These do not want their image any more; what nobody waits for is not pulled any further."""
-        gone = set(attempts)
+        """Attempts no longer need their image; a pull without waiting attempts is cancelled."""
+        released = set(attempts)
         for pull in list(self._pulls.values()):
-            if pull.waiting & gone:
-                pull.waiting -= gone
+            if pull.waiting & released:
+                pull.waiting -= released
                 if not pull.waiting:
                     self._drop(pull)
                     pull.task.cancel()
 
     def _drop(self, pull: _Pull) -> None:
-        """Whoever comes from now on begins another."""
+        """Later launches start a new pull."""
         self._pulls = {key: other for key, other in self._pulls.items() if other is not pull}
 
     def cancel_pulls(self) -> None:
-        """The server leaves; the next one pulls again."""
+        """The server shuts down; the next one pulls again."""
         for pull in self._pulls.values():
             pull.task.cancel()
 
-    async def _look(self, image: str) -> str | None:
+    async def _find(self, image: str) -> str | None:
         for name in dict.fromkeys((image, image_names.full_name(image))):
             if await self.is_present(name):
-                self._there[image] = name
+                self._present[image] = name
                 return name
         return None
 
     async def is_present(self, name: str) -> bool:
-        """Raises ImageRefused where that is no name, and LaunchFailed where nobody could tell."""
+        """Raises ImageRejected for an invalid name, and LaunchFailed if the client fails."""
         client = self._client
         if client.kind == "podman":
-            # Its `inspect` looks at all images, and fails while somebody removes one of the others.
+            # Its `inspect` reads all images, and fails while another one is being removed.
             answer = await client.call("image", "exists", name)
             missing = answer.status == 1
         else:
             answer = await client.call("image", "inspect", "--format", "{{.Id}}", name)
             missing = bool(_NOT_HERE.search(answer.err))
-        # docker calls what is no name missing, too.
+        # docker reports an invalid name as missing, too.
         if answer.status != 0 and is_invalid_name(answer.err):
-            raise ImageRejected(f"{name!r} is no name of an image: {plain_text(answer.error_text)}.")
+            raise ImageRejected(f"{name!r} is not a valid image name: {plain_text(answer.error_text)}.")
         if answer.status == 0 or missing:
             return answer.status == 0
         raise LaunchFailed(
-            f"Whether the image {name} is on this machine, {client.kind} could not say: "
+            f"{client.kind} could not check whether the image {name} is on this machine: "
             f"{plain_text(answer.error_text)}."
         )
 
@@ -145,17 +144,17 @@ class Images:
         began = time.monotonic()
         self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=PULL_PREFIX, dir=self._scratch) as folder:  # made 0700
-            words = self._pull_words(name, login, Path(folder))
+            command = self._pull_command(name, login, Path(folder))
             lines: list[str] = []
-            status = await self._follow(words, image, login, lines)
+            status = await self._follow(command, image, login, lines)
         if status != 0:
             raise pull_error(image, "" if login is None else login.username, "\n".join(lines))
-        self._there[image] = name
-        self._tell(image, login, Notice("Pulled", f"The image {image} was pulled in {_length(began)}."))
+        self._present[image] = name
+        self._notify(image, login, Notice("Pulled", f"The image {image} was pulled in {_elapsed(began)}."))
         self._note_pulled(name)
         return name
 
-    def _pull_words(self, name: str, login: RegistryLogin | None, folder: Path) -> list[str]:
+    def _pull_command(self, name: str, login: RegistryLogin | None, folder: Path) -> list[str]:
         client, options = self._client, list[str]()
         if client.kind == "podman" and image_names.is_local_registry(image_names.registry_of(name)):
             options.append("--tls-verify=false")
@@ -170,11 +169,11 @@ class Images:
         return [client.program, "--config", str(folder), *client.options, "pull", *options, name]
 
     async def _follow(
-        self, words: list[str], image: str, login: RegistryLogin | None, lines: list[str]
+        self, command: list[str], image: str, login: RegistryLogin | None, lines: list[str]
     ) -> int:
-        """Run it, keep its last words, and tell those who wait how far it has come."""
+        """Run the pull, collect its last lines of output, and send progress notices."""
         process = await asyncio.create_subprocess_exec(
-            *words,
+            *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -185,70 +184,71 @@ class Images:
         assert process.stdout is not None
         layers: dict[str, bool] = {}
         began = time.monotonic()
-        pause, due = _PROGRESS_S, began + _PROGRESS_S
+        interval, due = _PROGRESS_INTERVAL_S, began + _PROGRESS_INTERVAL_S
         try:
             while True:
                 try:
                     line = await asyncio.wait_for(process.stdout.readline(), max(0.0, due - time.monotonic()))
                 except TimeoutError:
-                    if not layers and time.monotonic() - began >= _SILENCE_S:
+                    if not layers and time.monotonic() - began >= _MANIFEST_TIMEOUT_S:
                         raise LaunchFailed(
                             f"The image {image} could not be pulled: the registry "
-                            f"{image_names.registry_of(image)} has sent nothing for {_SILENCE_S:.0f} s."
+                            f"{image_names.registry_of(image)} has sent nothing for "
+                            f"{_MANIFEST_TIMEOUT_S:.0f} s."
                         ) from None
-                    self._tell(image, login, _progress(image, layers, began))
-                    pause = min(2 * pause, _CALM_S)
-                    due += pause
+                    self._notify(image, login, _progress(image, layers, began))
+                    interval = min(2 * interval, _PROGRESS_INTERVAL_MAX_S)
+                    due += interval
                     continue
                 if not line:
                     return await process.wait()
                 text = line.decode(errors="replace").strip()
                 lines.append(text)
-                del lines[:-_KEPT_LINES]
+                del lines[:-_MAX_LINES]
                 _note_layer(text, layers)
         finally:
             if process.returncode is None:
                 process.terminate()
                 await process.wait()
 
-    def _tell(self, image: str, login: RegistryLogin | None, remark: Notice) -> None:
+    def _notify(self, image: str, login: RegistryLogin | None, notice: Notice) -> None:
         pull = self._pulls.get((image, login))
-        for tell in pull.listeners if pull is not None else ():
-            tell(remark)
+        for listener in pull.listeners if pull is not None else ():
+            listener(notice)
 
-    # -- what we brought here ------------------------------------------------------------------
+    # -- record of pulls -----------------------------------------------------------------------
 
     def pulled_images(self) -> dict[str, float]:
-        """The images that are here because of us, and when each was last wanted."""
+        """Images that this cluster pulled, with the time of their last use."""
         try:
             return {str(name): float(when) for name, when in json.loads(self._pulled.read_text()).items()}
         except (OSError, ValueError):
             return {}
 
-    def _keep_pulled(self, kept: dict[str, float]) -> None:
-        aside = self._pulled.with_suffix(".aside")
+    def _write_pulled(self, pulled: dict[str, float]) -> None:
+        staging = self._pulled.with_suffix(".staging")
         try:
-            aside.write_text(json.dumps(kept))
-            aside.rename(self._pulled)
+            staging.write_text(json.dumps(pulled))
+            staging.rename(self._pulled)
         except OSError as error:
-            log.warning("the list of pulled images could not be kept: %s", error)
+            log.warning("The list of pulled images could not be written: %s", error)
 
-    def forget_pulled(self, gone: Iterable[str]) -> None:
-        kept = self.pulled_images()
-        if unwanted := kept.keys() & set(gone):
-            self._keep_pulled({name: when for name, when in kept.items() if name not in unwanted})
+    def forget_pulled(self, names: Iterable[str]) -> None:
+        pulled = self.pulled_images()
+        if removed := pulled.keys() & set(names):
+            self._write_pulled({name: when for name, when in pulled.items() if name not in removed})
 
     def _note_pulled(self, name: str) -> None:
-        self._keep_pulled({**self.pulled_images(), name: time.time()})
+        self._write_pulled({**self.pulled_images(), name: time.time()})
 
     def _note_use(self, name: str) -> None:
-        kept = self.pulled_images()
-        if name in kept and time.time() - kept[name] > 3600:  # by the hour is near enough
-            self._keep_pulled({**kept, name: time.time()})
+        pulled = self.pulled_images()
+        if name in pulled and time.time() - pulled[name] > 3600:  # hourly is precise enough
+            self._write_pulled({**pulled, name: time.time()})
 
 
 def _note_layer(line: str, layers: dict[str, bool]) -> None:
-    """Both programs name a layer when they begin with it; docker also says when it has it."""
+    """Both clients print a layer when they start it; docker also when it is complete."""
     if match := re.match(r"Copying blob (?:sha256:)?([0-9a-f]{8,})(.*)", line):
         layers[match[1][:12]] = bool(re.search(r"done|skipped", match[2])) or layers.get(match[1][:12], False)
     elif match := re.match(r"([0-9a-f]{12}): (.*)", line):
@@ -262,9 +262,9 @@ def _progress(image: str, layers: dict[str, bool], began: float) -> Notice:
     if not layers:
         return Notice("Pulling", f"The registry of {image} has sent nothing for {since}.")
     done = sum(layers.values())
-    parts = f"{len(layers)} layers" if not done else f"{done} of {len(layers)} layers are here"
-    return Notice("Pulling", f"The image {image} has been on its way for {since}: {parts}.")
+    parts = f"{len(layers)} layers" if not done else f"{done} of {len(layers)} layers are complete"
+    return Notice("Pulling", f"The image {image} has been pulled for {since}: {parts}.")
 
 
-def _length(began: float) -> str:
+def _elapsed(began: float) -> str:
     return f"{time.monotonic() - began:.1f} s"

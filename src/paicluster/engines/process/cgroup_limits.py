@@ -1,4 +1,4 @@
-"""Finds out how this machine lets us hold tasks to the cores and memory they asked for, by trying it."""
+"""Detection, by trial, of the cgroups that can limit the cores and the memory of tasks on this machine."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pairuntime.supervisor import process_tree
 from pairuntime.supervisor.limits import Limits
 
 _PERIOD_US = 100_000
-_LIMITED_BY = {"cpu": "cpu.cfs_quota_us", "memory": "memory.limit_in_bytes"}
+_LIMIT_FILES = {"cpu": "cpu.cfs_quota_us", "memory": "memory.limit_in_bytes"}
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupLimits:
-    """The folders that get one group for each attempt; None where nothing can be limited.
+    """Folders with one cgroup for each attempt; None where a resource cannot be limited.
 
-    A folder may be ``shared`` with the groups that hold the tasks' trees: a process can only be in one
-    group of a hierarchy.
+    A folder may be ``shared`` with the cgroups of the process trees: a process can only be in one cgroup of a
+    hierarchy.
     """
 
     mode: str
@@ -29,16 +29,16 @@ class CgroupLimits:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What cannot be limited here."""
+        """Resources that cannot be limited here."""
         return tuple(name for name, root in (("cores", self.cpu), ("memory", self.memory)) if root is None)
 
     @property
     def roots(self) -> tuple[Path, ...]:
-        """The folders that are there for this alone."""
+        """Folders used for limits alone."""
         return tuple(root for root in (self.cpu, self.memory) if root not in (None, self.shared))
 
     def groups(self, uid: str, cpu: int, memory_mb: int) -> list[dict[str, object]]:
-        """What the supervisor is told."""
+        """The part of the supervisor's spec."""
         v2 = self.mode == process_tree.V2
         found: list[dict[str, object]] = []
         if self.cpu is not None and cpu > 0:
@@ -51,7 +51,7 @@ class CgroupLimits:
             found.append({"path": str(self.cpu / uid), "set": limit, "join": self.cpu != self.shared})
         if self.memory is not None and memory_mb > 0:
             size = str(memory_mb << 20)
-            # Without room in swap beside: more than asked for is more, wherever it lies.
+            # No swap in addition: it would exceed the request, too.
             limit = (
                 [("memory.max", size), ("memory.swap.max", "0")]
                 if v2
@@ -61,27 +61,27 @@ class CgroupLimits:
         return found
 
     def remove(self, uid: str) -> None:
-        """When nothing of the attempt is left."""
+        """Remove the cgroups of an attempt without processes."""
         Limits({"path": str(root / uid), "join": True} for root in self.roots).remove()
 
 
 def choose(name: str, tree_control: cgroups.ProcessTreeControl) -> CgroupLimits:
-    """The best that works here. ``name`` tells clusters on one machine apart."""
+    """The best limits that work here. ``name`` distinguishes clusters on one machine."""
     if tree_control.mode == process_tree.V2 and tree_control.root is not None:
         found = _of_v2(tree_control.root)
         if found is not None:
             return found
-    held = tree_control.root if tree_control.mode == process_tree.V1 else None
+    shared = tree_control.root if tree_control.mode == process_tree.V1 else None
     working: dict[str, Path] = {}
     for controller, parent in _v1_parents().items():
-        root = held if held is not None and held.parent == parent else parent / name
-        if _limits(root, _LIMITED_BY[controller]):
+        root = shared if shared is not None and shared.parent == parent else parent / name
+        if _can_limit(root, _LIMIT_FILES[controller]):
             working[controller] = root
-    return CgroupLimits(process_tree.V1, working.get("cpu"), working.get("memory"), held)
+    return CgroupLimits(process_tree.V1, working.get("cpu"), working.get("memory"), shared)
 
 
 def _of_v2(root: Path) -> CgroupLimits | None:
-    """The groups that hold trees, if the kernel lets them have both controllers."""
+    """The cgroups of the process trees, if both controllers can be enabled there."""
     probe = root / f"probe-limits-{os.getpid()}"
     try:
         root.mkdir(exist_ok=True)
@@ -100,7 +100,7 @@ def _of_v2(root: Path) -> CgroupLimits | None:
 
 
 def _v1_parents() -> dict[str, Path]:
-    """Our own group in each hierarchy of v1, by controller."""
+    """The server's cgroup in each hierarchy of v1, by controller."""
     own = cgroups.own_cgroups()
     found = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
@@ -108,17 +108,18 @@ def _v1_parents() -> dict[str, Path]:
         root, mount = left.split()[3:5]
         kind, _, options = right.split()[:3]
         if kind == "cgroup":
-            for controller in _LIMITED_BY.keys() & set(options.split(",")):
+            for controller in _LIMIT_FILES.keys() & set(options.split(",")):
                 below = own.get(controller, "/")
-                # A mount may show a part of the hierarchy, as in a container: there it begins with us.
+                # A mount may show only a part of the hierarchy, as in a container, where it begins at our
+                # cgroup.
                 below = below.removeprefix(root) if root != "/" else below
                 path = Path(mount) / below.lstrip("/")
                 found[controller] = path if path.is_dir() else Path(mount)
     return found
 
 
-def _limits(root: Path, file: str) -> bool:
-    """Whether a group can be made there, joined, and limited."""
+def _can_limit(root: Path, file: str) -> bool:
+    """Whether a cgroup can be created there, joined, and limited."""
     probe = root / f"probe-limits-{os.getpid()}"
     try:
         root.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Finds the best way this machine allows to hold a process tree, by trying it."""
+"""Detection, by trial, of the best mechanism of this machine to control a process tree."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from pairuntime.supervisor import process_tree
 
 _CONTROL = "cgroup.subtree_control"
-_WANTED = {"cpu", "memory"}
+_CONTROLLERS = {"cpu", "memory"}
 _SERVER = "paicluster"
 _V1_HIERARCHIES = ("pids", "freezer", "systemd", "memory", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessTreeControl:
-    """How trees are held: ``root`` is the folder that gets one cgroup for each attempt."""
+    """Mechanism for process trees: ``root`` is the folder with one cgroup for each attempt."""
 
     mode: str
     root: Path | None = None
@@ -39,18 +39,18 @@ def choose(
     *,
     limiting: bool = False,
 ) -> ProcessTreeControl:
-    """The best of the allowed ways that works here. ``name`` tells clusters on one machine apart.
+    """The best allowed mechanism that works here. ``name`` distinguishes clusters on one machine.
 
-    ``limiting``: if there is a way by which trees can be limited too, it is the best.
+    ``limiting``: prefer one in which trees can be limited, too.
     """
     candidates = _candidates()
     if limiting:
         candidates = [*_limitable(candidates), *candidates]
     for mode, parent in candidates:
         if mode in allowed:
-            hold = ProcessTreeControl(mode, parent / name)
-            if is_usable(hold):
-                return hold
+            control = ProcessTreeControl(mode, parent / name)
+            if is_usable(control):
+                return control
     return PROC_ONLY
 
 
@@ -65,12 +65,12 @@ def _candidates() -> list[tuple[str, Path]]:
         elif kind == "cgroup" and mount.name in _V1_HIERARCHIES:
             key = "name=systemd" if mount.name == "systemd" else mount.name
             found.append((process_tree.V1, mount / own.get(key, "/").lstrip("/")))
-    # Those that do nothing else come first: the others may be wanted for limits.
-    return sorted(found, key=lambda one: _order(*one))
+    # Hierarchies without a resource controller come first: the others may be needed for limits.
+    return sorted(found, key=lambda candidate: _order(*candidate))
 
 
 def _limitable(candidates: list[tuple[str, Path]]) -> Iterator[tuple[str, Path]]:
-    """Of v2, where groups that we make can be limited: our own, or the nearest above it that lets us."""
+    """cgroups of v2 whose children can be limited: the server's own, or the nearest parent that allows it."""
     for mode, own in candidates:
         if mode == process_tree.V2:
             found = own if can_limit(own) or (_move_to_leaf(own) and can_limit(own)) else None
@@ -81,10 +81,10 @@ def _limitable(candidates: list[tuple[str, Path]]) -> Iterator[tuple[str, Path]]
 
 
 def can_limit(group: Path) -> bool:
-    """Whether groups of v2 below this one have both controllers, or can be given them."""
+    """Whether both controllers are enabled for the children of a v2 cgroup, or can be enabled."""
     file = group / _CONTROL
     try:
-        if not set(file.read_text().split()) >= _WANTED:
+        if not set(file.read_text().split()) >= _CONTROLLERS:
             file.write_text("+cpu +memory")
     except OSError:
         return False
@@ -93,12 +93,15 @@ def can_limit(group: Path) -> bool:
 
 
 def _move_to_leaf(own: Path) -> bool:
-    """Into a group below our own: one with processes in it limits nobody. Only if nobody else is there."""
+    """Move the server into a child cgroup: v2 enables controllers only below cgroups without processes.
+
+    Only if no other process is in the cgroup.
+    """
     if own.name == _SERVER:
-        return False  # we have, for another engine: the group above is where it put its tasks
+        return False  # done already, for another engine: its tasks are in the parent
     try:
-        has = set((own / "cgroup.controllers").read_text().split())
-        if not has >= _WANTED or (own / "cgroup.procs").read_text().split() != [str(os.getpid())]:
+        available = set((own / "cgroup.controllers").read_text().split())
+        if not available >= _CONTROLLERS or (own / "cgroup.procs").read_text().split() != [str(os.getpid())]:
             return False
         (own / _SERVER).mkdir(exist_ok=True)
         (own / _SERVER / "cgroup.procs").write_text(str(os.getpid()))
@@ -116,7 +119,7 @@ def _order(mode: str, parent: Path) -> int:
 
 
 def own_cgroups() -> dict[str, str]:
-    """Where this process is, by controller; with no name in the one hierarchy of v2."""
+    """Cgroups of this process by controller; the key of the v2 hierarchy is empty."""
     own = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -126,7 +129,7 @@ def own_cgroups() -> dict[str, str]:
 
 
 def is_usable(control: ProcessTreeControl) -> bool:
-    """Hold a real process for a moment: permissions, delegation and kernel are then known, not guessed."""
+    """Test with a real process: permissions, delegation and kernel are then known, not guessed."""
     group = control.cgroup(f"probe-{os.getpid()}")
     assert control.root is not None
     try:
@@ -142,7 +145,7 @@ def is_usable(control: ProcessTreeControl) -> bool:
                 os.close(held_w)
                 group.join()
                 os.write(ready_w, b"1")
-                # Until the server dies, should nobody kill us before: we have its lock on the home too.
+                # Exits with the server at the latest: this fork inherits the server's lock on the home.
                 os.read(held_r, 1)
             finally:
                 os._exit(1)

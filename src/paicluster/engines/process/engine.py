@@ -1,4 +1,4 @@
-"""The process engine: folders, supervisors, hints."""
+"""The process engine: tasks are processes of this machine, each under its own supervisor."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Room for what thousands of tasks have to say at once.
-_HINTS_ROOM = 1 << 20
-# While a dead supervisor's tree is being killed, look again this soon.
-_RECHECK_S = 0.05
-# Starts are told together, so late; later while so many are still to come.
-_START_TIMEOUT_S = 0.01
-_MANY_STARTS = 50
-_BULK_START_TIMEOUT_S = 0.5
-_LEAVING_S = 0.2
-# So many attempts are looked at or prepared in less time than a thread takes to wake.
-_INLINE = 4
-# Of a large gang the folders of so many are made, then their supervisors forked while the next ones are.
-_AT_ONCE = 50
+# Size of the event pipe: thousands of tasks may write at once.
+_EVENT_PIPE_BYTES = 1 << 20
+# Interval of checks while the tree of a dead supervisor is being killed.
+_RECHECK_INTERVAL_S = 0.05
+# Hints about started tasks are batched for this long; longer while at least so many starts are expected.
+_START_BATCH_S = 0.01
+_MIN_BULK_STARTS = 50
+_BULK_START_BATCH_S = 0.5
+_SUPERVISOR_EXIT_TIMEOUT_S = 0.2
+# Up to so many attempts are observed or prepared in less time than a thread takes to wake.
+_MAX_INLINE = 4
+# Batch of a large gang: its supervisors are forked while the folders of the next batch are prepared.
+_LAUNCH_BATCH = 50
 
 
-class _NoMoreProcesses(LaunchFailed):
-    """Nothing of the gang has started."""
+class _ForkFailed(LaunchFailed):
+    """The kernel refused a fork; no task of the gang has started."""
 
 
 class ProcessEngine:
@@ -76,37 +76,37 @@ class ProcessEngine:
         grace_s: float = 10.0,
         authority: str = "",
     ):
-        # By which certificates tasks know the server.
+        # Certificates by which tasks verify the server.
         self._authority = authority
-        # None: all tasks run as we do.
+        # None: all tasks run under the server's account.
         self._accounts = accounts
-        self._way_is_open = False
+        self._traversal_allowed = False
         self._tasks = home / "tasks"
         self._run = home / "run"
-        self._ahead = PrelaunchJournal(self._run / "ahead")
+        self._prelaunches = PrelaunchJournal(self._run / "prelaunch")
         self._runtimes = home / "runtime"
         self._node = node
         name = "pai-" + hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:12]
-        self._hold = (
+        self._tree_control = (
             tree_control if tree_control is not None else cgroups.choose(name, limiting=enforce_limits)
         )
-        # None: tasks are not held to what they asked for.
-        self._limits = cgroup_limits.choose(name, self._hold) if enforce_limits else None
-        self._usual = {"log_limit": log_limit, "log_segment": log_segment, "grace_s": grace_s}
+        # None: limits are not enforced.
+        self._limits = cgroup_limits.choose(name, self._tree_control) if enforce_limits else None
+        self._spec_defaults = {"log_limit": log_limit, "log_segment": log_segment, "grace_s": grace_s}
         self._files = ThreadPoolExecutor(1, thread_name_prefix="engine-files")
         self._hint: Hint = lambda uid: None
         self._events_fd = -1
         self._events_pending = b""
-        # Supervisors of which no start was heard yet, and those of which it is still to be told.
-        self._unheard: set[str] = set()
+        # Supervisors whose start was not reported yet, and starts that are to be passed on as hints.
+        self._expected_starts: set[str] = set()
         self._started: list[str] = []
-        self._telling: asyncio.TimerHandle | None = None
+        self._start_timer: asyncio.TimerHandle | None = None
         self._boot_id = claim.boot_id()
         self._runtime = self._runtimes
         self._zygote: Zygote | None = None
         self._pidfds: dict[str, int] = {}
 
-    # -- life ----------------------------------------------------------------------------------
+    # -- lifecycle -----------------------------------------------------------------------------
 
     async def start(self, hint: Hint, notify: Notify = ignore_notice) -> None:
         self._hint = hint
@@ -120,10 +120,10 @@ class ProcessEngine:
             os.mkfifo(events, 0o600)
         # Opened for reading and writing, so that it never reads as closed when no task runs.
         self._events_fd = os.open(events, os.O_RDWR | os.O_NONBLOCK)
-        with contextlib.suppress(OSError):  # where an account has used up its pipes
-            # Thousands may have something to say while we are busy launching them: what found no room
-            # would be noticed only by the slow sweep.
-            fcntl.fcntl(self._events_fd, fcntl.F_SETPIPE_SZ, _HINTS_ROOM)
+        with contextlib.suppress(OSError):  # the account's limit of pipe memory is reached
+            # Thousands of tasks may write while the loop is busy launching: an event that does not fit would
+            # be noticed only by the slow sweep.
+            fcntl.fcntl(self._events_fd, fcntl.F_SETPIPE_SZ, _EVENT_PIPE_BYTES)
         asyncio.get_running_loop().add_reader(self._events_fd, self._read_events)
         self._discard_prelaunched()
         self._runtime = runtime_install.install(self._runtimes, self._authority)
@@ -141,45 +141,48 @@ class ProcessEngine:
             self._unwatch(uid)
         if self._zygote is not None:
             await self._zygote.close()
-        self._ahead.close()
+        self._prelaunches.close()
         self._files.shutdown()
         for root in self._roots():
             _sweep(root)
             try:
                 root.rmdir()
             except OSError:
-                pass  # tasks go on in there
+                pass  # tasks are running in it
 
     def _discard_prelaunched(self) -> None:
-        """What a server that died had laid ahead. What is to start after all is laid anew."""
+        """Delete folders that a server prepared before it died.
+
+        A launch that was committed prepares them again.
+        """
         try:
-            for uid in self._ahead.open():
+            for uid in self._prelaunches.open():
                 path = attempt_folder.path_of(self._tasks, uid)
-                # Its supervisor may have been let go a moment ago: who is there first has it.
+                # Its supervisor may have been started just then: the claim decides.
                 if path.exists() and claim.bury(str(path), uid):
                     folder_size.remove_tree(path)
-            self._ahead.clear()
+            self._prelaunches.clear()
         except OSError as error:  # a full disk: the next server tries again
-            log.warning("What an earlier server had made ready could not be removed: %s", error)
+            log.warning("Attempt folders prepared by an earlier server could not be removed: %s", error)
 
     def _wait_for_exiting_supervisors(self) -> None:
-        """A supervisor that has told the end of its task is gone in a moment: then its cgroup can go too."""
-        leaving = select.poll()
+        """Wait for supervisors that have written their exit record, so that their cgroups can be removed."""
+        exiting = select.poll()
         count = 0
         for uid, fd in self._pidfds.items():
             if (attempt_folder.path_of(self._tasks, uid) / exit_record.NAME).exists():
-                leaving.register(fd, select.POLLIN)
+                exiting.register(fd, select.POLLIN)
                 count += 1
-        deadline = time.monotonic() + _LEAVING_S
+        deadline = time.monotonic() + _SUPERVISOR_EXIT_TIMEOUT_S
         while count and time.monotonic() < deadline:
-            for fd, _ in leaving.poll(_LEAVING_S * 1000):
-                leaving.unregister(fd)
+            for fd, _ in exiting.poll(_SUPERVISOR_EXIT_TIMEOUT_S * 1000):
+                exiting.unregister(fd)
                 count -= 1
 
     def _roots(self) -> list[Path]:
-        """The folders in which each attempt gets a cgroup."""
-        held = [self._hold.root] if self._hold.root is not None else []
-        return held + list(self._limits.roots if self._limits is not None else ())
+        """Folders with one cgroup for each attempt."""
+        roots = [self._tree_control.root] if self._tree_control.root is not None else []
+        return roots + list(self._limits.roots if self._limits is not None else ())
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -189,8 +192,10 @@ class ProcessEngine:
     def notices(self) -> Sequence[Notice]:
         if self._limits is None or not self._limits.missing:
             return ()
-        what = " and the ".join(self._limits.missing)
-        message = f"This machine does not let the cluster limit the {what} of a task: the job runs without."
+        missing = " and the ".join(self._limits.missing)
+        message = (
+            f"The {missing} of a task cannot be limited on this machine: the job runs without this limit."
+        )
         return (Notice("LimitsNotEnforced", message),)
 
     def has(self, uid: str) -> bool:
@@ -214,14 +219,14 @@ class ProcessEngine:
     def exec_command(self, uid: str, command: Sequence[str], *, terminal: bool = False) -> Sequence[str]:
         path = attempt_folder.path_of(self._tasks, uid)
         if attempt_folder.observe(path).phase is not Phase.RUNNING:
-            raise NotFound("The task does not run, so that nothing can be run beside it.")
-        return [sys.executable, "-I", "-S", str(self._runtime), "beside", str(path), *command]
+            raise NotFound("The task is not running, so no command can be run in it.")
+        return [sys.executable, "-I", "-S", str(self._runtime), "exec", str(path), *command]
 
     async def observe(self, uids: Sequence[str]) -> dict[str, Observation]:
-        seen = await self._in_files(lambda: self._look(uids), len(uids))
+        seen = await self._in_files(lambda: self._observe_all(uids), len(uids))
         for uid, observation in seen.items():
             if observation.phase is not Phase.ABSENT:
-                self._unheard.discard(uid)  # what it said may have been lost
+                self._expected_starts.discard(uid)  # its event may have been lost
             if observation.phase is Phase.RUNNING:
                 self._watch(uid)
         return seen
@@ -230,18 +235,18 @@ class ProcessEngine:
         written = LogReader(self.log_folder(uid), "all")
         return await self._in_files(lambda: written.last(size))
 
-    def _look(self, uids: Sequence[str]) -> dict[str, Observation]:
+    def _observe_all(self, uids: Sequence[str]) -> dict[str, Observation]:
         return {
-            uid: self._settle(uid, attempt_folder.observe(attempt_folder.path_of(self._tasks, uid)))
+            uid: self._verify(uid, attempt_folder.observe(attempt_folder.path_of(self._tasks, uid)))
             for uid in uids
         }
 
-    def _settle(self, uid: str, seen: Observation) -> Observation:
-        """A lost attempt is reported as lost only when nothing of it is left."""
+    def _verify(self, uid: str, seen: Observation) -> Observation:
+        """Report an attempt as LOST only when no process of it is left; clean up its cgroups."""
         if seen.phase is Phase.ENDED:
             if uid not in self._pidfds:
-                # Its supervisor ended while nobody watched; else the cgroup goes when it has left it.
-                self._hold.cgroup(uid).remove()
+                # Its supervisor exited while it was not watched; else `_supervisor_ended` removes the cgroup.
+                self._tree_control.cgroup(uid).remove()
             if self._limits is not None:
                 self._limits.remove(uid)
         if seen.phase is not Phase.LOST:
@@ -249,18 +254,18 @@ class ProcessEngine:
         path = attempt_folder.path_of(self._tasks, uid)
         owner = attempt_folder.owner_of(path) or {}
         if owner.get("boot_id", self._boot_id) != self._boot_id:
-            return seen  # the machine was started anew meanwhile: nothing can be left
-        # As it was started, which need not be how trees are held now.
-        group = attempt_folder.cgroup_of(path) or self._hold.cgroup(uid)
-        mark = attempt_folder.environment_marker(uid).encode()
-        if process_tree.kill_orphaned(group, mark, str(path / claim.NAME), str(path / attempt_folder.WORK)):
+            return seen  # the machine was rebooted: no process can be left
+        # The mechanism it was started with, which may differ from the current one.
+        group = attempt_folder.cgroup_of(path) or self._tree_control.cgroup(uid)
+        marker = attempt_folder.environment_marker(uid).encode()
+        if process_tree.kill_orphaned(group, marker, str(path / claim.NAME), str(path / attempt_folder.WORK)):
             return Observation(Phase.RUNNING, started_ms=seen.started_ms)
         group.remove()
         if self._limits is not None:
             self._limits.remove(uid)
-        why = attempt_folder.supervisor_failure(path)
-        if why:
-            log.error("The supervisor of attempt %s failed:\n%s", uid, why)
+        failure = attempt_folder.supervisor_failure(path)
+        if failure:
+            log.error("The supervisor of attempt %s failed:\n%s", uid, failure)
         return seen
 
     # -- writing -------------------------------------------------------------------------------
@@ -269,14 +274,14 @@ class ProcessEngine:
         await self._launch(gang)
 
     async def launch_when_committed(self, gang: Sequence[TaskLaunch], committed: Awaitable[bool]) -> None:
-        if not self._ahead.add([task.uid for task in gang]):
+        if not self._prelaunches.add([task.uid for task in gang]):
             if await committed:
                 await self._launch(gang)
             return
         try:
             await self._launch(gang, committed)
         finally:
-            self._ahead.finish()
+            self._prelaunches.finish()
 
     async def _launch(self, gang: Sequence[TaskLaunch], committed: Awaitable[bool] | None = None) -> None:
         if not gang:
@@ -284,20 +289,20 @@ class ProcessEngine:
         account = self._account_of(gang)
         if account is not None:
             gang = accounts.with_account_environment(gang, account)
-        together = ForkGroup()
-        made: list[Path] = []
+        group = ForkGroup()
+        created: list[Path] = []
         try:
-            if not await self._launch_parts(gang, account, together, made, committed):
-                await self._in_files(lambda: _remove_all(made), len(made))
+            if not await self._launch_parts(gang, account, group, created, committed):
+                await self._in_files(lambda: _remove_all(created), len(created))
         except OSError as e:
-            _remove_all(made)
+            _remove_all(created)
             raise LaunchFailed(
                 f"The tasks' folders could not be written: {e.strerror} ({e.filename})."
             ) from e
-        except _NoMoreProcesses:
+        except _ForkFailed:
             raise
         except LaunchFailed:
-            # The zygote died before it could tell whether they had started.
+            # The zygote died before it could report whether they had started.
             await self.stop([task.uid for task in gang], 0)
             raise
 
@@ -305,69 +310,69 @@ class ProcessEngine:
         self,
         gang: Sequence[TaskLaunch],
         account: accounts.Account | None,
-        together: ForkGroup,
-        made: list[Path],
+        group: ForkGroup,
+        created: list[Path],
         committed: Awaitable[bool] | None,
     ) -> bool:
-        """All folders and all supervisors, or none: nothing is claimed before the last one is there.
+        """Prepare all folders and fork all supervisors, or none: nothing is claimed before all are forked.
 
-        While the folders of some are made, the supervisors of those before them are forked. They go when that
-        is ``certain``; False: it turned out that they are not to.
+        While the folders of one batch are prepared, the supervisors of the previous one are forked. They
+        start their tasks once ``committed`` is true. False: it was not committed.
         """
         assert self._zygote is not None
-        with self._common_files(gang) as shared:
+        with self._shared_files(gang) as shared:
             forking: list[asyncio.Task[None]] = []
             try:
-                for start in range(0, len(gang), _AT_ONCE):
-                    part = gang[start : start + _AT_ONCE]
+                for start in range(0, len(gang), _LAUNCH_BATCH):
+                    part = gang[start : start + _LAUNCH_BATCH]
 
                     def prepare(part: Sequence[TaskLaunch] = part) -> list[Path]:
-                        return [self._prepare_one(task, shared, account, made) for task in part]
+                        return [self._prepare_one(task, shared, account, created) for task in part]
 
                     folders = await self._in_files(prepare, len(part))
-                    if committed is not None or start + _AT_ONCE < len(gang):
-                        fork = self._fork(together, part, folders, last=False)
+                    if committed is not None or start + _LAUNCH_BATCH < len(gang):
+                        fork = self._fork(group, part, folders, last=False)
                         forking.append(asyncio.create_task(fork))
                         continue
                     await asyncio.gather(*forking)
-                    await self._fork(together, part, folders, last=True)
+                    await self._fork(group, part, folders, last=True)
                 if committed is None:
                     return True
                 await asyncio.gather(*forking)
-                wanted = await committed
+                is_committed = await committed
             except BaseException:
                 await asyncio.gather(*forking, return_exceptions=True)
-                await self._zygote.drop(together)
+                await self._zygote.drop(group)
                 raise
-            if not wanted:
-                await self._zygote.drop(together)
-            elif not await self._zygote.go(together):
-                # Whoever looks now finds that nothing has begun, and launches again.
+            if not is_committed:
+                await self._zygote.drop(group)
+            elif not await self._zygote.go(group):
+                # The controller observes that nothing has started, and launches again.
                 for task in gang:
                     self._hint(task.uid)
-            return wanted
+            return is_committed
 
     async def _fork(
-        self, together: ForkGroup, part: Sequence[TaskLaunch], folders: Sequence[Path], *, last: bool
+        self, group: ForkGroup, part: Sequence[TaskLaunch], folders: Sequence[Path], *, last: bool
     ) -> None:
         assert self._zygote is not None
         groups = map(self._group_of, part)
         uids = [task.uid for task in part]
-        self._unheard.update(uids)
+        self._expected_starts.update(uids)
         pids = [-1]
         try:
-            pids = await self._zygote.fork(together, list(zip(folders, groups, strict=True)), last=last)
+            pids = await self._zygote.fork(group, list(zip(folders, groups, strict=True)), last=last)
         finally:
             if pids[0] < 0:
-                self._unheard.difference_update(uids)
+                self._expected_starts.difference_update(uids)
         if pids[0] < 0:
-            raise _NoMoreProcesses(f"The machine could not start another process: {os.strerror(-pids[0])}.")
+            raise _ForkFailed(f"The machine could not start another process: {os.strerror(-pids[0])}.")
         for uid, pid in zip(uids, pids, strict=True):
             self._watch(uid, pid)
 
     @contextlib.contextmanager
-    def _common_files(self, gang: Sequence[TaskLaunch]) -> Iterator[Mapping[int, Path]]:
-        """What the tasks of a gang have in common, in files that all their folders link to."""
+    def _shared_files(self, gang: Sequence[TaskLaunch]) -> Iterator[Mapping[int, Path]]:
+        """Files with the variables that tasks of a gang share; all task folders link to them."""
         shared: dict[int, Path] = {}
         try:
             for task in gang if len(gang) > 1 else ():
@@ -381,22 +386,22 @@ class ProcessEngine:
                 path.unlink(missing_ok=True)
 
     def _group_of(self, task: TaskLaunch) -> process_tree.Cgroup:
-        """Where the supervisor is born. That of a task with limits puts the task into cgroups, not itself."""
+        """Cgroup in which the supervisor starts; none for a task with limits, which only the task joins."""
         return (
             process_tree.Cgroup(process_tree.PROC, "")
             if self._limits_of(task)
-            else self._hold.cgroup(task.uid)
+            else self._tree_control.cgroup(task.uid)
         )
 
     def _limits_of(self, task: TaskLaunch) -> list[dict[str, object]]:
         return [] if self._limits is None else self._limits.groups(task.uid, task.cpu, task.memory_mb)
 
     def _account_of(self, gang: Sequence[TaskLaunch]) -> accounts.Account | None:
-        """Who the gang, which is one user's, runs as; None: as we do."""
+        """Account of the gang, which belongs to one user; None: the server's."""
         found = self._accounts.of(gang[0].owner) if self._accounts is not None and gang else None
-        if found is not None and not self._way_is_open:
+        if found is not None and not self._traversal_allowed:
             accounts.allow_traversal(self._tasks.parent, (self._tasks, self._runtimes))
-            self._way_is_open = True
+            self._traversal_allowed = True
         return found
 
     def _prepare_one(
@@ -404,20 +409,20 @@ class ProcessEngine:
         task: TaskLaunch,
         shared: Mapping[int, Path],
         account: accounts.Account | None,
-        made: list[Path],
+        created: list[Path],
     ) -> Path:
         path = attempt_folder.path_of(self._tasks, task.uid)
         if attempt_folder.is_complete(path, self._boot_id):
             return path
-        made.append(path)
+        created.append(path)
         spec: dict[str, object] = {
-            **self._usual,
+            **self._spec_defaults,
             "boot_id": self._boot_id,
             "events": str(self._run / "events"),
-            "tree": self._hold.as_spec(task.uid),
+            "cgroup": self._tree_control.as_spec(task.uid),
         }
-        if limited := self._limits_of(task):
-            spec["limits"] = limited
+        if limits := self._limits_of(task):
+            spec["limits"] = limits
         self._prepare(path, task, spec, shared.get(id(task.shared_environment)), account)
         return path
 
@@ -465,36 +470,36 @@ class ProcessEngine:
             return
         *lines, self._events_pending = (self._events_pending + data).split(b"\n")
         for line in lines:
-            what, _, name = line.partition(b" ")
+            event, _, name = line.partition(b" ")
             uid = name.decode("ascii", "replace")
-            if what == b"started":
+            if event == b"started":
                 self._note_started(uid)
             else:
                 self._hint(uid)
 
     def _note_started(self, uid: str) -> None:
         self._started.append(uid)
-        self._unheard.discard(uid)
+        self._expected_starts.discard(uid)
         loop = asyncio.get_running_loop()
-        # Most tasks that end at once say so within the shorter time: one look then tells both.
+        # Most tasks that end at once do so within the shorter time: one observation then covers both.
         due = loop.time() + (
-            _BULK_START_TIMEOUT_S if len(self._unheard) >= _MANY_STARTS else _START_TIMEOUT_S
+            _BULK_START_BATCH_S if len(self._expected_starts) >= _MIN_BULK_STARTS else _START_BATCH_S
         )
-        if self._telling is not None:
-            if self._telling.when() <= due:
+        if self._start_timer is not None:
+            if self._start_timer.when() <= due:
                 return
-            self._telling.cancel()
-        self._telling = loop.call_at(due, self._tell_started)
+            self._start_timer.cancel()
+        self._start_timer = loop.call_at(due, self._send_start_hints)
 
-    def _tell_started(self) -> None:
-        """All that have started meanwhile at once: for a large gang each look costs by its size."""
-        self._telling = None
+    def _send_start_hints(self) -> None:
+        """Send all hints together: each observation of a large gang costs in proportion to its size."""
+        self._start_timer = None
         started, self._started = self._started, []
         for uid in started:
             self._hint(uid)
 
     def _watch(self, uid: str, pid: int | None = None) -> None:
-        """Be told when the supervisor dies. A wrong or missing pidfd costs a hint, never the truth."""
+        """Watch a supervisor for its exit. A wrong or missing pidfd costs a hint, never the truth."""
         if uid in self._pidfds:
             return
         if pid is None:
@@ -503,22 +508,22 @@ class ProcessEngine:
                 return
             pid = _living_owner(owner)
             if pid is None:
-                # It died, or its tree is still being killed: come back.
-                asyncio.get_running_loop().call_later(_RECHECK_S, self._hint, uid)
+                # It died, and its tree may still be being killed: check again.
+                asyncio.get_running_loop().call_later(_RECHECK_INTERVAL_S, self._hint, uid)
                 return
         try:
             fd = os.pidfd_open(pid)
         except OSError:
-            self._unheard.discard(uid)
+            self._expected_starts.discard(uid)
             self._hint(uid)
             return
         self._pidfds[uid] = fd
         asyncio.get_running_loop().add_reader(fd, self._supervisor_ended, uid)
 
     def _supervisor_ended(self, uid: str) -> None:
-        self._unheard.discard(uid)
+        self._expected_starts.discard(uid)
         self._unwatch(uid)
-        self._hold.cgroup(uid).remove()
+        self._tree_control.cgroup(uid).remove()
         self._hint(uid)
 
     def _unwatch(self, uid: str) -> None:
@@ -527,22 +532,22 @@ class ProcessEngine:
             asyncio.get_running_loop().remove_reader(fd)
             os.close(fd)
 
-    async def _in_files(self, work: Callable[[], T], count: int = _INLINE + 1) -> T:
-        """Off the loop, unless it is so little that handing it over would take longer."""
-        if count <= _INLINE:
+    async def _in_files(self, work: Callable[[], T], count: int = _MAX_INLINE + 1) -> T:
+        """Run in the file thread, unless there is so little work that the switch would take longer."""
+        if count <= _MAX_INLINE:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._files, work)
 
 
-def _remove_all(laid: Sequence[Path]) -> None:
-    """Folders that were laid for nothing."""
-    for path in laid:
+def _remove_all(folders: Sequence[Path]) -> None:
+    """Remove prepared folders that are not claimed."""
+    for path in folders:
         if attempt_folder.owner_of(path) is None:
             folder_size.remove_tree(path)
 
 
 def _sweep(root: Path) -> None:
-    """Remove the cgroups that nobody is in; the kernel refuses for the others."""
+    """Remove cgroups without processes; the kernel refuses the others."""
     for path in root.iterdir():
         if path.is_dir():
             try:
@@ -552,7 +557,7 @@ def _sweep(root: Path) -> None:
 
 
 def _living_owner(owner: dict[str, object]) -> int | None:
-    """The supervisor's pid, if the process with that number is still the one that claimed."""
+    """The supervisor's pid, if this process is still the one that claimed."""
     pid = owner.get("pid")
     if not isinstance(pid, int) or owner.get("boot_id") != claim.boot_id():
         return None
@@ -568,7 +573,7 @@ def _signal_owner(owner: dict[str, object], signum: signal.Signals) -> None:
     except OSError:
         return
     try:
-        # Checked while the pidfd pins the process: the number cannot change hands in between.
+        # Checked while the pidfd is open: the pid cannot be reused in between.
         if _living_owner(owner) is not None:
             signal.pidfd_send_signal(fd, signum)
     except ProcessLookupError:

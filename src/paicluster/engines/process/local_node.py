@@ -1,19 +1,20 @@
-"""What this machine has: cores, memory, GPUs, an address."""
+"""The local node: cores, memory, GPUs, address, ports."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import socket
 from functools import cache
 from pathlib import Path
 
 from openpaisdk.protocol.ports import PORT_END, PORT_START
 from paicluster.engines.interface import Node
-from paicluster.engines.process.gpus import gpu_indexes
 from pairuntime.supervisor import claim
 
-_FIRST_FREE_TO_ALL = 1024
-_ENOUGH_PORTS = 2000
+_FIRST_UNPRIVILEGED_PORT = 1024
+_MIN_PORTS = 2000
 
 
 def detect_node(
@@ -23,19 +24,19 @@ def detect_node(
     memory_mb: int | None = None,
     gpus: int | None = None,
 ) -> Node:
-    """What is not declared is looked up."""
+    """The local node. Resources that are not given are detected."""
     return Node(
         name=socket.gethostname(),
         ip=ip,
         cpu=cpu if cpu is not None else len(os.sched_getaffinity(0)),
         memory_mb=memory_mb if memory_mb is not None else _memory_mb(),
         gpus=tuple(range(gpus)) if gpus is not None else gpu_indexes(),
-        non_ephemeral_ports=non_ephemeral_ports(*_ephemeral()[:2]),
+        non_ephemeral_ports=non_ephemeral_ports(*_ephemeral_range()[:2]),
     )
 
 
 def process_identity() -> dict[str, object]:
-    """What tells this process from any other, also after its number was given to another one."""
+    """Identity of this process that stays unique when its pid is reused."""
     pid = os.getpid()
     return {"pid": pid, "boot_id": claim.boot_id(), "start_time": claim.start_time(pid)}
 
@@ -48,26 +49,50 @@ def _memory_mb() -> int:
 
 
 def is_ephemeral(port: int) -> bool:
-    """Whether the kernel may give this port to anybody who connects somewhere."""
-    first, last, reserved = _ephemeral()
+    """Whether the kernel may use this port for an outgoing connection."""
+    first, last, reserved = _ephemeral_range()
     return first <= port <= last and port not in reserved
 
 
 def non_ephemeral_ports(first: int, last: int) -> range:
-    """The ports beside those from ``first`` to ``last``: of the usual ones, else where most are."""
+    """Ports outside ``first`` to ``last``: part of the default range, else the larger remaining range."""
     usual = range(PORT_START, min(first, PORT_END))
-    if len(usual) >= _ENOUGH_PORTS:
+    if len(usual) >= _MIN_PORTS:
         return usual
-    return max(range(_FIRST_FREE_TO_ALL, first), range(last + 1, 1 << 16), key=len)
+    return max(range(_FIRST_UNPRIVILEGED_PORT, first), range(last + 1, 1 << 16), key=len)
 
 
 @cache
-def _ephemeral() -> tuple[int, int, frozenset[int]]:
+def _ephemeral_range() -> tuple[int, int, frozenset[int]]:
     settings = Path("/proc/sys/net/ipv4")
-    first, last = (int(word) for word in (settings / "ip_local_port_range").read_text().split())
+    first, last = (int(text) for text in (settings / "ip_local_port_range").read_text().split())
     reserved: set[int] = set()
     for part in (settings / "ip_local_reserved_ports").read_text().strip().split(","):
         if part:
             low, _, high = part.partition("-")
             reserved.update(range(int(low), int(high or low) + 1))
     return first, last, frozenset(reserved)
+
+
+def gpu_indexes() -> tuple[int, ...]:
+    """GPU indexes as in CUDA_VISIBLE_DEVICES: from the driver's library, else from the device files."""
+    count = _query_driver()
+    if count is not None:
+        return tuple(range(count))
+    found = (re.fullmatch(r"nvidia(\d+)", name) for name in os.listdir("/dev"))
+    return tuple(sorted(int(match[1]) for match in found if match))
+
+
+def _query_driver() -> int | None:
+    """Number of GPUs by NVML; None without a driver."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    if nvml.nvmlInit_v2() != 0:
+        return None
+    try:
+        count = ctypes.c_uint(0)
+        return count.value if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0 else None
+    finally:
+        nvml.nvmlShutdown()

@@ -1,4 +1,4 @@
-"""Which folders are laid before it is certain that their tasks start: a server that dies must leave none."""
+"""Journal of attempt folders prepared before the launch is committed; a restarted server deletes them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 
 class PrelaunchJournal:
-    """Attempts, one a line of a file, which is emptied whenever all of them are settled."""
+    """Uids of attempts, one per line of a file, which is truncated whenever no prelaunch is under way."""
 
     def __init__(self, file: Path):
         self._file = file
         self._fd = -1
-        self._unsettled = 0
+        self._pending = 0
 
     def open(self) -> list[str]:
-        """Begin. Gives what a server that died had not settled."""
+        """Open the file. Returns the attempts that a server left when it died."""
         self._fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         return self._file.read_text().split()
 
@@ -26,19 +26,23 @@ class PrelaunchJournal:
             self._fd = -1
 
     def add(self, uids: Sequence[str]) -> bool:
-        """False when there is no room for it: these must not be laid ahead. Else `settled` follows."""
-        # The end of a line comes first, so that what is cut short spoils nothing but itself.
+        """Record attempts.
+
+        False if the disk is full: they must not be prepared early. Else call `finish` later.
+        """
+        # The newline comes first, so that a truncated line damages only itself.
         line = "".join(f"\n{uid}" for uid in uids).encode()
         try:
-            whole = os.write(self._fd, line) == len(line)
+            complete = os.write(self._fd, line) == len(line)
         except OSError:
             return False
-        self._unsettled += whole
-        return whole
+        self._pending += complete
+        return complete
 
     def finish(self) -> None:
-        self._unsettled -= 1
-        if not self._unsettled:
+        """A prelaunch recorded by `add` is committed or discarded."""
+        self._pending -= 1
+        if not self._pending:
             self.clear()
 
     def clear(self) -> None:

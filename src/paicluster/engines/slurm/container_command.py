@@ -11,7 +11,7 @@ from paicluster.engines.common.task_files import HOST_VARIABLES
 from paicluster.engines.interface import TaskLaunch
 from paicluster.engines.slurm.options import SlurmOptions
 from pairuntime.slurm.placement import ALL_GPUS
-from pairuntime.slurm.slurm_attempt import UNBEGUN
+from pairuntime.slurm.slurm_attempt import NOT_STARTED
 
 # Beside a task's script, for podman: the login of its image's registry.
 LOGIN = "login.json"
@@ -24,7 +24,7 @@ _OF_SLURM = (
 # The best shell there is.
 _SHELL = 'command -v bash >/dev/null 2>&1 && exec bash "$0"; exec sh "$0"'
 # In a container: that it began is told by emptying a file, which takes no room on any disk.
-_INSIDE = f'{{ true >"${{0%/*}}/{UNBEGUN}"; }} 2>/dev/null; {_SHELL}'
+_INSIDE = f'{{ true >"${{0%/*}}/{NOT_STARTED}"; }} 2>/dev/null; {_SHELL}'
 # The image's own programs come first.
 _WITH_RUNTIME = "PATH=$PATH:$PAI_RUNTIME_DIR/bin; export PATH; "
 
@@ -62,7 +62,7 @@ def details(task: TaskLaunch, options: SlurmOptions, work: Path) -> dict[str, ob
     found: dict[str, object] = {
         "image": task.image,
         "cleanup": cleanup(task, options),
-        "inside": exec_prefix(task, options, work),
+        "exec_prefix": exec_prefix(task, options, work),
     }
     full = image_names.full_name(task.image)
     if options.container == "podman" and full != task.image:

@@ -221,7 +221,7 @@ class SlurmEngine:
         words = ["srun", "--overlap", *job, f"--nodelist={place.node}", "--nodes=1", "--ntasks=1"]
         words += ["--quiet", "--pty"] if terminal else ["--quiet"]
         archive, seen = gang_folder.on_node(self._home, uid) or (self._runtime, path)
-        words += [self._options.python, "-I", "-S", str(archive), "inside", str(seen), *command]
+        words += [self._options.python, "-I", "-S", str(archive), "exec-slurm", str(seen), *command]
         owner = gang_folder.run_folder(self._home, uid).stat()
         if os.geteuid() == 0 and owner.st_uid != 0:
             who = (f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}")

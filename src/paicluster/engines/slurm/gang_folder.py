@@ -229,7 +229,7 @@ def _prepare_task(
         environment = {**task.shared_environment, **environment}
     else:
         common = there.gang(gang[0].uid) / inside.RUN / inside.COMMON
-        usual = {**usual, "common": str(common)}
+        usual = {**usual, "shared_exports": str(common)}
         text = f". {shlex.quote(str(common))}\n"
         shared = task.shared_environment
         hosts = {name: shared[name] for name in HOST_VARIABLES & shared.keys()}
@@ -250,9 +250,9 @@ def _prepare_task(
         **container_command.details(task, options, work),
         "cwd": str(work),
         "env": environment,
-        "mask": secrets,
+        "secrets": secrets,
         "time_limit_s": task.time_limit_s,
-        "keep": task_files.output_upload_spec(task, work, runtime.parent, options.python),
+        "output_upload": task_files.output_upload_spec(task, work, runtime.parent, options.python),
     }
     if (login := container_command.login(task, options)) is not None:
         _write(written / container_command.LOGIN, login)

@@ -217,7 +217,7 @@ class _Received(SegmentedLog):
 
     def skip_to(self, at: int) -> None:
         """What is between is nowhere any more."""
-        self._lose(at - self._offset)
+        self._drop(at - self._offset)
         while len(self._starts) >= _MOST_SEGMENTS:
             self._drop_oldest(keep=0)
 

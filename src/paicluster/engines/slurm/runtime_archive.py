@@ -30,10 +30,17 @@ ALONE = (
     "pairuntime.supervisor.log_segments",
     "pairuntime.supervisor.merged_log",
     "pairuntime.supervisor.attempt",
+    "pairuntime.supervisor.attempt_factory",
     "pairuntime.slurm.slurm_attempt",
     "pairuntime.slurm.gang_launcher",
 )
-_NEEDED = ("__main__", "pairuntime/__", "pairuntime/supervisor/", "pairuntime/slurm/")
+_NEEDED = (
+    "__main__",
+    "pairuntime/__",
+    "pairuntime/exec_in_task",
+    "pairuntime/supervisor/",
+    "pairuntime/slurm/",
+)
 # A hash instead of a time, and nobody need check it: what is in an archive never changes.
 _UNCHECKED = (1).to_bytes(4, "little")
 

@@ -40,7 +40,7 @@ def test_the_list_of_peers_is_written_once_and_ends_as_each_task_needs_it(tmp_pa
         prepare(folder, task, {}, shared, runtime=tmp_path / "pairuntime.pyz")
         spec = json.loads((folder / attempt.SPEC).read_text())
         assert len(json.dumps(spec)) < 4096
-        environment = attempt.whole_environment(str(folder), spec["env"], spec["tails"])
+        environment = attempt.whole_environment(str(folder), spec["env"], spec["env_suffixes"])
         said = subprocess.run(
             ["bash", str(folder / SCRIPT)], env=environment, capture_output=True, text=True, check=True
         )

@@ -50,8 +50,8 @@ async def lose(rig: ContainerRig, daemon: Path, how: signal.Signals, driven: Dri
 async def test_a_task_whose_daemon_leaves_is_lost_with_it_and_what_it_left_goes_when_that_is_back(
     rig: ContainerRig, daemon: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paicluster.engines.container.cleanup._QUIET_S", 0.1)
-    monkeypatch.setattr("paicluster.engines.container.cleanup._AGAIN_S", 0.5)
+    monkeypatch.setattr("paicluster.engines.container.cleanup._IDLE_DELAY_S", 0.1)
+    monkeypatch.setattr("paicluster.engines.container.cleanup._RETRY_INTERVAL_S", 0.5)
     async with Driven(rig) as driven:
         with dockerd(daemon):
             seen = await lose(rig, daemon, signal.SIGTERM, driven)

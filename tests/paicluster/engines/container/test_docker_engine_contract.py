@@ -42,7 +42,7 @@ class TestDocker(EngineContract):
 
 def test_docker_understands_which_gpus_are_meant(rig: ContainerRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it has any it finds out only when it starts the container."""
-    monkeypatch.setattr(gpu_options, "_hooked", lambda: True)
+    monkeypatch.setattr(gpu_options, "_has_docker_hook", lambda: True)
     words, by_hand = gpu_options.gpu_options(Client("docker", "docker"), [1, 3])
     assert not by_hand
     name = f"pai-gpus-{uuid.uuid4().hex[:12]}"
@@ -63,6 +63,6 @@ async def test_a_program_that_cannot_say_what_is_here_is_not_believed_that_nothi
 ) -> None:
     nowhere = {**own_environment(), "DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
     images = Images(Client("docker", "docker", environment=nowhere), tmp_path)
-    with pytest.raises(LaunchFailed, match=r"docker could not say: .*nobody\.sock") as told:
+    with pytest.raises(LaunchFailed, match=r"docker could not check whether .*: .*nobody\.sock") as told:
         await images.ensure_image("localhost/pai-test/any:1", None, ["any"], lambda remark: None)
     assert not isinstance(told.value, ImageRejected)

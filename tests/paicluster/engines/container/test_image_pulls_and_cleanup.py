@@ -132,7 +132,7 @@ async def test_an_image_that_nobody_has_ends_the_attempt_for_good(rig: Container
 
 async def test_what_is_no_name_of_an_image_is_said_to_be_none(rig: ContainerRig) -> None:
     async with Driven(rig) as driven:
-        with pytest.raises(ImageRejected, match="no name of an image"):
+        with pytest.raises(ImageRejected, match="not a valid image name"):
             await driven.launch(in_image(rig, "Not A Name", "true"))
 
 
@@ -208,7 +208,7 @@ async def test_a_pull_is_given_up_when_the_server_leaves_and_a_stop_does_not_wai
 async def test_whoever_waits_for_a_pull_hears_how_far_it_has_come(
     rig: ContainerRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paicluster.engines.container.images._PROGRESS_S", 0.05)
+    monkeypatch.setattr("paicluster.engines.container.images._PROGRESS_INTERVAL_S", 0.05)
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()

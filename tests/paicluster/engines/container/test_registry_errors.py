@@ -122,8 +122,8 @@ def test_only_what_lasts_is_refused(said: str, lasting: bool) -> None:
 async def test_a_registry_that_never_answers_is_not_waited_for_without_end(
     rig: ContainerRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paicluster.engines.container.images._PROGRESS_S", 0.05)
-    monkeypatch.setattr("paicluster.engines.container.images._SILENCE_S", 0.5)
+    monkeypatch.setattr("paicluster.engines.container.images._PROGRESS_INTERVAL_S", 0.05)
+    monkeypatch.setattr("paicluster.engines.container.images._MANIFEST_TIMEOUT_S", 0.5)
     with registry(None) as silent:
         one = in_image(rig, silent.image, "true")
         async with Driven(rig) as driven:
@@ -170,5 +170,5 @@ async def test_what_nobody_waits_for_any_more_is_not_pulled_any_further(rig: Con
 )
 async def test_what_is_wrong_with_a_name_is_told(rig: ContainerRig, name: str, why: str) -> None:
     async with Driven(rig) as driven:
-        with pytest.raises(ImageRejected, match=f"'{name}' is no name of an image: .*{why}"):
+        with pytest.raises(ImageRejected, match=f"'{name}' is not a valid image name: .*{why}"):
             await driven.launch(in_image(rig, name, "true"))

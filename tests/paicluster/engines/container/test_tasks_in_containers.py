@@ -54,7 +54,7 @@ async def test_user_folder_and_environment_are_those_of_the_image_and_the_job(ri
         said = driven.log(one.uid, "stdout").decode().split("\n")
     assert seen.exit_code == 0
     assert said[:4] == ["1234", "/tmp", "/tmp yes mine none /tmp", "PAI_HOST_IP_my-role_0=1.2.3.4"]
-    assert {"runtime", "told", "work", "shared"} <= set(said[4:])
+    assert {"runtime", "config", "work", "shared"} <= set(said[4:])
 
 
 async def test_sources_mounts_and_shared_memory_are_there(rig: ContainerRig, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_container_gets_its_gpus_and_no_others(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(gpu_options, "_CDI_FOLDERS", (str(tmp_path),))
     words, by_hand = gpu_options.gpu_options(podman, (1, 3))
     assert words == ["--device", "nvidia.com/gpu=1", "--device", "nvidia.com/gpu=3"] and not by_hand
-    monkeypatch.setattr(gpu_options, "_hooked", lambda: True)
+    monkeypatch.setattr(gpu_options, "_has_docker_hook", lambda: True)
     assert gpu_options.gpu_options(docker, (1, 3)) == (["--gpus", '"device=1,3"'], False)
     monkeypatch.setattr(gpu_options, "_CDI_FOLDERS", ())
     with pytest.raises(LaunchFailed, match="nvidia42"):
@@ -219,7 +219,7 @@ def test_a_container_gets_its_gpus_and_no_others(tmp_path: Path, monkeypatch: py
 
 
 async def test_what_stopped_is_removed(rig: ContainerRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paicluster.engines.container.cleanup._QUIET_S", 0.1)
+    monkeypatch.setattr("paicluster.engines.container.cleanup._IDLE_DELAY_S", 0.1)
     async with Driven(rig) as driven:
         one, long = task(rig, "true"), task(rig, "echo up; sleep 60")
         await driven.launch(long)

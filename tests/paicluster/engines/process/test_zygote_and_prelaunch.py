@@ -167,7 +167,7 @@ async def test_a_server_that_dies_with_its_tasks_let_go_leaves_them_alone(
         await driven.launch(one)
         await driven.until(one.uid, Phase.RUNNING)
         # As if it had died before it could note that nothing is uncertain any more.
-        (rig.home / "run" / "ahead").write_text(f"\n{one.uid}")
+        (rig.home / "run" / "prelaunch").write_text(f"\n{one.uid}")
     async with Driven(rig) as driven:
         assert (await driven.look(one.uid)).phase is Phase.RUNNING
         go.touch()

@@ -108,7 +108,7 @@ async def test_a_registry_that_does_not_answer_is_worth_another_try(rig: SlurmRi
 async def test_what_is_no_name_and_what_has_no_shell_is_told(rig: SlurmRig) -> None:
     bring("podman", "", NO_SHELL)
     seen, _, _ = await run(rig, "Not/A/Name", "true")
-    assert seen.platform_code == 254 and "is no name of an image" in seen.start_error
+    assert seen.platform_code == 254 and "is not a valid image name" in seen.start_error
     seen, _, _ = await run(rig, NO_SHELL, "true")
     assert seen.platform_code == -1203 and "has no shell" in seen.start_error
 
