@@ -70,13 +70,13 @@ class EngineContract:
                 said = driven.log(one.uid).decode()
                 assert said == f"{shared['TOGETHER']}|own {number}||{9000 + number},{9100 + number}"
 
-    async def test_a_task_alone_has_the_shared_environment_too(self, rig: Rig) -> None:
+    async def test_single_task_has_the_shared_environment(self, rig: Rig) -> None:
         alone = task(rig, 'printf "%s" "$TOGETHER"', shared_environment={"TOGETHER": "it's\n$HOME"})
         async with Driven(rig) as driven:
             await driven.run(alone)
             assert driven.log(alone.uid) == b"it's\n$HOME"
 
-    async def test_every_task_is_led_to_the_runtime_also_one_of_several(self, rig: Rig) -> None:
+    async def test_every_task_has_the_runtime_variables(self, rig: Rig) -> None:
         shared = {"PATH": os.environ["PATH"], "PYTHONPATH": "/mine"}
         looks = task(rig, 'command -v hdfs > /dev/null && echo "$PYTHONPATH"')
         gang = [
@@ -88,7 +88,7 @@ class EngineContract:
             for one in gang:
                 assert re.fullmatch(rb"/mine:/\S+/lib\n", driven.log(one.uid))
 
-    async def test_nothing_of_the_servers_environment_reaches_a_task(
+    async def test_server_environment_does_not_reach_a_task(
         self, rig: Rig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("PLANTED_IN_THE_SERVER", "leaked")
@@ -97,7 +97,7 @@ class EngineContract:
             await driven.run(one)
             assert b"PLANTED" not in driven.log(one.uid)
 
-    async def test_a_program_begins_with_ordinary_signals_and_no_foreign_descriptors(self, rig: Rig) -> None:
+    async def test_program_starts_with_default_signals_and_no_foreign_descriptors(self, rig: Rig) -> None:
         # Read by grep itself: what its status says is what any program finds.
         one = task(rig, "grep -E '^Sig(Ign|Blk)' /proc/self/status; ls /proc/self/fd | wc -l; cat")
         async with Driven(rig) as driven:
@@ -109,7 +109,7 @@ class EngineContract:
         assert [mask & ~(3 << 31) for mask in masks] == [0, 0]
         assert said.split()[-1] == "4"  # the three of every program, and the folder that ls reads
 
-    async def test_when_one_cannot_be_launched_nothing_of_the_gang_ever_runs(
+    async def test_gang_with_a_task_that_cannot_be_launched_never_runs(
         self, rig: Rig, tmp_path: Path
     ) -> None:
         ran = tmp_path / "ran"
@@ -157,11 +157,13 @@ class EngineContract:
             assert driven.engine.ports_free(rig.node, [port], non_ephemeral=False)
             assert driven.engine.ports_free(rig.node, [], non_ephemeral=True)
 
-    async def test_the_node_a_task_runs_on_is_known(self, rig: Rig) -> None:
+    async def test_node_of_a_task_is_known(self, rig: Rig) -> None:
         async with Driven(rig) as driven:
             assert rig.node in [node.name for node in driven.engine.nodes()]
 
-    async def test_what_can_never_fit_waits_with_its_reason(self, rig: Rig, tmp_path: Path) -> None:
+    async def test_task_that_can_never_fit_stays_queued_with_the_reason(
+        self, rig: Rig, tmp_path: Path
+    ) -> None:
         ran = tmp_path / "ran"
         huge = task(rig, f"touch {ran}", cpu=100_000, memory_mb=1 << 30)
         async with Driven(rig) as driven:
@@ -184,13 +186,13 @@ class EngineContract:
                 assert "Insufficient cpu" in explain_shortage(rooms, need)
         assert not ran.exists()
 
-    async def test_what_was_never_launched_is_absent(self, rig: Rig) -> None:
+    async def test_attempt_never_launched_is_absent(self, rig: Rig) -> None:
         async with Driven(rig) as driven:
             assert (await driven.look("00000000-never")).phase is Phase.ABSENT
 
     # -- ends ----------------------------------------------------------------------------------
 
-    async def test_exit_codes_are_told_as_they_were(self, rig: Rig) -> None:
+    async def test_exit_codes_are_reported(self, rig: Rig) -> None:
         gang = [task(rig, f"exit {code}") for code in (0, 1, 2, 127, 128, 255)]
         async with Driven(rig) as driven:
             seen = await driven.run(*gang)
@@ -199,7 +201,7 @@ class EngineContract:
             (None, False, False)
         }
 
-    async def test_a_signal_from_elsewhere_is_told_and_is_not_ours(self, rig: Rig) -> None:
+    async def test_foreign_signal_is_reported_and_not_ours(self, rig: Rig) -> None:
         signals = [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGPIPE, signal.SIGXFSZ]
         gang = [task(rig, f"kill -{number.value} $$") for number in signals]
         async with Driven(rig) as driven:
@@ -207,7 +209,7 @@ class EngineContract:
         assert [outcome.signal for outcome in seen] == signals
         assert all(outcome.exit_code is None and not outcome.killed_by_us for outcome in seen)
 
-    async def test_killing_what_a_dead_program_left_does_not_make_its_death_ours(self, rig: Rig) -> None:
+    async def test_killing_leftovers_does_not_count_as_killing_the_program(self, rig: Rig) -> None:
         one = task(rig, _DEAF_CHILD + "sleep 0.2; kill -KILL $$")
         async with Driven(rig) as driven:
             (seen,) = await driven.run(one)
@@ -221,7 +223,7 @@ class EngineContract:
             assert seen.exit_code == 1
             assert driven.log(one.uid) == b""
 
-    async def test_a_program_that_cannot_be_started_says_why(self, rig: Rig) -> None:
+    async def test_start_error_is_reported(self, rig: Rig) -> None:
         bad = rig.unstartable(task(rig, "echo never"))
         async with Driven(rig) as driven:
             (seen,) = await driven.run(bad)
@@ -230,7 +232,7 @@ class EngineContract:
 
     # -- stopping ------------------------------------------------------------------------------
 
-    async def test_a_task_that_is_asked_to_stop_may_end_in_its_own_way(self, rig: Rig) -> None:
+    async def test_task_can_handle_the_stop_signal(self, rig: Rig) -> None:
         one = task(rig, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done")
         async with Driven(rig) as driven:
             await driven.launch(one)
@@ -240,9 +242,7 @@ class EngineContract:
             assert (seen.exit_code, seen.stopped, seen.killed_by_us) == (7, True, False)
             assert driven.log(one.uid, "stdout") == b"up\nbye\n"
 
-    async def test_after_the_grace_everything_is_killed_also_sessions_that_ignore_the_request(
-        self, rig: Rig
-    ) -> None:
+    async def test_all_sessions_are_killed_after_the_grace_period(self, rig: Rig) -> None:
         word = mark()
         one = task(
             rig,
@@ -259,7 +259,7 @@ class EngineContract:
             assert (seen.signal, seen.stopped, seen.killed_by_us) == (signal.SIGKILL, True, True)
             assert rig.leftovers(word) == []
 
-    async def test_a_stopped_process_is_stopped_for_good(self, rig: Rig) -> None:
+    async def test_suspended_process_can_be_stopped(self, rig: Rig) -> None:
         one = task(rig, "trap 'exit 9' TERM; echo up; kill -STOP $$; sleep 60")
         async with Driven(rig) as driven:
             await driven.launch(one)
@@ -267,7 +267,7 @@ class EngineContract:
             await driven.engine.stop([one.uid], 20)
             assert (await driven.ended(one.uid)).exit_code == 9
 
-    async def test_processes_that_fork_without_end_are_killed_too(self, rig: Rig) -> None:
+    async def test_fork_bomb_is_killed(self, rig: Rig) -> None:
         word = mark()
         # Each lives only long enough to leave a successor, deaf and in a session of its own.
         again = 'trap "" TERM; sleep 0.01; setsid bash -c "$AGAIN" & exit 0'
@@ -297,9 +297,7 @@ class EngineContract:
             assert await driven.look(one.uid) == seen
         assert not ran.exists()
 
-    async def test_stopping_while_it_starts_either_runs_and_stops_it_or_never_starts_it(
-        self, rig: Rig
-    ) -> None:
+    async def test_stop_during_start_stops_it_or_prevents_it(self, rig: Rig) -> None:
         words = [mark() for _ in range(10)]
         gang = [task(rig, "exec sleep 600", environment={"MARK": word}) for word in words]
         async with Driven(rig) as driven:
@@ -311,7 +309,7 @@ class EngineContract:
         for word in words:
             assert rig.leftovers(word) == []
 
-    async def test_stopping_again_or_after_the_end_changes_nothing(self, rig: Rig) -> None:
+    async def test_repeated_or_late_stop_changes_nothing(self, rig: Rig) -> None:
         one = task(rig, "trap 'exit 6' TERM; echo up; while :; do sleep 0.05; done")
         over = task(rig, "exit 2")
         async with Driven(rig) as driven:
@@ -323,7 +321,7 @@ class EngineContract:
             assert (await driven.ended(one.uid)).exit_code == 6
             assert await driven.look(over.uid) == done
 
-    async def test_a_task_whose_time_is_up_is_asked_to_end_and_says_so(self, rig: Rig) -> None:
+    async def test_time_limit_stops_a_task_and_is_reported(self, rig: Rig) -> None:
         one = task(rig, "trap 'exit 9' TERM; while :; do sleep 0.05; done", time_limit_s=1)
         within = task(rig, "exit 3", time_limit_s=60)
         async with Driven(rig) as driven:
@@ -331,7 +329,7 @@ class EngineContract:
         assert (seen.exit_code, seen.timed_out, seen.stopped) == (9, True, False)
         assert (other.exit_code, other.timed_out) == (3, False)
 
-    async def test_a_limit_of_a_year_and_a_grace_of_a_year_are_no_trouble(self, rig: Rig) -> None:
+    async def test_time_limit_and_grace_of_a_year_work(self, rig: Rig) -> None:
         year = 365 * 86_400
         one = task(rig, "trap '' TERM; echo up; sleep 0.5; exit 4", time_limit_s=year)
         async with Driven(rig) as driven:
@@ -342,7 +340,7 @@ class EngineContract:
 
     # -- logs ----------------------------------------------------------------------------------
 
-    async def test_megabytes_of_both_streams_are_whole_from_any_offset(self, rig: Rig) -> None:
+    async def test_megabytes_of_both_streams_are_complete_from_any_offset(self, rig: Rig) -> None:
         one = task(
             rig,
             "seq -f 'out %.0f xxxxxxxxxxxxxxxxxxxxxxxxx' 80000 & "
@@ -374,7 +372,7 @@ class EngineContract:
                 f"{letter}{n}-B{n}-C{n}" for n in range(1, 151)
             ]
 
-    async def test_bytes_that_are_no_text_pass_unchanged(self, rig: Rig, tmp_path: Path) -> None:
+    async def test_binary_output_passes_unchanged(self, rig: Rig, tmp_path: Path) -> None:
         data = bytes(range(256)) * 512 + os.urandom(100_000)
         (tmp_path / "data").write_bytes(data)
         one = task(rig, f"cat {tmp_path / 'data'}")
@@ -384,7 +382,7 @@ class EngineContract:
             assert driven.log(one.uid) == data
             assert driven.log(one.uid, "stderr") == b""
 
-    async def test_a_last_line_without_an_end_is_kept_as_it_is(self, rig: Rig) -> None:
+    async def test_last_line_without_a_newline_is_kept(self, rig: Rig) -> None:
         one = task(rig, "printf 'no end'")
         async with Driven(rig) as driven:
             await driven.run(one)
@@ -400,14 +398,14 @@ class EngineContract:
             await driven.engine.stop([one.uid], 0)
             await driven.ended(one.uid)
 
-    async def test_what_passes_through_tee_is_not_lost(self, rig: Rig) -> None:
+    async def test_output_through_tee_is_not_lost(self, rig: Rig) -> None:
         one = task(rig, "exec > >(tee copy.txt) 2>&1\nseq 20000\necho last")
         async with Driven(rig) as driven:
             await driven.run(one)
             expected = b"".join(b"%d\n" % n for n in range(1, 20001)) + b"last\n"
             assert driven.log(one.uid, "stdout") == expected
 
-    async def test_the_end_of_the_log_can_be_asked_for(self, rig: Rig) -> None:
+    async def test_log_tail_returns_the_end_of_the_log(self, rig: Rig) -> None:
         one = task(rig, "seq 1000")
         async with Driven(rig, log_segment=512, log_limit=1 << 20) as driven:
             await driven.run(one)
@@ -415,7 +413,7 @@ class EngineContract:
             for size in (1, 100, 2000, 1 << 20):
                 assert await driven.engine.log_tail(one.uid, size) == whole[-size:]
 
-    async def test_past_the_limit_the_oldest_of_the_log_goes_and_offsets_stay(self, rig: Rig) -> None:
+    async def test_log_limit_drops_the_oldest_part_and_offsets_stay(self, rig: Rig) -> None:
         one = task(rig, "seq -w 100000")  # 700 000 bytes
         async with Driven(rig, log_limit=64 << 10, log_segment=16 << 10) as driven:
             (seen,) = await driven.run(one)
@@ -428,7 +426,7 @@ class EngineContract:
                 expected = b"".join(b"%06d\n" % n for n in range(1, 100001))
                 assert rest == expected[first.offset :]
 
-    async def test_secrets_are_masked_also_when_written_in_two_pieces(self, rig: Rig) -> None:
+    async def test_secret_written_in_two_pieces_is_masked(self, rig: Rig) -> None:
         one = task(
             rig,
             "printf 'a:hunter2-secret;'; printf hunter2-; sleep 0.2; printf 'secret;\\n'; "
@@ -441,9 +439,7 @@ class EngineContract:
             assert driven.log(one.uid, "stderr") == b"******\n"
             assert b"hunter2-secret" not in driven.log(one.uid)
 
-    async def test_a_secret_reaches_the_task_and_nobody_who_looks_at_the_machine(
-        self, rig: Rig, tmp_path: Path
-    ) -> None:
+    async def test_secret_reaches_only_the_task(self, rig: Rig, tmp_path: Path) -> None:
         secret = f"swordfish-{mark()}"
         go = tmp_path / "go"
         script = f'test "$TOLD" = {secret} && echo same; echo up; until [ -e {go} ]; do sleep 0.02; done'
@@ -461,7 +457,7 @@ class EngineContract:
 
     # -- limits --------------------------------------------------------------------------------
 
-    async def test_over_memory_is_told_apart_from_a_crash(self, rig: Rig) -> None:
+    async def test_out_of_memory_is_reported_and_not_a_crash(self, rig: Rig) -> None:
         if why := rig.without_limits():
             pytest.skip(why)
         takes = "x=$(head -c {0}000000 /dev/zero | tr '\\0' x); echo ${{#x}}"
@@ -475,7 +471,7 @@ class EngineContract:
         assert modest.exit_code == 0 and not modest.out_of_memory, modest
         assert crashed.signal == signal.SIGKILL and not crashed.out_of_memory, crashed
 
-    async def test_where_limits_cannot_be_had_somebody_says_so(self, rig: Rig) -> None:
+    async def test_missing_limits_give_a_notice(self, rig: Rig) -> None:
         if not rig.without_limits():
             pytest.skip("they can be had here")
         async with Driven(rig, enforce_limits=True) as driven:
@@ -485,7 +481,7 @@ class EngineContract:
 
     # -- beside a task -------------------------------------------------------------------------
 
-    async def test_a_command_runs_beside_a_task_in_what_it_sees(self, rig: Rig) -> None:
+    async def test_exec_runs_in_the_folder_and_environment_of_the_task(self, rig: Rig) -> None:
         gang = [
             task(rig, f"echo {n} >number; echo up; sleep 60", shared_environment={"SHARED": "by all"})
             for n in range(2)
@@ -511,7 +507,7 @@ class EngineContract:
                 with pytest.raises(PaiError):
                     driven.engine.exec_command(one.uid, ["true"])
 
-    async def test_a_command_beside_a_task_may_have_a_terminal(self, rig: Rig) -> None:
+    async def test_exec_with_a_terminal(self, rig: Rig) -> None:
         one = task(rig, "echo up; sleep 60")
         async with Driven(rig) as driven:
             if not isinstance(driven.engine, Exec):
@@ -527,7 +523,7 @@ class EngineContract:
 
     # -- images --------------------------------------------------------------------------------
 
-    async def test_without_python_or_bash_a_task_runs_all_the_same(self, rig: Rig) -> None:
+    async def test_task_runs_without_python_and_bash(self, rig: Rig) -> None:
         one = rig.bare(task(rig, "type bash python3; echo $0; false; echo not reached", time_limit_s=60))
         if one is None:
             pytest.skip("this engine knows no images")
@@ -547,9 +543,7 @@ class EngineContract:
 
     # -- the tree ------------------------------------------------------------------------------
 
-    async def test_a_daemonised_grandchild_does_not_keep_a_job_alive_and_is_gone_after(
-        self, rig: Rig
-    ) -> None:
+    async def test_daemonized_grandchild_is_killed_with_its_task(self, rig: Rig) -> None:
         word = mark()
         one = task(rig, _DAEMON + "sleep 0.1; exit 11", environment={"MARK": word})
         async with Driven(rig) as driven:
@@ -557,9 +551,7 @@ class EngineContract:
             assert (seen.exit_code, seen.signal, seen.stopped) == (11, None, False)
             assert rig.leftovers(word) == []
 
-    async def test_when_the_holder_is_killed_the_attempt_is_lost_and_nothing_of_it_is_left(
-        self, rig: Rig
-    ) -> None:
+    async def test_killed_supervisor_means_lost_and_no_process_left(self, rig: Rig) -> None:
         word = mark()
         one = task(rig, _DEAF_CHILD + _DAEMON + "trap '' TERM; echo up; wait", environment={"MARK": word})
         async with Driven(rig) as driven:
@@ -579,7 +571,7 @@ class EngineContract:
 
     # -- adoption ------------------------------------------------------------------------------
 
-    async def test_a_new_server_adopts_what_a_killed_one_left_running(self, rig: Rig, tmp_path: Path) -> None:
+    async def test_new_server_adopts_running_tasks_of_a_killed_one(self, rig: Rig, tmp_path: Path) -> None:
         go = tmp_path / "go"
         waiting = f"echo before; until [ -e {go} ]; do sleep 0.02; done; echo after"
         short = task(rig, "echo done; exit 21")
@@ -599,7 +591,9 @@ class EngineContract:
             seen = await driven.ended(stoppable.uid)
             assert (seen.signal, seen.killed_by_us) == (signal.SIGTERM, True)
 
-    async def test_what_ended_while_no_server_ran_is_told_to_the_next(self, rig: Rig, tmp_path: Path) -> None:
+    async def test_task_that_ended_without_a_server_is_reported_to_the_next(
+        self, rig: Rig, tmp_path: Path
+    ) -> None:
         go, gone = tmp_path / "go", tmp_path / "gone"
         one = task(rig, f"until [ -e {go} ]; do sleep 0.02; done; echo said meanwhile; touch {gone}; exit 23")
         server = rig.launch_elsewhere([one])
@@ -611,7 +605,7 @@ class EngineContract:
             assert (await driven.ended(one.uid)).exit_code == 23
             assert driven.log(one.uid) == b"said meanwhile\n"
 
-    async def test_a_server_that_closes_leaves_its_tasks_running(self, rig: Rig, tmp_path: Path) -> None:
+    async def test_closing_the_engine_leaves_its_tasks_running(self, rig: Rig, tmp_path: Path) -> None:
         go = tmp_path / "go"
         one = task(rig, f"until [ -e {go} ]; do sleep 0.02; done; exit 24")
         async with Driven(rig) as driven:
@@ -621,7 +615,7 @@ class EngineContract:
         async with Driven(rig) as driven:
             assert (await driven.ended(one.uid)).exit_code == 24
 
-    async def test_what_is_removed_is_forgotten_with_its_log(self, rig: Rig) -> None:
+    async def test_removed_attempt_is_deleted_with_its_log(self, rig: Rig) -> None:
         one = task(rig, "echo something")
         async with Driven(rig) as driven:
             await driven.run(one)

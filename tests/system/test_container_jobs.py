@@ -46,7 +46,7 @@ def reasons(cluster: Cluster, name: str) -> list[str]:
     return [event["reason"] for event in cluster.events(name)]
 
 
-def test_an_embedded_cluster_uses_an_image_by_itself(cluster: Cluster) -> None:
+def test_embedded_cluster_runs_an_image_without_configuration(cluster: Cluster) -> None:
     assert cluster.get("/api/v2/info").json()["containers"] is True
     commands = ["type bash python3 || echo none of them", 'echo "$PAI_JOB_NAME in $PAI_WORK_DIR"']
     name = cluster.accept(in_image("boxed", *commands))
@@ -58,9 +58,7 @@ def test_an_embedded_cluster_uses_an_image_by_itself(cluster: Cluster) -> None:
     assert reasons(cluster, name) == []
 
 
-def test_an_image_that_does_not_exist_fails_the_job_at_once_and_says_so(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_missing_image_fails_the_job_at_once_with_the_reason(cluster: Cluster, tmp_path: Path) -> None:
     with registry(tmp_path / "shelf") as shelf:
         name = cluster.accept(in_image("missing", "true", image=f"{shelf}/no/such:1", jobRetryCount=3))
         status = cluster.wait_state(name, "SUCCEEDED", "FAILED")
@@ -69,14 +67,14 @@ def test_an_image_that_does_not_exist_fails_the_job_at_once_and_says_so(
         assert {"Pulling", "FailedLaunch"} <= set(reasons(cluster, name))
 
 
-def test_an_image_of_this_machine_that_is_not_there_fails_the_job_at_once(cluster: Cluster) -> None:
+def test_missing_localhost_image_fails_the_job_at_once(cluster: Cluster) -> None:
     name = cluster.accept(in_image("not-built", "true", image="localhost/pai-test/never-built:1"))
     status = cluster.wait_state(name, "SUCCEEDED", "FAILED")
     assert (status["state"], status["appExitCode"], status["retries"]) == ("FAILED", 254, 0)
     assert "no image localhost/pai-test/never-built:1 on this machine" in status["appExitDiagnostics"]
 
 
-def test_a_job_whose_registry_cannot_be_reached_waits_and_says_why(cluster: Cluster) -> None:
+def test_job_with_an_unreachable_registry_waits_with_the_reason(cluster: Cluster) -> None:
     name = cluster.accept(in_image("far", "true", image="127.0.0.1:9/pai-test/far:1"))
     failed = eventually(
         lambda: [e for e in cluster.events(name) if e["reason"] == "FailedLaunch"], "word of the failed pull"
@@ -89,9 +87,7 @@ def test_a_job_whose_registry_cannot_be_reached_waits_and_says_why(cluster: Clus
     assert status["state"] == "STOPPED" and "could not be pulled" in status["appExitDiagnostics"]
 
 
-def test_a_login_from_the_jobs_secrets_opens_the_registry_and_is_kept_nowhere(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_login_from_secrets_is_used_and_not_stored(cluster: Cluster, tmp_path: Path) -> None:
     with registry(tmp_path / "locked", {USER: PASSWORD}) as shelf:
         image = f"{shelf}/pai-test/{uuid.uuid4().hex[:12]}:1"
         creds = ["--creds", f"{USER}:{PASSWORD}"]
@@ -118,7 +114,7 @@ def test_a_login_from_the_jobs_secrets_opens_the_registry_and_is_kept_nowhere(
     assert [path for path in spoken if PASSWORD.encode() in path.read_bytes()] == []
 
 
-def test_a_killed_server_finds_its_containers_again(cluster: Cluster, tmp_path: Path) -> None:
+def test_restarted_server_adopts_its_containers(cluster: Cluster, tmp_path: Path) -> None:
     go = tmp_path / "go"
     wait = "echo up; until [ -e /usr/local/pai/work/go ]; do sleep 0.05; done; echo done"
     name = cluster.accept(in_image("adopted", wait))
@@ -137,7 +133,7 @@ def test_a_killed_server_finds_its_containers_again(cluster: Cluster, tmp_path: 
     assert cluster.wait_state(doomed, "STOPPED", "FAILED")["state"] == "STOPPED"
 
 
-def test_a_job_that_waits_for_its_image_can_be_stopped_and_outlives_the_server(cluster: Cluster) -> None:
+def test_job_waiting_for_its_image_can_be_stopped_and_survives_a_restart(cluster: Cluster) -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()
@@ -156,14 +152,14 @@ def test_a_job_that_waits_for_its_image_can_be_stopped_and_outlives_the_server(c
         assert cluster.wait_state(patient, "STOPPED", "FAILED")["state"] == "STOPPED"
 
 
-def test_over_memory_has_a_code_of_its_own(new_cluster: Callable[..., Cluster]) -> None:
+def test_out_of_memory_has_its_own_exit_code(new_cluster: Callable[..., Cluster]) -> None:
     cluster = new_cluster().start("--limits", "enforce")
     greedy = "x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo ${#x}"
     name = cluster.accept(in_image("greedy", greedy, memory_mb=64))
     assert cluster.wait_state(name, "SUCCEEDED", "FAILED")["appExitCode"] == -1200
 
 
-def test_storages_are_mounted_where_the_job_wants_them(
+def test_storages_are_mounted_at_the_paths_of_the_job(
     new_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:
     for name in ("home", "data", "private"):
@@ -191,7 +187,7 @@ def test_storages_are_mounted_where_the_job_wants_them(
     assert reasons(cluster, host) == ["StorageNotMounted"] * 2
 
 
-def test_the_clusters_own_storage_is_mounted_too(new_cluster: Callable[..., Cluster]) -> None:
+def test_storage_of_the_cluster_is_mounted(new_cluster: Callable[..., Cluster]) -> None:
     cluster = new_cluster().start()
     mine = f"user/{cluster.user}"
     for number, storages in enumerate(([], [{"name": "home", "mountPath": "/data"}])):
@@ -207,7 +203,7 @@ def test_the_clusters_own_storage_is_mounted_too(new_cluster: Callable[..., Clus
     assert event["message"] == f"No storage is mounted at /mnt/home here: it is {cluster.home / 'storage'}."
 
 
-def test_of_the_storage_of_several_people_each_finds_his_home(tmp_path: Path) -> None:
+def test_storage_of_several_users_mounts_each_users_home(tmp_path: Path) -> None:
     wanted = read_job(json.dumps(in_image("mine", "true", extras={"storages": [{"name": "home"}]})))
     own = MountableStorage("home", tmp_path, own=True, homes="user", default=True)
     (mount,) = mounts_of(wanted, "alice", [own])
@@ -218,7 +214,7 @@ def test_of_the_storage_of_several_people_each_finds_his_home(tmp_path: Path) ->
     assert unmountable(wanted, "alice", [own], on_host=False, delegated=False) == {}
 
 
-def test_without_a_container_program_images_can_be_refused(
+def test_images_can_be_refused_without_a_container_program(
     new_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:
     (tmp_path / "bin").mkdir()

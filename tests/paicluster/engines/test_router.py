@@ -104,7 +104,7 @@ def launch(uid: str) -> TaskLaunch:
     return TaskLaunch(uid=uid, node="here", script="true", environment={})
 
 
-def test_an_engine_is_made_when_it_is_first_needed() -> None:
+def test_engine_is_built_on_first_use() -> None:
     shelves = Shelves()
     engines = shelves.engines()
     assert shelves.made == []
@@ -120,7 +120,7 @@ def test_a_job_goes_to_the_engine_of_its_virtual_cluster() -> None:
     assert engines.engine_of(job, "second") == "two"
 
 
-def test_an_attempt_is_found_again_by_a_server_that_never_heard_of_it() -> None:
+def test_restarted_server_finds_the_engine_of_an_attempt() -> None:
     async def run() -> None:
         shelves = Shelves()
         await shelves.engines().launch("two", [launch("a")])
@@ -137,7 +137,7 @@ def test_an_attempt_is_found_again_by_a_server_that_never_heard_of_it() -> None:
     asyncio.run(run())
 
 
-def test_what_one_engine_has_is_not_launched_by_another() -> None:
+def test_attempt_of_one_engine_is_not_launched_by_another() -> None:
     """The cluster's file may have been changed between the intent and the launch."""
 
     async def run() -> None:
@@ -149,7 +149,7 @@ def test_what_one_engine_has_is_not_launched_by_another() -> None:
     asyncio.run(run())
 
 
-def test_what_turns_out_not_to_be_wanted_is_not_launched() -> None:
+def test_uncommitted_gang_is_not_launched() -> None:
     async def run() -> None:
         shelves = Shelves()
         engines = shelves.engines()
@@ -165,7 +165,7 @@ def test_what_turns_out_not_to_be_wanted_is_not_launched() -> None:
     asyncio.run(run())
 
 
-def test_what_was_stopped_before_it_was_launched_stays_where_it_was_stopped() -> None:
+def test_attempt_stopped_before_its_launch_stays_with_that_engine() -> None:
     async def run() -> None:
         shelves = Shelves()
         engines = shelves.engines()
@@ -181,13 +181,13 @@ def test_a_machine_that_two_engines_share_is_one_node() -> None:
     assert [node.name for node in Shelves().engines().nodes()] == ["here", "of-one", "of-two"]
 
 
-def test_a_port_is_free_when_every_engine_on_the_node_says_so() -> None:
+def test_port_is_free_if_all_engines_of_the_node_agree() -> None:
     busy, free = Shelf("busy", {}), Shelf("free", {})
     engines = EngineRouter({"busy": lambda: busy, "free": lambda: free}, lambda job, vc: "free")
     assert not engines.ports_free("here", [80], non_ephemeral=False)
     assert engines.ports_free("here", [], non_ephemeral=False)
 
 
-def test_a_cluster_without_an_engine_is_refused() -> None:
+def test_cluster_without_an_engine_is_rejected() -> None:
     with pytest.raises(ConfigError):
         EngineRouter({}, lambda job, vc: "none")

@@ -51,7 +51,7 @@ def _race(folder: Path, contenders: list[Callable[[], bool]]) -> list[bool]:
     return [_status(pid) == 0 for pid in pids]
 
 
-def test_of_many_who_claim_at_once_exactly_one_wins(tmp_path: Path) -> None:
+def test_exactly_one_concurrent_claim_succeeds(tmp_path: Path) -> None:
     for number in range(40):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -78,7 +78,7 @@ def test_a_tombstone_and_a_claim_exclude_each_other(tmp_path: Path) -> None:
     assert outcomes  # either may win; neither may both win
 
 
-def test_a_claim_is_held_while_its_owner_lives_and_free_after_a_kill(tmp_path: Path) -> None:
+def test_claim_is_held_until_its_owner_is_killed(tmp_path: Path) -> None:
     ready_r, ready_w = os.pipe()
 
     def own() -> int:
@@ -102,7 +102,7 @@ def test_a_claim_is_held_while_its_owner_lives_and_free_after_a_kill(tmp_path: P
         os.close(fd)
 
 
-def test_a_child_of_the_owner_does_not_keep_the_claim_held(tmp_path: Path) -> None:
+def test_child_of_the_owner_does_not_hold_the_claim(tmp_path: Path) -> None:
     told_r, told_w = os.pipe()
 
     def own() -> int:
@@ -120,7 +120,7 @@ def test_a_child_of_the_owner_does_not_keep_the_claim_held(tmp_path: Path) -> No
         os.close(told_w)
 
 
-def test_asking_whether_a_claim_is_held_never_takes_it(tmp_path: Path) -> None:
+def test_is_held_does_not_take_the_lock(tmp_path: Path) -> None:
     """Looked at without pause, the claim must still be had by its owner at once."""
     folder = tmp_path / "attempt"
     watcher = _child(lambda: _look_for_ever(folder))
@@ -145,14 +145,14 @@ def test_an_unclaimed_attempt_has_no_owner(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [b"", b"\0\0\0\0", b'{"attempt": "u'])
-def test_a_claim_whose_words_were_lost_with_the_power_is_still_a_claim(tmp_path: Path, left: bytes) -> None:
+def test_claim_truncated_by_a_power_failure_is_still_a_claim(tmp_path: Path, left: bytes) -> None:
     (tmp_path / claim.NAME).write_bytes(left)
     assert claim.read(str(tmp_path)) == {}
     assert not claim.is_held(str(tmp_path))
     assert claim.acquire(str(tmp_path), "uid") == -1
 
 
-def test_the_start_time_of_a_process_whose_name_is_awkward_is_read(tmp_path: Path) -> None:
+def test_start_time_of_a_process_with_spaces_and_parentheses(tmp_path: Path) -> None:
     def renamed() -> int:
         Path("/proc/self/comm").write_text(") R 1 (")
         return 0 if claim.start_time(os.getpid()) > 0 else 1

@@ -27,7 +27,7 @@ def _everything(folder: Path, stream: str = "stdout") -> list[tuple[int, bytes]]
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=30))
-def test_what_was_written_is_read_back_across_segments(
+def test_log_is_read_back_across_segments(
     tmp_path_factory: pytest.TempPathFactory, writes: list[bytes]
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
@@ -40,7 +40,7 @@ def test_what_was_written_is_read_back_across_segments(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40))
-def test_past_the_limit_the_oldest_goes_and_offsets_stay(
+def test_oldest_segment_is_dropped_at_the_limit_and_offsets_stay(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int]
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
@@ -56,14 +56,12 @@ def test_past_the_limit_the_oldest_goes_and_offsets_stay(
     assert kept[-1][0] + len(kept[-1][1]) == len(whole) == log.offset
 
 
-def test_no_file_is_made_before_the_first_byte(tmp_path: Path) -> None:
+def test_no_segment_is_created_before_the_first_byte(tmp_path: Path) -> None:
     SegmentedLog(str(tmp_path), "stdout", 100, 10).write(b"")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_bytes_that_cannot_be_kept_leave_a_gap_and_what_follows_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dropped_bytes_leave_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = SegmentedLog(str(tmp_path), "stdout", 1000, 1000)
     log.write(b"before")
     real = os.write
@@ -80,7 +78,7 @@ def test_bytes_that_cannot_be_kept_leave_a_gap_and_what_follows_is_kept(
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EFBIG, errno.EROFS])
-def test_a_failing_disk_costs_log_bytes_never_the_task(
+def test_disk_errors_drop_log_bytes_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     log = SegmentedLog(str(tmp_path), "stdout", 1000, 1000)
@@ -97,16 +95,14 @@ def test_a_failing_disk_costs_log_bytes_never_the_task(
     assert _everything(tmp_path) == [(4, b"kept")]
 
 
-def test_a_folder_that_vanished_costs_log_bytes_never_the_task(tmp_path: Path) -> None:
+def test_deleted_folder_drops_log_bytes_only(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     log = SegmentedLog(str(folder), "stdout", 1000, 10)
     log.write(b"nowhere to go")
     assert log.dropped == 13
 
 
-def test_a_full_disk_makes_room_by_dropping_the_oldest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_drops_the_oldest_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = SegmentedLog(str(tmp_path), "stdout", 1000, 10)
     log.write(b"a" * 10 + b"b" * 10 + b"c")
     real = os.write
@@ -122,7 +118,7 @@ def test_a_full_disk_makes_room_by_dropping_the_oldest(
     assert log.dropped == 0
 
 
-def test_what_a_crash_of_the_machine_left_of_an_earlier_start_is_overwritten(tmp_path: Path) -> None:
+def test_segment_left_by_a_machine_crash_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "stdout.0").write_bytes(b"from an earlier life")
     SegmentedLog(str(tmp_path), "stdout", 1000, 1000).write(b"now")
     assert _everything(tmp_path) == [(0, b"now")]

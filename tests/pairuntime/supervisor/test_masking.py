@@ -43,7 +43,7 @@ def _by_definition(secrets: list[bytes], text: bytes) -> bytes:
 @example([b"aaaa", b"aaaab"], b"aaaab", [4])
 @example([b"abca", b"cabc"], b"abcabc", [4])
 @example([b"abab"], b"ababab", [4])
-def test_what_comes_out_does_not_depend_on_how_the_stream_was_cut(
+def test_masked_output_does_not_depend_on_the_split_of_reads(
     secrets: list[bytes], text: bytes, cuts: list[int]
 ) -> None:
     assert _through(secrets, _cut(text, cuts)) == _by_definition(secrets, text)
@@ -61,9 +61,9 @@ def test_ordinary_text_is_not_held_back() -> None:
     assert Masker([b"secret-value"]).feed(b"epoch 1\n") == b"epoch 1\n"
 
 
-def test_a_value_too_short_to_be_a_secret_is_left_alone() -> None:
+def test_very_short_secret_is_not_masked() -> None:
     assert _through([b"abc", b""], [b"abc abc"]) == b"abc abc"
 
 
-def test_a_secret_of_several_lines_is_covered_whole() -> None:
+def test_multi_line_secret_is_masked() -> None:
     assert _through([b"line one\nline two"], [b"<line one", b"\nline", b" two>"]) == b"<" + MASK + b">"

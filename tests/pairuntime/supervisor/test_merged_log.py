@@ -54,7 +54,7 @@ def _letters(data: bytes, name: str) -> bytes:
 
 @settings(deadline=None)
 @given(_chunks, st.sampled_from(["stdout", "stderr"]))
-def test_every_line_of_both_streams_is_there_intact_and_in_order(chunks: list[_Chunk], last: str) -> None:
+def test_merged_log_has_every_line_intact_and_in_order(chunks: list[_Chunk], last: str) -> None:
     lines = _lines(_merge(chunks, last))
     for name, first in (("stdout", b"a"), ("stderr", b"X")):
         of_stream = [line for line in lines if (line[0] >= ord("a")) == (first == b"a")]
@@ -63,7 +63,7 @@ def test_every_line_of_both_streams_is_there_intact_and_in_order(chunks: list[_C
 
 @settings(deadline=None)
 @given(_chunks, st.sampled_from(["stdout", "stderr"]))
-def test_no_byte_is_lost_and_at_most_one_line_end_is_added(chunks: list[_Chunk], last: str) -> None:
+def test_merged_log_loses_no_byte_and_adds_at_most_one_newline(chunks: list[_Chunk], last: str) -> None:
     merged = _merge(chunks, last)
     total = sum(len(data) for _, data in chunks)
     assert total <= len(merged) <= total + 1
@@ -71,7 +71,7 @@ def test_no_byte_is_lost_and_at_most_one_line_end_is_added(chunks: list[_Chunk],
 
 @settings(deadline=None)
 @given(chunks=_chunks, last=st.sampled_from(["stdout", "stderr"]))
-def test_long_lines_are_whole_too_while_patience_lasts(chunks: list[_Chunk], last: str) -> None:
+def test_long_line_is_whole_while_the_other_stream_can_wait(chunks: list[_Chunk], last: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merged_log, "_LONG_LINE_BYTES", 4)
         lines = _lines(_merge(chunks, last))
@@ -82,7 +82,7 @@ def test_long_lines_are_whole_too_while_patience_lasts(chunks: list[_Chunk], las
 
 @settings(deadline=None)
 @given(chunks=_chunks, last=st.sampled_from(["stdout", "stderr"]))
-def test_when_patience_ends_a_long_line_is_broken_but_no_byte_is_lost(
+def test_long_line_is_broken_when_the_other_stream_has_waited_too_long(
     chunks: list[_Chunk], last: str
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -95,7 +95,7 @@ def test_when_patience_ends_a_long_line_is_broken_but_no_byte_is_lost(
         assert line.islower() or line.isupper()
 
 
-def test_a_stream_that_ends_does_not_cut_a_long_line_of_the_other() -> None:
+def test_end_of_a_stream_does_not_break_a_long_line_of_the_other() -> None:
     long = b"x" * 100_000
     log = _Kept()
     merged = merged_log.MergedLog(log)
@@ -106,7 +106,7 @@ def test_a_stream_that_ends_does_not_cut_a_long_line_of_the_other() -> None:
     assert log.data == long + long + b"\n"
 
 
-def test_an_unfinished_last_line_is_not_glued_to_the_next_line_of_the_other() -> None:
+def test_unfinished_last_line_is_not_joined_with_the_other_stream() -> None:
     log = _Kept()
     merged = merged_log.MergedLog(log)
     merged.feed("stderr", b"no end")

@@ -73,7 +73,7 @@ def test_descendants_of_a_thread_are_found(started: list[subprocess.Popen[bytes]
     top.stdout.close()
 
 
-def test_orphans_are_found_by_the_mark_in_their_environment(tmp_path: Path) -> None:
+def test_orphans_are_found_by_their_environment_marker(tmp_path: Path) -> None:
     word = f"PAI_ATTEMPT_UID={uuid.uuid4()}"
     environment = {**os.environ, "PAI_ATTEMPT_UID": word.partition("=")[2]}
     # The middle one ends: the sleeper is nobody's child that we know.
@@ -89,7 +89,7 @@ def test_orphans_are_found_by_the_mark_in_their_environment(tmp_path: Path) -> N
     assert process_tree.pids_with_marker(word.encode()) == []
 
 
-def test_a_child_that_has_not_yet_become_the_program_is_found_by_the_claim_it_holds(tmp_path: Path) -> None:
+def test_child_before_exec_is_found_by_its_open_claim(tmp_path: Path) -> None:
     """A supervisor killed at the very moment it starts its program."""
     told_r, told_w = os.pipe()
     supervisor = os.fork()
@@ -123,7 +123,7 @@ def test_a_child_that_has_not_yet_become_the_program_is_found_by_the_claim_it_ho
     )
 
 
-def test_a_process_that_is_no_more_is_not_an_error() -> None:
+def test_exited_process_is_not_an_error() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     process_tree.send(gone.pid, signal.SIGKILL)
@@ -131,7 +131,7 @@ def test_a_process_that_is_no_more_is_not_an_error() -> None:
     assert process_tree.children(gone.pid) == []
 
 
-def test_a_group_that_was_swept_away_is_joined_all_the_same() -> None:
+def test_removed_cgroup_is_created_again_by_join() -> None:
     """A server that starts removes empty groups; a supervisor may be about to enter one."""
     held = cgroups.choose(f"pai-test-{os.getpid()}-{time.monotonic_ns()}", (process_tree.V1, process_tree.V2))
     if held.root is None:

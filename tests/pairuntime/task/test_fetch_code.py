@@ -25,7 +25,7 @@ def host(name: str, *commands: str) -> dict[str, Any]:
     return what
 
 
-def test_the_code_is_in_the_working_folder_and_where_the_variable_says(cluster: Cluster) -> None:
+def test_code_is_in_the_working_folder_and_in_pai_code_dir(cluster: Cluster) -> None:
     made = ("mkdir -p c/deep", "echo one > c/1", "echo two > c/deep/2", "hdfs dfs -mkdir -p code")
     assert cluster.run(host("makes-code", *made, "hdfs dfs -put c code/c"))["state"] == "SUCCEEDED"
     address = f"/user/{cluster.user}/code/c"
@@ -37,7 +37,7 @@ def test_the_code_is_in_the_working_folder_and_where_the_variable_says(cluster: 
     assert "CodeDirInWorkDir" in {event["reason"] for event in cluster.events("uses-code")}
 
 
-def test_code_that_is_not_there_fails_the_job_by_name(cluster: Cluster) -> None:
+def test_missing_code_dir_fails_the_job(cluster: Cluster) -> None:
     cluster.ask("POST", "/api/v1/jobs", older("no-code", "/user/nobody/none", "echo never"))
     assert cluster.wait_over("no-code")["state"] == "FAILED"
     said = cluster.log_of("no-code")

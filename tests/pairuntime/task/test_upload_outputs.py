@@ -26,19 +26,19 @@ def kept(cluster: Cluster, name: str, file: str) -> bytes | None:
     return content(cluster, f"/user/{cluster.user}/jobs/{name}/output/{file}")
 
 
-def test_results_are_there_when_the_job_has_succeeded(cluster: Cluster) -> None:
+def test_outputs_are_uploaded_before_the_job_succeeds(cluster: Cluster) -> None:
     commands = ('mkdir "$PAI_OUTPUT_DIR/deep"', 'printf model > "$PAI_OUTPUT_DIR/deep/model.bin"')
     assert cluster.run(host(job("kept", *commands)))["state"] == "SUCCEEDED"
     assert kept(cluster, "kept", "deep/model.bin") == b"model"
 
 
-def test_results_of_a_job_that_failed_are_kept_too(cluster: Cluster) -> None:
+def test_outputs_of_a_failed_job_are_uploaded(cluster: Cluster) -> None:
     what = host(job("fails", 'printf half > "$PAI_OUTPUT_DIR/part"', "exit 3"))
     assert cluster.run(what)["state"] == "FAILED"
     assert kept(cluster, "fails", "part") == b"half"
 
 
-def test_named_files_are_kept_by_their_path(cluster: Cluster) -> None:
+def test_files_matching_patterns_are_uploaded_by_their_path(cluster: Cluster) -> None:
     what = job("named", "mkdir -p runs/a", "echo 1 > runs/a/log.txt", "echo 2 > other.txt")
     what["extras"] = {"openpaisdk": {"outputs": ["runs/**/*.txt", "nothing.*"]}}
     assert cluster.run(host(what))["state"] == "SUCCEEDED"
@@ -47,7 +47,7 @@ def test_named_files_are_kept_by_their_path(cluster: Cluster) -> None:
     assert b"No file matches nothing.*" in cluster.log_of("named")
 
 
-def test_each_task_of_several_has_a_folder_of_its_own(cluster: Cluster) -> None:
+def test_each_task_has_its_own_output_folder(cluster: Cluster) -> None:
     what = host(job("several", 'echo $PAI_TASK_INDEX > "$PAI_OUTPUT_DIR/index"', instances=2))
     what["taskRoles"]["ps"] = role('echo ps > "$PAI_OUTPUT_DIR/index"')  # type: ignore[index]
     assert cluster.run(what)["state"] == "SUCCEEDED"
@@ -55,14 +55,14 @@ def test_each_task_of_several_has_a_folder_of_its_own(cluster: Cluster) -> None:
     assert found == [b"0\n", b"1\n", b"ps\n"]
 
 
-def test_a_workspace_is_where_the_job_says(cluster: Cluster) -> None:
+def test_workspace_of_the_job_is_used(cluster: Cluster) -> None:
     what = host(job("placed", 'echo x > "$PAI_OUTPUT_DIR/x"'))
     what["parameters"] = {"work_directory": f"/user/{cluster.user}/mine/jobs/placed"}
     assert cluster.run(what)["state"] == "SUCCEEDED"
     assert content(cluster, f"/user/{cluster.user}/mine/jobs/placed/output/x") == b"x\n"
 
 
-def test_a_job_whose_results_cannot_be_kept_fails_and_says_why(cluster: Cluster) -> None:
+def test_failed_upload_fails_the_job_with_the_reason(cluster: Cluster) -> None:
     in_the_way = ("echo f > f", "hdfs dfs -mkdir -p blocked", "hdfs dfs -put f blocked/jobs")
     assert cluster.run(host(job("in-the-way", *in_the_way)))["state"] == "SUCCEEDED"
     what = host(job("nowhere", 'echo x > "$PAI_OUTPUT_DIR/x"'))
@@ -92,7 +92,7 @@ def test_links_out_of_the_working_folder_are_not_followed(tmp_path: Path) -> Non
     ]
 
 
-def test_a_folder_for_results_that_was_replaced_by_a_link_is_not_looked_into(tmp_path: Path) -> None:
+def test_output_folder_replaced_by_a_link_is_not_followed(tmp_path: Path) -> None:
     work = tmp_path / "work"
     (work / ".pai").mkdir(parents=True)
     (tmp_path / "secret").write_text("not yours")
@@ -114,10 +114,10 @@ def test_a_folder_for_results_that_was_replaced_by_a_link_is_not_looked_into(tmp
         ("**", "any/thing"),
     ],
 )
-def test_a_pattern_names_files_and_folders(pattern: str, name: str) -> None:
+def test_pattern_matches_files_and_folders(pattern: str, name: str) -> None:
     assert upload_outputs.matches(pattern, name)
     assert not upload_outputs.matches("other*", name)
 
 
-def test_a_folder_that_is_not_there_has_no_results(tmp_path: Path) -> None:
+def test_missing_output_folder_has_no_outputs(tmp_path: Path) -> None:
     assert upload_outputs.collect(str(tmp_path / "not there"), str(tmp_path), []) == ({}, [])

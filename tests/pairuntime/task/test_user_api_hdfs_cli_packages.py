@@ -49,7 +49,7 @@ def test_an_installed_sdk_wins_over_the_stand_in(laid_out: Path) -> None:
     assert str(root) in done.stdout
 
 
-def test_a_program_knows_where_it_runs(cluster: Cluster) -> None:
+def test_where_describes_the_task(cluster: Cluster) -> None:
     line = "import openpaisdk.runtime as r; w = r.where(); print(w.kind, w.job, w.user, w.role, w.index)"
     cluster.run(host("where", f'{sys.executable} -S -c "{line}"'))
     assert cluster.log_of("where").decode().split() == ["batch", "where", cluster.user, "main", "0"]
@@ -66,7 +66,7 @@ def test_a_notebook_in_a_job_is_interactive(monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(here, Where)
 
 
-def test_the_parts_of_a_program_run_in_order() -> None:
+def test_stages_run_in_order() -> None:
     app = Runtime()
     seen: list[str] = []
     app.on("end")(lambda: seen.append("end"))
@@ -81,7 +81,7 @@ def test_the_parts_of_a_program_run_in_order() -> None:
     assert seen == ["start", "main", "end"]
 
 
-def test_a_failure_is_told_and_goes_on() -> None:
+def test_failure_stage_runs_and_the_exception_is_raised() -> None:
     app = Runtime()
     seen: list[object] = []
     app.on("failure")(seen.append)
@@ -96,7 +96,7 @@ def test_a_failure_is_told_and_goes_on() -> None:
     assert [str(what) for what in seen] == ["broken", "end"]
 
 
-def test_a_stage_that_does_not_exist_is_refused_by_name() -> None:
+def test_unknown_stage_is_rejected() -> None:
     with pytest.raises(ValueError, match="start, main, end, failure"):
         Runtime().on("begin")
 
@@ -111,7 +111,7 @@ def test_logging_reaches_the_log_with_level_and_time(laid_out: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_no_line_of_code_is_needed_when_the_job_asks_for_it(laid_out: Path) -> None:
+def test_logging_is_captured_by_a_variable_of_the_job(laid_out: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import logging; logging.info('hello')"],
         env={"PYTHONPATH": f"{laid_out}/lib:{laid_out}/start", "PAI_CAPTURE_LOGGING": "1"},
@@ -122,7 +122,7 @@ def test_no_line_of_code_is_needed_when_the_job_asks_for_it(laid_out: Path) -> N
     assert done.stderr.endswith("Z INFO root: hello\n")
 
 
-def test_figures_are_kept_a_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_are_written_one_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     user_api.log_metrics(0, loss=1)  # nowhere to keep them, and no error
     monkeypatch.setenv("PAI_METRICS_FILE", str(tmp_path / "deep" / "metrics.jsonl"))
     user_api.log_metrics(1, loss=0.5, accuracy=1)
@@ -161,7 +161,7 @@ hdfs dfs -cat data/none || echo status $?
     assert "No such file or directory" in cluster.log_of("hdfs", "stderr").decode()
 
 
-def test_a_tasks_own_hdfs_is_not_hidden(cluster: Cluster) -> None:
+def test_hdfs_command_of_the_image_takes_precedence(cluster: Cluster) -> None:
     script = (
         "mkdir b; printf '#!/bin/sh\\necho mine\\n' > b/hdfs; chmod +x b/hdfs; PATH=$PWD/b:$PATH; hdfs dfs"
     )
@@ -170,7 +170,7 @@ def test_a_tasks_own_hdfs_is_not_hidden(cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
-def test_packages_are_installed_once_and_used_again(cluster: Cluster, tmp_path: Path) -> None:
+def test_packages_are_installed_once_and_reused(cluster: Cluster, tmp_path: Path) -> None:
     package = tmp_path / "tiny_one-1-py3-none-any.whl"
     about = "tiny_one-1.dist-info"
     with zipfile.ZipFile(package, "w") as wheel:

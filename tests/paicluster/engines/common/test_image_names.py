@@ -26,7 +26,7 @@ from paicluster.engines.interface import Mount, RegistryLogin
         ("me/x@sha256:abc", "docker.io/me/x@sha256:abc"),
     ],
 )
-def test_what_is_left_out_of_a_name_means_what_docker_means(said: str, whole: str) -> None:
+def test_defaults_of_image_names_are_those_of_docker(said: str, whole: str) -> None:
     assert image_names.full_name(said) == whole
 
 
@@ -57,9 +57,7 @@ def test_only_a_registry_of_this_machine_needs_no_tls(registry: str, near: bool)
         ("me/private", "https://index.docker.io/v1/", ["docker.io", "https://index.docker.io/v1/"]),
     ],
 )
-def test_a_login_is_kept_under_the_name_its_registry_is_looked_up_by(
-    image: str, said: str, keys: list[str]
-) -> None:
+def test_login_is_stored_under_its_registrys_key(image: str, said: str, keys: list[str]) -> None:
     login = RegistryLogin("me", "pass:word", said)
     kept = json.loads(image_names.login_file(image, login))["auths"]
     assert sorted(kept) == sorted(keys)

@@ -14,7 +14,7 @@ from pairuntime.supervisor import attempt
 HOSTS = [f"10.0.{number // 250}.{number % 250}:15000" for number in range(500)]
 
 
-def test_the_list_of_peers_is_written_once_and_ends_as_each_task_needs_it(tmp_path: Path) -> None:
+def test_peer_list_is_written_once_with_a_suffix_for_each_task(tmp_path: Path) -> None:
     def config(index: int) -> str:
         cluster = json.dumps({"worker": HOSTS}, separators=(",", ":"))
         return f'{{"cluster":{cluster},"task":{{"type":"worker","index":{index}}}}}'
@@ -47,7 +47,7 @@ def test_the_list_of_peers_is_written_once_and_ends_as_each_task_needs_it(tmp_pa
         assert json.loads(said.stdout) == json.loads(config(index))
 
 
-def test_what_is_shared_can_be_read_by_a_shell() -> None:
+def test_shared_variables_can_be_sourced_by_a_shell() -> None:
     variables = {"X": "it's\n$HOME", "OWN": "not this", "odd-name": "y", "PATH": "/bin"}
     script = exports(variables, exclude={"OWN"}) + 'printf "%s" "$X|${OWN:-unset}"'
     done = subprocess.run(["bash", "-euc", script], env={}, capture_output=True, text=True, check=True)

@@ -26,7 +26,7 @@ def settings(tmp_path: Path, text: str) -> Settings:
     return cluster_file.settings_of({"home": tmp_path, **cluster_file.load(file)})
 
 
-def test_the_options_of_the_file_reach_the_engine(tmp_path: Path) -> None:
+def test_options_of_the_file_reach_the_engine(tmp_path: Path) -> None:
     said = settings(
         tmp_path,
         "engine:\n  type: container\n  program: docker\n  network: own\n  images: ignore\n"
@@ -39,12 +39,12 @@ def test_the_options_of_the_file_reach_the_engine(tmp_path: Path) -> None:
     assert (engine._kept_images, engine._enforce) == ((None, 3), True)
 
 
-def test_a_misspelt_option_is_found(tmp_path: Path) -> None:
+def test_misspelt_option_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(PaiError, match="netwrok"):
         settings(tmp_path, "engine:\n  type: container\n  netwrok: own\n")
 
 
-def test_one_cluster_may_run_both_processes_and_containers(tmp_path: Path) -> None:
+def test_one_cluster_may_have_process_and_container_engines(tmp_path: Path) -> None:
     said = settings(
         tmp_path,
         "engines:\n  - {type: process, name: plain}\n  - {type: container, name: boxes}\n"
@@ -60,7 +60,7 @@ def test_one_cluster_may_run_both_processes_and_containers(tmp_path: Path) -> No
     assert [node.name for node in engines.scheduled_nodes()] == ["here"]
 
 
-def test_the_cluster_of_ones_own_machine_uses_images_where_it_can(tmp_path: Path) -> None:
+def test_embedded_cluster_uses_images_where_possible(tmp_path: Path) -> None:
     (engine,) = build_engines(Settings(home=tmp_path, embedded=True), NODE).all()
     assert isinstance(engine, ContainerEngine) and not engine._refuse_without
     (engine,) = build_engines(Settings(home=tmp_path), NODE).all()
@@ -87,7 +87,7 @@ PLUGIN = "com.microsoft.pai.runtimeplugin"
         ({PLUGIN: [{"plugin": "teamwise_storage"}]}, (Mount(DATA.path, "/mnt/data", read_only=True),)),
     ],
 )
-def test_a_job_finds_the_storages_it_names(extras: dict[str, Any], mounts: tuple[Mount, ...]) -> None:
+def test_storages_that_a_job_names_are_mounted(extras: dict[str, Any], mounts: tuple[Mount, ...]) -> None:
     described = {
         "protocolVersion": 2,
         "name": "job",

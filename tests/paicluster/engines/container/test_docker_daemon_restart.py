@@ -47,7 +47,7 @@ async def lose(rig: ContainerRig, daemon: Path, how: signal.Signals, driven: Dri
     return seen
 
 
-async def test_a_task_whose_daemon_leaves_is_lost_with_it_and_what_it_left_goes_when_that_is_back(
+async def test_task_is_lost_with_its_daemon_and_cleaned_up_after_its_restart(
     rig: ContainerRig, daemon: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("paicluster.engines.container.cleanup._IDLE_DELAY_S", 0.1)
@@ -67,7 +67,7 @@ async def test_a_task_whose_daemon_leaves_is_lost_with_it_and_what_it_left_goes_
             await appears(lambda: rig.containers() == [], "the removal of what is over")
 
 
-async def test_a_task_whose_daemon_is_killed_is_lost_with_it(rig: ContainerRig, daemon: Path) -> None:
+async def test_task_is_lost_when_its_daemon_is_killed(rig: ContainerRig, daemon: Path) -> None:
     async with Driven(rig) as driven:
         try:
             with dockerd(daemon):

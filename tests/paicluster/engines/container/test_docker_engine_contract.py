@@ -40,7 +40,7 @@ class TestDocker(EngineContract):
     pass
 
 
-def test_docker_understands_which_gpus_are_meant(rig: ContainerRig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docker_accepts_the_gpu_option(rig: ContainerRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it has any it finds out only when it starts the container."""
     monkeypatch.setattr(gpu_options, "_has_docker_hook", lambda: True)
     words, by_hand = gpu_options.gpu_options(Client("docker", "docker"), [1, 3])
@@ -58,9 +58,7 @@ def docker(*words: str) -> str:
     return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout
 
 
-async def test_a_program_that_cannot_say_what_is_here_is_not_believed_that_nothing_is(
-    docker_host: str, tmp_path: Path
-) -> None:
+async def test_client_failure_is_not_taken_for_a_missing_image(docker_host: str, tmp_path: Path) -> None:
     nowhere = {**own_environment(), "DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
     images = Images(Client("docker", "docker", environment=nowhere), tmp_path)
     with pytest.raises(LaunchFailed, match=r"docker could not check whether .*: .*nobody\.sock") as told:

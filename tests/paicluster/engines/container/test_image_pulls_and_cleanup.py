@@ -77,7 +77,7 @@ def put_on(shelf: str, login: str = "", *, digest_in: Path | None = None) -> str
     return name
 
 
-async def test_an_image_that_is_not_here_is_pulled_and_the_job_is_told(rig: ContainerRig, shelf: str) -> None:
+async def test_missing_image_is_pulled_with_notices(rig: ContainerRig, shelf: str) -> None:
     image = put_on(shelf)
     async with Driven(rig) as driven:
         (seen,) = await driven.run(in_image(rig, image, "echo hello"))
@@ -92,7 +92,7 @@ async def test_an_image_that_is_not_here_is_pulled_and_the_job_is_told(rig: Cont
         assert driven.remarks == again.remarks == []
 
 
-async def test_an_image_may_be_named_by_its_digest_with_a_tag_or_without(
+async def test_image_may_be_named_by_its_digest_with_or_without_a_tag(
     rig: ContainerRig, shelf: str, tmp_path: Path
 ) -> None:
     image = put_on(shelf, digest_in=tmp_path / "digest")
@@ -113,7 +113,7 @@ async def test_a_gang_waits_for_one_pull(rig: ContainerRig, shelf: str) -> None:
         assert [remark.reason for _, remark in driven.remarks] == ["Pulling", "Pulled"]
 
 
-async def test_an_image_that_nobody_has_ends_the_attempt_for_good(rig: ContainerRig, shelf: str) -> None:
+async def test_missing_image_rejects_the_attempt(rig: ContainerRig, shelf: str) -> None:
     word = mark()
     gang = [task(rig, "true"), in_image(rig, f"{shelf}/no/such:1", "true", environment={"MARK": word})]
     async with Driven(rig) as driven:
@@ -130,13 +130,13 @@ async def test_an_image_that_nobody_has_ends_the_attempt_for_good(rig: Container
         assert (await again.ended(gang[0].uid)).rejection
 
 
-async def test_what_is_no_name_of_an_image_is_said_to_be_none(rig: ContainerRig) -> None:
+async def test_invalid_image_name_is_rejected(rig: ContainerRig) -> None:
     async with Driven(rig) as driven:
         with pytest.raises(ImageRejected, match="not a valid image name"):
             await driven.launch(in_image(rig, "Not A Name", "true"))
 
 
-async def test_a_registry_that_does_not_answer_is_worth_another_try(rig: ContainerRig) -> None:
+async def test_unreachable_registry_is_retried(rig: ContainerRig) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -148,7 +148,7 @@ async def test_a_registry_that_does_not_answer_is_worth_another_try(rig: Contain
         assert (await driven.look(one.uid)).phase is Phase.ABSENT
 
 
-async def test_a_login_is_asked_for_checked_and_used(rig: ContainerRig, locked_shelf: str) -> None:
+async def test_login_is_required_checked_and_used(rig: ContainerRig, locked_shelf: str) -> None:
     image = put_on(locked_shelf, f"{USER}:{PASSWORD}")
     seen_lines: list[str] = []
     async with Driven(rig) as driven:
@@ -182,7 +182,7 @@ def _command_lines() -> Iterator[str]:
             continue
 
 
-async def test_a_pull_is_given_up_when_the_server_leaves_and_a_stop_does_not_wait_for_it(
+async def test_pull_is_cancelled_by_shutdown_and_by_stop(
     rig: ContainerRig,
 ) -> None:
     with socket.socket() as deaf:
@@ -205,9 +205,7 @@ async def test_a_pull_is_given_up_when_the_server_leaves_and_a_stop_does_not_wai
     assert list((rig.home / "containers").glob("pull-*")) == []
 
 
-async def test_whoever_waits_for_a_pull_hears_how_far_it_has_come(
-    rig: ContainerRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pull_sends_progress_notices(rig: ContainerRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paicluster.engines.container.images._PROGRESS_INTERVAL_S", 0.05)
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
@@ -223,7 +221,7 @@ async def test_whoever_waits_for_a_pull_hears_how_far_it_has_come(
             await asyncio.gather(launch, return_exceptions=True)
 
 
-async def test_an_image_that_vanishes_is_pulled_for_the_next_attempt(rig: ContainerRig, shelf: str) -> None:
+async def test_removed_image_is_pulled_for_the_next_attempt(rig: ContainerRig, shelf: str) -> None:
     image = put_on(shelf)
     async with Driven(rig) as driven:
         await driven.run(first := in_image(rig, image, "true"))
@@ -236,7 +234,7 @@ async def test_an_image_that_vanishes_is_pulled_for_the_next_attempt(rig: Contai
         assert seen.exit_code == 3
 
 
-async def test_of_pulled_images_those_unused_for_longest_go(rig: ContainerRig, shelf: str) -> None:
+async def test_least_recently_used_pulled_images_are_removed(rig: ContainerRig, shelf: str) -> None:
     images = [put_on(shelf) for _ in range(3)]
     async with Driven(rig, keep_images_days=1.0) as driven:
         for image in images:
@@ -263,7 +261,7 @@ async def test_of_pulled_images_those_unused_for_longest_go(rig: ContainerRig, s
         assert not any(is_here("podman", image) for image in images)
 
 
-async def test_an_image_that_is_here_is_seen_while_others_come_and_go(rig: ContainerRig) -> None:
+async def test_image_is_found_while_others_are_removed(rig: ContainerRig) -> None:
     images = Images(Client("podman", "podman", environment=own_environment()), rig.home / "looks")
     over = threading.Event()
 

@@ -81,7 +81,7 @@ def rig(tmp_path: Path) -> Iterator[ContainerRig]:
 
 
 @pytest.mark.parametrize("status", [500, 503])
-async def test_a_registry_in_trouble_is_worth_another_try(rig: ContainerRig, status: int) -> None:
+async def test_registry_server_error_is_retried(rig: ContainerRig, status: int) -> None:
     with registry(status) as troubled:
         one = in_image(rig, troubled.image, "true")
         async with Driven(rig) as driven:
@@ -91,7 +91,7 @@ async def test_a_registry_in_trouble_is_worth_another_try(rig: ContainerRig, sta
             assert (await driven.look(one.uid)).phase is Phase.ABSENT
 
 
-async def test_a_tag_that_looks_like_a_status_is_none(rig: ContainerRig) -> None:
+async def test_tag_is_not_taken_for_an_http_status(rig: ContainerRig) -> None:
     """Its tag is 503, which says nothing of the registry."""
     with registry(404, "MANIFEST_UNKNOWN") as empty:
         one = in_image(rig, empty.image, "true")
@@ -115,11 +115,11 @@ async def test_a_tag_that_looks_like_a_status_is_none(rig: ContainerRig) -> None
         ("invalid reference format: repository name (library/Foo) must be lowercase", True),
     ],
 )
-def test_only_what_lasts_is_refused(said: str, lasting: bool) -> None:
+def test_only_permanent_errors_reject_the_image(said: str, lasting: bool) -> None:
     assert pull_error("h.io/forbidden/timeout:1", "", said).transient is not lasting
 
 
-async def test_a_registry_that_never_answers_is_not_waited_for_without_end(
+async def test_pull_from_a_silent_registry_times_out(
     rig: ContainerRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("paicluster.engines.container.images._PROGRESS_INTERVAL_S", 0.05)
@@ -134,7 +134,7 @@ async def test_a_registry_that_never_answers_is_not_waited_for_without_end(
             assert rig.leftovers(one.image or "") == []
 
 
-async def test_what_nobody_waits_for_any_more_is_not_pulled_any_further(rig: ContainerRig) -> None:
+async def test_pull_without_waiting_attempts_is_cancelled(rig: ContainerRig) -> None:
     with registry(None) as silent:
         image = silent.image
         one, other = (in_image(rig, image, "true") for _ in range(2))
@@ -168,7 +168,7 @@ async def test_what_nobody_waits_for_any_more_is_not_pulled_any_further(rig: Con
         ("127.0.0.1:99999/image", "invalid port"),
     ],
 )
-async def test_what_is_wrong_with_a_name_is_told(rig: ContainerRig, name: str, why: str) -> None:
+async def test_invalid_image_name_is_explained(rig: ContainerRig, name: str, why: str) -> None:
     async with Driven(rig) as driven:
         with pytest.raises(ImageRejected, match=f"'{name}' is not a valid image name: .*{why}"):
             await driven.launch(in_image(rig, name, "true"))

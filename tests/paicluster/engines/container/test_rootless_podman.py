@@ -13,7 +13,7 @@ from support.external_services import debian
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
 
-def test_the_container_engine_keeps_its_contract_for_an_ordinary_user() -> None:
+def test_container_engine_contract_as_an_unprivileged_user() -> None:
     if os.geteuid() != 0:
         missing("root, who can become somebody else")
     debian(

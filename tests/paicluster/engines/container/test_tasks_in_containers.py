@@ -36,7 +36,7 @@ def rig(tmp_path: Path) -> Iterator[ContainerRig]:
     made.close()
 
 
-async def test_user_folder_and_environment_are_those_of_the_image_and_the_job(rig: ContainerRig) -> None:
+async def test_user_folder_and_environment_come_from_image_and_job(rig: ContainerRig) -> None:
     name = "localhost/pai-test/somebody:1"
     changes = ["USER somebody", "WORKDIR /tmp", "ENV OF_THE_IMAGE=yes", "ENTRYPOINT false"]
     make("podman", WITH_BASH, changes, name)
@@ -57,7 +57,7 @@ async def test_user_folder_and_environment_are_those_of_the_image_and_the_job(ri
     assert {"runtime", "config", "work", "shared"} <= set(said[4:])
 
 
-async def test_sources_mounts_and_shared_memory_are_there(rig: ContainerRig, tmp_path: Path) -> None:
+async def test_container_has_sources_mounts_and_shared_memory(rig: ContainerRig, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src/train.txt").write_text("from afar\n")
     with tarfile.open(tmp_path / "sources.tar", "w") as tar:
@@ -88,7 +88,7 @@ async def test_sources_mounts_and_shared_memory_are_there(rig: ContainerRig, tmp
     assert not (tmp_path / "data, with a comma/no").exists()
 
 
-async def test_no_device_of_the_host_can_be_left_on_a_storage(rig: ContainerRig, tmp_path: Path) -> None:
+async def test_container_cannot_create_devices_on_a_storage(rig: ContainerRig, tmp_path: Path) -> None:
     storage = tmp_path / "storage"
     storage.mkdir()
     one = in_image(
@@ -100,7 +100,7 @@ async def test_no_device_of_the_host_can_be_left_on_a_storage(rig: ContainerRig,
     assert list(storage.iterdir()) == []
 
 
-async def test_cores_and_memory_are_limited_as_asked(rig: ContainerRig) -> None:
+async def test_container_cores_and_memory_are_limited(rig: ContainerRig) -> None:
     old = "memory/memory.limit_in_bytes cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us"
     script = f"cd /sys/fs/cgroup; cat {old} || cat memory.max cpu.max"
     one = task(rig, script, memory_mb=77, cpu=2)
@@ -111,7 +111,7 @@ async def test_cores_and_memory_are_limited_as_asked(rig: ContainerRig) -> None:
 
 
 @pytest.mark.parametrize("network", ["host", "own"])
-async def test_a_port_of_the_task_is_one_of_the_machine(rig: ContainerRig, network: str) -> None:
+async def test_task_port_is_a_port_of_the_node(rig: ContainerRig, network: str) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -159,7 +159,7 @@ _LOOK = (
 )
 
 
-async def test_without_nvidias_toolkit_a_task_sees_exactly_its_gpus(
+async def test_task_sees_exactly_its_gpus_without_the_nvidia_toolkit(
     rig: ContainerRig, four_gpus: Path
 ) -> None:
     environment = {"CUDA_VISIBLE_DEVICES": "1,3", "NVIDIA_VISIBLE_DEVICES": "1,3"}
@@ -171,7 +171,7 @@ async def test_without_nvidias_toolkit_a_task_sees_exactly_its_gpus(
         assert driven.log(none.uid, "stdout") == b"0\n"
 
 
-async def test_with_a_description_of_the_gpus_a_task_sees_exactly_its_own(
+async def test_task_sees_exactly_its_gpus_with_cdi(
     rig: ContainerRig, four_gpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By CDI, as NVIDIA's toolkit writes it."""
@@ -204,7 +204,7 @@ async def test_with_a_description_of_the_gpus_a_task_sees_exactly_its_own(
         file.unlink()
 
 
-def test_a_container_gets_its_gpus_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_gets_only_its_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     podman, docker = Client("podman", "podman"), Client("docker", "docker")
     assert gpu_options.gpu_options(podman, ()) == ([], False)
     (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
@@ -218,7 +218,7 @@ def test_a_container_gets_its_gpus_and_no_others(tmp_path: Path, monkeypatch: py
         gpu_options.gpu_options(podman, (42,))
 
 
-async def test_what_stopped_is_removed(rig: ContainerRig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stopped_containers_are_removed(rig: ContainerRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paicluster.engines.container.cleanup._IDLE_DELAY_S", 0.1)
     async with Driven(rig) as driven:
         one, long = task(rig, "true"), task(rig, "echo up; sleep 60")
@@ -231,7 +231,7 @@ async def test_what_stopped_is_removed(rig: ContainerRig, monkeypatch: pytest.Mo
         await driven.ended(long.uid)
 
 
-async def test_a_server_removes_what_an_earlier_one_left_and_nothing_else(rig: ContainerRig) -> None:
+async def test_server_removes_only_containers_of_finished_attempts(rig: ContainerRig) -> None:
     async with Driven(rig) as driven:
         over, running = task(rig, "true"), task(rig, "echo up; sleep 60")
         await driven.launch(running)
@@ -256,7 +256,7 @@ async def test_a_server_removes_what_an_earlier_one_left_and_nothing_else(rig: C
         podman("rm", "-f", stranger)
 
 
-async def test_when_nobody_is_left_who_knows_it_a_container_ends_by_itself(rig: ContainerRig) -> None:
+async def test_container_ends_without_server_and_supervisor(rig: ContainerRig) -> None:
     """The supervisor is killed while no server runs."""
     word = mark()
     async with Driven(rig) as driven:
@@ -270,7 +270,7 @@ async def test_when_nobody_is_left_who_knows_it_a_container_ends_by_itself(rig: 
     assert f"pai-{one.uid}" not in rig.containers()
 
 
-async def test_whenever_server_and_supervisor_are_killed_nothing_is_left_and_nothing_runs_twice(
+async def test_killed_server_and_supervisor_leave_nothing_and_run_once(
     rig: ContainerRig, tmp_path: Path
 ) -> None:
     """Between the moment at which its container is made and that at which it is started, too."""
@@ -292,7 +292,7 @@ async def test_whenever_server_and_supervisor_are_killed_nothing_is_left_and_not
     assert len(lines) == len(set(lines))
 
 
-async def test_when_the_client_is_killed_the_container_ends_and_that_is_told(rig: ContainerRig) -> None:
+async def test_container_ends_when_its_client_is_killed(rig: ContainerRig) -> None:
     word = mark()
     async with Driven(rig) as driven:
         one = task(rig, "echo up; exec sleep 600", environment={"MARK": word})
@@ -306,7 +306,7 @@ async def test_when_the_client_is_killed_the_container_ends_and_that_is_told(rig
         await nothing_left(rig, word)
 
 
-async def test_a_container_that_somebody_kills_died_of_a_signal_not_ours(rig: ContainerRig) -> None:
+async def test_foreign_kill_of_a_container_is_not_ours(rig: ContainerRig) -> None:
     async with Driven(rig) as driven:
         one = task(rig, "echo up; exec sleep 600")
         await driven.launch(one)
@@ -316,7 +316,7 @@ async def test_a_container_that_somebody_kills_died_of_a_signal_not_ours(rig: Co
         assert (seen.signal, seen.killed_by_us, seen.stopped) == (signal.SIGKILL, False, False)
 
 
-async def test_what_works_here_is_found_out_once(
+async def test_client_detection_is_cached(
     rig: ContainerRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = await client_detection.detect(tmp_path / "scratch", ("podman",))
@@ -330,7 +330,7 @@ async def test_what_works_here_is_found_out_once(
     assert await client_detection.detect(tmp_path / "scratch", ("podman",)) == found
 
 
-async def test_without_a_container_program_a_job_runs_on_the_host_and_is_told_or_is_refused(
+async def test_without_a_client_a_job_runs_on_the_host_or_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bin").mkdir()

@@ -55,7 +55,7 @@ def small(rig: ProcessRig, script: str, memory_mb: int = 64, cpu: int = 1) -> Ta
     return task(rig, script, memory_mb=memory_mb, cpu=cpu)
 
 
-async def test_a_task_that_takes_too_much_memory_is_told_apart_from_a_crash(rig: ProcessRig) -> None:
+async def test_out_of_memory_is_distinguished_from_a_crash(rig: ProcessRig) -> None:
     async with Driven(rig, enforce_limits=True) as driven:
         assert driven.engine.notices() == ()
         greedy, modest, crashed = await driven.run(
@@ -66,7 +66,7 @@ async def test_a_task_that_takes_too_much_memory_is_told_apart_from_a_crash(rig:
         assert crashed.signal == signal.SIGKILL and not crashed.out_of_memory, crashed
 
 
-async def test_a_program_that_copes_with_a_killed_child_is_not_blamed(rig: ProcessRig) -> None:
+async def test_program_that_survives_an_oom_killed_child_succeeds(rig: ProcessRig) -> None:
     async with Driven(rig, enforce_limits=True) as driven:
         coped, gave_up = await driven.run(
             small(rig, f"{takes(300)} || echo coped"), small(rig, f"{takes(300)} || exit 5")
@@ -92,9 +92,7 @@ print(spent.children_user + spent.children_system, 1.0 + time.monotonic() - ends
 """
 
 
-async def test_two_busy_processes_of_a_task_with_one_core_have_one_core(
-    rig: ProcessRig, tmp_path: Path
-) -> None:
+async def test_two_busy_processes_of_a_task_share_its_one_core(rig: ProcessRig, tmp_path: Path) -> None:
     program = tmp_path / "busy.py"
     program.write_text(BUSY)
     async with Driven(rig, enforce_limits=True) as driven:
@@ -108,7 +106,7 @@ async def test_two_busy_processes_of_a_task_with_one_core_have_one_core(
         assert spent <= took + 0.3
 
 
-async def test_the_limits_are_those_that_were_asked_for(rig: ProcessRig) -> None:
+async def test_limits_match_the_request(rig: ProcessRig) -> None:
     async with Driven(rig, enforce_limits=True) as driven:
         one = small(rig, "echo ready; sleep 60", memory_mb=77, cpu=2)
         await driven.launch(one)
@@ -130,7 +128,7 @@ async def test_the_limits_are_those_that_were_asked_for(rig: ProcessRig) -> None
         await appears(lambda: not (memory.exists() or cpu.exists()), "the end of the groups")
 
 
-async def test_a_lost_task_leaves_no_group(rig: ProcessRig) -> None:
+async def test_lost_task_leaves_no_cgroup(rig: ProcessRig) -> None:
     word = mark()
     async with Driven(rig, enforce_limits=True) as driven:
         one = small(rig, f"echo ready; exec sleep 600 # {word}")
@@ -141,7 +139,7 @@ async def test_a_lost_task_leaves_no_group(rig: ProcessRig) -> None:
         await nothing_left(rig, word)
 
 
-async def test_groups_of_tasks_that_ended_while_no_server_ran_are_removed(rig: ProcessRig) -> None:
+async def test_cgroups_of_tasks_that_ended_without_a_server_are_removed(rig: ProcessRig) -> None:
     async with Driven(rig, enforce_limits=True) as driven:
         one = small(rig, "echo ready; sleep 0.3")
         await driven.launch(one)
@@ -151,7 +149,7 @@ async def test_groups_of_tasks_that_ended_while_no_server_ran_are_removed(rig: P
         await driven.ended(one.uid)
 
 
-async def test_without_limits_no_group_is_joined(rig: ProcessRig) -> None:
+async def test_task_without_limits_joins_no_cgroup(rig: ProcessRig) -> None:
     async with Driven(rig) as driven:
         one = small(rig, f"cat /proc/self/cgroup; {takes(200)}")
         (seen,) = await driven.run(one)
@@ -161,7 +159,9 @@ async def test_without_limits_no_group_is_joined(rig: ProcessRig) -> None:
         assert set(own) <= set(driven.log(one.uid).decode().splitlines())
 
 
-async def test_what_cannot_be_limited_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_resource_that_cannot_be_limited_gives_a_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cgroup_limits, "_v1_parents", lambda: {"cpu": tmp_path / "nowhere"})
     rig = ProcessRig(tmp_path / "home", process_tree.PROC)
     async with Driven(rig, enforce_limits=True) as driven:
@@ -172,7 +172,7 @@ async def test_what_cannot_be_limited_is_said(tmp_path: Path, monkeypatch: pytes
     rig.close()
 
 
-async def test_the_group_that_holds_the_tree_can_be_the_one_that_is_limited(tmp_path: Path) -> None:
+async def test_cgroup_of_the_tree_can_carry_the_limits(tmp_path: Path) -> None:
     """As in cgroup v2, where the group that holds the tree is the one that is limited."""
     rig = ProcessRig(tmp_path / "home", process_tree.PROC)
     parent = cgroup_limits._v1_parents().get("memory")

@@ -27,7 +27,7 @@ def small_disk(tmp_path: Path) -> Iterator[ProcessRig]:
         made.close()
 
 
-async def test_on_a_full_disk_the_end_is_told_and_the_log_has_a_gap(
+async def test_full_disk_keeps_the_exit_record_and_leaves_a_gap_in_the_log(
     small_disk: ProcessRig, tmp_path: Path
 ) -> None:
     go, done = tmp_path / "go", tmp_path / "done"
@@ -69,7 +69,7 @@ async def test_a_task_that_ends_on_a_full_disk_is_not_lost(small_disk: ProcessRi
         assert (await driven.ended(one.uid)).exit_code == 42
 
 
-async def test_what_cannot_be_claimed_on_a_full_disk_starts_when_there_is_room(
+async def test_task_not_claimable_on_a_full_disk_starts_when_space_is_free(
     small_disk: ProcessRig,
 ) -> None:
     one = task(small_disk, "exit 44")
@@ -105,7 +105,7 @@ async def test_a_task_can_be_stopped_on_a_full_disk(small_disk: ProcessRig) -> N
         assert (seen.stopped, seen.killed_by_us) == (True, True)
 
 
-async def test_on_a_full_disk_a_gang_is_refused_and_what_was_half_made_goes(
+async def test_gang_on_a_full_disk_fails_and_leaves_no_folders(
     small_disk: ProcessRig, tmp_path: Path
 ) -> None:
     ran = tmp_path / "ran"
@@ -118,7 +118,7 @@ async def test_on_a_full_disk_a_gang_is_refused_and_what_was_half_made_goes(
     assert not ran.exists()
 
 
-async def test_an_unstarted_attempt_can_be_buried_on_a_full_disk(
+async def test_unstarted_attempt_can_be_stopped_on_a_full_disk(
     small_disk: ProcessRig, tmp_path: Path
 ) -> None:
     ran = tmp_path / "ran"

@@ -33,9 +33,7 @@ def rig(tmp_path: Path) -> Iterator[ProcessRig]:
 # -- who owns an attempt --------------------------------------------------------------------------
 
 
-async def test_a_second_supervisor_for_an_attempt_leaves_without_running_anything(
-    rig: ProcessRig, tmp_path: Path
-) -> None:
+async def test_second_supervisor_of_an_attempt_exits_without_running(rig: ProcessRig, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     one = task(rig, f"echo $$ >> {ran}; sleep 60")
     async with Driven(rig) as driven:
@@ -52,7 +50,7 @@ async def test_a_second_supervisor_for_an_attempt_leaves_without_running_anythin
     assert len(lines_of(ran)) == 1
 
 
-async def test_after_a_reboot_a_running_attempt_is_lost_and_its_old_number_is_nobodys(
+async def test_running_attempt_is_lost_after_a_reboot(
     rig: ProcessRig,
 ) -> None:
     one = task(rig, "true")
@@ -68,7 +66,7 @@ async def test_after_a_reboot_a_running_attempt_is_lost_and_its_old_number_is_no
     stranger.wait()
 
 
-async def test_a_process_that_was_given_a_dead_supervisors_number_is_left_alone(rig: ProcessRig) -> None:
+async def test_process_that_reuses_a_supervisors_pid_is_not_signaled(rig: ProcessRig) -> None:
     one = task(rig, "true")
     stranger = subprocess.Popen(["sleep", "60"])
     async with Driven(rig) as driven:
@@ -88,9 +86,7 @@ def _pretend_claim(rig: ProcessRig, uid: str, *, boot_id: str, pid: int) -> None
 
 
 @pytest.mark.parametrize("left", ["", '{"attempt": "cut sh'])
-async def test_an_unstarted_folder_cut_short_by_a_power_failure_is_written_again(
-    rig: ProcessRig, left: str
-) -> None:
+async def test_folder_truncated_by_a_power_failure_is_written_again(rig: ProcessRig, left: str) -> None:
     one = task(rig, "echo whole; exit 33")
     folder = rig.folder(one.uid)
     (folder / "work").mkdir(parents=True)
@@ -102,7 +98,7 @@ async def test_an_unstarted_folder_cut_short_by_a_power_failure_is_written_again
         assert driven.log(one.uid) == b"whole\n"
 
 
-async def test_an_unstarted_folder_of_an_earlier_boot_is_written_again(rig: ProcessRig) -> None:
+async def test_unstarted_folder_of_an_earlier_boot_is_written_again(rig: ProcessRig) -> None:
     one = task(rig, "exit 34")
     async with Driven(rig) as driven:
         await driven.run(one)
@@ -115,7 +111,7 @@ async def test_an_unstarted_folder_of_an_earlier_boot_is_written_again(rig: Proc
         assert (await driven.run(one))[0].exit_code == 34
 
 
-async def test_a_gang_of_which_half_the_folders_were_made_before_a_crash_is_launched_whole(
+async def test_gang_half_prepared_before_a_crash_is_launched_whole(
     rig: ProcessRig,
 ) -> None:
     gang = [task(rig, 'test "$WORLD" = 3', shared_environment={"WORLD": "3"}) for _ in range(3)]
@@ -126,7 +122,7 @@ async def test_a_gang_of_which_half_the_folders_were_made_before_a_crash_is_laun
         assert [seen.exit_code for seen in await driven.run(*gang)] == [0, 0, 0]
 
 
-async def test_supervisors_killed_at_any_moment_leave_nothing_and_run_nothing_twice(
+async def test_supervisor_killed_at_any_moment_leaves_nothing_and_runs_once(
     rig: ProcessRig, tmp_path: Path
 ) -> None:
     ran, word = tmp_path / "ran", mark()
@@ -148,7 +144,7 @@ async def test_supervisors_killed_at_any_moment_leave_nothing_and_run_nothing_tw
 
 
 @pytest.mark.parametrize("began", [process_tree.V2, process_tree.V1])
-async def test_a_lost_tree_is_ended_the_way_it_was_held_when_it_began(tmp_path: Path, began: str) -> None:
+async def test_lost_tree_is_killed_with_the_mechanism_it_was_started_with(tmp_path: Path, began: str) -> None:
     first = ProcessRig(tmp_path / "home", began)
     try:
         word = mark()
@@ -172,9 +168,7 @@ async def test_a_lost_tree_is_ended_the_way_it_was_held_when_it_began(tmp_path: 
 
 
 @pytest.mark.parametrize("mode", [process_tree.V2, process_tree.V1, process_tree.PROC])
-async def test_tasks_that_ended_leave_no_descriptor_no_process_and_no_cgroup(
-    tmp_path: Path, mode: str
-) -> None:
+async def test_ended_tasks_leave_no_descriptor_process_or_cgroup(tmp_path: Path, mode: str) -> None:
     rig = ProcessRig(tmp_path / "home", mode)
     # Tests that share this process may have servers of theirs running.
     others = set(process_tree.children(os.getpid()))
@@ -211,7 +205,7 @@ async def test_a_supervisor_does_not_keep_the_servers_terminal_open(rig: Process
         await driven.ended(one.uid)
 
 
-async def test_a_supervisor_has_under_two_megabytes_to_itself(rig: ProcessRig) -> None:
+async def test_supervisor_uses_less_than_two_megabytes(rig: ProcessRig) -> None:
     one = task(rig, "seq 200000; echo up; sleep 600", environment={"BULK": "x" * 20_000})
     async with Driven(rig) as driven:
         await driven.launch(one)
@@ -230,7 +224,7 @@ def _private_kb(pid: int) -> int:
     )
 
 
-async def test_a_folder_taken_away_from_under_a_task_leaves_no_process(rig: ProcessRig) -> None:
+async def test_deleted_attempt_folder_leaves_no_process(rig: ProcessRig) -> None:
     word = mark()
     one = task(rig, "echo up; sleep 0.3; seq 1000; exit 3", environment={"MARK": word})
     async with Driven(rig) as driven:
@@ -243,9 +237,7 @@ async def test_a_folder_taken_away_from_under_a_task_leaves_no_process(rig: Proc
         assert (await driven.look(one.uid)).phase is Phase.ABSENT
 
 
-async def test_a_stranger_who_goes_on_writing_to_a_tasks_output_does_not_keep_it_alive(
-    rig: ProcessRig, tmp_path: Path
-) -> None:
+async def test_foreign_writer_of_a_tasks_pipe_does_not_delay_its_end(rig: ProcessRig, tmp_path: Path) -> None:
     go = tmp_path / "go"
     one = task(rig, f"echo $$; until [ -e {go} ]; do sleep 0.02; done; echo last; exit 12")
     async with Driven(rig) as driven:
@@ -265,9 +257,7 @@ async def test_a_stranger_who_goes_on_writing_to_a_tasks_output_does_not_keep_it
 
 
 @pytest.mark.parametrize("jump_s", [-86_400.0, 86_400.0])
-def test_a_clock_that_jumps_while_a_task_runs_changes_neither_its_length_nor_its_end(
-    tmp_path: Path, jump_s: float
-) -> None:
+def test_clock_jump_does_not_change_a_tasks_duration(tmp_path: Path, jump_s: float) -> None:
     (tmp_path / attempt.SPEC).write_text(
         json.dumps(
             {

@@ -54,7 +54,7 @@ def _mounted(kind: str, option: str = "") -> Path:
 
 
 @pytest.mark.slow
-def test_the_process_engine_keeps_its_contract_for_an_ordinary_user(delegated: list[Path]) -> None:
+def test_process_engine_contract_as_an_unprivileged_user(delegated: list[Path]) -> None:
     # Without full disks: a small one takes a mount, and that takes root. Everything else must be there: a
     # skip is no pass.
     said = unprivileged_user.run(

@@ -32,7 +32,7 @@ def rig(tmp_path: Path) -> Iterator[ProcessRig]:
 # -- the zygote -----------------------------------------------------------------------------------
 
 
-async def test_a_killed_zygote_is_replaced_and_its_tasks_go_on(rig: ProcessRig, tmp_path: Path) -> None:
+async def test_killed_zygote_is_restarted_and_its_tasks_keep_running(rig: ProcessRig, tmp_path: Path) -> None:
     go = tmp_path / "go"
     before = task(rig, f"until [ -e {go} ]; do sleep 0.02; done; exit 31")
     async with Driven(rig) as driven:
@@ -52,7 +52,7 @@ async def test_a_killed_zygote_is_replaced_and_its_tasks_go_on(rig: ProcessRig, 
 
 
 @pytest.mark.parametrize("size", [3, 120])
-async def test_a_zygote_that_dies_while_it_is_asked_runs_nothing_of_the_gang(
+async def test_zygote_that_dies_during_a_request_starts_no_task_of_the_gang(
     rig: ProcessRig, tmp_path: Path, size: int
 ) -> None:
     ran = tmp_path / "ran"
@@ -73,7 +73,7 @@ async def test_a_zygote_that_dies_while_it_is_asked_runs_nothing_of_the_gang(
 
 
 @pytest.mark.parametrize(("size", "room"), [(8, 4), (120, 70)])
-async def test_when_a_fork_is_refused_nothing_of_the_gang_ever_runs(
+async def test_failed_fork_starts_no_task_of_the_gang(
     rig: ProcessRig, tmp_path: Path, size: int, room: int
 ) -> None:
     ran = tmp_path / "ran"
@@ -103,9 +103,7 @@ async def _ready(rig: ProcessRig, zygote: int, *gang: TaskLaunch) -> list[int]:
     return process_tree.children(zygote)
 
 
-async def test_what_is_made_ready_starts_when_it_is_certain_and_not_before(
-    rig: ProcessRig, tmp_path: Path
-) -> None:
+async def test_prelaunched_gang_starts_only_when_committed(rig: ProcessRig, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     gang = [task(rig, f"echo $$ >> {ran}; exit 33") for _ in range(3)]
     async with Driven(rig) as driven:
@@ -123,7 +121,7 @@ async def test_what_is_made_ready_starts_when_it_is_certain_and_not_before(
     assert len(lines_of(ran)) == 3
 
 
-async def test_of_what_was_made_ready_for_nothing_nothing_is_left(rig: ProcessRig, tmp_path: Path) -> None:
+async def test_uncommitted_prelaunch_leaves_nothing(rig: ProcessRig, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     gang = [task(rig, f"echo $$ >> {ran}") for _ in range(3)]
     async with Driven(rig) as driven:
@@ -140,9 +138,7 @@ async def test_of_what_was_made_ready_for_nothing_nothing_is_left(rig: ProcessRi
     assert len(lines_of(ran)) == 3
 
 
-async def test_a_server_that_dies_before_it_is_certain_leaves_nothing(
-    rig: ProcessRig, tmp_path: Path
-) -> None:
+async def test_server_that_dies_before_the_commit_leaves_nothing(rig: ProcessRig, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     gang = [task(rig, f"echo $$ >> {ran}") for _ in range(3)]
     server = rig.launch_elsewhere(gang, uncertain=True)
@@ -158,7 +154,7 @@ async def test_a_server_that_dies_before_it_is_certain_leaves_nothing(
     assert len(lines_of(ran)) == 3
 
 
-async def test_a_server_that_dies_with_its_tasks_let_go_leaves_them_alone(
+async def test_journaled_attempts_that_were_started_are_not_discarded(
     rig: ProcessRig, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
@@ -174,9 +170,7 @@ async def test_a_server_that_dies_with_its_tasks_let_go_leaves_them_alone(
         assert (await driven.ended(one.uid)).exit_code == 34
 
 
-async def test_a_zygote_that_dies_before_it_is_certain_starts_nothing(
-    rig: ProcessRig, tmp_path: Path
-) -> None:
+async def test_zygote_that_dies_before_the_commit_starts_nothing(rig: ProcessRig, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     one = task(rig, f"echo $$ >> {ran}")
     async with Driven(rig) as driven:
@@ -235,7 +229,7 @@ class _few_processes:  # noqa: N801 (reads as a verb where it stands)
                 return
 
 
-async def test_a_zygote_that_has_rehearsed_is_as_before(rig: ProcessRig) -> None:
+async def test_warm_up_leaves_no_trace_in_the_zygote(rig: ProcessRig) -> None:
     async with Driven(rig) as driven:
         zygote = await serving_zygote()
         await driven.run(task(rig, "true"))
@@ -259,7 +253,7 @@ async def test_a_zygote_that_has_rehearsed_is_as_before(rig: ProcessRig) -> None
         await driven.until(one.uid, Phase.LOST)
 
 
-async def test_why_a_supervisor_failed_is_in_the_servers_log(
+async def test_supervisor_failure_is_logged_by_the_server(
     rig: ProcessRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = task(rig, "sleep 600")

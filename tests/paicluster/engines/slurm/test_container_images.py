@@ -77,7 +77,7 @@ async def test_an_image_of_the_node_alone_that_is_not_there_is_looked_for_nowher
     assert "There is no image localhost/no-such:1 on the node n" in seen.start_error
 
 
-async def test_a_login_is_asked_for_checked_and_used(rig: SlurmRig, locked_shelf: str) -> None:
+async def test_login_is_required_checked_and_used(rig: SlurmRig, locked_shelf: str) -> None:
     image = f"{locked_shelf}/pai-test/{uuid.uuid4().hex[:12]}:1"
     make_own("podman", image)
     for words in (
@@ -98,7 +98,7 @@ async def test_a_login_is_asked_for_checked_and_used(rig: SlurmRig, locked_shelf
         subprocess.run(["podman", "rmi", "--ignore", image], check=True, capture_output=True)
 
 
-async def test_a_registry_that_does_not_answer_is_worth_another_try(rig: SlurmRig) -> None:
+async def test_unreachable_registry_is_retried(rig: SlurmRig) -> None:
     (port,) = free_ports(1)
     seen, _, said = await run(rig, f"127.0.0.1:{port}/some/image:1", "true")
     assert seen.platform_code == -120
