@@ -16,12 +16,16 @@ from support.container_rig import NODE
 
 
 async def main() -> None:
-    told = json.loads(sys.stdin.readline())
+    request = json.loads(sys.stdin.readline())
     engine = ContainerEngine(
-        Path(told["home"]), NODE, hold=cgroups.PROC_ONLY, programs=(told["kind"],), refuse_without=True
+        Path(request["home"]),
+        NODE,
+        tree_control=cgroups.PROC_ONLY,
+        programs=(request["kind"],),
+        refuse_without=True,
     )
     await engine.start(lambda uid: None)
-    await engine.launch([_task(one) for one in told["gang"]])
+    await engine.launch([_task(one) for one in request["gang"]])
     print("launched", flush=True)
     await asyncio.Event().wait()
 

@@ -18,7 +18,7 @@ from support.external_services import debian
 
 _PATH = "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# busybox and its names; with bash and what the tests call beside it; a program and no shell at all.
+# busybox with its links; the same with bash and what the tests call; a program without a shell.
 PLAIN = "localhost/pai-test/plain:1"
 WITH_BASH = "localhost/pai-test/bash:1"
 NO_SHELL = "localhost/pai-test/noshell:1"
@@ -30,7 +30,7 @@ def have_parts() -> None:
 
 
 def tar_of(image: str) -> Path:
-    """The root of an image as a tar; made once for all who ask."""
+    """Root file system of an image as a tar; built once."""
     have_parts()
     name = hashlib.sha256(image.encode()).hexdigest()[:10]
     made = Path(tempfile.gettempdir()) / f"pai-test-image-{os.getuid()}-{name}.tar"
@@ -40,10 +40,10 @@ def tar_of(image: str) -> Path:
             with tempfile.TemporaryDirectory() as folder:
                 root = Path(folder)
                 _fill(root, _KINDS[image])
-                aside = made.with_suffix(".aside")
-                with tarfile.open(aside, "w") as tar:
+                staging = made.with_suffix(".aside")
+                with tarfile.open(staging, "w") as tar:
                     tar.add(root, ".")
-                aside.rename(made)
+                staging.rename(made)
     made.chmod(0o644)
     return made
 
@@ -84,15 +84,15 @@ def make(program: str, image: str, changes: Sequence[str] = (), name: str = "") 
     name = name or image
     if is_here(program, name):
         return
-    words = [word for change in (_PATH, *changes) for word in ("--change", change)]
-    subprocess.run([program, "import", *words, str(tar_of(image)), name], capture_output=True, check=True)
+    arguments = [word for change in (_PATH, *changes) for word in ("--change", change)]
+    subprocess.run([program, "import", *arguments, str(tar_of(image)), name], capture_output=True, check=True)
 
 
 def is_here(program: str, name: str) -> bool:
-    # podman's `inspect` fails while somebody removes another image; docker has no `exists`.
+    # podman's `inspect` fails while another image is being removed; docker has no `exists`.
     question = "exists" if program == "podman" else "inspect"
-    said = subprocess.run([program, "image", question, name], capture_output=True, check=False)
-    return said.returncode == 0
+    output = subprocess.run([program, "image", question, name], capture_output=True, check=False)
+    return output.returncode == 0
 
 
 def make_own(program: str, name: str) -> None:

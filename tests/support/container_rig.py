@@ -1,4 +1,4 @@
-"""The container engine as the contract wants to see it, by podman or by docker."""
+"""Contract rig of the container engine, with podman or docker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paicluster.engines.interface import Mount, Node, TaskLaunch
 from paicluster.engines.process import cgroups
 from pairuntime.supervisor import claim
 from support.container_images import NO_SHELL, PLAIN, WITH_BASH, bring
-from support.engine_rig import Elsewhere, block, holder_of, running_with, task
+from support.engine_rig import Elsewhere, block, running_with, supervisor_pid, task
 from support.external_services import debian
 
 PODMAN = ["podman", "runc", "netavark", "iptables", "slirp4netns", "uidmap", "busybox-static"]
@@ -32,7 +32,7 @@ class ContainerRig:
     many = 5
 
     def __init__(self, folder: Path, kind: str, environment: Mapping[str, str] | None = None):
-        """``environment``: what the container program needs to be told, as DOCKER_HOST."""
+        """``environment``: variables of the container program, such as DOCKER_HOST."""
         if kind == "podman":
             debian(PODMAN, commands=["podman", "runc", "iptables", "slirp4netns", "busybox"])
         self.folder = folder
@@ -45,7 +45,7 @@ class ContainerRig:
             client_detection.prefer_overlay()  # before the images come: it chooses once
         for image in (PLAIN, WITH_BASH, NO_SHELL):
             bring(kind, os.environ.get("DOCKER_HOST", ""), image)
-        # What was found out about this machine need not be found out by each test.
+        # The detected client is shared by all tests.
         self._found = Path(tempfile.gettempdir()) / f"pai-test-{kind}-{os.getuid()}.json"
         (self.home / "containers").mkdir(parents=True)
         if self._found.exists():
@@ -63,15 +63,20 @@ class ContainerRig:
 
     def engine(self, **settings: Any) -> ContainerEngine:
         return ContainerEngine(
-            self.home, NODE, hold=cgroups.PROC_ONLY, programs=(self.kind,), refuse_without=True, **settings
+            self.home,
+            NODE,
+            tree_control=cgroups.PROC_ONLY,
+            programs=(self.kind,),
+            refuse_without=True,
+            **settings,
         )
 
     def attempt(self, uid: str) -> Path:
         return path_of(self.home / "tasks", uid)
 
     def launch_elsewhere(self, gang: Sequence[TaskLaunch]) -> int:
-        told = {"home": str(self.home), "kind": self.kind, "gang": [as_words(task) for task in gang]}
-        return self._elsewhere.launch(Path(__file__).with_name("container_engine_program.py"), told)
+        request = {"home": str(self.home), "kind": self.kind, "gang": [as_json(task) for task in gang]}
+        return self._elsewhere.launch(Path(__file__).with_name("container_engine_program.py"), request)
 
     def make_unlaunchable(self, uid: str) -> None:
         block(self.attempt(uid))
@@ -80,9 +85,9 @@ class ContainerRig:
         return dataclasses.replace(task, image=NO_SHELL)
 
     def supervisor(self, uid: str) -> int:
-        return holder_of(self.attempt(uid))
+        return supervisor_pid(self.attempt(uid))
 
-    def kill_holder(self, uid: str) -> None:
+    def kill_supervisor(self, uid: str) -> None:
         os.kill(self.supervisor(uid), signal.SIGKILL)
 
     def leftovers(self, mark: str) -> list[str]:
@@ -90,14 +95,14 @@ class ContainerRig:
 
     def containers(self, *filters: str) -> list[str]:
         """The names of those that are there, running or not."""
-        words = [word for one in filters for word in ("--filter", one)]
-        said = subprocess.run(
-            [self.kind, "ps", "--all", *words, "--format", "{{.Names}}"],
+        arguments = [word for one in filters for word in ("--filter", one)]
+        output = subprocess.run(
+            [self.kind, "ps", "--all", *arguments, "--format", "{{.Names}}"],
             capture_output=True,
             text=True,
             check=True,
         )
-        return said.stdout.split()
+        return output.stdout.split()
 
     def close(self) -> None:
         found = self.home / "containers" / f"{self.kind}.json"
@@ -119,16 +124,16 @@ class ContainerRig:
                 os.environ[name] = value
 
 
-def podman(*words: str) -> str:
-    """What it said. It must succeed."""
-    return subprocess.run(["podman", *words], capture_output=True, text=True, check=True).stdout
+def podman(*arguments: str) -> str:
+    """Run podman; returns its output. It must succeed."""
+    return subprocess.run(["podman", *arguments], capture_output=True, text=True, check=True).stdout
 
 
 def in_image(rig: ContainerRig, image: str, script: str, **fields: Any) -> TaskLaunch:
     return dataclasses.replace(task(rig, script, **fields), image=image)
 
 
-def as_words(task: TaskLaunch) -> dict[str, Any]:
-    said = dataclasses.asdict(task)
-    said["mounts"] = [{**mount, "source": str(mount["source"])} for mount in said["mounts"]]
-    return said
+def as_json(task: TaskLaunch) -> dict[str, Any]:
+    output = dataclasses.asdict(task)
+    output["mounts"] = [{**mount, "source": str(mount["source"])} for mount in output["mounts"]]
+    return output

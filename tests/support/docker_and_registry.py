@@ -26,9 +26,9 @@ def dockerd(folder: Path) -> Iterator[str]:
     address = f"unix://{folder / 'docker.sock'}"
     program = shutil.which("dockerd", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
     assert program is not None
-    words = [program, "--data-root", str(folder / "d"), "--exec-root", str(folder / "e")]
-    words += ["-p", str(folder / "pid"), "-H", address, "--bridge=none", "--iptables=false"]
-    with _running(words, folder / "dockerd.log", folder):
+    arguments = [program, "--data-root", str(folder / "d"), "--exec-root", str(folder / "e")]
+    arguments += ["-p", str(folder / "pid"), "-H", address, "--bridge=none", "--iptables=false"]
+    with _running(arguments, folder / "dockerd.log", folder):
         _await(lambda: (folder / "docker.sock").exists() and _answers(["docker", "-H", address, "info"]))
         try:
             yield address
@@ -60,17 +60,17 @@ def registry(folder: Path, users: dict[str, str] | None = None) -> Iterator[str]
         f"storage: {{filesystem: {{rootdirectory: {folder / 'images'}}}}}\n"
         f"http: {{addr: '127.0.0.1:{port}'}}\n" + auth
     )
-    words = ["docker-registry", "serve", str(folder / "config.yml")]
-    with _running(words, folder / "registry.log", folder):
+    arguments = ["docker-registry", "serve", str(folder / "config.yml")]
+    with _running(arguments, folder / "registry.log", folder):
         _await(lambda: _http_answers(f"http://127.0.0.1:{port}/v2/"))
         yield f"127.0.0.1:{port}"
 
 
 @contextlib.contextmanager
-def _running(words: list[str], log: Path, folder: Path) -> Iterator[None]:
+def _running(arguments: list[str], log: Path, folder: Path) -> Iterator[None]:
     with log.open("wb") as out:
         process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder, start_new_session=True
+            arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder, start_new_session=True
         )
     try:
         yield
@@ -93,8 +93,8 @@ def _await(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def _answers(words: list[str]) -> bool:
-    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+def _answers(arguments: list[str]) -> bool:
+    return subprocess.run(arguments, capture_output=True, check=False).returncode == 0
 
 
 def _http_answers(url: str) -> bool:

@@ -25,9 +25,9 @@ from paicluster.scheduler.node_capacity import NodeCapacity, explain_shortage, p
 from paicluster.scheduler.resource_requests import ResourceRequest, Resources, RoleRequest
 from support.engine_rig import Driven, Rig, appears, in_terminal, lines_of, mark, nothing_left, task
 
-# A process in a session of its own that will not be asked: only killed. It says when it is deaf.
+# A process in its own session that ignores SIGTERM. It prints a line when it does.
 _DEAF_CHILD = "setsid bash -c 'trap \"\" TERM HUP INT; echo deaf; while :; do sleep 0.05; done' &\n"
-# Twice forked and in a session of its own, its output its parent's: what daemons do.
+# Double-forked into its own session with inherited output, like a daemon.
 _DAEMON = "(setsid bash -c 'echo daemon up; exec sleep 600' &)\n"
 
 
@@ -98,14 +98,14 @@ class EngineContract:
             assert b"PLANTED" not in driven.log(one.uid)
 
     async def test_program_starts_with_default_signals_and_no_foreign_descriptors(self, rig: Rig) -> None:
-        # Read by grep itself: what its status says is what any program finds.
+        # Read by grep: its own signal state is that of any program.
         one = task(rig, "grep -E '^Sig(Ign|Blk)' /proc/self/status; ls /proc/self/fd | wc -l; cat")
         async with Driven(rig) as driven:
             (seen,) = await driven.run(one)
             said = driven.log(one.uid).decode()
         assert seen.exit_code == 0  # `cat` found the end of its input at once
         masks = [int(mask, 16) for mask in re.findall(r"Sig\w+:\s+(\w+)", said)]
-        # The C library keeps 32 and 33 to itself and may leave them ignored.
+        # The C library reserves 32 and 33 and may leave them ignored.
         assert [mask & ~(3 << 31) for mask in masks] == [0, 0]
         assert said.split()[-1] == "4"  # the three of every program, and the folder that ls reads
 
@@ -122,7 +122,7 @@ class EngineContract:
             for one in gang[:-1]:
                 seen = await driven.look(one.uid)
                 assert seen.phase is Phase.ABSENT or seen.started_ms is None
-            # The engine is none the worse for it, and what follows comes after what must not have run.
+            # The engine still works; the later task runs after anything that must not have run.
             (seen,) = await driven.run(task(rig, "exit 4"))
             assert seen.exit_code == 4
         assert not ran.exists()
@@ -169,13 +169,13 @@ class EngineContract:
         async with Driven(rig) as driven:
             if isinstance(driven.engine, SelfScheduling):
                 await driven.launch(huge)
-                await appears(lambda: driven.remarks, "a word on why it waits")
+                await appears(lambda: driven.notices, "a word on why it waits")
                 seen = await driven.look(huge.uid)
                 assert seen.phase is Phase.QUEUED or seen.rejection
                 await driven.engine.stop([huge.uid], 0)
                 await driven.ended(huge.uid)
             else:
-                # Places are found by us, from what the engine says it has: it is never even launched.
+                # Our scheduler places the tasks by the engine's nodes: such a task is never launched.
                 empty = [
                     (node.name, Resources(node.cpu, node.memory_mb, len(node.gpus)), node.gpus)
                     for node in driven.engine.nodes()
@@ -236,7 +236,7 @@ class EngineContract:
         one = task(rig, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done")
         async with Driven(rig) as driven:
             await driven.launch(one)
-            await driven.said(one.uid, b"up")
+            await driven.wait_for_output(one.uid, b"up")
             await driven.engine.stop([one.uid], 60)
             seen = await driven.ended(one.uid)
             assert (seen.exit_code, seen.stopped, seen.killed_by_us) == (7, True, False)
@@ -251,8 +251,8 @@ class EngineContract:
         )
         async with Driven(rig) as driven:
             await driven.launch(one)
-            await driven.said(one.uid, b"deaf")
-            await driven.said(one.uid, b"daemon up")
+            await driven.wait_for_output(one.uid, b"deaf")
+            await driven.wait_for_output(one.uid, b"daemon up")
             assert rig.leftovers(word)
             await driven.engine.stop([one.uid], 0.2)
             seen = await driven.ended(one.uid)
@@ -263,13 +263,13 @@ class EngineContract:
         one = task(rig, "trap 'exit 9' TERM; echo up; kill -STOP $$; sleep 60")
         async with Driven(rig) as driven:
             await driven.launch(one)
-            await driven.said(one.uid, b"up")
+            await driven.wait_for_output(one.uid, b"up")
             await driven.engine.stop([one.uid], 20)
             assert (await driven.ended(one.uid)).exit_code == 9
 
     async def test_fork_bomb_is_killed(self, rig: Rig) -> None:
         word = mark()
-        # Each lives only long enough to leave a successor, deaf and in a session of its own.
+        # Each lives just long enough to fork a successor in its own session that ignores SIGTERM.
         again = 'trap "" TERM; sleep 0.01; setsid bash -c "$AGAIN" & exit 0'
         one = task(
             rig,
@@ -278,7 +278,7 @@ class EngineContract:
         )
         async with Driven(rig) as driven:
             await driven.launch(one)
-            await driven.said(one.uid, b"up")
+            await driven.wait_for_output(one.uid, b"up")
             await driven.engine.stop([one.uid], 0.1)
             await driven.ended(one.uid)
             assert rig.leftovers(word) == []
@@ -315,7 +315,7 @@ class EngineContract:
         async with Driven(rig) as driven:
             (done,) = await driven.run(over)
             await driven.launch(one)
-            await driven.said(one.uid, b"up")
+            await driven.wait_for_output(one.uid, b"up")
             for _ in range(3):
                 await driven.engine.stop([one.uid, over.uid], 60)
             assert (await driven.ended(one.uid)).exit_code == 6
@@ -334,7 +334,7 @@ class EngineContract:
         one = task(rig, "trap '' TERM; echo up; sleep 0.5; exit 4", time_limit_s=year)
         async with Driven(rig) as driven:
             await driven.launch(one)
-            await driven.said(one.uid, b"up")
+            await driven.wait_for_output(one.uid, b"up")
             await driven.engine.stop([one.uid], year)
             assert (await driven.ended(one.uid)).exit_code == 4
 
@@ -393,7 +393,7 @@ class EngineContract:
         async with Driven(rig) as driven:
             await driven.launch(one)
             for stream in ("stdout", "all"):
-                await driven.said(one.uid, b"now\n", stream)
+                await driven.wait_for_output(one.uid, b"now\n", stream)
             assert (await driven.look(one.uid)).phase is Phase.RUNNING
             await driven.engine.stop([one.uid], 0)
             await driven.ended(one.uid)
@@ -446,7 +446,7 @@ class EngineContract:
         one = task(rig, script, environment={"TOLD": secret}, secrets=(secret,))
         async with Driven(rig) as driven:
             await driven.launch(one)
-            await driven.said(one.uid, b"up")
+            await driven.wait_for_output(one.uid, b"up")
             shown = [line for line in _command_lines() if secret in line]
             readable = _readable_by_others(driven.engine.log_folder(one.uid))
             go.touch()
@@ -476,10 +476,10 @@ class EngineContract:
             pytest.skip("they can be had here")
         async with Driven(rig, enforce_limits=True) as driven:
             await driven.run(task(rig, "true", memory_mb=64))
-            said = [*driven.engine.notices(), *(remark for _, remark in driven.remarks)]
-        assert "LimitsNotEnforced" in [remark.reason for remark in said]
+            said = [*driven.engine.notices(), *(notice for _, notice in driven.notices)]
+        assert "LimitsNotEnforced" in [notice.reason for notice in said]
 
-    # -- beside a task -------------------------------------------------------------------------
+    # -- exec ----------------------------------------------------------------------------------
 
     async def test_exec_runs_in_the_folder_and_environment_of_the_task(self, rig: Rig) -> None:
         gang = [
@@ -488,10 +488,10 @@ class EngineContract:
         ]
         async with Driven(rig) as driven:
             if not isinstance(driven.engine, Exec):
-                pytest.skip("this engine lets nobody in")
+                pytest.skip("this engine has no exec")
             await driven.launch(*gang)
             for number, one in enumerate(gang):
-                await driven.said(one.uid, b"up")
+                await driven.wait_for_output(one.uid, b"up")
                 words = driven.engine.exec_command(
                     one.uid, ["sh", "-c", 'echo "$SHARED"; cat number; cat; echo oops >&2; exit 7']
                 )
@@ -499,7 +499,7 @@ class EngineContract:
                     subprocess.run, list(words), input=b"told\n", capture_output=True, timeout=60, check=False
                 )
                 assert (ran.returncode, ran.stdout) == (7, b"by all\n%d\ntold\n" % number), ran
-                # Whoever brings it there may add words of his own, before or after.
+                # The transport may add output of its own, before or after.
                 assert b"oops\n" in ran.stderr
             await driven.engine.stop([one.uid for one in gang], 0)
             for one in gang:
@@ -511,9 +511,9 @@ class EngineContract:
         one = task(rig, "echo up; sleep 60")
         async with Driven(rig) as driven:
             if not isinstance(driven.engine, Exec):
-                pytest.skip("this engine lets nobody in")
+                pytest.skip("this engine has no exec")
             await driven.launch(one)
-            await driven.said(one.uid, b"up")
+            await driven.wait_for_output(one.uid, b"up")
             script = "test -t 0 && test -t 1 && read word && echo got $word; exit 7"
             words = driven.engine.exec_command(one.uid, ["sh", "-c", script], terminal=True)
             status, said = await asyncio.to_thread(in_terminal, list(words), b"hello\n")
@@ -536,7 +536,7 @@ class EngineContract:
             )
             assert stopped is not None
             await driven.launch(stopped)
-            await driven.said(stopped.uid, b"up")
+            await driven.wait_for_output(stopped.uid, b"up")
             await driven.engine.stop([stopped.uid], 20)
             assert (await driven.ended(stopped.uid)).exit_code == 7
             assert driven.log(stopped.uid, "stdout") == b"up\nbye\n"
@@ -557,9 +557,9 @@ class EngineContract:
         async with Driven(rig) as driven:
             await driven.launch(one)
             for sign in (b"deaf", b"daemon up", b"up"):
-                await driven.said(one.uid, sign)
+                await driven.wait_for_output(one.uid, sign)
             await driven.until(one.uid, Phase.RUNNING)
-            rig.kill_holder(one.uid)
+            rig.kill_supervisor(one.uid)
             seen = await driven.until(one.uid, Phase.LOST, Phase.ENDED)
             assert seen.phase is Phase.LOST
             assert rig.leftovers(word) == []
@@ -586,7 +586,7 @@ class EngineContract:
             assert driven.log(long.uid) == b"before\nafter\n"
             assert (await driven.ended(short.uid)).exit_code == 21
             assert driven.log(short.uid) == b"done\n"
-            await driven.said(stoppable.uid, b"up")
+            await driven.wait_for_output(stoppable.uid, b"up")
             await driven.engine.stop([stoppable.uid], 10)
             seen = await driven.ended(stoppable.uid)
             assert (seen.signal, seen.killed_by_us) == (signal.SIGTERM, True)

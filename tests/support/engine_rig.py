@@ -1,4 +1,4 @@
-"""Drives an engine the way the controller does: hints say when to look, looking says what is true."""
+"""Test rig that drives an engine like the controller: a hint triggers an observation."""
 
 from __future__ import annotations
 
@@ -23,51 +23,51 @@ from paicluster.logs.reader import LogReader
 from pairuntime.supervisor import claim
 
 DEADLINE_S = 60.0
-# A hint may get lost; then the controller's sweep looks. Ours comes sooner.
-_SWEEP_S = 1.0
+# Hints may get lost: like the controller, the rig observes periodically.
+_SWEEP_INTERVAL_S = 1.0
 
 
 class ReadableEngine(Engine, LogSource, Protocol):
-    """What the contract is about: both sides of an engine."""
+    """Both sides of an engine."""
 
 
 class Rig(Protocol):
-    """One engine under test, and what the contract must be able to do to it from outside."""
+    """One engine under test, and what the contract does to it from outside."""
 
     node: str
-    # How many tasks at once are many for it.
+    # Size of a large gang for this engine.
     many: int
 
     def dress(self, task: TaskLaunch) -> TaskLaunch:
-        """The same task as this engine is given it: in an image with bash, with the test's own folder."""
+        """The task as this engine needs it: in an image with bash, with the test's folder mounted."""
 
     def engine(self, **limits: Any) -> ReadableEngine:
         """A fresh engine object over the same state, as a restarted server makes it.
 
-        ``log_limit`` and ``log_segment`` are sizes in bytes; with ``enforce_limits`` tasks are held to what
-        they asked for.
+        ``log_limit`` and ``log_segment`` are sizes in bytes; ``enforce_limits`` limits tasks to
+        their request.
         """
 
     def launch_elsewhere(self, gang: Sequence[TaskLaunch]) -> int:
-        """Launch from another process, by an engine of its own. Gives that process's id."""
+        """Launch from another process with its own engine. Returns the pid of that process."""
 
     def make_unlaunchable(self, uid: str) -> None:
-        """See to it that launching this one is refused."""
+        """Make the launch of this attempt fail."""
 
     def unstartable(self, task: TaskLaunch) -> TaskLaunch:
         """The same task, changed so that it can be launched but its program cannot be started."""
 
-    def kill_holder(self, uid: str) -> None:
-        """``kill -9`` of what holds the running task and would tell how it ended."""
+    def kill_supervisor(self, uid: str) -> None:
+        """``kill -9`` of the supervisor of a running task."""
 
     def leftovers(self, mark: str) -> list[str]:
-        """What still runs with this text in its environment or on its command line."""
+        """Running processes with this text in their environment or command line."""
 
     def without_limits(self) -> str:
-        """Why this engine cannot limit memory here; empty where it can."""
+        """Why this engine cannot limit memory here; empty if it can."""
 
     def bare(self, task: TaskLaunch) -> TaskLaunch | None:
-        """The same task where there is neither Python nor bash; None for an engine that has no images."""
+        """The task without Python and bash; None for an engine without images."""
 
 
 def running_with(mark: str) -> list[str]:
@@ -76,23 +76,23 @@ def running_with(mark: str) -> list[str]:
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             try:
-                words = Path(f"/proc/{name}/cmdline").read_bytes()
-                if mark.encode() in words + Path(f"/proc/{name}/environ").read_bytes():
-                    found.append(f"{name} {words.decode(errors='replace')}")
+                command = Path(f"/proc/{name}/cmdline").read_bytes()
+                if mark.encode() in command + Path(f"/proc/{name}/environ").read_bytes():
+                    found.append(f"{name} {command.decode(errors='replace')}")
             except OSError:
                 continue
     return found
 
 
 def missing(what: str) -> None:
-    """A part of the machine that a test needs is not there: a skip here, a failure in CI."""
+    """The machine lacks something that a test needs: skip it here, fail in CI."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"{what} is missing, and CI must have it")
     pytest.skip(f"{what} is missing")
 
 
 def mark() -> str:
-    """A word by which everything a test starts can be found."""
+    """A marker by which all processes of a test can be found."""
     return f"mark{uuid.uuid4().hex}"
 
 
@@ -106,12 +106,12 @@ class Driven:
     def __init__(self, rig: Rig, **limits: Any):
         self.engine = rig.engine(**limits)
         self._changed: dict[str, asyncio.Event] = {}
-        # What the engine had to say of attempts.
-        self.remarks: list[tuple[str, Notice]] = []
+        # Notices of the engine by attempt.
+        self.notices: list[tuple[str, Notice]] = []
 
     async def __aenter__(self) -> Self:
         await self.engine.start(
-            lambda uid: self._event(uid).set(), lambda uid, remark: self.remarks.append((uid, remark))
+            lambda uid: self._event(uid).set(), lambda uid, notice: self.notices.append((uid, notice))
         )
         return self
 
@@ -128,7 +128,7 @@ class Driven:
         return (await self.engine.observe([uid]))[uid]
 
     async def hinted(self, uid: str) -> None:
-        """Wait until the engine says that something happened to it."""
+        """Wait for a hint about the attempt."""
         await self._event(uid).wait()
         self._event(uid).clear()
 
@@ -141,7 +141,7 @@ class Driven:
                 return seen
             assert time.monotonic() < deadline, f"{uid} is still {seen.phase.value}"
             try:
-                await asyncio.wait_for(self._event(uid).wait(), _SWEEP_S)
+                await asyncio.wait_for(self._event(uid).wait(), _SWEEP_INTERVAL_S)
             except TimeoutError:
                 pass
 
@@ -170,7 +170,7 @@ class Driven:
             offset += len(chunk)
         return bytes(data)
 
-    async def said(self, uid: str, text: bytes, stream: str = "all") -> None:
+    async def wait_for_output(self, uid: str, text: bytes, stream: str = "all") -> None:
         """Wait until the task has written this."""
         await appears(lambda: text in self.log(uid, stream), f"{text!r} in the log")
 
@@ -178,12 +178,12 @@ class Driven:
 async def appears(true: Any, what: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not true():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
         await asyncio.sleep(0.01)
 
 
 async def nothing_left(rig: Rig, word: str) -> None:
-    """Processes that were killed may be seen for a moment; not longer."""
+    """Wait until killed processes have disappeared."""
     deadline = time.monotonic() + 5
     while left := rig.leftovers(word):
         assert time.monotonic() < deadline, f"still running: {left}"
@@ -195,13 +195,15 @@ def lines_of(path: Path) -> list[str]:
 
 
 class Elsewhere:
-    """Servers in processes of their own, so that they can be killed: each launches a gang and stays."""
+    """Servers in their own processes, so that they can be killed: each launches a gang and stays."""
 
     def __init__(self) -> None:
         self._servers: list[subprocess.Popen[str]] = []
 
-    def launch(self, program: Path, told: dict[str, Any], environment: dict[str, str] | None = None) -> int:
-        """Start the program, tell it what to launch, and wait until it has. Gives its process id."""
+    def launch(
+        self, program: Path, request: dict[str, Any], environment: dict[str, str] | None = None
+    ) -> int:
+        """Start the program, send it the gang, and wait for the launch. Returns its pid."""
         server = subprocess.Popen(
             [sys.executable, str(program)],
             stdin=subprocess.PIPE,
@@ -211,7 +213,7 @@ class Elsewhere:
         )
         self._servers.append(server)
         assert server.stdin is not None and server.stdout is not None
-        server.stdin.write(json.dumps(told) + "\n")
+        server.stdin.write(json.dumps(request) + "\n")
         server.stdin.flush()
         assert server.stdout.readline() == "launched\n"
         return server.pid
@@ -225,8 +227,8 @@ class Elsewhere:
                     pipe.close()
 
 
-def holder_of(folder: Path) -> int:
-    """The process that has claimed the attempt in this folder."""
+def supervisor_pid(folder: Path) -> int:
+    """Pid of the process that has claimed the attempt of this folder."""
     owner = claim.read(str(folder))
     assert owner is not None
     pid = owner["pid"]
@@ -235,17 +237,17 @@ def holder_of(folder: Path) -> int:
 
 
 def block(folder: Path) -> None:
-    """A file stands where the attempt's folder should be: not even root can make it."""
+    """Create a file in place of the attempt's folder: not even root can create the folder then."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.touch()
 
 
-def in_terminal(words: list[str], typed: bytes) -> tuple[int, bytes]:
-    """Run it in a terminal of its own, type that, and give its exit status and all that it showed."""
+def in_terminal(command: list[str], typed: bytes) -> tuple[int, bytes]:
+    """Run a command in a terminal of its own with this input; returns its exit status and output."""
     pid, fd = pty.fork()
     if pid == 0:
         try:
-            os.execvp(words[0], words)
+            os.execvp(command[0], command)
         finally:
             os._exit(127)
     os.write(fd, typed)
@@ -256,7 +258,7 @@ def in_terminal(words: list[str], typed: bytes) -> tuple[int, bytes]:
             continue
         try:
             part = os.read(fd, 4096)
-        except OSError:  # nobody is left at the other end
+        except OSError:  # the other end is closed
             break
         if not part:
             break

@@ -16,15 +16,15 @@ from support.process_rig import NODE
 
 
 async def main() -> None:
-    told = json.loads(sys.stdin.readline())
-    hold = ProcessTreeControl(told["mode"], Path(told["root"]) if told["root"] else None)
-    engine = ProcessEngine(Path(told["home"]), NODE, tree_control=hold)
+    request = json.loads(sys.stdin.readline())
+    control = ProcessTreeControl(request["mode"], Path(request["root"]) if request["root"] else None)
+    engine = ProcessEngine(Path(request["home"]), NODE, tree_control=control)
     await engine.start(lambda uid: None)
     gang = [
         TaskLaunch(**{**one, "gpus": tuple(one["gpus"]), "secrets": tuple(one["secrets"])})
-        for one in told["gang"]
+        for one in request["gang"]
     ]
-    if told.get("uncertain"):
+    if request.get("uncommitted"):
         never: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         launching = asyncio.create_task(engine.launch_when_committed(gang, never))
         while not all((engine.log_folder(task.uid) / "spec.json").exists() for task in gang):

@@ -1,4 +1,4 @@
-"""The process engine as the contract wants to see it, in each of the ways it can hold a tree."""
+"""Contract rig of the process engine, for each mechanism for process trees."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paicluster.engines.interface import Node, TaskLaunch
 from paicluster.engines.process import cgroup_limits, cgroups
 from paicluster.engines.process.engine import ProcessEngine
 from pairuntime.supervisor import claim, process_tree
-from support.engine_rig import Elsewhere, appears, block, holder_of, missing, running_with
+from support.engine_rig import Elsewhere, appears, block, missing, running_with, supervisor_pid
 
 NODE = Node("here", "127.0.0.1", cpu=2, memory_mb=1024)
 
@@ -27,8 +27,10 @@ class ProcessRig:
     def __init__(self, home: Path, mode: str):
         self.home = home
         self.mode = mode
-        self.hold = cgroups.choose(f"pai-test-{os.getpid()}-{time.monotonic_ns()}", (mode,), limiting=True)
-        if self.hold.mode != mode:
+        self.tree_control = cgroups.choose(
+            f"pai-test-{os.getpid()}-{time.monotonic_ns()}", (mode,), limiting=True
+        )
+        if self.tree_control.mode != mode:
             missing(f"a writable cgroup {mode} hierarchy")
         self._elsewhere = Elsewhere()
 
@@ -37,7 +39,7 @@ class ProcessRig:
 
     def without_limits(self) -> str:
         name = f"pai-test-{os.getpid()}"
-        lacks = cgroup_limits.choose(name, self.hold).missing
+        lacks = cgroup_limits.choose(name, self.tree_control).missing
         for root in cgroup_limits._v1_parents().values():
             if (root / name).exists():
                 (root / name).rmdir()
@@ -47,50 +49,54 @@ class ProcessRig:
         return None
 
     def engine(self, **settings: Any) -> ProcessEngine:
-        return ProcessEngine(self.home, NODE, tree_control=self.hold, **settings)
+        return ProcessEngine(self.home, NODE, tree_control=self.tree_control, **settings)
 
     def folder(self, uid: str) -> Path:
         return path_of(self.home / "tasks", uid)
 
-    def launch_elsewhere(self, gang: Sequence[TaskLaunch], *, uncertain: bool = False) -> int:
-        """``uncertain``: made ready, and left waiting for the word to start."""
-        told = {
-            "uncertain": uncertain,
+    def launch_elsewhere(self, gang: Sequence[TaskLaunch], *, uncommitted: bool = False) -> int:
+        """``uncommitted``: prepared, and left waiting for the commit."""
+        request = {
+            "uncommitted": uncommitted,
             "home": str(self.home),
-            "mode": self.hold.mode,
-            "root": str(self.hold.root) if self.hold.root else None,
+            "mode": self.tree_control.mode,
+            "root": str(self.tree_control.root) if self.tree_control.root else None,
             "gang": [dataclasses.asdict(task) for task in gang],
         }
-        return self._elsewhere.launch(Path(__file__).with_name("process_engine_program.py"), told)
+        return self._elsewhere.launch(Path(__file__).with_name("process_engine_program.py"), request)
 
     def make_unlaunchable(self, uid: str) -> None:
         block(self.folder(uid))
 
     def unstartable(self, task: TaskLaunch) -> TaskLaunch:
-        # The kernel takes no single word this long.
+        # Longer than the kernel's limit of a single argument.
         return dataclasses.replace(task, environment={**task.environment, "HUGE": "x" * 200_000})
 
     def supervisor(self, uid: str) -> int:
-        return holder_of(self.folder(uid))
+        return supervisor_pid(self.folder(uid))
 
-    def kill_holder(self, uid: str) -> None:
+    def kill_supervisor(self, uid: str) -> None:
         os.kill(self.supervisor(uid), signal.SIGKILL)
 
     def leftovers(self, mark: str) -> list[str]:
         return running_with(mark)
 
     def cgroups_left(self) -> list[str]:
-        return [path.name for path in self.hold.root.iterdir() if path.is_dir()] if self.hold.root else []
+        return (
+            [path.name for path in self.tree_control.root.iterdir() if path.is_dir()]
+            if self.tree_control.root
+            else []
+        )
 
     def close(self) -> None:
         self._elsewhere.close()
-        # What a failed test left must not disturb the next one.
+        # Leftovers of a failed test must not disturb the next one.
         for path in (self.home / "tasks").glob("*/*/claim"):
             owner = claim.read(str(path.parent)) or {}
             pid = owner.get("pid")
             if isinstance(pid, int) and claim.is_held(str(path.parent)):
                 os.kill(pid, signal.SIGKILL)
-        root = self.hold.root
+        root = self.tree_control.root
         if root is not None and root.exists():
             for child in [*root.iterdir(), root]:
                 if child.is_dir():

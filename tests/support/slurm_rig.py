@@ -14,7 +14,7 @@ from paicluster.engines.interface import TaskLaunch
 from paicluster.engines.slurm.engine import SlurmEngine
 from paicluster.engines.slurm.options import Share, SlurmOptions
 from support.container_images import PLAIN, bring
-from support.engine_rig import Elsewhere, block, holder_of, running_with
+from support.engine_rig import Elsewhere, block, running_with, supervisor_pid
 from support.slurm_cluster import RealSlurm
 from support.slurm_report_server import ReportedEngine
 
@@ -75,8 +75,8 @@ class SlurmRig:
         # The kernel takes no single word this long.
         return dataclasses.replace(task, environment={**task.environment, "HUGE": "x" * 200_000})
 
-    def kill_holder(self, uid: str) -> None:
-        os.kill(holder_of(self.folder(uid)), signal.SIGKILL)
+    def kill_supervisor(self, uid: str) -> None:
+        os.kill(supervisor_pid(self.folder(uid)), signal.SIGKILL)
 
     def leftovers(self, mark: str) -> list[str]:
         return running_with(mark)

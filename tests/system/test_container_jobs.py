@@ -32,8 +32,8 @@ def podman() -> Iterator[None]:
     make("podman", PLAIN)
     yield
     # Stopped ones only: other tests may be running theirs.
-    words = ["container", "prune", "--force", "--filter", "label=org.openpai.cluster"]
-    subprocess.run(["podman", *words], capture_output=True, check=False)
+    arguments = ["container", "prune", "--force", "--filter", "label=org.openpai.cluster"]
+    subprocess.run(["podman", *arguments], capture_output=True, check=False)
 
 
 def in_image(name: str, *commands: str, image: str = PLAIN, **top: Any) -> dict[str, Any]:
@@ -93,8 +93,8 @@ def test_login_from_secrets_is_used_and_not_stored(cluster: Cluster, tmp_path: P
         creds = ["--creds", f"{USER}:{PASSWORD}"]
         push = ["push", "-q", "--tls-verify=false", *creds, image]
         make_own("podman", image)
-        for words in (push, ["rmi", image]):
-            subprocess.run(["podman", *words], capture_output=True, check=True)
+        for arguments in (push, ["rmi", image]):
+            subprocess.run(["podman", *arguments], capture_output=True, check=True)
         described = in_image("private", "echo in", image=image, secrets={"pull": PASSWORD})
         described["prerequisites"][0]["auth"] = {
             "username": USER,

@@ -27,12 +27,12 @@ from support.server_fixture import job as job_of
 HERE = Node("here", "127.0.0.1", 4, 1000)
 
 
-class Shelf:
+class FakeEngine:
     """An engine that only remembers; what it has survives it, as files do."""
 
-    def __init__(self, name: str, kept: dict[str, Observation], *, own: Node | None = None):
+    def __init__(self, name: str, attempts: dict[str, Observation], *, own: Node | None = None):
         self.name = name
-        self.kept = kept
+        self.attempts = attempts
         self.own = (HERE,) if own is None else (HERE, own)
         self.notify: Notify = ignore_notice
 
@@ -46,20 +46,20 @@ class Shelf:
         return self.own
 
     def notices(self) -> Sequence[Notice]:
-        return (Notice("Shelf", f"This is {self.name}."),)
+        return (Notice("FakeEngine", f"This is {self.name}."),)
 
     def ports_free(self, node: str, ports: Sequence[int], *, non_ephemeral: bool) -> bool:
         return self.name != "busy" or not ports
 
     def has(self, uid: str) -> bool:
-        return uid in self.kept
+        return uid in self.attempts
 
     async def launch(self, gang: Sequence[TaskLaunch]) -> None:
         for task in gang:
-            self.kept.setdefault(task.uid, Observation(Phase.RUNNING))
+            self.attempts.setdefault(task.uid, Observation(Phase.RUNNING))
 
     async def observe(self, uids: Sequence[str]) -> dict[str, Observation]:
-        return {uid: self.kept.get(uid, ABSENT) for uid in uids}
+        return {uid: self.attempts.get(uid, ABSENT) for uid in uids}
 
     async def log_tail(self, uid: str, size: int) -> bytes:
         return self.name.encode()[-size:]
@@ -69,33 +69,33 @@ class Shelf:
 
     async def stop(self, uids: Sequence[str], grace_s: float) -> None:
         for uid in uids:
-            self.kept[uid] = Observation(Phase.ENDED, stopped=True)
+            self.attempts[uid] = Observation(Phase.ENDED, stopped=True)
 
     async def remove(self, uids: Sequence[str]) -> None:
         for uid in uids:
-            self.kept.pop(uid, None)
+            self.attempts.pop(uid, None)
 
     async def sizes(self) -> dict[str, int]:
-        return dict.fromkeys(self.kept, 1)
+        return dict.fromkeys(self.attempts, 1)
 
 
 class Shelves:
-    """Two engines and what they keep; `engines` is a server that starts anew."""
+    """Two engines and their attempts; `engines` returns the router of a restarted server."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, dict[str, Observation]] = {"one": {}, "two": {}}
+        self.attempts: dict[str, dict[str, Observation]] = {"one": {}, "two": {}}
         self.made: list[str] = []
 
-    def _maker(self, name: str) -> Callable[[], Shelf]:
-        def make() -> Shelf:
+    def _maker(self, name: str) -> Callable[[], FakeEngine]:
+        def make() -> FakeEngine:
             self.made.append(name)
-            return Shelf(name, self.kept[name], own=Node(f"of-{name}", "127.0.0.1", 1, 1))
+            return FakeEngine(name, self.attempts[name], own=Node(f"of-{name}", "127.0.0.1", 1, 1))
 
         return make
 
     def engines(self) -> EngineRouter:
         return EngineRouter(
-            {name: self._maker(name) for name in self.kept},
+            {name: self._maker(name) for name in self.attempts},
             lambda job, vc: "two" if vc == "second" else "one",
         )
 
@@ -129,7 +129,7 @@ def test_restarted_server_finds_the_engine_of_an_attempt() -> None:
         assert again.log_folder("a") == Path("/logs/two/a")
         assert await again.log_tail("a", 100) == b"two"
         await again.stop(["a"], 1)
-        assert shelves.kept["two"]["a"].stopped
+        assert shelves.attempts["two"]["a"].stopped
         assert await again.sizes() == {"a": 1}
         await again.remove(["a"])
         assert not again.has("a")
@@ -144,7 +144,7 @@ def test_attempt_of_one_engine_is_not_launched_by_another() -> None:
         shelves = Shelves()
         await shelves.engines().launch("two", [launch("a"), launch("b")])
         await shelves.engines().launch("one", [launch("a"), launch("b")])
-        assert shelves.kept["one"] == {}
+        assert shelves.attempts["one"] == {}
 
     asyncio.run(run())
 
@@ -153,13 +153,13 @@ def test_uncommitted_gang_is_not_launched() -> None:
     async def run() -> None:
         shelves = Shelves()
         engines = shelves.engines()
-        wanted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        launching = asyncio.create_task(engines.launch("two", [launch("a")], wanted))
+        committed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        launching = asyncio.create_task(engines.launch("two", [launch("a")], committed))
         await asyncio.sleep(0)
-        assert shelves.kept["two"] == {}
-        wanted.set_result(False)
+        assert shelves.attempts["two"] == {}
+        committed.set_result(False)
         await launching
-        assert shelves.kept["two"] == {}
+        assert shelves.attempts["two"] == {}
         assert not engines.has("a")
 
     asyncio.run(run())
@@ -172,7 +172,7 @@ def test_attempt_stopped_before_its_launch_stays_with_that_engine() -> None:
         await engines.stop(["a"], 0)
         await engines.launch("two", [launch("a")])
         assert (await engines.observe(["a"]))["a"].stopped
-        assert shelves.kept["two"] == {}
+        assert shelves.attempts["two"] == {}
 
     asyncio.run(run())
 
@@ -182,7 +182,7 @@ def test_a_machine_that_two_engines_share_is_one_node() -> None:
 
 
 def test_port_is_free_if_all_engines_of_the_node_agree() -> None:
-    busy, free = Shelf("busy", {}), Shelf("free", {})
+    busy, free = FakeEngine("busy", {}), FakeEngine("free", {})
     engines = EngineRouter({"busy": lambda: busy, "free": lambda: free}, lambda job, vc: "free")
     assert not engines.ports_free("here", [80], non_ephemeral=False)
     assert engines.ports_free("here", [], non_ephemeral=False)

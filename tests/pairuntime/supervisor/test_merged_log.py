@@ -13,7 +13,7 @@ from pairuntime.supervisor import merged_log
 from pairuntime.supervisor.log_segments import SegmentedLog
 
 _Chunk = tuple[str, bytes]
-# stdout speaks in small letters and stderr in large ones, so that a mixed line gives itself away.
+# stdout has lower-case letters and stderr upper-case ones, so that a mixed line is detected.
 _out = st.tuples(st.just("stdout"), st.lists(st.sampled_from(b"abc\n\r"), min_size=1, max_size=12).map(bytes))
 _err = st.tuples(st.just("stderr"), st.lists(st.sampled_from(b"XYZ\n\r"), min_size=1, max_size=12).map(bytes))
 _chunks = st.lists(_out | _err, max_size=30)

@@ -48,7 +48,7 @@ def test_descendants_are_found_over_generations_and_sessions(
     top = subprocess.Popen(["bash", "-c", script], stdout=subprocess.PIPE)
     started.append(top)
     assert top.stdout is not None
-    # setsid may fork once more: what it printed must be among them, in whatever depth.
+    # setsid may fork once more: the printed pid must be among them, at any depth.
     numbers = {int(top.stdout.readline()) for _ in range(2)}
     found = set(process_tree.descendants(top.pid))
     assert numbers <= found
@@ -76,7 +76,7 @@ def test_descendants_of_a_thread_are_found(started: list[subprocess.Popen[bytes]
 def test_orphans_are_found_by_their_environment_marker(tmp_path: Path) -> None:
     word = f"PAI_ATTEMPT_UID={uuid.uuid4()}"
     environment = {**os.environ, "PAI_ATTEMPT_UID": word.partition("=")[2]}
-    # The middle one ends: the sleeper is nobody's child that we know.
+    # The middle process exits: the sleeper is no descendant any more.
     out = subprocess.check_output(
         ["bash", "-c", "setsid sleep 60 >/dev/null & echo $!"], env=environment, text=True, cwd=tmp_path
     )

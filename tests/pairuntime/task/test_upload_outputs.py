@@ -83,7 +83,7 @@ def test_links_out_of_the_working_folder_are_not_followed(tmp_path: Path) -> Non
     (work / "away").symlink_to(tmp_path)
     found, complaints = upload_outputs.collect(str(folder), str(work), ["away/secret", "../secret", "/etc/*"])
     assert list(found) == ["in"]
-    # What is said names the task's own links and patterns, and nothing that lies elsewhere.
+    # The messages name the task's own links and patterns, and nothing outside.
     assert complaints == [
         "No file matches away/secret: nothing was uploaded for it.",
         "No file matches ../secret: nothing was uploaded for it.",

@@ -13,7 +13,7 @@ from paicluster.engines.interface import Mount, RegistryLogin
 
 
 @pytest.mark.parametrize(
-    ("said", "whole"),
+    ("name", "whole"),
     [
         ("busybox", "docker.io/library/busybox:latest"),
         ("pytorch/pytorch:2.3", "docker.io/pytorch/pytorch:2.3"),
@@ -26,8 +26,8 @@ from paicluster.engines.interface import Mount, RegistryLogin
         ("me/x@sha256:abc", "docker.io/me/x@sha256:abc"),
     ],
 )
-def test_defaults_of_image_names_are_those_of_docker(said: str, whole: str) -> None:
-    assert image_names.full_name(said) == whole
+def test_defaults_of_image_names_are_those_of_docker(name: str, whole: str) -> None:
+    assert image_names.full_name(name) == whole
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_only_a_registry_of_this_machine_needs_no_tls(registry: str, near: bool)
 
 
 @pytest.mark.parametrize(
-    ("image", "said", "keys"),
+    ("image", "name", "keys"),
     [
         ("reg.example.com/a", "", ["reg.example.com"]),
         ("reg.example.com/a", "https://reg.example.com/v2/", ["reg.example.com"]),
@@ -57,8 +57,8 @@ def test_only_a_registry_of_this_machine_needs_no_tls(registry: str, near: bool)
         ("me/private", "https://index.docker.io/v1/", ["docker.io", "https://index.docker.io/v1/"]),
     ],
 )
-def test_login_is_stored_under_its_registrys_key(image: str, said: str, keys: list[str]) -> None:
-    login = RegistryLogin("me", "pass:word", said)
+def test_login_is_stored_under_its_registrys_key(image: str, name: str, keys: list[str]) -> None:
+    login = RegistryLogin("me", "pass:word", name)
     kept = json.loads(image_names.login_file(image, login))["auths"]
     assert sorted(kept) == sorted(keys)
     assert {base64.b64decode(one["auth"]) for one in kept.values()} == {b"me:pass:word"}
@@ -66,5 +66,5 @@ def test_login_is_stored_under_its_registrys_key(image: str, said: str, keys: li
 
 
 def test_a_path_with_a_comma_can_be_mounted(tmp_path: object) -> None:
-    words = mount_options(Mount(f"{tmp_path}/a,b", "/in", read_only=True))  # type: ignore[arg-type]
-    assert words == ["--mount", f'type=bind,"source={tmp_path}/a,b",target=/in,readonly=true']
+    arguments = mount_options(Mount(f"{tmp_path}/a,b", "/in", read_only=True))  # type: ignore[arg-type]
+    assert arguments == ["--mount", f'type=bind,"source={tmp_path}/a,b",target=/in,readonly=true']

@@ -41,10 +41,10 @@ def test_peer_list_is_written_once_with_a_suffix_for_each_task(tmp_path: Path) -
         spec = json.loads((folder / attempt.SPEC).read_text())
         assert len(json.dumps(spec)) < 4096
         environment = attempt.whole_environment(str(folder), spec["env"], spec["env_suffixes"])
-        said = subprocess.run(
+        output = subprocess.run(
             ["bash", str(folder / SCRIPT)], env=environment, capture_output=True, text=True, check=True
         )
-        assert json.loads(said.stdout) == json.loads(config(index))
+        assert json.loads(output.stdout) == json.loads(config(index))
 
 
 def test_shared_variables_can_be_sourced_by_a_shell() -> None:

@@ -1,4 +1,4 @@
-"""What a cluster's file can say of containers, and which storages a job then finds in them."""
+"""Container settings of a cluster's file, and the storages mounted in containers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_one_cluster_may_have_process_and_container_engines(tmp_path: Path) -> N
     assert isinstance(boxes, ContainerEngine)
     # No two keep their attempts in the same folder.
     assert plain.log_folder("aabb") != boxes.log_folder("aabb")
-    # The machine is there once.
+    # The node is listed once.
     assert [node.name for node in engines.scheduled_nodes()] == ["here"]
 
 

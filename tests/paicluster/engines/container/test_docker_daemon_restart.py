@@ -40,7 +40,7 @@ async def lose(rig: ContainerRig, daemon: Path, how: signal.Signals, driven: Dri
     word = mark()
     one = task(rig, "echo up; exec sleep 600", environment={"MARK": word})
     await driven.launch(one)
-    await driven.said(one.uid, b"up")
+    await driven.wait_for_output(one.uid, b"up")
     os.kill(int((daemon / "pid").read_text()), how)
     seen = await driven.ended(one.uid)
     await nothing_left(rig, word)
@@ -56,7 +56,7 @@ async def test_task_is_lost_with_its_daemon_and_cleaned_up_after_its_restart(
         with dockerd(daemon):
             seen = await lose(rig, daemon, signal.SIGTERM, driven)
         assert seen.loss is Loss.DAEMON
-        # No fault of the user's: it is tried again, and not counted.
+        # Not the user's fault: retried without counting.
         assert task_exit(seen, stop_code=None).code == -101
         (early,) = await driven.run(task(rig, "exit 3"))
         assert early.start_error.startswith("The docker daemon does not answer")

@@ -43,10 +43,10 @@ class TestDocker(EngineContract):
 def test_docker_accepts_the_gpu_option(rig: ContainerRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it has any it finds out only when it starts the container."""
     monkeypatch.setattr(gpu_options, "_has_docker_hook", lambda: True)
-    words, by_hand = gpu_options.gpu_options(Client("docker", "docker"), [1, 3])
+    arguments, by_hand = gpu_options.gpu_options(Client("docker", "docker"), [1, 3])
     assert not by_hand
     name = f"pai-gpus-{uuid.uuid4().hex[:12]}"
-    docker("create", "--name", name, *words, PLAIN, "true")
+    docker("create", "--name", name, *arguments, PLAIN, "true")
     try:
         asked = json.loads(docker("inspect", "--format", "{{json .HostConfig.DeviceRequests}}", name))
     finally:
@@ -54,13 +54,13 @@ def test_docker_accepts_the_gpu_option(rig: ContainerRig, monkeypatch: pytest.Mo
     assert [one["DeviceIDs"] for one in asked] == [["1", "3"]]
 
 
-def docker(*words: str) -> str:
-    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout
+def docker(*arguments: str) -> str:
+    return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True).stdout
 
 
 async def test_client_failure_is_not_taken_for_a_missing_image(docker_host: str, tmp_path: Path) -> None:
     nowhere = {**own_environment(), "DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
     images = Images(Client("docker", "docker", environment=nowhere), tmp_path)
     with pytest.raises(LaunchFailed, match=r"docker could not check whether .*: .*nobody\.sock") as told:
-        await images.ensure_image("localhost/pai-test/any:1", None, ["any"], lambda remark: None)
+        await images.ensure_image("localhost/pai-test/any:1", None, ["any"], lambda notice: None)
     assert not isinstance(told.value, ImageRejected)

@@ -34,7 +34,7 @@ def rig(tmp_path: Path) -> Iterator[ContainerRig]:
     made.close()
 
 
-# All that was ever put on a shelf.
+# All images that were pushed to the registry.
 _NAMES: list[str] = []
 
 
@@ -82,14 +82,14 @@ async def test_missing_image_is_pulled_with_notices(rig: ContainerRig, shelf: st
     async with Driven(rig) as driven:
         (seen,) = await driven.run(in_image(rig, image, "echo hello"))
         assert seen.exit_code == 0
-        assert [remark.reason for _, remark in driven.remarks] == ["Pulling", "Pulled"]
-        assert image in driven.remarks[0][1].message
-        driven.remarks.clear()
-        # It is here now, also for a server that has just started.
+        assert [notice.reason for _, notice in driven.notices] == ["Pulling", "Pulled"]
+        assert image in driven.notices[0][1].message
+        driven.notices.clear()
+        # It is present now, also for a restarted server.
         await driven.run(in_image(rig, image, "true"))
     async with Driven(rig) as again:
         await again.run(in_image(rig, image, "true"))
-        assert driven.remarks == again.remarks == []
+        assert driven.notices == again.notices == []
 
 
 async def test_image_may_be_named_by_its_digest_with_or_without_a_tag(
@@ -101,7 +101,7 @@ async def test_image_may_be_named_by_its_digest_with_or_without_a_tag(
     for name in (f"{image}@{digest}", f"{repository}@{digest}"):
         async with Driven(rig) as driven:
             assert [seen.exit_code for seen in await driven.run(in_image(rig, name, "exit 7"))] == [7]
-            assert [remark.reason for _, remark in driven.remarks] == ["Pulling", "Pulled"]
+            assert [notice.reason for _, notice in driven.notices] == ["Pulling", "Pulled"]
         podman("rmi", "--force", f"{repository}@{digest}")
 
 
@@ -110,7 +110,7 @@ async def test_a_gang_waits_for_one_pull(rig: ContainerRig, shelf: str) -> None:
     async with Driven(rig) as driven:
         seen = await driven.run(*(in_image(rig, image, f"exit {n}") for n in range(3)))
         assert [one.exit_code for one in seen] == [0, 1, 2]
-        assert [remark.reason for _, remark in driven.remarks] == ["Pulling", "Pulled"]
+        assert [notice.reason for _, notice in driven.notices] == ["Pulling", "Pulled"]
 
 
 async def test_missing_image_rejects_the_attempt(rig: ContainerRig, shelf: str) -> None:
@@ -169,7 +169,7 @@ async def test_login_is_required_checked_and_used(rig: ContainerRig, locked_shel
         assert seen.exit_code == 0
     assert not [line for line in seen_lines if PASSWORD in line]
     assert any("--authfile" in line for line in seen_lines)
-    # Nothing of it is left, but for what the supervisor must mask.
+    # The login is stored nowhere, except as a secret that the supervisor masks.
     files = [path for path in rig.home.rglob("*") if path.is_file()]
     assert [path for path in files if PASSWORD.encode() in path.read_bytes()] == []
 
@@ -192,15 +192,15 @@ async def test_pull_is_cancelled_by_shutdown_and_by_stop(
         one, other = (in_image(rig, image, "true") for _ in range(2))
         async with Driven(rig) as driven:
             launches = [asyncio.create_task(driven.launch(each)) for each in (one, other)]
-            await appears(lambda: len(driven.remarks) == 2, "the pull")
+            await appears(lambda: len(driven.notices) == 2, "the pull")
             await driven.engine.stop([one.uid], 60)
             assert (await driven.ended(one.uid)).stopped
             assert isinstance(driven.engine, ContainerEngine)
             driven.engine.cancel_launches()
-            # The registry would keep them waiting for ever.
+            # The registry would keep them waiting forever.
             ends = await asyncio.wait_for(asyncio.gather(*launches, return_exceptions=True), DEADLINE_S)
             assert all(isinstance(end, asyncio.CancelledError) for end in ends)
-            # For the next server it is as if nobody had tried.
+            # The next server pulls as if for the first time.
             assert (await driven.look(other.uid)).phase is Phase.ABSENT
     assert list((rig.home / "containers").glob("pull-*")) == []
 
@@ -213,9 +213,9 @@ async def test_pull_sends_progress_notices(rig: ContainerRig, monkeypatch: pytes
         one = in_image(rig, f"127.0.0.1:{deaf.getsockname()[1]}/some/image:1", "true")
         async with Driven(rig) as driven:
             launch = asyncio.create_task(driven.launch(one))
-            await appears(lambda: len(driven.remarks) >= 3, "some progress")
-            assert {remark.reason for _, remark in driven.remarks} == {"Pulling"}
-            assert "has sent nothing for" in driven.remarks[-1][1].message
+            await appears(lambda: len(driven.notices) >= 3, "some progress")
+            assert {notice.reason for _, notice in driven.notices} == {"Pulling"}
+            assert "has sent nothing for" in driven.notices[-1][1].message
             assert isinstance(driven.engine, ContainerEngine)
             driven.engine.cancel_launches()
             await asyncio.gather(launch, return_exceptions=True)

@@ -103,7 +103,7 @@ async def test_tag_is_not_taken_for_an_http_status(rig: ContainerRig) -> None:
 @pytest.mark.parametrize(
     ("said", "lasting"),
     [
-        # As docker and podman say it.
+        # Messages of docker and podman.
         ("Error response from daemon: toomanyrequests: You have reached your pull rate limit.", False),
         ("Error: initializing source: reading manifest 403 in h/x: too many requests to registry", False),
         ("Error response from daemon: received unexpected HTTP status: 500 Internal Server Error", False),
@@ -150,7 +150,7 @@ async def test_pull_without_waiting_attempts_is_cancelled(rig: ContainerRig) -> 
             assert rig.leftovers(image) == []
             for each in (one, other):
                 assert (await driven.ended(each.uid)).stopped
-            # Whoever comes later does not join what has ended.
+            # A later launch does not join a pull that has ended.
             asked = silent.asked
             late = in_image(rig, image, "true")
             launch = asyncio.create_task(driven.launch(late))

@@ -15,12 +15,12 @@ pytestmark = [pytest.mark.service, pytest.mark.slow]
 
 def test_container_engine_contract_as_an_unprivileged_user() -> None:
     if os.geteuid() != 0:
-        missing("root, who can become somebody else")
+        missing("root, to change the account")
     debian(
         ["podman", "runc", "slirp4netns", "uidmap", "busybox-static"],
         commands=["podman", "runc", "slirp4netns", "newuidmap", "busybox"],
     )
-    # The only thing an ordinary user's podman cannot do on cgroup v1 is to limit memory.
-    said = unprivileged_user.run(["container/test_container_engine_contract.py"], words=["-x", "-rs"])
-    assert " passed" in said
-    assert "1 skipped" in said, said[-3000:]
+    # On cgroup v1 podman without root cannot limit memory: one test is skipped.
+    output = unprivileged_user.run(["container/test_container_engine_contract.py"], words=["-x", "-rs"])
+    assert " passed" in output
+    assert "1 skipped" in output, output[-3000:]

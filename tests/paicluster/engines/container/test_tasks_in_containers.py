@@ -130,7 +130,7 @@ async def test_task_port_is_a_port_of_the_node(rig: ContainerRig, network: str) 
 
     async with Driven(rig, host_network=network == "host") as driven:
         await driven.launch(one)
-        await driven.said(one.uid, b"up")
+        await driven.wait_for_output(one.uid, b"up")
         await appears(answers, "an answer from the task")
         await driven.engine.stop([one.uid], 1)
         await driven.ended(one.uid)
@@ -223,7 +223,7 @@ async def test_stopped_containers_are_removed(rig: ContainerRig, monkeypatch: py
     async with Driven(rig) as driven:
         one, long = task(rig, "true"), task(rig, "echo up; sleep 60")
         await driven.launch(long)
-        await driven.said(long.uid, b"up")
+        await driven.wait_for_output(long.uid, b"up")
         await driven.run(one)
         await appears(lambda: f"pai-{one.uid}" not in rig.containers(), "the removal")
         assert f"pai-{long.uid}" in rig.containers()
@@ -235,9 +235,9 @@ async def test_server_removes_only_containers_of_finished_attempts(rig: Containe
     async with Driven(rig) as driven:
         over, running = task(rig, "true"), task(rig, "echo up; sleep 60")
         await driven.launch(running)
-        await driven.said(running.uid, b"up")
+        await driven.wait_for_output(running.uid, b"up")
         await driven.run(over)
-    # As a client that was killed leaves it; and one of somebody else's cluster.
+    # One as a killed client leaves it, and one of another cluster.
     stranger = f"pai-{uuid.uuid4()}"
     podman("create", "--name", stranger, "--label", "org.openpai.cluster=somebody-elses", PLAIN, "true")
     try:
@@ -262,8 +262,8 @@ async def test_container_ends_without_server_and_supervisor(rig: ContainerRig) -
     async with Driven(rig) as driven:
         one = task(rig, "trap '' TERM; echo up; while :; do sleep 0.05; done", environment={"MARK": word})
         await driven.launch(one)
-        await driven.said(one.uid, b"up")
-    rig.kill_holder(one.uid)
+        await driven.wait_for_output(one.uid, b"up")
+    rig.kill_supervisor(one.uid)
     await nothing_left(rig, word)
     async with Driven(rig) as driven:
         assert (await driven.until(one.uid, Phase.LOST)).phase is Phase.LOST
@@ -282,7 +282,7 @@ async def test_killed_server_and_supervisor_leave_nothing_and_run_once(
         await appears((rig.attempt(one.uid) / "claim").exists, "the claim")
         await asyncio.sleep(delay)
         os.kill(server, signal.SIGKILL)
-        rig.kill_holder(one.uid)
+        rig.kill_supervisor(one.uid)
         async with Driven(rig) as driven:
             await driven.launch(one)  # as the next server does
             await driven.until(one.uid, Phase.LOST)
@@ -297,7 +297,7 @@ async def test_container_ends_when_its_client_is_killed(rig: ContainerRig) -> No
     async with Driven(rig) as driven:
         one = task(rig, "echo up; exec sleep 600", environment={"MARK": word})
         await driven.launch(one)
-        await driven.said(one.uid, b"up")
+        await driven.wait_for_output(one.uid, b"up")
         children = Path(f"/proc/{rig.supervisor(one.uid)}/task/{rig.supervisor(one.uid)}/children")
         (client,) = children.read_text().split()
         os.kill(int(client), signal.SIGKILL)
@@ -310,7 +310,7 @@ async def test_foreign_kill_of_a_container_is_not_ours(rig: ContainerRig) -> Non
     async with Driven(rig) as driven:
         one = task(rig, "echo up; exec sleep 600")
         await driven.launch(one)
-        await driven.said(one.uid, b"up")
+        await driven.wait_for_output(one.uid, b"up")
         podman("kill", f"pai-{one.uid}")
         seen = await driven.ended(one.uid)
         assert (seen.signal, seen.killed_by_us, seen.stopped) == (signal.SIGKILL, False, False)
@@ -355,9 +355,9 @@ async def test_without_a_client_a_job_runs_on_the_host_or_is_rejected(
     async with Driven(rig) as driven:
         (seen,) = await driven.run(task(rig, "exit 5"))
         assert seen.exit_code == 5
-        ((_, remark),) = driven.remarks
-        assert (remark.type, remark.reason) == ("Warning", "ImageNotUsed")
-        assert "some/image" in remark.message and "neither podman nor docker" in remark.message
+        ((_, notice),) = driven.notices
+        assert (notice.type, notice.reason) == ("Warning", "ImageNotUsed")
+        assert "some/image" in notice.message and "neither podman nor docker" in notice.message
     rig = Rig(refuse_without=True)
     async with Driven(rig) as driven:
         one = task(rig, "exit 5")

@@ -1,4 +1,4 @@
-"""Tasks held to the cores and the memory they asked for, by real cgroups."""
+"""Limits of cores and memory, with real cgroups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PYTHON = f"{sys.executable} -I -S"
 @pytest.fixture(params=[process_tree.V2, process_tree.V1, process_tree.PROC])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ProcessRig]:
     made = ProcessRig(tmp_path / "home", request.param)
-    if cgroup_limits.choose(f"pai-test-{os.getpid()}", made.hold).missing:
+    if cgroup_limits.choose(f"pai-test-{os.getpid()}", made.tree_control).missing:
         made.close()
         missing("a writable cpu and memory controller")
     yield made
@@ -102,7 +102,7 @@ async def test_two_busy_processes_of_a_task_share_its_one_core(rig: ProcessRig, 
         *groups, last = driven.log(one.uid, "stdout").decode().splitlines()
         assert any(one.uid in line for line in groups)
         spent, took = map(float, last.split())
-        # A quota is given out by the tenth of a second: one more than its share is possible.
+        # A quota is assigned per tenth of a second: one more than the share is possible.
         assert spent <= took + 0.3
 
 
@@ -110,7 +110,7 @@ async def test_limits_match_the_request(rig: ProcessRig) -> None:
     async with Driven(rig, enforce_limits=True) as driven:
         one = small(rig, "echo ready; sleep 60", memory_mb=77, cpu=2)
         await driven.launch(one)
-        await driven.said(one.uid, b"ready")
+        await driven.wait_for_output(one.uid, b"ready")
         held = driven.engine._limits
         memory, cpu = held.memory / one.uid, held.cpu / one.uid
         if held.mode == process_tree.V2:
@@ -121,7 +121,7 @@ async def test_limits_match_the_request(rig: ProcessRig) -> None:
             quota, period = ((cpu / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
         assert int(most) == 77 << 20
         assert int(quota) == 2 * int(period)
-        # The supervisor is not under them: it is never the one that is killed for want of memory.
+        # The supervisor is not under them: the kernel never kills it for lack of memory.
         assert str(rig.supervisor(one.uid)) not in (memory / "cgroup.procs").read_text().split()
         await driven.engine.stop([one.uid], 1)
         await driven.ended(one.uid)
@@ -129,21 +129,21 @@ async def test_limits_match_the_request(rig: ProcessRig) -> None:
 
 
 async def test_lost_task_leaves_no_cgroup(rig: ProcessRig) -> None:
-    word = mark()
+    marker = mark()
     async with Driven(rig, enforce_limits=True) as driven:
-        one = small(rig, f"echo ready; exec sleep 600 # {word}")
+        one = small(rig, f"echo ready; exec sleep 600 # {marker}")
         await driven.launch(one)
-        await driven.said(one.uid, b"ready")
-        rig.kill_holder(one.uid)
+        await driven.wait_for_output(one.uid, b"ready")
+        rig.kill_supervisor(one.uid)
         await driven.until(one.uid, Phase.LOST)
-        await nothing_left(rig, word)
+        await nothing_left(rig, marker)
 
 
 async def test_cgroups_of_tasks_that_ended_without_a_server_are_removed(rig: ProcessRig) -> None:
     async with Driven(rig, enforce_limits=True) as driven:
         one = small(rig, "echo ready; sleep 0.3")
         await driven.launch(one)
-        await driven.said(one.uid, b"ready")
+        await driven.wait_for_output(one.uid, b"ready")
     await appears((rig.folder(one.uid) / "exit.json").exists, "the end")
     async with Driven(rig, enforce_limits=True) as driven:
         await driven.ended(one.uid)
@@ -155,7 +155,7 @@ async def test_task_without_limits_joins_no_cgroup(rig: ProcessRig) -> None:
         (seen,) = await driven.run(one)
         assert seen.exit_code == 0 and driven.engine.notices() == ()
         own = [line for line in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in line]
-        # Of v2 it is in the group that holds it, and that is not limited.
+        # With v2 it is in the cgroup of its tree, which has no limits.
         assert set(own) <= set(driven.log(one.uid).decode().splitlines())
 
 
@@ -165,20 +165,20 @@ async def test_resource_that_cannot_be_limited_gives_a_notice(
     monkeypatch.setattr(cgroup_limits, "_v1_parents", lambda: {"cpu": tmp_path / "nowhere"})
     rig = ProcessRig(tmp_path / "home", process_tree.PROC)
     async with Driven(rig, enforce_limits=True) as driven:
-        (remark,) = driven.engine.notices()
-        assert remark.reason == "LimitsNotEnforced" and "cores and the memory" in remark.message
+        (notice,) = driven.engine.notices()
+        assert notice.reason == "LimitsNotEnforced" and "cores and the memory" in notice.message
         (seen,) = await driven.run(small(rig, "exit 3"))
         assert seen.exit_code == 3
     rig.close()
 
 
 async def test_cgroup_of_the_tree_can_carry_the_limits(tmp_path: Path) -> None:
-    """As in cgroup v2, where the group that holds the tree is the one that is limited."""
+    """As with cgroup v2, where the cgroup of the tree also has the limits."""
     rig = ProcessRig(tmp_path / "home", process_tree.PROC)
     parent = cgroup_limits._v1_parents().get("memory")
     if parent is None:
         missing("a memory controller of cgroup v1")
-    rig.hold = cgroups.ProcessTreeControl(process_tree.V1, parent / f"pai-test-tree-{os.getpid()}")
+    rig.tree_control = cgroups.ProcessTreeControl(process_tree.V1, parent / f"pai-test-tree-{os.getpid()}")
     file = Path("/dev/shm") / mark()  # memory that stays when those who took it are gone
     fills = f'{PYTHON} -c \'f = open("{file}", "wb"); f.write(bytes(300 << 20))\''
     async with Driven(rig, enforce_limits=True) as driven:

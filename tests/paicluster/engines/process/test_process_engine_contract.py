@@ -1,4 +1,4 @@
-"""The process engine keeps the contract, however it holds its trees."""
+"""The engine contract for the process engine, with every mechanism for process trees."""
 
 from __future__ import annotations
 

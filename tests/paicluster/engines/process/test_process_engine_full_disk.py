@@ -38,10 +38,10 @@ async def test_full_disk_keeps_the_exit_record_and_leaves_a_gap_in_the_log(
     )
     async with Driven(small_disk) as driven:
         await driven.launch(one)
-        await driven.said(one.uid, b"before")
+        await driven.wait_for_output(one.uid, b"before")
         filler = fill(small_disk.home)
         go.touch()
-        await appears(done.exists, "the output nobody could keep")
+        await appears(done.exists, "output that does not fit on the disk")
         filler.unlink()
         (tmp_path / "go.2").touch()
         seen = await driven.ended(one.uid)
@@ -63,7 +63,7 @@ async def test_a_task_that_ends_on_a_full_disk_is_not_lost(small_disk: ProcessRi
     one = task(small_disk, f"echo up; until [ -e {go} ]; do sleep 0.02; done; exit 42")
     async with Driven(small_disk) as driven:
         await driven.launch(one)
-        await driven.said(one.uid, b"up")
+        await driven.wait_for_output(one.uid, b"up")
         fill(small_disk.home)
         go.touch()
         assert (await driven.ended(one.uid)).exit_code == 42
@@ -98,7 +98,7 @@ async def test_a_task_can_be_stopped_on_a_full_disk(small_disk: ProcessRig) -> N
     one = task(small_disk, "echo up; exec sleep 600")
     async with Driven(small_disk) as driven:
         await driven.launch(one)
-        await driven.said(one.uid, b"up")
+        await driven.wait_for_output(one.uid, b"up")
         fill(small_disk.home)
         await driven.engine.stop([one.uid], 5)
         seen = await driven.ended(one.uid)

@@ -24,13 +24,13 @@ from support.process_rig import ProcessRig, serving_zygote
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[ProcessRig]:
-    """Trees are held by the process table: that works for everybody, and has the most to get wrong."""
+    """Process trees by the process table: works on every machine, and is the most error-prone mechanism."""
     made = ProcessRig(tmp_path / "home", process_tree.PROC)
     yield made
     made.close()
 
 
-# -- who owns an attempt --------------------------------------------------------------------------
+# -- claims ---------------------------------------------------------------------------------------
 
 
 async def test_second_supervisor_of_an_attempt_exits_without_running(rig: ProcessRig, tmp_path: Path) -> None:
@@ -125,21 +125,21 @@ async def test_gang_half_prepared_before_a_crash_is_launched_whole(
 async def test_supervisor_killed_at_any_moment_leaves_nothing_and_runs_once(
     rig: ProcessRig, tmp_path: Path
 ) -> None:
-    ran, word = tmp_path / "ran", mark()
+    ran, marker = tmp_path / "ran", mark()
     chance = random.Random(7)
     async with Driven(rig) as driven:
         for _ in range(25):
-            one = task(rig, f"echo $$ >> {ran}; setsid sleep 600 & sleep 600", environment={"MARK": word})
+            one = task(rig, f"echo $$ >> {ran}; setsid sleep 600 & sleep 600", environment={"MARK": marker})
             await driven.launch(one)
             await asyncio.sleep(chance.random() * 0.02)
             if claim.read(str(rig.folder(one.uid))) is None:
                 await driven.until(one.uid, Phase.RUNNING)
-            rig.kill_holder(one.uid)
+            rig.kill_supervisor(one.uid)
             await driven.until(one.uid, Phase.LOST)
-            assert rig.leftovers(word) == []
+            assert rig.leftovers(marker) == []
             await driven.launch(one)
             assert (await driven.until(one.uid, Phase.LOST)).phase is Phase.LOST
-        await nothing_left(rig, word)
+        await nothing_left(rig, marker)
     assert len(lines_of(ran)) <= 25
 
 
@@ -147,19 +147,19 @@ async def test_supervisor_killed_at_any_moment_leaves_nothing_and_runs_once(
 async def test_lost_tree_is_killed_with_the_mechanism_it_was_started_with(tmp_path: Path, began: str) -> None:
     first = ProcessRig(tmp_path / "home", began)
     try:
-        word = mark()
-        # Without the mark in its environment only the cgroup knows it.
-        one = task(first, f"env -i /bin/bash -c 'exec -a {word} sleep 600' & echo up; wait")
+        marker = mark()
+        # Without the marker in its environment only the cgroup contains it.
+        one = task(first, f"env -i /bin/bash -c 'exec -a {marker} sleep 600' & echo up; wait")
         async with Driven(first) as driven:
             await driven.launch(one)
-            await driven.said(one.uid, b"up")
-            await appears(lambda: first.leftovers(word), "the child")
-        first.kill_holder(one.uid)
-        hold, first.hold = first.hold, PROC_ONLY
+            await driven.wait_for_output(one.uid, b"up")
+            await appears(lambda: first.leftovers(marker), "the child")
+        first.kill_supervisor(one.uid)
+        control, first.tree_control = first.tree_control, PROC_ONLY
         async with Driven(first) as driven:
             await driven.until(one.uid, Phase.LOST)
-        first.hold = hold
-        assert first.leftovers(word) == []
+        first.tree_control = control
+        assert first.leftovers(marker) == []
     finally:
         first.close()
 
@@ -170,7 +170,7 @@ async def test_lost_tree_is_killed_with_the_mechanism_it_was_started_with(tmp_pa
 @pytest.mark.parametrize("mode", [process_tree.V2, process_tree.V1, process_tree.PROC])
 async def test_ended_tasks_leave_no_descriptor_process_or_cgroup(tmp_path: Path, mode: str) -> None:
     rig = ProcessRig(tmp_path / "home", mode)
-    # Tests that share this process may have servers of theirs running.
+    # Other tests in this process may have running servers.
     others = set(process_tree.children(os.getpid()))
     try:
         async with Driven(rig) as driven:
@@ -182,7 +182,7 @@ async def test_ended_tasks_leave_no_descriptor_process_or_cgroup(tmp_path: Path,
             lost = task(rig, "sleep 600")
             await driven.launch(lost)
             await driven.until(lost.uid, Phase.RUNNING)
-            rig.kill_holder(lost.uid)
+            rig.kill_supervisor(lost.uid)
             await driven.until(lost.uid, Phase.LOST)
             await appears(lambda: len(os.listdir("/proc/self/fd")) <= before, "descriptors to be closed")
             zygote = await serving_zygote()
@@ -209,7 +209,7 @@ async def test_supervisor_uses_less_than_two_megabytes(rig: ProcessRig) -> None:
     one = task(rig, "seq 200000; echo up; sleep 600", environment={"BULK": "x" * 20_000})
     async with Driven(rig) as driven:
         await driven.launch(one)
-        await driven.said(one.uid, b"up")
+        await driven.wait_for_output(one.uid, b"up")
         private = _private_kb(rig.supervisor(one.uid))
         await driven.engine.stop([one.uid], 0)
         await driven.ended(one.uid)
@@ -225,15 +225,15 @@ def _private_kb(pid: int) -> int:
 
 
 async def test_deleted_attempt_folder_leaves_no_process(rig: ProcessRig) -> None:
-    word = mark()
-    one = task(rig, "echo up; sleep 0.3; seq 1000; exit 3", environment={"MARK": word})
+    marker = mark()
+    one = task(rig, "echo up; sleep 0.3; seq 1000; exit 3", environment={"MARK": marker})
     async with Driven(rig) as driven:
         await driven.launch(one)
-        await driven.said(one.uid, b"up")
+        await driven.wait_for_output(one.uid, b"up")
         supervisor = rig.supervisor(one.uid)
         shutil.rmtree(rig.folder(one.uid))
         await appears(lambda: not Path(f"/proc/{supervisor}").exists(), "the supervisor's end")
-        assert rig.leftovers(word) == []
+        assert rig.leftovers(marker) == []
         assert (await driven.look(one.uid)).phase is Phase.ABSENT
 
 
@@ -242,10 +242,10 @@ async def test_foreign_writer_of_a_tasks_pipe_does_not_delay_its_end(rig: Proces
     one = task(rig, f"echo $$; until [ -e {go} ]; do sleep 0.02; done; echo last; exit 12")
     async with Driven(rig) as driven:
         await driven.launch(one)
-        await driven.said(one.uid, b"\n")
+        await driven.wait_for_output(one.uid, b"\n")
         pid = int(driven.log(one.uid))
         stranger = subprocess.Popen(["sh", "-c", f"exec yes > /proc/{pid}/fd/1"], stderr=subprocess.DEVNULL)
-        await driven.said(one.uid, b"y\ny\n")
+        await driven.wait_for_output(one.uid, b"y\ny\n")
         go.touch()
         assert (await driven.ended(one.uid)).exit_code == 12
         assert b"last\n" in driven.log(one.uid)
@@ -273,7 +273,7 @@ def test_clock_jump_does_not_change_a_tasks_duration(tmp_path: Path, jump_s: flo
         status = 99
         try:
             started, real = time.monotonic(), time.time
-            # The clock is set once the task has begun.
+            # The clock is set once the task has started.
             time.time = lambda: real() + (jump_s if time.monotonic() - started > 0.1 else 0)
             status = attempt.supervise(str(tmp_path), process_tree.Cgroup(process_tree.PROC, ""))
         finally:

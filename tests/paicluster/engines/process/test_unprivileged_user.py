@@ -1,4 +1,4 @@
-"""The same suite without root's rights: in cgroups that were delegated, and with none at all."""
+"""The contract suite without root privileges: in delegated cgroups, and without cgroups."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import pytest
 from support import unprivileged_user
 from support.engine_rig import missing
 
-# Of the contract, what an engine without images, and where limits can or cannot be had, steps aside for.
+# Contract tests that the process engine skips: it has no images, and limits depend on the machine.
 _NOT_FOR_PROCESSES = (
-    "without_python_or_bash",
-    "over_memory",
-    "limits_cannot_be_had",
+    "without_python_and_bash",
+    "out_of_memory",
+    "missing_limits",
 )
 
 
 @pytest.fixture
 def delegated() -> Iterator[list[Path]]:
-    """A cgroup of each kind that belongs to the ordinary user, as a machine's administrator makes them."""
+    """A cgroup of each version that belongs to the unprivileged user, as an administrator delegates it."""
     if os.geteuid() != 0:
-        missing("root, who can become somebody else")
+        missing("root, to change the account")
     parents = [_mounted("cgroup2"), _mounted("cgroup", "pids")]
     groups = [parent / f"pai-delegated-{os.getpid()}" for parent in parents]
     for group in groups:
@@ -55,9 +55,9 @@ def _mounted(kind: str, option: str = "") -> Path:
 
 @pytest.mark.slow
 def test_process_engine_contract_as_an_unprivileged_user(delegated: list[Path]) -> None:
-    # Without full disks: a small one takes a mount, and that takes root. Everything else must be there: a
-    # skip is no pass.
-    said = unprivileged_user.run(
+    # Without the full-disk tests: a small disk needs a mount, and that needs root. Nothing else may be
+    # skipped.
+    output = unprivileged_user.run(
         (
             "process/test_process_engine_contract.py",
             "process/test_process_engine_recovery.py",
@@ -66,5 +66,5 @@ def test_process_engine_contract_as_an_unprivileged_user(delegated: list[Path]) 
         words=["-k", f"not ({' or '.join(_NOT_FOR_PROCESSES)})", "-rs"],
         groups=delegated,
     )
-    assert " passed" in said
-    assert "skipped" not in said, said[-3000:]
+    assert " passed" in output
+    assert "skipped" not in output, output[-3000:]

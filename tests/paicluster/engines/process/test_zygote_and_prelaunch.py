@@ -1,4 +1,4 @@
-"""The process from which supervisors are forked: it may die, be asked too much, or be asked for nothing."""
+"""Zygote and prelaunch: the zygote dies, a fork fails, a launch is not committed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROOT = os.geteuid() == 0
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[ProcessRig]:
-    """Trees are held by the process table: that works for everybody, and has the most to get wrong."""
+    """Process trees by the process table: works on every machine, and is the most error-prone mechanism."""
     made = ProcessRig(tmp_path / "home", process_tree.PROC)
     yield made
     made.close()
@@ -39,7 +39,7 @@ async def test_killed_zygote_is_restarted_and_its_tasks_keep_running(rig: Proces
         await driven.launch(before)
         await driven.until(before.uid, Phase.RUNNING)
         os.kill(await serving_zygote(), signal.SIGKILL)
-        # Launching may be refused while nobody has noticed; then it is tried again, as the controller does.
+        # A launch may fail until the death is noticed; it is retried, as by the controller.
         after = task(rig, "exit 32")
         try:
             await driven.launch(after)
@@ -87,16 +87,16 @@ async def test_failed_fork_starts_no_task_of_the_gang(
             assert (await driven.look(one.uid)).phase is Phase.ABSENT
         await driven.run(task(rig, "true"))
         assert not ran.exists()
-        # Nothing of it ran, so all of it may be launched again.
+        # Nothing was started, so the gang may be launched again.
         await driven.run(*gang)
     assert len(lines_of(ran)) == size
 
 
-# -- launched before it is certain ----------------------------------------------------------------
+# -- launched before it is committed ----------------------------------------------------------------
 
 
 async def _ready(rig: ProcessRig, zygote: int, *gang: TaskLaunch) -> list[int]:
-    """Wait until everything is there but the word to start. Gives the supervisors."""
+    """Wait until the gang is prepared. Returns the pids of the supervisors."""
     for one in gang:
         await appears((rig.folder(one.uid) / attempt.SPEC).exists, "the folder")
     await appears(lambda: len(process_tree.children(zygote)) == len(gang), "the supervisors")
@@ -107,15 +107,15 @@ async def test_prelaunched_gang_starts_only_when_committed(rig: ProcessRig, tmp_
     ran = tmp_path / "ran"
     gang = [task(rig, f"echo $$ >> {ran}; exit 33") for _ in range(3)]
     async with Driven(rig) as driven:
-        certain: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        launching = asyncio.create_task(driven.engine.launch_when_committed(gang, certain))
+        committed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        launching = asyncio.create_task(driven.engine.launch_when_committed(gang, committed))
         await _ready(rig, await serving_zygote(), *gang)
         await asyncio.sleep(0.2)
         assert [(await driven.look(one.uid)).phase for one in gang] == [Phase.ABSENT] * 3
-        # Nobody has to wait for those who wait.
+        # Waiting supervisors do not delay an observation.
         await driven.run(task(rig, "true"))
         assert not ran.exists()
-        certain.set_result(True)
+        committed.set_result(True)
         await launching
         assert [(await driven.ended(one.uid)).exit_code for one in gang] == [33] * 3
     assert len(lines_of(ran)) == 3
@@ -125,15 +125,15 @@ async def test_uncommitted_prelaunch_leaves_nothing(rig: ProcessRig, tmp_path: P
     ran = tmp_path / "ran"
     gang = [task(rig, f"echo $$ >> {ran}") for _ in range(3)]
     async with Driven(rig) as driven:
-        certain: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        launching = asyncio.create_task(driven.engine.launch_when_committed(gang, certain))
+        committed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        launching = asyncio.create_task(driven.engine.launch_when_committed(gang, committed))
         zygote = await serving_zygote()
         await _ready(rig, zygote, *gang)
-        certain.set_result(False)
+        committed.set_result(False)
         await launching
         await appears(lambda: process_tree.children(zygote) == [], "the supervisors to leave")
         assert not any(rig.folder(one.uid).exists() for one in gang)
-        # Nothing of it ran, so all of it may be launched again.
+        # Nothing was started, so the gang may be launched again.
         await driven.run(*gang)
     assert len(lines_of(ran)) == 3
 
@@ -141,7 +141,7 @@ async def test_uncommitted_prelaunch_leaves_nothing(rig: ProcessRig, tmp_path: P
 async def test_server_that_dies_before_the_commit_leaves_nothing(rig: ProcessRig, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     gang = [task(rig, f"echo $$ >> {ran}") for _ in range(3)]
-    server = rig.launch_elsewhere(gang, uncertain=True)
+    server = rig.launch_elsewhere(gang, uncommitted=True)
     (zygote,) = process_tree.children(server)
     supervisors = await _ready(rig, zygote, *gang)
     os.kill(server, signal.SIGKILL)
@@ -162,7 +162,7 @@ async def test_journaled_attempts_that_were_started_are_not_discarded(
     async with Driven(rig) as driven:
         await driven.launch(one)
         await driven.until(one.uid, Phase.RUNNING)
-        # As if it had died before it could note that nothing is uncertain any more.
+        # As if the server had died before it cleared the journal.
         (rig.home / "run" / "prelaunch").write_text(f"\n{one.uid}")
     async with Driven(rig) as driven:
         assert (await driven.look(one.uid)).phase is Phase.RUNNING
@@ -174,16 +174,16 @@ async def test_zygote_that_dies_before_the_commit_starts_nothing(rig: ProcessRig
     ran = tmp_path / "ran"
     one = task(rig, f"echo $$ >> {ran}")
     async with Driven(rig) as driven:
-        certain: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        launching = asyncio.create_task(driven.engine.launch_when_committed([one], certain))
+        committed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        launching = asyncio.create_task(driven.engine.launch_when_committed([one], committed))
         zygote = await serving_zygote()
         supervisors = await _ready(rig, zygote, one)
         await appears(lambda: one.uid in driven.engine._pidfds, "the zygote's answer")
         os.kill(zygote, signal.SIGKILL)
         await appears(lambda: not any(claim.start_time(pid) for pid in supervisors), "them to leave")
-        # Not noticed yet, it is asked, and the launch fails as with one that dies while it is asked.
+        # If its death is not noticed yet, the request fails like one during which it dies.
         await appears(lambda: driven.engine._zygote._socket is None, "the death to be noticed")
-        certain.set_result(True)
+        committed.set_result(True)
         await launching
         assert (await driven.look(one.uid)).phase is Phase.ABSENT
         await driven.run(one)
@@ -200,7 +200,7 @@ class _few_processes:  # noqa: N801 (reads as a verb where it stands)
     def __enter__(self) -> None:
         if not _ROOT:
             # Limits count all processes of the account: the test's, the zygote, and these. What an earlier
-            # test left is not counted: it may go at any moment, and would leave its room to the gang.
+            # test left is not counted: it may exit at any moment, and its share would go to the gang.
             threads = sum(len(os.listdir(f"/proc/{pid}/task")) for pid in (os.getpid(), self._pid))
             self._before = resource.prlimit(self._pid, resource.RLIMIT_NPROC)
             resource.prlimit(self._pid, resource.RLIMIT_NPROC, (threads + self._more, self._before[1]))
@@ -233,14 +233,14 @@ async def test_warm_up_leaves_no_trace_in_the_zygote(rig: ProcessRig) -> None:
     async with Driven(rig) as driven:
         zygote = await serving_zygote()
         await driven.run(task(rig, "true"))
-        # An end is told by the last thing that a supervisor writes; it leaves a moment later.
+        # The exit record is the last file of a supervisor; it exits a moment later.
         await appears(lambda: not process_tree.children(zygote), "the end of the first supervisor")
         assert len(os.listdir(f"/proc/{zygote}/fd")) == 4  # its three, and the server's question
         assert Path(f"/proc/{zygote}/cwd").readlink() == Path("/")
         status = Path(f"/proc/{zygote}/status").read_text()
         assert int(status.partition("SigCgt:")[2].split()[0], 16) == 0
         assert not Path(f"/dev/shm/pai-rehearsal.{zygote}").exists()
-        # Whoever loses its supervisor is not its child.
+        # The zygote is no subreaper: orphans do not become its children.
         one = task(rig, "trap '' TERM; sleep 60 & wait")
         await driven.launch(one)
         await driven.until(one.uid, Phase.RUNNING)

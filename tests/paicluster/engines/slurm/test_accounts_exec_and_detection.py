@@ -56,7 +56,7 @@ async def test_each_job_runs_as_its_users_account(slurm: RealSlurm, open_folder:
     async with Driven(rig) as driven:
         await driven.launch(*gang)
         for one in gang:
-            await driven.said(one.uid, b"up")
+            await driven.wait_for_output(one.uid, b"up")
             assert driven.log(one.uid).startswith(b"nobody\n")
             path = driven.engine.log_folder(one.uid)
             assert path.stat().st_mode & 0o777 == 0o700
@@ -127,7 +127,7 @@ async def test_a_command_runs_beside_a_task_of_the_second_component(slurm: RealS
         assert isinstance(driven.engine, SlurmEngine)
         await driven.launch(small, large)
         for one in (small, large):
-            await driven.said(one.uid, b"up")
+            await driven.wait_for_output(one.uid, b"up")
         words = driven.engine.exec_command(large.uid, ["cat", "file"])
         ran = await asyncio.to_thread(
             subprocess.run, list(words), capture_output=True, timeout=30, check=False
@@ -167,11 +167,11 @@ async def test_who_comes_while_others_merely_run_is_told_at_once_why_he_waits(
     async with Driven(rig, calm_interval_s=600) as driven:
         assert isinstance(driven.engine, SlurmEngine)
         await driven.launch(running)
-        await driven.said(running.uid, b"up")
+        await driven.wait_for_output(running.uid, b"up")
         asked = driven.engine.calls["squeue"]
         await appears(lambda: driven.engine.calls["squeue"] > asked, "a question that finds it running")
         await driven.launch(held)
-        told = lambda: any("is held in Slurm" in remark.message for _, remark in driven.remarks)  # noqa: E731
+        told = lambda: any("is held in Slurm" in remark.message for _, remark in driven.notices)  # noqa: E731
         await appears(told, "why the other waits")
         await driven.engine.stop([running.uid, held.uid], 0)
         for one in (running, held):
@@ -187,7 +187,7 @@ async def test_a_submission_whose_answer_was_lost_is_not_repeated(slurm: RealSlu
     async with Driven(rig) as driven:
         await driven.launch(held)
         await driven.launch(running)
-        await driven.said(running.uid, b"up")
+        await driven.wait_for_output(running.uid, b"up")
         await appears((rig.gang(held.uid) / "job").exists, "Slurm's answer")
     jobs = slurm.jobs()
     for one in (held, running):
@@ -263,7 +263,7 @@ async def test_a_task_runs_in_the_image_it_names_by_podman(slurm: RealSlurm, tmp
             assert told == f"busybox\nls\nsh\nsleep\ntouch\ntask 7 in {work}\n"
             assert (work / "made").exists()
             await driven.launch(long)
-            await driven.said(long.uid, b"up")
+            await driven.wait_for_output(long.uid, b"up")
             assert isinstance(driven.engine, SlurmEngine)
             words = driven.engine.exec_command(long.uid, ["sh", "-c", "ls /bin; echo $NUMBER; pwd; exit 6"])
             ran = await asyncio.to_thread(subprocess.run, list(words), capture_output=True, timeout=60)

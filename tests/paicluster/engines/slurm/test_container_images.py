@@ -55,7 +55,7 @@ async def run(rig: SlurmRig, image: str, script: str, **more: Any) -> tuple[Obse
     one = task(rig, script, image=image, memory_mb=200, **more)
     async with Driven(rig) as driven:
         (seen,) = await driven.run(one)
-        said = [f"{remark.reason}: {remark.message}" for _, remark in driven.remarks]
+        said = [f"{remark.reason}: {remark.message}" for _, remark in driven.notices]
         return (
             seen,
             driven.log(one.uid).decode(),

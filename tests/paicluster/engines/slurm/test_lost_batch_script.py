@@ -95,7 +95,7 @@ async def test_somebody_who_ends_a_job_past_us_is_noticed_when_its_task_is(
         engine = driven.engine
         assert isinstance(engine, SlurmEngine)
         await driven.launch(one)
-        await driven.said(one.uid, b"up")
+        await driven.wait_for_output(one.uid, b"up")
         await driven.until(one.uid, Phase.RUNNING)
         await appears(lambda: engine._watcher._busy._waiters, "it to be asked about, and to rest")
         await asyncio.to_thread(slurm.ask, "scancel", *slurm.jobs())

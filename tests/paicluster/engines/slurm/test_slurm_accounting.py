@@ -45,13 +45,13 @@ async def test_what_became_of_a_job_that_the_queue_has_forgotten_is_known(
     runs = task(rig, "echo up; exec sleep 600")
     async with Driven(rig) as driven:
         await driven.launch(runs)
-        await driven.said(runs.uid, b"up")
+        await driven.wait_for_output(runs.uid, b"up")
         await driven.launch(waits)
         await appears((rig.gang(waits.uid) / "job").exists, "the submission")
     numbers = {one.uid: (rig.gang(one.uid) / "job").read_text() for one in (waits, runs)}
     # While nobody of ours looks one is cancelled before it began, and the other dies without a word.
     accounted.ask("scancel", numbers[waits.uid])
-    rig.kill_holder(runs.uid)
+    rig.kill_supervisor(runs.uid)
 
     def known() -> bool:
         said = accounted.ask("sacct", "-X", "-n", "-P", "-o", "JobID,State", "-j", ",".join(numbers.values()))
@@ -65,7 +65,7 @@ async def test_what_became_of_a_job_that_the_queue_has_forgotten_is_known(
         seen = {one.uid: await driven.until(one.uid, Phase.LOST, Phase.ENDED) for one in (waits, runs)}
         assert {one.phase for one in seen.values()} == {Phase.LOST}
         assert seen[waits.uid].loss is Loss.WITHDRAWN
-        assert any("as FAILED" in remark.message for _, remark in driven.remarks)
+        assert any("as FAILED" in remark.message for _, remark in driven.notices)
         # One question for all of them.
         assert isinstance(driven.engine, SlurmEngine) and driven.engine.calls["sacct"] <= 2
     rig.close()
@@ -85,10 +85,10 @@ async def test_a_limit_makes_a_job_wait_and_what_does_not_exist_is_refused(
     first, second = task(rig, "echo up; exec sleep 600"), task(rig, "exit 3")
     async with Driven(rig) as driven:
         await driven.launch(first)
-        await driven.said(first.uid, b"up")
+        await driven.wait_for_output(first.uid, b"up")
         await driven.launch(second)
         said = "Slurm says: AssocMaxSubmitJobLimit"
-        await appears(lambda: any(said in remark.message for _, remark in driven.remarks), said)
+        await appears(lambda: any(said in remark.message for _, remark in driven.notices), said)
         assert (await driven.look(second.uid)).phase is Phase.QUEUED
         await driven.engine.stop([first.uid], 0)
         assert (await driven.ended(second.uid)).exit_code == 3

@@ -295,7 +295,7 @@ async def test_a_task_that_spoils_its_folder_spoils_nobody_elses_day(slurm: Real
         await driven.launch(bad)
         await driven.launch(good)
         for one in (bad, good):
-            await driven.said(one.uid, b"up")
+            await driven.wait_for_output(one.uid, b"up")
     # Another server, which knows only what is in the folders.
     async with Driven(rig) as driven:
         seen = await driven.engine.observe([bad.uid, good.uid])
