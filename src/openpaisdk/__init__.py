@@ -1,6 +1,6 @@
-"""The SDK: submit, watch and manage jobs on OpenPAI clusters.
+"""SDK: submit, follow and manage jobs on OpenPAI clusters.
 
-Importing this package costs nothing: each name below is loaded when it is first used.
+Importing this package is cheap: each name below is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     __cluster_config_file__: str
 
-_HOMES = {
+_MODULES = {
     "Cluster": "binding.cluster",
     "ClusterList": "binding.cluster_list",
     "Job": "binding.job",
@@ -31,12 +31,12 @@ __all__ = ["Cluster", "ClusterList", "Job", "OpenPAIClient", "PaiError", "__vers
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__cluster_config_file__":  # asked each time: it depends on the folder one stands in
+    if name == "__cluster_config_file__":  # evaluated each time: it depends on the current folder
         from openpaisdk.config.clusters import ClusterRegistry
 
-        return ClusterRegistry.load_path()
-    if name in _HOMES:
-        value = getattr(__import__(f"openpaisdk.{_HOMES[name]}", fromlist=[name]), name)
+        return ClusterRegistry.file_path()
+    if name in _MODULES:
+        value = getattr(__import__(f"openpaisdk.{_MODULES[name]}", fromlist=[name]), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'openpaisdk' has no attribute {name!r}")

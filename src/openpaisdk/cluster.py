@@ -1,4 +1,4 @@
-"""Clusters, as scripts import them."""
+"""Public names for scripts: clusters."""
 
 from openpaisdk.binding.client import OpenPAIClient
 from openpaisdk.binding.cluster import AsyncCluster, Cluster

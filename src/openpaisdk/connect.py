@@ -1,4 +1,4 @@
-"""From the name of a cluster to one that answers. The embedded cluster is started where it is meant."""
+"""Connection from an alias to a cluster client; starts the embedded cluster if it is the one selected."""
 
 from __future__ import annotations
 
@@ -16,24 +16,27 @@ if TYPE_CHECKING:
 
 
 def open_cluster(
-    alias: str = "", *, book: ClusterRegistry | None = None, tell: Callable[[str], None] | None = None
+    alias: str = "", *, registry: ClusterRegistry | None = None, notify: Callable[[str], None] | None = None
 ) -> ClusterClient:
-    """The cluster a command means. With none configured that is the one inside, registered at first use."""
-    book = book or ClusterRegistry.load()
-    entry = book.resolve(alias)
+    """A client for the cluster a command uses: by alias, the selected one, or the embedded cluster.
+
+    The embedded cluster is registered at first use.
+    """
+    registry = registry or ClusterRegistry.load()
+    entry = registry.resolve(alias)
     if not entry.is_embedded:
-        far = open_entry(entry)
-        far.transport.on_slow_response = tell
-        return far
-    cluster = open_embedded(entry.alias, tell)
-    cluster.transport.on_slow_response = tell
-    if book.find(entry.alias) is None:
-        book.put(entry)
+        client = open_entry(entry)
+        client.transport.on_slow_response = notify
+        return client
+    cluster = open_embedded(entry.alias, notify)
+    cluster.transport.on_slow_response = notify
+    if registry.find(entry.alias) is None:
+        registry.put(entry)
     return cluster
 
 
 def open_entry(entry: ClusterEntry) -> ClusterClient:
-    """A cluster from its entry in the clusters file. Nothing is sent yet."""
+    """A client for an entry of the clusters file. Sends nothing yet."""
     uri = entry.text("pai_uri")
     if not uri:
         raise ConfigError(
@@ -48,12 +51,12 @@ def open_entry(entry: ClusterEntry) -> ClusterClient:
         verify=entry.raw.get("verify_tls") is not False,
         authority_file=entry.text("ca_file"),
     )
-    kind = client_class(entry)
-    return kind(entry.alias, endpoint, renew=token_renewer(entry, endpoint, kind))
+    cls = client_class(entry)
+    return cls(entry.alias, endpoint, renew=token_renewer(entry, endpoint, cls))
 
 
 def client_class(entry: ClusterEntry) -> type[ClusterClient]:
-    """The first generation of clusters is asked in its own words."""
+    """The client class for the cluster's API version."""
     if entry.raw.get("api") != 1:
         return ClusterClient
     from openpaisdk.client.v1_client import V1ClusterClient
@@ -61,39 +64,39 @@ def client_class(entry: ClusterEntry) -> type[ClusterClient]:
     return V1ClusterClient
 
 
-def token_renewer(entry: ClusterEntry, endpoint: Endpoint, kind: type[ClusterClient]) -> Renew | None:
-    """Where a password is kept (people's own wish, or a file of an older SDK), it brings a new token."""
+def token_renewer(entry: ClusterEntry, endpoint: Endpoint, cls: type[ClusterClient]) -> Renew | None:
+    """Gets a new token with a stored password (``--store-password``, or a file of OpenPAI's SDK)."""
     password = entry.text("password")
     if not password:
         return None
 
-    def renew(why: str, failed: Endpoint) -> Endpoint | None:
-        if why != TOKEN_REJECTED:
+    def renew(reason: str, failed: Endpoint) -> Endpoint | None:
+        if reason != TOKEN_REJECTED:
             return None
         endpoint.token = ""
-        endpoint.token = kind(entry.alias, endpoint).login(endpoint.user, password)
-        book = ClusterRegistry.load()
-        if book.find(entry.alias):
-            book.put(ClusterEntry({**entry.raw, "token": endpoint.token}))
+        endpoint.token = cls(entry.alias, endpoint).login(endpoint.user, password)
+        current = ClusterRegistry.load()
+        if current.find(entry.alias):
+            current.put(ClusterEntry({**entry.raw, "token": endpoint.token}))
         return endpoint
 
     return renew
 
 
-def open_embedded(alias: str, tell: Callable[[str], None] | None = None) -> ClusterClient:
-    """The cluster of this machine, running. Its address may change under us, so it can be found again."""
+def open_embedded(alias: str, notify: Callable[[str], None] | None = None) -> ClusterClient:
+    """A client for the embedded cluster, started if needed. Its address may change, so it is rediscovered."""
     from openpaisdk.embedded.ensure_running import ensure_running, rediscover
 
-    now = ensure_running(tell=tell)
+    server = ensure_running(notify=notify)
 
-    def renew(why: str, failed: Endpoint) -> Endpoint | None:
-        # Where we asked, not where it was last: others may have found the new one before us.
-        gone = str(failed.address) if why == CONNECTION_LOST else ""
-        found = rediscover() if why == STREAM_LOST else ensure_running(tell=tell, failed=gone)
+    def renew(reason: str, failed: Endpoint) -> Endpoint | None:
+        # The address of this request, not the last known one: another thread may have found the new server.
+        address = str(failed.address) if reason == CONNECTION_LOST else ""
+        found = rediscover() if reason == STREAM_LOST else ensure_running(notify=notify, failed=address)
         return endpoint_of(found) if found else None
 
-    return ClusterClient(alias, endpoint_of(now), renew=renew, is_embedded=True)
+    return ClusterClient(alias, endpoint_of(server), renew=renew, is_embedded=True)
 
 
-def endpoint_of(found: Handshake) -> Endpoint:
-    return Endpoint(found.url, found.user, found.token)
+def endpoint_of(server: Handshake) -> Endpoint:
+    return Endpoint(server.url, server.user, server.token)

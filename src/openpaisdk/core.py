@@ -1,4 +1,4 @@
-"""The names that scripts import: clusters, jobs, a client."""
+"""Public names for scripts: clusters, jobs, a client."""
 
 from openpaisdk.binding.client import OpenPAIClient
 from openpaisdk.binding.cluster import AsyncCluster, Cluster

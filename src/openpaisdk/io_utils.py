@@ -1,4 +1,4 @@
-"""Files of settings and of jobs, read and written by scripts."""
+"""YAML and JSON files, for scripts."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 from openpaisdk.config.yaml_files import parse_yaml, replace_file
 from openpaisdk.errors import ConfigError
 
-_NONE = object()
+_NO_DEFAULT = object()
 
 
-def from_file(fname: str | os.PathLike[str], default: Any = _NONE) -> Any:
-    """What a YAML or JSON file says; ``default``, where one is given, if there is none or it is empty.
+def from_file(fname: str | os.PathLike[str], default: Any = _NO_DEFAULT) -> Any:
+    """The content of a YAML or JSON file; ``default``, if given, for a missing or empty file.
 
-    A file that is there and cannot be read is an error all the same: nobody wants it overwritten.
+    A file that exists but cannot be read is always an error, so that it is not overwritten.
     """
     path = Path(fname).expanduser()
     if not path.exists():
-        if default is _NONE:
+        if default is _NO_DEFAULT:
             raise ConfigError(f"There is no file {path}.")
         return default
     found = parse_yaml(str(path))  # JSON is YAML
-    return default if found is None and default is not _NONE else found
+    return default if found is None and default is not _NO_DEFAULT else found
 
 
 def to_file(obj: Any, fname: str | os.PathLike[str]) -> None:
-    """Write YAML, or JSON where the name ends so: whole or not at all, readable by its owner alone."""
+    """Write YAML, or JSON if the name ends in ``.json``: atomically, readable only by its owner."""
     path = Path(fname).expanduser().absolute()
     if path.suffix == ".json":
         text = json.dumps(obj, indent=2, ensure_ascii=False) + "\n"

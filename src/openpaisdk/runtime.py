@@ -1,7 +1,6 @@
-"""For programs that run in a task: where they are, what to do when, their log and their figures.
+"""API for programs in a task: detect the environment, run code by environment, logging and metrics.
 
-The same names are importable in every task with Python 3.6 or newer, also where this package is not
-installed there.
+These names are importable in every task with Python 3.6 or newer, even if this package is not installed.
 """
 
 from pairuntime.user_api import BATCH, INTERACTIVE, LOCAL, Runtime, Where, capture_logging, log_metrics, where

@@ -1,4 +1,4 @@
-"""What a command reads and writes, where nobody is at the other end."""
+"""Standard streams that are closed or lose their reader."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import sys
 
 BROKEN_PIPE_STATUS = 141
-"""128 + SIGPIPE: what a shell reports for any other tool in the same place."""
+"""128 + SIGPIPE: the status a shell reports for a tool that was killed by a broken pipe."""
 
 
 def reopen_closed_stdio() -> None:
-    """Whoever started us may have closed it (``>&-``): then it comes from nowhere and goes there.
+    """Open /dev/null for every standard stream that the caller closed (``>&-``).
 
-    In this order, and before anything else is opened, so that each has its number again.
+    In this order, and before any other file is opened, so that each stream gets its own descriptor number.
     """
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
@@ -23,12 +23,14 @@ def reopen_closed_stdio() -> None:
 
 
 def silence_broken_pipe() -> int:
-    """The reader of our output has left (``| head -1``), or there is no room for it: let the last flush be
-    harmless, and say how to end."""
+    """Handle a closed reader (``| head -1``) or a full disk; returns the exit status.
+
+    Redirects stdout to /dev/null, so that the final flush of the interpreter does not fail.
+    """
     try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())
+        os.close(devnull)
     except (OSError, ValueError):
         pass
     return BROKEN_PIPE_STATUS

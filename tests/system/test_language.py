@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.cli.commands import PLACES
-from openpaisdk.cli.parser import parser_of
+from openpaisdk.cli.commands import ENTRY_POINTS
+from openpaisdk.cli.parser import get_parser
 from paicluster.cli import main
 from support.paths import REPOSITORY
 
@@ -79,9 +79,9 @@ def test_documentation_has_no_retired_words() -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize("command", sorted(PLACES))
+@pytest.mark.parametrize("command", sorted(ENTRY_POINTS))
 def test_help_of_pai_has_no_retired_words(command: str) -> None:
-    assert retired_words(parser_of(command).format_help()) == []
+    assert retired_words(get_parser(command).format_help()) == []
 
 
 def test_help_of_paicluster_has_no_retired_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,5 @@
-"""The SDK as Python objects: clusters, jobs, a client. Everything may be used in threads, and with ``await``.
+"""Python API of the SDK: clusters, jobs, a client. All objects are thread-safe and have ``await`` variants.
 
-Built on the rooms below it; prints nothing. ``openpaisdk``, ``openpaisdk.core`` and ``openpaisdk.cluster``
-give its names to users.
+May import every package of the SDK except ``cli``; prints nothing. ``openpaisdk``, ``openpaisdk.core`` and
+``openpaisdk.cluster`` export its names to users.
 """

@@ -1,4 +1,4 @@
-"""Methods with ``await``: the same ones, run in a thread, so that both kinds can never disagree."""
+"""Awaitable variants of methods: the synchronous method runs in a thread, so both always behave the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _END = object()
 
 
 class AsyncWrapper:
-    """Holds the object whose methods are awaited."""
+    """Base class of wrappers: holds the synchronous object."""
 
     def __init__(self, sync: Any):
         self.sync = sync
@@ -37,7 +37,7 @@ def async_method(
 def async_generator(
     method: Callable[Concatenate[Any, P], Iterator[R]],
 ) -> Callable[Concatenate[Any, P], AsyncIterator[R]]:
-    """The same generator, for ``async for``: each step is taken in a thread."""
+    """The same generator, for ``async for``: each step runs in a thread."""
 
     async def call(self: AsyncWrapper, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
         steps = iter(method(self.sync, *args, **kwargs))

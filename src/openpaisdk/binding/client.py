@@ -1,4 +1,4 @@
-"""The client of a script, or of a program that runs inside a job and asks its own cluster."""
+"""Client for scripts, and for programs inside a job that call their own cluster."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ REST_SERVER = "PAI_REST_SERVER_URI"
 TOKEN = "PAI_USER_TOKEN"
 RUNTIME = "PAI_RUNTIME_DIR"
 AUTHORITY = "authority.pem"
-HERE = "here"
+OWN_CLUSTER_ALIAS = "here"
 USERS = ("PAI_USER_NAME", "PAI_USERNAME")
 
 
 class OpenPAIClient(Cluster):
-    """A cluster, from arguments; inside a job, from ``os.environ``; else the one that commands use.
+    """A cluster: from arguments; inside a job from ``os.environ``; else the one that commands use.
 
     ``OpenPAIClient("http://pai.example.org", "alice", token="...")``, ``OpenPAIClient().jobs()``
     """
@@ -32,15 +32,15 @@ class OpenPAIClient(Cluster):
         verify: bool = True,
         ca_file: str = "",
     ):
-        # A name asked for means one of the clusters file, also inside a job.
-        inside = not pai_uri and not cluster_alias and bool(os.environ.get(REST_SERVER))
-        if inside:
+        # An alias means an entry of the clusters file, also inside a job.
+        is_inside_job = not pai_uri and not cluster_alias and bool(os.environ.get(REST_SERVER))
+        if is_inside_job:
             pai_uri = os.environ[REST_SERVER]
             user = user or next((os.environ[name] for name in USERS if os.environ.get(name)), "")
             token = token or ("" if password else os.environ.get(TOKEN, ""))
-            cluster_alias = HERE
-            beside = Path(os.environ.get(RUNTIME, ""), AUTHORITY)
-            ca_file = ca_file or (str(beside) if beside.is_file() else "")
+            cluster_alias = OWN_CLUSTER_ALIAS
+            authority = Path(os.environ.get(RUNTIME, ""), AUTHORITY)
+            ca_file = ca_file or (str(authority) if authority.is_file() else "")
         super().__init__(cluster_alias, pai_uri, user, password, token, verify=verify, ca_file=ca_file)
         if token and not pai_uri:
             self.login(token)

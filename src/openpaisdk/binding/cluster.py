@@ -1,4 +1,4 @@
-"""A cluster as an object: ask it, hand jobs in, follow them, reach its storage."""
+"""Cluster as an object: submit and follow jobs, query resources, access its storage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 from openpaisdk.binding.async_wrappers import AsyncWrapper, async_generator, async_method
 from openpaisdk.binding.job_list import JobList
@@ -16,20 +16,31 @@ from openpaisdk.client.models import CORES, GPUS, MEMORY, VirtualCluster, check_
 from openpaisdk.client.models import JobStatus as JobStatus
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
 from openpaisdk.connect import open_embedded, open_entry
-from openpaisdk.errors import UsageError
+from openpaisdk.errors import PaiError, UsageError
 
 if TYPE_CHECKING:
-    from openpaisdk.binding.job import Job
-    from openpaisdk.client import ClusterClient as Wire
+    from openpaisdk.client import ClusterClient
+    from openpaisdk.jobs.sources import SourceArchive
     from openpaisdk.storage import Storage
+
+
+class Submittable(Protocol):
+    """A job object that submits itself, like ``Job``."""
+
+    def get_config(self) -> dict[str, Any]: ...
+
+    def submit(self, cluster: Any = ...) -> Any: ...
+
+
+SubmittableT = TypeVar("SubmittableT", bound=Submittable)
 
 
 class Cluster:
     """One cluster, as one user.
 
-    ``Cluster("team")`` is one of your clusters file, ``Cluster()`` the one that commands use, and
-    ``Cluster("new", "http://pai.example.org", "alice", password="...")`` one that is in no file. May be used
-    from several threads at once. ``cluster.aio`` has the same methods for ``await``.
+    ``Cluster("team")`` is an entry of your clusters file, ``Cluster()`` the one that commands use, and
+    ``Cluster("new", "http://pai.example.org", "alice", password="...")`` one that is in no file.
+    Thread-safe. ``cluster.aio`` has the same methods for ``await``.
     """
 
     def __init__(
@@ -46,8 +57,8 @@ class Cluster:
     ):
         if pai_uri or more.get("type"):
             raw: dict[str, object] = {**more, "cluster_alias": cluster_alias or "cluster"}
-            given = {"pai_uri": pai_uri, "user": user, "password": password, "token": token}
-            raw.update({k: v for k, v in given.items() if v})
+            settings = {"pai_uri": pai_uri, "user": user, "password": password, "token": token}
+            raw.update({k: v for k, v in settings.items() if v})
             if not verify:
                 raw["verify_tls"] = False
             if ca_file:
@@ -56,7 +67,7 @@ class Cluster:
         else:
             self.entry = ClusterRegistry.load().resolve(cluster_alias)
         self._threads = threading.local()
-        self._meeting = threading.Lock()
+        self._probe_lock = threading.Lock()
 
     @classmethod
     def of(cls, entry: ClusterEntry) -> Cluster:
@@ -64,22 +75,22 @@ class Cluster:
         made = cls.__new__(cls)
         made.entry = entry
         made._threads = threading.local()
-        made._meeting = threading.Lock()
+        made._probe_lock = threading.Lock()
         return made
 
     @property
-    def client(self) -> Wire:
-        """The connection of this thread; made, and the cluster met, at first use."""
-        found: Wire | None = getattr(self._threads, "client", None)
+    def client(self) -> ClusterClient:
+        """The REST client of this thread, created at first use."""
+        found: ClusterClient | None = getattr(self._threads, "client", None)
         if found is None:
             found = self._threads.client = self._open()
         return found
 
-    def _open(self) -> Wire:
+    def _open(self) -> ClusterClient:
         if self.entry.is_embedded:
             return open_embedded(self.entry.alias)
-        with self._meeting:
-            if "info" not in self.entry.raw:  # in no file yet: how it is reached is still to be learned
+        with self._probe_lock:
+            if "info" not in self.entry.raw:  # not from the clusters file: detect how to connect
                 from openpaisdk.client.discovery import connection_settings, probe_cluster
 
                 text, verify = self.entry.text, self.entry.raw.get("verify_tls") is not False
@@ -89,7 +100,7 @@ class Cluster:
                 self.entry = ClusterEntry({**self.entry.raw, **connection_settings(cluster, info)})
         return open_entry(self.entry)
 
-    # --- who it is ---
+    # --- identity ---
 
     @property
     def alias(self) -> str:
@@ -113,16 +124,16 @@ class Cluster:
         return f"<Cluster {self.alias} {where}>"
 
     def info(self) -> dict[str, object]:
-        """What the cluster says of itself: name, version, how one logs in."""
+        """Name, version and login method of the cluster."""
         return self.client.info()
 
     def check(self) -> Cluster:
-        """Ask for everything a person needs there; raises where something is wrong."""
+        """Check connection and token; raises an error if something is wrong."""
         self.client.virtual_clusters()
         return self
 
     def get_token(self, password: str = "") -> str:
-        """A new token for a password; used from now on."""
+        """Get a new token for a password and use it from now on."""
         password = password or self.entry.text("password")
         if not password:
             raise UsageError(f"A token for {self.alias} needs a password.")
@@ -134,15 +145,15 @@ class Cluster:
         self._threads = threading.local()
         return self
 
-    # --- what it has ---
+    # --- resources ---
 
     def virtual_clusters(self) -> list[VirtualCluster]:
         return self.client.virtual_clusters()
 
     def available_resources(self) -> dict[str, dict[str, int]]:
-        """What is free in each virtual cluster: ``{"default": {"GPUs": 1, "vCores": 8, "memory": 1024}}``.
+        """Free resources of each virtual cluster: ``{"default": {"GPUs": 1, "vCores": 8, "memory": 1024}}``.
 
-        -1 where the cluster does not tell.
+        -1 where the cluster does not report a value.
         """
         free: dict[str, dict[str, int]] = {}
         for vc in self.virtual_clusters():
@@ -184,7 +195,7 @@ class Cluster:
         virtual_cluster: str = "",
         tags: str = "",
     ) -> JobList | JobStatus:
-        """Your jobs, newest first (``user=""``: everybody's); or, with a name, the status of one."""
+        """Your jobs, newest first (``user=""``: all users' jobs); or, with a name, the status of one job."""
         if name:
             return self.status(name, user or "")
         if state:
@@ -199,33 +210,63 @@ class Cluster:
         return JobList(found)
 
     def status(self, name: str, user: str = "") -> JobStatus:
-        """How a job is: ``.state``, ``.tasks``, and all that the cluster says in ``.raw``."""
+        """Status of a job: ``.state``, ``.tasks``, and the whole response in ``.raw``."""
         return self.client.job(name, user)
 
-    def submit(self, job: Job | Mapping[str, Any] | str) -> Job:
-        """Hand a job in: a ``Job``, a mapping, or the text or path of a job file. Gives the job back."""
-        from openpaisdk.binding.job import Job
+    @overload
+    def submit(self, job: SubmittableT) -> SubmittableT: ...
 
-        handed = job if isinstance(job, Job) else Job.of(job)
-        handed.submit(self)
-        return handed
+    @overload
+    def submit(self, job: Mapping[str, Any] | str) -> SubmittedJob: ...
+
+    def submit(self, job: Any) -> Any:
+        """Submit a ``Job``, a mapping, or the text or path of a job file; returns the submitted job."""
+        if not isinstance(job, Mapping | str):
+            return job.submit(self)
+        from openpaisdk.jobs.job_file import job_data
+
+        config = job_data(job)
+        submitted = SubmittedJob(config, self)
+        submitted.name = self.submit_config(config)
+        return submitted
+
+    def submit_config(self, config: Mapping[str, Any], sources: SourceArchive | None = None) -> str:
+        """Validate and submit a job given as plain data, after uploading its sources; returns its name."""
+        from openpaisdk.jobs.command_job import HOST_IMAGE, caller_environment
+        from openpaisdk.jobs.submission import submit_job
+        from openpaisdk.protocol import read_any_job
+
+        read_any_job(config)
+        job = dict(config)
+        client = self.client  # connects, so that the entry of a cluster in no file is complete
+        if _image(job) == HOST_IMAGE and not self.entry.is_paicluster:
+            raise UsageError(f"The cluster {self.alias} runs jobs in containers: the job needs an image.")
+        if self.entry.is_embedded and job.get("protocolVersion"):
+            extras = dict(job.get("extras") or {})
+            additions = {"environment": caller_environment(), **(extras.get("openpaisdk") or {})}
+            job["extras"] = {**extras, "openpaisdk": additions}
+        if sources:
+            from openpaisdk.jobs.sources import send
+
+            send(client, sources)
+        return submit_job(client, job)
 
     def stop(self, name: str, user: str = "") -> None:
-        """Tell a job to end."""
+        """Stop a job."""
         self.client.stop(name, user)
 
     def delete(self, name: str, user: str = "") -> None:
-        """Remove a job that is over, with its logs."""
+        """Delete a finished job, with its logs."""
         self.client.delete(name, user)
 
     def wait(self, name: str, user: str = "", timeout: float | None = None) -> str:
-        """Wait until a job is over; the state it ended in. ``TimeoutError`` if that takes too long."""
+        """Wait until a job finishes; returns its final state. ``TimeoutError`` after ``timeout`` seconds."""
         if timeout is None:
             state = ""
             for frame in follow(self.client, FollowRequest(name, user, stream=NO_LOG)):
                 state = str(frame.head.get("state") or state) if frame.kind in ("state", "end") else state
             return state
-        # A stream cannot be left at a given moment, so the job is asked for.
+        # A blocking stream cannot be left at a given moment, so the job is polled.
         deadline, pause = time.monotonic() + timeout, 0.05
         while not (job := self.status(name, user)).is_finished:
             left = deadline - time.monotonic()
@@ -245,9 +286,9 @@ class Cluster:
         stream: str = "all",
         tail: int | None = None,
     ) -> str:
-        """What a task of a job has printed until now."""
-        wanted = FollowRequest(name, user, role=role, index=index, stream=stream, tail=tail, follow=False)
-        data = b"".join(f.data for f in follow(self.client, wanted) if f.kind == "log")
+        """The log of a task until now."""
+        request = FollowRequest(name, user, role=role, index=index, stream=stream, tail=tail, follow=False)
+        data = b"".join(f.data for f in follow(self.client, request) if f.kind == "log")
         return data.decode("utf-8", "replace")
 
     def follow(
@@ -260,11 +301,11 @@ class Cluster:
         stream: str = "all",
         tail: int | None = None,
     ) -> Iterator[str]:
-        """The lines a task prints, as it prints them, until the job is over."""
-        wanted = FollowRequest(name, user, role=role, index=index, stream=stream, tail=tail)
+        """The lines of a task's log as they are written, until the job finishes."""
+        request = FollowRequest(name, user, role=role, index=index, stream=stream, tail=tail)
         rest = b""
-        # A connection of its own: other questions may be asked between two lines.
-        for frame in follow(self._open(), wanted):
+        # A connection of its own: the caller may send other requests between two lines.
+        for frame in follow(self._open(), request):
             if frame.kind != "log":
                 continue
             *lines, rest = (rest + frame.data).split(b"\n")
@@ -280,7 +321,7 @@ class Cluster:
         owner, _, bare = self.client.whole_name(name, user).partition("~")
         return f"{self.client.uri}/job-detail.html?username={quote(owner)}&jobName={quote(bare)}"
 
-    # --- the REST API by the names it always had here ---
+    # --- names of OpenPAI's SDK for single REST requests ---
 
     def rest_api_cluster_info(self) -> dict[str, object]:
         return self.info()
@@ -292,7 +333,7 @@ class Cluster:
         return [job.raw for job in self.client.all_jobs(user=user or self.user)]
 
     def rest_api_job_info(self, name: str, info: str | None = None, user: str = "") -> dict[str, object]:
-        """The status of a job; with ``info`` its ``config``, or how to reach it by ``ssh``."""
+        """The status of a job; with ``info`` its ``config``, or its ``ssh`` access."""
         if info == "config":
             import yaml
 
@@ -301,20 +342,20 @@ class Cluster:
         if info == "ssh":
             return self.client.job_ssh(name, user)
         if info:
-            raise UsageError(f"A job has no {info!r}: ask for config or ssh.")
+            raise UsageError(f"A job has no {info!r}: use config or ssh.")
         return self.client.job(name, user).raw
 
     def rest_api_token(self, expiration: int = 3600) -> str:
         return self.get_token()
 
     def rest_api_submit(self, job: Mapping[str, Any]) -> str:
-        """Hand in a job (version 1 or 2) as it is; its name."""
+        """Submit a job (version 1 or 2) unchanged; returns its name."""
         from openpaisdk.jobs.submission import submit_job
 
         return submit_job(self.client, dict(job))
 
     def rest_api_execute_job(self, name: str, e_type: str = "STOP", user: str = "") -> None:
-        """``STOP`` a job, or ``START`` it again where the cluster can."""
+        """``STOP`` a job, or ``START`` it again where the cluster supports it."""
         self.client.execute(name, e_type, user)
 
     def rest_api_virtual_clusters(self) -> dict[str, dict[str, object]]:
@@ -330,8 +371,87 @@ class Cluster:
         return self.client.storage_records("server", names or [])
 
 
+def _image(job: Mapping[str, Any]) -> str:
+    """The image of a job with exactly one; else empty."""
+    images = [p.get("uri") for p in job.get("prerequisites") or [] if p.get("type") == "dockerimage"]
+    return str(images[0]) if len(images) == 1 else ""
+
+
+class SubmittedJob:
+    """A job on a cluster: its configuration as submitted, its status, its log."""
+
+    def __init__(self, protocol: Mapping[str, Any], cluster: Cluster | None = None):
+        self.protocol: dict[str, Any] = dict(protocol)
+        self.cluster = cluster
+
+    @property
+    def name(self) -> str:
+        return str(self.protocol.get("name") or self.protocol.get("jobName") or "")
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self.protocol["jobName" if "jobName" in self.protocol else "name"] = name
+
+    def get_config(self) -> dict[str, Any]:
+        """The job as plain data."""
+        return dict(self.protocol)
+
+    def __repr__(self) -> str:
+        where = f" on {self.cluster.alias}" if self.cluster else ""
+        return f"<Job {self.name or 'without a name'}{where}>"
+
+    def __str__(self) -> str:
+        from openpaisdk.jobs.submission import mask_secrets
+        from openpaisdk.protocol import dump_yaml
+
+        return dump_yaml(mask_secrets(self.protocol))
+
+    @property
+    def link(self) -> str:
+        """The job's page on the cluster's web portal."""
+        return self._on_cluster().get_job_link(self.name)
+
+    def get_status(self) -> JobStatus:
+        return self._on_cluster().status(self.name)
+
+    @property
+    def state(self) -> str:
+        return self.get_status().state
+
+    def wait(self, timeout: float | None = None) -> str:
+        """Wait until the job finishes; returns its final state."""
+        return self._on_cluster().wait(self.name, timeout=timeout)
+
+    def logs(self, *, role: str = "", index: int = 0, stream: str = "all", tail: int | None = None) -> str:
+        """The log of a task until now."""
+        return self._on_cluster().logs(self.name, role=role, index=index, stream=stream, tail=tail)
+
+    def follow(self, *, role: str = "", index: int = 0, stream: str = "all") -> Iterator[str]:
+        """The lines of a task's log as they are written, until the job finishes."""
+        return self._on_cluster().follow(self.name, role=role, index=index, stream=stream)
+
+    def stop(self) -> Self:
+        """Stop the job."""
+        self._on_cluster().stop(self.name)
+        return self
+
+    def select_cluster(self, cluster_alias: str = "") -> Self:
+        """Select the cluster that the other methods use; by default the one that commands use."""
+        self.cluster = Cluster(cluster_alias)
+        return self
+
+    def _on_cluster(self) -> Cluster:
+        if not self.name:
+            raise PaiError("This job has no name, so it cannot be on a cluster.")
+        if self.cluster is None:
+            self.select_cluster()
+        if self.cluster is None:
+            raise PaiError("This job is not on a cluster.")
+        return self.cluster
+
+
 class AsyncCluster(AsyncWrapper):
-    """A cluster for ``await``."""
+    """``Cluster`` with awaitable methods."""
 
     sync: Cluster
 
@@ -363,7 +483,7 @@ class AsyncCluster(AsyncWrapper):
     ) -> JobList: ...
 
     async def jobs(self, name: str = "", **filters: Any) -> JobList | JobStatus:
-        """Your jobs, newest first; or, with a name, the status of one."""
-        ask: Any = self.sync.jobs
-        found: JobList | JobStatus = await asyncio.to_thread(ask, name, **filters)
+        """Your jobs, newest first; or, with a name, the status of one job."""
+        query: Any = self.sync.jobs
+        found: JobList | JobStatus = await asyncio.to_thread(query, name, **filters)
         return found

@@ -1,4 +1,4 @@
-"""The clusters a person knows, as a list that can be changed and saved."""
+"""List of clusters that can be changed and saved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from openpaisdk.binding.cluster import Cluster
 from openpaisdk.client.fanout import ClusterCall, call_all
 from openpaisdk.config.clusters import EMBEDDED, ClusterEntry, ClusterRegistry, check_alias, check_clusters
 from openpaisdk.config.defaults import Defaults
-from openpaisdk.config.yaml_files import Lock, read_yaml, write_yaml
+from openpaisdk.config.yaml_files import FileLock, read_yaml, write_yaml
 from openpaisdk.errors import UsageError
 
 SECRETS = ("token", "password")
@@ -27,74 +27,74 @@ class ClusterList:
         self.clusters: list[dict[str, Any]] = [dict(raw) for raw in clusters or []]
 
     def load(self, fname: str = "") -> Self:
-        """Read them from a file; by default from the one that commands use."""
-        path = fname or ClusterRegistry.load_path()
+        """Read a clusters file; by default the one that commands use."""
+        path = fname or ClusterRegistry.file_path()
         self.clusters = [entry.raw for entry in check_clusters(read_yaml(path), path)]
         return self
 
     def save(self, fname: str = "") -> Self:
-        """Write them, readable by nobody else, whole or not at all."""
-        path = fname or ClusterRegistry.load_path()
-        with Lock(path):
+        """Write the clusters file atomically, readable only by its owner."""
+        path = fname or ClusterRegistry.file_path()
+        with FileLock(path):
             write_yaml(path, self.clusters)
         return self
 
     def add(self, cluster: Mapping[str, Any], *, check: bool = True) -> Self:
-        """Add a cluster, or replace the one with its alias. It is asked at once, unless ``check`` is false.
+        """Add a cluster, or replace the one with its alias. Connects to it, unless ``check`` is false.
 
-        A password is exchanged for a token and not kept.
+        A password is exchanged for a token and not stored.
         """
         raw = dict(cluster)
         alias = check_alias(str(raw.get("cluster_alias") or ""))
         if check and not str(raw.get("type") or "").startswith("storage-"):
-            raw = _joined(alias, raw)
+            raw = _registered(alias, raw)
         self.clusters = [c for c in self.clusters if c["cluster_alias"] != alias] + [raw]
         return self
 
     def update(self, cluster: Mapping[str, Any]) -> Self:
-        """Change some keys of a cluster that is there."""
+        """Change some keys of an existing cluster."""
         found = self._find(str(cluster.get("cluster_alias") or ""))
         found.update(cluster)
         return self
 
     def update_all(self) -> Self:
-        """Ask every cluster anew what it has for you, all at once; one that is down gives a warning."""
+        """Refresh all clusters in parallel; a cluster that does not respond causes a warning."""
         from openpaisdk.client.discovery import refresh
 
-        for alias, answer in self._ask(lambda cluster: refresh(cluster.client)).items():
-            self._find(alias).update(answer)
+        for alias, changes in self._call_all(lambda cluster: refresh(cluster.client)).items():
+            self._find(alias).update(changes)
         return self
 
     def delete(self, cluster_alias: str) -> Self:
-        """Forget a cluster."""
+        """Remove a cluster from the list."""
         self.clusters.remove(self._find(cluster_alias))
         return self
 
     def select(self, cluster_alias: str = "") -> dict[str, Any]:
-        """What is known of a cluster; by default of the one that commands use."""
-        return dict(self._chosen(cluster_alias).raw)
+        """The settings of a cluster; by default of the one that commands use."""
+        return dict(self._entry(cluster_alias).raw)
 
     def select_storage(self, cluster_alias: str, storage_name: str, workspace: str = "") -> Self:
-        """Where a cluster keeps the files of your jobs."""
+        """Set the storage and the folder for the files of your jobs."""
         found = self._find(cluster_alias)
-        own = f"/{found.get('user') or ''}"
-        found.update(storage_name=storage_name, workspace=f"{own}/{workspace}" if workspace else own)
+        folder = f"/{found.get('user') or ''}"
+        found.update(storage_name=storage_name, workspace=f"{folder}/{workspace}" if workspace else folder)
         return self
 
     def get_client(self, cluster_alias: str = "") -> Cluster:
-        """A cluster to ask; by default the one that commands use."""
-        return Cluster.of(self._chosen(cluster_alias))
+        """A client for a cluster; by default for the one that commands use."""
+        return Cluster.of(self._entry(cluster_alias))
 
     def available_resources(self) -> dict[str, dict[str, dict[str, int]]]:
-        """What is free, by cluster and virtual cluster. One that is down only gives a warning."""
-        return self._ask(lambda cluster: cluster.available_resources())
+        """Free resources by cluster and virtual cluster. A cluster that does not respond causes a warning."""
+        return self._call_all(lambda cluster: cluster.available_resources())
 
     @property
     def aliases(self) -> list[str]:
         return [str(raw["cluster_alias"]) for raw in self.clusters]
 
     def tell(self) -> dict[str, dict[str, Any]]:
-        """All that is known, by alias, without secrets."""
+        """All settings by alias, without secrets."""
         return {
             str(raw["cluster_alias"]): {k: v for k, v in raw.items() if k not in SECRETS}
             for raw in self.clusters
@@ -118,55 +118,55 @@ class ClusterList:
         from openpaisdk.output import table
 
         rows = [
-            [str(raw["cluster_alias"]), _place(raw), str(raw.get("user") or "-")] for raw in self.clusters
+            [str(raw["cluster_alias"]), _address(raw), str(raw.get("user") or "-")] for raw in self.clusters
         ]
         return table(["ALIAS", "ADDRESS", "USER"], rows)
 
     def _usable(self) -> list[dict[str, Any]]:
         return [raw for raw in self.clusters if not ClusterEntry(raw).is_storage]
 
-    def _chosen(self, alias: str) -> ClusterEntry:
-        return self._book().resolve(alias)
+    def _entry(self, alias: str) -> ClusterEntry:
+        return self._registry().resolve(alias)
 
-    def _book(self) -> ClusterRegistry:
+    def _registry(self) -> ClusterRegistry:
         return ClusterRegistry("", [ClusterEntry(raw) for raw in self.clusters], Defaults.load())
 
     def _find(self, alias: str) -> dict[str, Any]:
         found = next((raw for raw in self.clusters if raw["cluster_alias"] == alias), None)
         if found is None:
-            raise self._book().unknown(alias)
+            raise self._registry().unknown(alias)
         return found
 
-    def _ask(self, what: Any) -> dict[str, Any]:
-        questions = [
-            ClusterCall(cluster.alias, lambda cluster=cluster: what(cluster))  # type: ignore[misc]
+    def _call_all(self, query: Any) -> dict[str, Any]:
+        calls = [
+            ClusterCall(cluster.alias, lambda cluster=cluster: query(cluster))  # type: ignore[misc]
             for cluster in self
         ]
-        call_all(questions)
-        for q in questions:
-            if q.error is not None:
-                warnings.warn(q.error.message, stacklevel=3)
-        return {q.alias: q.result for q in questions if q.error is None}
+        call_all(calls)
+        for call in calls:
+            if call.error is not None:
+                warnings.warn(call.error.message, stacklevel=3)
+        return {call.alias: call.result for call in calls if call.error is None}
 
 
-def _place(raw: Mapping[str, Any]) -> str:
-    """Its address; the cluster of this machine has another one each time it starts."""
+def _address(raw: Mapping[str, Any]) -> str:
+    """The cluster's address; that of the embedded cluster changes with every start, so it is not shown."""
     return "on this machine" if raw.get("type") == EMBEDDED else str(raw.get("pai_uri") or "-")
 
 
-def _joined(alias: str, raw: dict[str, Any]) -> dict[str, Any]:
+def _registered(alias: str, raw: dict[str, Any]) -> dict[str, Any]:
     from openpaisdk.client.discovery import Credentials, register_cluster
 
     if not raw.get("pai_uri"):
         raise UsageError(f"The cluster {alias} has no pai_uri.")
-    who = Credentials(
+    credentials = Credentials(
         str(raw.get("user") or ""), password=str(raw.get("password") or ""), token=str(raw.get("token") or "")
     )
-    found = register_cluster(
+    detected = register_cluster(
         alias,
         str(raw["pai_uri"]),
-        who,
+        credentials,
         verify=raw.get("verify_tls") is not False,
         authority_file=str(raw.get("ca_file") or ""),
     )
-    return {**{k: v for k, v in raw.items() if k not in SECRETS}, **found}
+    return {**{k: v for k, v in raw.items() if k not in SECRETS}, **detected}

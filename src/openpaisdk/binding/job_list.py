@@ -1,4 +1,4 @@
-"""Lists that are pleasant to look at where they are printed: in a REPL, in a notebook."""
+"""List of jobs that prints as a table in a REPL and in a notebook."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _COLUMNS: dict[str, Callable[[JobSummary], str]] = {
     "NAME": lambda job: job.name,
     "USER": lambda job: job.user,
     "STATE": lambda job: job.state,
-    "SUBMITTED": lambda job: _moment(job.submitted_ms),
+    "SUBMITTED": lambda job: _submission_time(job.submitted_ms),
     "DURATION": lambda job: _duration(job),
     "GPUS": lambda job: str(job.gpus),
     "VC": lambda job: job.virtual_cluster,
@@ -18,7 +18,7 @@ _COLUMNS: dict[str, Callable[[JobSummary], str]] = {
 
 
 class JobList(list[JobSummary]):
-    """Jobs as a cluster lists them. Prints as a table."""
+    """Job summaries of a cluster, printed as a table."""
 
     def __repr__(self) -> str:
         if not self:
@@ -38,13 +38,13 @@ class JobList(list[JobSummary]):
         return f"<table><tr>{head}</tr>{body}</table>"
 
 
-def _moment(ms: int | None) -> str:
-    from openpaisdk.output import moment
+def _submission_time(ms: int | None) -> str:
+    from openpaisdk.output import format_time
 
-    return moment(ms)
+    return format_time(ms)
 
 
 def _duration(job: JobSummary) -> str:
-    from openpaisdk.output import duration
+    from openpaisdk.output import format_duration
 
-    return duration(job.launched_ms, job.completed_ms)
+    return format_duration(job.launched_ms, job.completed_ms)

@@ -1,7 +1,7 @@
-"""``pai`` and ``opai``: parse, call, print. One file for each family of commands, loaded when used.
+"""Command lines ``pai`` and ``opai``: parse, call, print. A command's module is imported when it is called.
 
-May use every room of the SDK, and only inside the command that needs it: what is imported here is paid for by
-everybody who types ``pai``.
+May import every package of the SDK, but only inside the command that needs it: an import here costs time in
+every ``pai`` command.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def pai() -> int:
 
 
 def opai() -> int:
-    """The older command line ``opai <scene> <action> ...``, translated."""
+    """OpenPAI's command line ``opai <scene> <action> ...``, translated to ``pai``."""
     from openpaisdk.cli.main import run
     from openpaisdk.cli.opai_compat import translate_opai
 

@@ -1,8 +1,8 @@
-"""``pai add-cluster``, ``update-clusters`` and ``update-token``: clusters are met, and met again."""
+"""``pai add-cluster``, ``update-clusters`` and ``update-token``: register and refresh clusters."""
 
 from __future__ import annotations
 
-from openpaisdk.cli.parser import Parser, command_parser, on_terminal
+from openpaisdk.cli.parser import Parser, command_parser, is_interactive
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry, check_alias
 from openpaisdk.config.defaults import Change, change_defaults
 from openpaisdk.errors import UsageError
@@ -21,19 +21,26 @@ def add_cluster(argv: list[str]) -> int:
         "add-cluster",
         "pai add-cluster -a team --pai-uri https://pai.example.org --user alice\n"
         "pai add-cluster -a team --pai-uri https://pai.example.org --user alice --token eyJhbGciOi...",
-        "The cluster is asked at once: its version, your virtual clusters, your storages. A password is\n"
-        "exchanged for a token and not stored; without one (and without --token) you are asked for it.\n"
-        "An alias you already have is replaced.",
+        "Connects to the cluster and stores its version, your virtual clusters and your storages. A\n"
+        "password is exchanged for a token and not stored; without --password and --token you are asked\n"
+        "for it.\n"
+        "An existing alias is replaced.",
     )
-    parser.add_argument("-a", "--cluster-alias", required=True, metavar="ALIAS", help="what you will call it")
-    parser.add_argument("--pai-uri", required=True, metavar="URI", help="its address, as in a browser")
-    parser.add_argument("--user", required=True, metavar="USER", help="your name there")
+    parser.add_argument(
+        "-a", "--cluster-alias", required=True, metavar="ALIAS", help="your name for the cluster"
+    )
+    parser.add_argument(
+        "--pai-uri", required=True, metavar="URI", help="the cluster's address, as in a browser"
+    )
+    parser.add_argument("--user", required=True, metavar="USER", help="your user name on the cluster")
     _login_options(parser)
-    parser.add_argument("--insecure", action="store_true", help="do not check its certificate")
-    parser.add_argument("--ca", default="", metavar="FILE", help="certificates to trust for it")
+    parser.add_argument("--insecure", action="store_true", help="do not verify the TLS certificate")
+    parser.add_argument(
+        "--ca", default="", metavar="FILE", help="CA certificates to trust (default: the system's)"
+    )
     args = parser.parse(argv)
     alias = check_alias(args.cluster_alias)
-    book = ClusterRegistry.load()
+    registry = ClusterRegistry.load()
     from openpaisdk.client.discovery import register_cluster
 
     raw = register_cluster(
@@ -43,17 +50,17 @@ def add_cluster(argv: list[str]) -> int:
         verify=not args.insecure,
         authority_file=args.ca,
     )
-    known = book.find(alias)
-    usable = [entry.alias for entry in book.entries if not entry.is_storage]
-    in_use = usable[0] if len(usable) == 1 and not book.selected and usable != [alias] else ""
-    book.put(ClusterEntry({**_user_settings_of(known), **raw}))
+    known = registry.find(alias)
+    usable = [entry.alias for entry in registry.entries if not entry.is_storage]
+    current = usable[0] if len(usable) == 1 and not registry.selected and usable != [alias] else ""
+    registry.put(ClusterEntry({**_user_settings_of(known), **raw}))
     print_notice(f"{'Replaced' if known else 'Added'} {alias} ({raw['pai_uri']}, version {_version(raw)}).")
-    if in_use:
-        # It was used because it was the only one; a second one must not break every command.
-        change_defaults([Change("cluster-alias", "=", in_use)], [], is_global=True)
-        print_notice(f"Commands go on using {in_use}. Use {alias} with -a {alias}, or for every command:")
+    if current:
+        # It was used because it was the only one; adding a second one must not break every command.
+        change_defaults([Change("cluster-alias", "=", current)], [], is_global=True)
+        print_notice(f"Commands still use {current}. Use {alias} with -a {alias}, or for every command:")
         print_notice(f"  pai select-cluster -g {alias}")
-    elif len(book.entries) > 1 and not book.selected:
+    elif len(registry.entries) > 1 and not registry.selected:
         print_notice(f"Use it with -a {alias}, or for every command: pai select-cluster -g {alias}")
     return 0
 
@@ -63,16 +70,16 @@ def update_token(argv: list[str]) -> int:
     parser = command_parser(
         "update-token",
         "pai update-token -a team\npai update-token -a team --token eyJhbGciOi...",
-        "Tokens end, after a week on most clusters. You are asked for your password, which is exchanged\n"
-        "for a new one; an application token, from your profile page there, never ends.",
+        "Tokens expire, after a week on most clusters. You are asked for your password, which is exchanged\n"
+        "for a new token. An application token (from your profile page on the portal) never expires.",
         output=False,
     )
     _login_options(parser)
     args = parser.parse(argv)
-    book = ClusterRegistry.load()
-    entry = book.resolve(args.cluster_alias)
+    registry = ClusterRegistry.load()
+    entry = registry.resolve(args.cluster_alias)
     if entry.is_embedded:
-        raise UsageError("The cluster on this machine needs no token of yours.")
+        raise UsageError("The embedded cluster needs no token from you.")
     from openpaisdk.client.discovery import register_cluster
 
     raw = register_cluster(
@@ -82,8 +89,8 @@ def update_token(argv: list[str]) -> int:
         verify=entry.raw.get("verify_tls") is not False,
         authority_file=entry.text("ca_file"),
     )
-    book.put(ClusterEntry({**_user_settings_of(entry), **raw}))
-    print_notice(f"{entry.alias} accepts the new token.")
+    registry.put(ClusterEntry({**_user_settings_of(entry), **raw}))
+    print_notice(f"{entry.alias} accepted the new token.")
     return 0
 
 
@@ -92,48 +99,47 @@ def update_clusters(argv: list[str]) -> int:
     parser = command_parser(
         "update-clusters",
         "pai update-clusters",
-        "Asks each cluster anew for its version, your virtual clusters and your storages; all at once.",
+        "Asks all clusters in parallel.",
         cluster=False,
     )
-    parser.add_argument("aliases", nargs="*", metavar="alias", help="only these (all)")
+    parser.add_argument("aliases", nargs="*", metavar="alias", help="only these clusters (default: all)")
     args = parser.parse(argv)
-    book = ClusterRegistry.load()
+    registry = ClusterRegistry.load()
     for alias in args.aliases:
-        if book.find(alias) is None:
-            raise book.unknown(alias)
+        if registry.find(alias) is None:
+            raise registry.unknown(alias)
     entries = [
         e
-        for e in book.entries
+        for e in registry.entries
         if not e.is_storage and not e.is_embedded and (not args.aliases or e.alias in args.aliases)
     ]
-    from openpaisdk.cli.asking import report_failures
     from openpaisdk.client.discovery import refresh
-    from openpaisdk.client.fanout import ClusterCall, call_all
+    from openpaisdk.client.fanout import ClusterCall, call_all, report_failures
     from openpaisdk.connect import open_entry
 
-    questions = [ClusterCall(e.alias, lambda e=e: refresh(open_entry(e))) for e in entries]  # type: ignore[misc]
-    call_all(questions, notify=print_notice)
+    calls = [ClusterCall(e.alias, lambda e=e: refresh(open_entry(e))) for e in entries]  # type: ignore[misc]
+    call_all(calls, notify=print_notice)
     done: dict[str, str] = {}
-    for entry, question in zip(entries, questions, strict=True):
-        if question.result is not None:
-            fresh = ClusterRegistry.load().find(entry.alias) or entry  # a token may have been renewed
-            book.put(ClusterEntry({**fresh.raw, **question.result}))
-            done[entry.alias] = _version({**fresh.raw, **question.result})
+    for entry, call in zip(entries, calls, strict=True):
+        if call.result is not None:
+            fresh = (
+                ClusterRegistry.load().find(entry.alias) or entry
+            )  # its token may have been renewed meanwhile
+            registry.put(ClusterEntry({**fresh.raw, **call.result}))
+            done[entry.alias] = _version({**fresh.raw, **call.result})
     show(done, args.output, lambda: "\n".join(f"{alias}: version {v}" for alias, v in done.items()))
     if not entries and args.output == "table":
-        print_notice("There is no cluster to ask; pai add-cluster adds one.")
-    return report_failures(questions)
+        print_notice("You have no clusters; pai add-cluster adds one.")
+    return report_failures(calls, print_notice)
 
 
 def _login_options(parser: Parser) -> None:
-    parser.add_argument("--password", default="", help="your password there")
-    parser.add_argument(
-        "--token", "--authen-token", default="", help="a token of yours, instead of a password"
-    )
+    parser.add_argument("--password", default="", help="your password on the cluster")
+    parser.add_argument("--token", "--authen-token", default="", help="your token, instead of a password")
     parser.add_argument(
         "--store-password",
         action="store_true",
-        help="keep the password in the clusters file, to renew the token when it ends",
+        help="store the password in the clusters file, to renew the token when it expires",
     )
 
 
@@ -143,9 +149,9 @@ def _credentials(args: argparse.Namespace, user: str, alias: str) -> Credentials
     if args.password and args.token:
         raise UsageError("Give a password or a token, not both.")
 
-    def ask() -> str:
-        if not on_terminal():
-            raise UsageError("--password or --token is missing, and there is no terminal to ask at.")
+    def prompt() -> str:
+        if not is_interactive():
+            raise UsageError("--password or --token is missing, and there is no terminal to ask for it.")
         from getpass import getpass
 
         try:
@@ -158,14 +164,14 @@ def _credentials(args: argparse.Namespace, user: str, alias: str) -> Credentials
         return password
 
     return Credentials(
-        user, password=args.password, token=args.token, prompt=ask, keep_password=args.store_password
+        user, password=args.password, token=args.token, prompt=prompt, keep_password=args.store_password
     )
 
 
 def _user_settings_of(entry: ClusterEntry | None) -> dict[str, object]:
-    """Of an entry that is replaced, what a person chose; how it was reached is learned anew."""
-    learned = ("token", "password", "info", "api", "rest_path", "verify_tls", "ca_file", "type")
-    return {k: v for k, v in entry.raw.items() if k not in learned} if entry else {}
+    """Settings of a replaced entry that the user chose; connection settings are detected again."""
+    detected = ("token", "password", "info", "api", "rest_path", "verify_tls", "ca_file", "type")
+    return {k: v for k, v in entry.raw.items() if k not in detected} if entry else {}
 
 
 def _version(raw: dict[str, object]) -> str:

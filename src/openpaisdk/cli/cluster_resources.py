@@ -1,11 +1,10 @@
-"""``pai cluster-resources``: what is free, in each virtual cluster of each cluster."""
+"""``pai cluster-resources``: free resources of each virtual cluster."""
 
 from __future__ import annotations
 
-from openpaisdk.cli.asking import report_failures
 from openpaisdk.cli.parser import command_parser
-from openpaisdk.cli.pending_reason import PendingQueue, waiting_lines
-from openpaisdk.client.fanout import ClusterCall, call_all
+from openpaisdk.cli.pending_reason import PendingQueue, pending_queues
+from openpaisdk.client.fanout import ClusterCall, call_all, report_failures
 from openpaisdk.client.models import CORES, GPUS, MEMORY
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
 from openpaisdk.connect import open_cluster, open_entry
@@ -16,31 +15,36 @@ if TYPE_CHECKING:
     from openpaisdk.client.models import VirtualCluster
 
 
-def _free(entry: ClusterEntry, book: ClusterRegistry) -> tuple[list[VirtualCluster], dict[str, PendingQueue]]:
-    here = entry.is_embedded
-    cluster = open_cluster(entry.alias, book=book, tell=print_notice) if here else open_entry(entry)
-    found = cluster.virtual_clusters()
-    return found, waiting_lines(cluster, [vc.name for vc in found])
+def _query(
+    entry: ClusterEntry, registry: ClusterRegistry
+) -> tuple[list[VirtualCluster], dict[str, PendingQueue]]:
+    cluster = (
+        open_cluster(entry.alias, registry=registry, notify=print_notice)
+        if entry.is_embedded
+        else open_entry(entry)
+    )
+    virtual_clusters = cluster.virtual_clusters()
+    return virtual_clusters, pending_queues(cluster, [vc.name for vc in virtual_clusters])
 
 
 def cluster_resources(argv: list[str]) -> int:
     """``pai cluster-resources [-a ALIAS]``"""
     parser = command_parser("cluster-resources", "pai cluster-resources")
     args = parser.parse(argv)
-    book = ClusterRegistry.load()
-    entries = [e for e in book.entries if not e.is_storage]
+    registry = ClusterRegistry.load()
+    entries = [e for e in registry.entries if not e.is_storage]
     if args.cluster_alias or not entries:
-        entries = [book.resolve(args.cluster_alias)]
-    questions = [ClusterCall(e.alias, lambda e=e: _free(e, book)) for e in entries]  # type: ignore[misc]
-    call_all(questions, notify=print_notice)
-    answers = [(q.alias, *q.result) for q in questions if q.result is not None]
-    rows = [_row(alias, vc, waits.get(vc.name)) for alias, found, waits in answers for vc in found]
-    lines = [f"{alias} {vc}: {line}" for alias, _, waits in answers for vc, line in waits.items()]
+        entries = [registry.resolve(args.cluster_alias)]
+    calls = [ClusterCall(e.alias, lambda e=e: _query(e, registry)) for e in entries]  # type: ignore[misc]
+    call_all(calls, notify=print_notice)
+    results = [(call.alias, *call.result) for call in calls if call.result is not None]
+    rows = [_row(alias, vc, queues.get(vc.name)) for alias, vcs, queues in results for vc in vcs]
+    lines = [f"{alias} {vc}: {queue}" for alias, _, queues in results for vc, queue in queues.items()]
     show(rows, args.output, lambda: "\n".join([_table(rows), *lines]))
-    return report_failures(questions)
+    return report_failures(calls, print_notice)
 
 
-def _row(alias: str, vc: VirtualCluster, line: PendingQueue | None) -> dict[str, object]:
+def _row(alias: str, vc: VirtualCluster, queue: PendingQueue | None) -> dict[str, object]:
     row: dict[str, object] = {
         "cluster": alias,
         "virtualCluster": vc.name,
@@ -50,10 +54,10 @@ def _row(alias: str, vc: VirtualCluster, line: PendingQueue | None) -> dict[str,
         "totalVCores": vc.total(*CORES),
         "memoryMB": vc.available(*MEMORY),
         "totalMemoryMB": vc.total(*MEMORY),
-        "waitingJobs": line.count if line else 0,
+        "waitingJobs": queue.count if queue else 0,
     }
-    if line:
-        row["reason"] = line.reason
+    if queue:
+        row["reason"] = queue.reason
     return row
 
 

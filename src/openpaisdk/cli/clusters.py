@@ -1,4 +1,4 @@
-"""``pai list-clusters``, ``select-cluster`` and ``delete-cluster``: the clusters a person knows."""
+"""``pai list-clusters``, ``select-cluster`` and ``delete-cluster``: the clusters in the clusters file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def list_clusters(argv: list[str]) -> int:
     """``pai list-clusters``"""
     parser = command_parser("list-clusters", "pai list-clusters", cluster=False)
     args = parser.parse(argv)
-    book = ClusterRegistry.load()
-    entries = [_without_secrets(entry) for entry in book.entries]
-    selected = book.selected or (book.entries[0].alias if len(book.entries) == 1 else "")
+    registry = ClusterRegistry.load()
+    entries = [_public_settings(entry) for entry in registry.entries]
+    selected = registry.selected or (registry.entries[0].alias if len(registry.entries) == 1 else "")
 
-    def people() -> str:
+    def render() -> str:
         rows = []
         for raw in entries:
             vcs = raw.get("virtual_clusters")
@@ -36,20 +36,20 @@ def list_clusters(argv: list[str]) -> int:
             )
         return table(["", "ALIAS", "ADDRESS", "USER", "VIRTUAL CLUSTERS"], rows) if rows else ""
 
-    show(entries, args.output, people)
+    show(entries, args.output, render)
     if not entries and args.output == "table":
-        print_notice("No clusters yet. The first command that needs one starts one here.")
+        print_notice("No clusters yet. The first command that needs one starts the embedded cluster.")
     return 0
 
 
-def _without_secrets(entry: ClusterEntry) -> dict[str, object]:
+def _public_settings(entry: ClusterEntry) -> dict[str, object]:
     raw = {k: v for k, v in entry.raw.items() if k not in ("token", "password")}
     if entry.is_embedded:
         from openpaisdk.embedded.ensure_running import find_running
 
-        found = find_running()
-        raw["pai_uri"] = found.url if found else "on this machine, not running"
-        raw["user"] = found.user if found else None
+        server = find_running()
+        raw["pai_uri"] = server.url if server else "on this machine, not running"
+        raw["user"] = server.user if server else None
         raw["virtual_clusters"] = ["default"]
     raw.setdefault("pai_uri", "-")
     return raw
@@ -60,22 +60,29 @@ def select_cluster(argv: list[str]) -> int:
     parser = command_parser(
         "select-cluster",
         "pai select-cluster -g team",
-        "Without -g the choice holds in this folder only.",
+        "Without -g the selection applies to this folder only.",
         output=False,
         cluster=False,
     )
     parser.add_argument(
-        "-g", "--global", "--is-global", dest="is_global", action="store_true", help="everywhere"
+        "-g",
+        "--global",
+        "--is-global",
+        dest="is_global",
+        action="store_true",
+        help="apply everywhere, not only in this folder",
     )
     parser.add_argument("alias", help="the cluster's alias")
     args = parser.parse(argv)
-    book = ClusterRegistry.load()
-    if book.find(args.alias) is None and args.alias != EMBEDDED_ALIAS:
-        raise book.unknown(args.alias)
+    registry = ClusterRegistry.load()
+    if registry.find(args.alias) is None and args.alias != EMBEDDED_ALIAS:
+        raise registry.unknown(args.alias)
     change_defaults([Change("cluster-alias", "=", args.alias)], [], is_global=args.is_global)
     print_notice(f"Commands {'everywhere' if args.is_global else 'in this folder'} now use {args.alias}.")
-    if args.is_global and (here := ClusterRegistry.load().selected) != args.alias:
-        print_notice(f"Not in this folder: {display_path(defaults_file(is_global=False))} says {here}.")
+    if args.is_global and (selected_here := ClusterRegistry.load().selected) != args.alias:
+        print_notice(
+            f"Not in this folder: {display_path(defaults_file(is_global=False))} selects {selected_here}."
+        )
     return 0
 
 
@@ -84,14 +91,14 @@ def delete_cluster(argv: list[str]) -> int:
     parser = command_parser("delete-cluster", "pai delete-cluster team", output=False, cluster=False)
     parser.add_argument("alias", help="the cluster's alias")
     args = parser.parse(argv)
-    book = ClusterRegistry.load()
-    book.delete(args.alias)
-    print_notice(f"Forgot {args.alias}. Its jobs are untouched.")
-    if book.selected == args.alias:
-        path = book.defaults.set_in("cluster-alias")
-        everywhere = "-g " if path == defaults_file(is_global=True) else ""
+    registry = ClusterRegistry.load()
+    registry.delete(args.alias)
+    print_notice(f"Removed {args.alias} from your clusters. Its jobs are untouched.")
+    if registry.selected == args.alias:
+        path = registry.defaults.defining_file("cluster-alias")
+        global_option = "-g " if path == defaults_file(is_global=True) else ""
         print_notice(
-            f"{display_path(path)} still selects it. Choose another one: pai select-cluster {everywhere}local"
+            f"{display_path(path)} still selects it. Select another: pai select-cluster {global_option}local"
         )
     sys.stdout.flush()
     return 0

@@ -1,51 +1,57 @@
-"""The table of commands: where each one lives and what it is for. Nothing is imported until one is called."""
+"""Table of commands: entry point and summary of each. A command's module is imported when it is called."""
 
 from __future__ import annotations
 
+from openpaisdk.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     (
-        "Run and watch jobs",
+        "Run and follow jobs",
         (
             ("sub", "sub:sub", "run a command as a job"),
-            ("submit", "submit:submit", "hand in a job file (YAML or JSON)"),
+            ("submit", "submit:submit", "submit a job file (YAML or JSON)"),
             ("list-jobs", "list_jobs:list_jobs", "list your jobs"),
-            ("job-status", "list_jobs:job_status", "show one job: its state, its tasks, its configuration"),
-            ("logs", "logs:logs", "print what a job wrote, and follow it with -f"),
-            ("connect-job", "logs:connect_job", "print a job's state as it changes, until it is over"),
-            ("wait", "logs:wait", "wait until jobs are over"),
+            ("job-status", "list_jobs:job_status", "show a job's state, tasks or configuration"),
+            ("logs", "logs:logs", "print a job's log; -f follows it"),
+            ("connect-job", "logs:connect_job", "print a job's state changes until it finishes"),
+            ("wait", "logs:wait", "wait until jobs have finished"),
             ("stop-job", "stop_jobs:stop_job", "stop jobs (also: stop-jobs)"),
-            ("clone-job", "submit:clone_job", "hand a job in again, changed (also: resubmit)"),
-            ("job-outputs", "job_outputs:job_outputs", "list, look into or fetch the files a job kept"),
-            ("job-metrics", "job_outputs:job_metrics", "plot the figures a job keeps of its steps"),
-            ("tag-job", "tag_job:tag_job", "put tags on a job"),
-            ("delete-job", "stop_jobs:delete_job", "delete jobs that are over"),
+            ("clone-job", "submit:clone_job", "submit a copy of a job, with changes (also: resubmit)"),
+            ("job-outputs", "job_outputs:job_outputs", "list, print or download a job's output files"),
+            ("job-metrics", "job_outputs:job_metrics", "plot the metrics a job has logged"),
+            ("tag-job", "tag_job:tag_job", "add tags to a job, or remove them"),
+            ("delete-job", "stop_jobs:delete_job", "delete finished jobs"),
         ),
     ),
     (
         "Job files",
         (
-            ("check-job", "job_files:check_job", "say what is wrong with job files; needs no cluster"),
+            ("check-job", "job_files:check_job", "validate job files; needs no cluster"),
             ("job-schema", "job_files:job_schema", "print the JSON Schema of job files, for editors"),
         ),
     ),
     (
         "Clusters",
         (
-            ("add-cluster", "cluster_registration:add_cluster", "add a cluster, or change how it is reached"),
+            ("add-cluster", "cluster_registration:add_cluster", "add a cluster, or change its entry"),
             ("list-clusters", "clusters:list_clusters", "list the clusters you have added"),
-            ("select-cluster", "clusters:select_cluster", "choose the cluster that commands use"),
-            ("delete-cluster", "clusters:delete_cluster", "forget a cluster"),
+            ("select-cluster", "clusters:select_cluster", "select the cluster that commands use"),
+            ("delete-cluster", "clusters:delete_cluster", "remove a cluster from your list"),
             (
                 "update-clusters",
                 "cluster_registration:update_clusters",
-                "ask all clusters anew what they have for you",
+                "refresh what is stored about your clusters",
             ),
             ("update-token", "cluster_registration:update_token", "get a new token for a cluster"),
             ("edit-clusters", "edit_clusters:edit_clusters", "open the clusters file in an editor"),
             (
                 "cluster-resources",
                 "cluster_resources:cluster_resources",
-                "show what is free: GPUs, cores, memory",
+                "show free GPUs, cores and memory",
             ),
         ),
     ),
@@ -54,40 +60,40 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
         (
             ("listdir", "storage:listdir", "list a folder (also: list-dir)"),
             ("copy", "storage_copy:copy", "copy files and folders to, from and between clusters"),
-            ("sync", "storage_copy:sync", "make a folder like another one: only what differs moves"),
-            ("makedir", "storage:makedir", "make folders (also: makedirs)"),
+            ("sync", "storage_copy:sync", "make a folder equal to another, sending only changes"),
+            ("makedir", "storage:makedir", "create folders (also: makedirs)"),
             ("remove", "storage:remove", "remove files and folders (also: delete)"),
-            ("getinfo", "storage:getinfo", "show what is known of a file or a folder"),
-            ("disk-usage", "storage:disk_usage", "show how much lies in a folder"),
+            ("getinfo", "storage:getinfo", "show size, times and permissions of a file or folder"),
+            ("disk-usage", "storage:disk_usage", "show the size of a folder"),
             ("list-storages", "storages:list_storages", "list the storages of a cluster"),
-            ("select-storage", "storages:select_storage", "choose the storage that 0 means"),
-            ("add-storage-cluster", "storages:add_storage_cluster", "add a storage by hand"),
+            ("select-storage", "storages:select_storage", "select a cluster's default storage (0)"),
+            ("add-storage-cluster", "storages:add_storage_cluster", "add a storage that is on no cluster"),
         ),
     ),
     (
-        "The cluster on this machine",
+        "The embedded cluster on this machine",
         (
-            ("start-cluster", "embedded:start_cluster", "start it (any command that needs it does that too)"),
+            ("start-cluster", "embedded:start_cluster", "start it (commands that need it also start it)"),
             (
                 "stop-cluster",
                 "embedded:stop_cluster",
-                "stop it; running jobs go on, with --now they are stopped",
+                "stop it; running jobs continue (--now stops them)",
             ),
-            ("cluster-status", "embedded:cluster_status", "say whether it runs, and where its files are"),
+            ("cluster-status", "embedded:cluster_status", "show its state and the folder of its files"),
         ),
     ),
     (
         "Defaults",
         (
-            ("set", "defaults:set_defaults", "set defaults of options, or show them"),
-            ("unset", "defaults:unset_defaults", "remove defaults"),
+            ("set", "defaults:set_defaults", "set default values of options, or show them"),
+            ("unset", "defaults:unset_defaults", "remove default values"),
         ),
     ),
     (
         "pai itself",
         (
-            ("doctor", "doctor:doctor", "say what is wrong with your setup, and how to mend it"),
-            ("completion", "completion:completion", "print what makes a shell complete words with TAB"),
+            ("doctor", "doctor:doctor", "check your setup and suggest fixes"),
+            ("completion", "completion:completion", "print the TAB completion script of a shell"),
         ),
     ),
 )
@@ -98,21 +104,21 @@ ALIASES = {
     "makedirs": "makedir",
     "delete": "remove",
 }
-PLACES = {name: place for _, group in GROUPS for name, place, _ in group}
+ENTRY_POINTS = {name: entry_point for _, group in GROUPS for name, entry_point, _ in group}
 
 HEAD = """\
-pai runs jobs on OpenPAI clusters. With none at hand, it starts one right here.
+pai runs jobs on OpenPAI clusters. Without one, it starts one on this machine.
 
 Try it:
-  pai sub --follow -- echo hello        run a command as a job and watch it
+  pai sub --follow -- echo hello        run a command as a job, show its log
   pai sub --follow -- python train.py   run your script with this folder's files
-  pai list-jobs                         see your jobs
+  pai list-jobs                         list your jobs
 
 Usage: pai <command> [options]
 """
 FOOT = """
-pai <command> --help says more, with an example.
-pai --version says which version this is.
+pai <command> --help describes a command, with an example.
+pai --version prints the version.
 """
 
 
@@ -120,10 +126,59 @@ def help_text() -> str:
     parts = [HEAD]
     for title, group in GROUPS:
         parts.append(f"\n{title}:\n")
-        parts.extend(f"  {name:<19} {what}\n" for name, _, what in group)
+        parts.extend(f"  {name:<19} {summary}\n" for name, _, summary in group)
     parts.append(FOOT)
     return "".join(parts)
 
 
-def summary_of(name: str) -> str:
-    return next(what for _, group in GROUPS for n, _, what in group if n == name)
+def command_summary(name: str) -> str:
+    return next(summary for _, group in GROUPS for n, _, summary in group if n == name)
+
+
+def command_named(name: str) -> Callable[[list[str]], int]:
+    """The function that runs a command, by the command's name or alias."""
+    entry_point = ENTRY_POINTS.get(ALIASES.get(name, name))
+    if entry_point is None:
+        raise _unknown_command(name)
+    module, _, function = entry_point.partition(":")
+    # __import__ instead of importlib: importlib would be one more import for every command.
+    handler: Callable[[list[str]], int] = getattr(
+        __import__(f"openpaisdk.cli.{module}", fromlist=[function]), function
+    )
+    return handler
+
+
+def _unknown_command(word: str) -> UsageError:
+    if word.startswith("-"):
+        return UsageError(f"pai has no option {word}.", hint="pai --help lists the commands.")
+    near = _NAMES_ELSEWHERE.get(word) or _similar_commands(word)
+    suggestion = f" Did you mean {' or '.join(f'pai {name}' for name in near)}?" if near else ""
+    return UsageError(f"There is no command {word!r}.{suggestion}", hint="pai --help lists the commands.")
+
+
+# The names of these commands in other programs.
+_NAMES_ELSEWHERE = {
+    "rm": ["remove", "delete-job"],
+    "run": ["sub"],
+    "ps": ["list-jobs"],
+    "kill": ["stop-job"],
+    "cancel": ["stop-job"],
+    "cat": ["logs", "copy"],
+    "cp": ["copy"],
+    "upload": ["copy"],
+    "download": ["copy"],
+    "ls": ["listdir", "list-jobs"],
+    "mkdir": ["makedir"],
+    "login": ["add-cluster", "update-token"],
+    "status": ["job-status", "cluster-status"],
+}
+
+
+def _similar_commands(word: str) -> list[str]:
+    """Commands spelled like the word, or with a part spelled like it; those that only read come first."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, [*ENTRY_POINTS, *ALIASES], 2, 0.65)
+    parts = [name for name in ENTRY_POINTS if get_close_matches(word, name.split("-"), 1, 0.7)]
+    parts.sort(key=lambda name: not name.startswith("list"))
+    return list(dict.fromkeys((*close, *parts)))[:3]

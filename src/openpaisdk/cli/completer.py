@@ -1,10 +1,10 @@
-"""What could follow the words typed so far. Asked with every TAB: nothing is started, nobody waited for."""
+"""TAB completion of a ``pai`` command line. Starts no server and waits at most ``COMPLETION_TIMEOUT_S``."""
 
 from __future__ import annotations
 
 import sys
 
-from openpaisdk.cli.commands import ALIASES, PLACES
+from openpaisdk.cli.commands import ALIASES, ENTRY_POINTS
 from openpaisdk.errors import PaiError
 
 TYPE_CHECKING = False
@@ -19,61 +19,60 @@ if TYPE_CHECKING:
 COMPLETION_TIMEOUT_S = 2.0
 MAX_CANDIDATES = 200
 URL = "pai://"
-STATES_WANTED = {"stop-job": "WAITING,RUNNING,STOPPING", "delete-job": "SUCCEEDED,FAILED,STOPPED"}
+COMPLETED_STATES = {"stop-job": "WAITING,RUNNING,STOPPING", "delete-job": "SUCCEEDED,FAILED,STOPPED"}
 
 
-def complete(words: list[str]) -> int:
-    """Print, one a line, what the last of the words could become."""
+def complete(argv: list[str]) -> int:
+    """Print the candidates for the last argument, one per line."""
     try:
-        found = candidates(words)
+        found = candidates(argv)
     except (PaiError, OSError):
-        found = []  # whatever is wrong, it is told when the command is run
+        found = []  # the command itself reports the error when it runs
     if found:
         sys.stdout.write("\n".join(found) + "\n")
     return 0
 
 
-def candidates(words: list[str]) -> list[str]:
-    """What the last word could become, as far as it is typed."""
-    *before, word = words or [""]
+def candidates(argv: list[str]) -> list[str]:
+    """The possible values of the last argument, which may be incomplete."""
+    *before, word = argv or [""]
     if not before:
-        names = [name for name in (*PLACES, *ALIASES) if name.startswith(word)]
-        return sorted(names) if word else list(PLACES)
+        names = [name for name in (*ENTRY_POINTS, *ALIASES) if name.startswith(word)]
+        return sorted(names) if word else list(ENTRY_POINTS)
     if before == ["help"]:
-        return [name for name in PLACES if name.startswith(word)]
+        return [name for name in ENTRY_POINTS if name.startswith(word)]
     command = ALIASES.get(before[0], before[0])
-    if command not in PLACES:
+    if command not in ENTRY_POINTS:
         return []
-    from openpaisdk.cli.parser import parser_of
+    from openpaisdk.cli.parser import get_parser
 
-    line = CommandLineCompleter(command, parser_of(command), before[1:])
-    return line.of(word)
+    return CommandLineCompleter(command, get_parser(command), before[1:]).complete(word)
 
 
 class CommandLineCompleter:
-    """A command line that is being typed."""
+    """Completer of one incomplete command line."""
 
-    def __init__(self, command: str, parser: Parser, words: list[str]):
+    def __init__(self, command: str, parser: Parser, argv: list[str]):
         self.command = command
         self.parser = parser
         self.alias = ""
-        self.place = 0
-        """How many words of the command's own were typed already."""
-        self.open: argparse.Action | None = None
+        self.position = 0
+        """The number of positional arguments before the incomplete one."""
+        self.pending_option: argparse.Action | None = None
         """The option whose value comes next."""
-        self.ended = False
-        for word in words:
-            self._take(word)
+        self.options_ended = False
+        for word in argv:
+            self._consume(word)
 
-    def _take(self, word: str) -> None:
-        if self.open is not None:
-            if self.open.dest == "cluster_alias":
+    def _consume(self, word: str) -> None:
+        if self.pending_option is not None:
+            if self.pending_option.dest == "cluster_alias":
                 self.alias = word
-            self.open = None
+            self.pending_option = None
             return
-        if word.startswith("-") and len(word) > 1 and not self.ended:
+        if word.startswith("-") and len(word) > 1 and not self.options_ended:
             if word == "--":
-                self.ended = True
+                self.options_ended = True
                 return
             name, equals, value = word.partition("=")
             action = self.parser.options.get(name)
@@ -81,41 +80,41 @@ class CommandLineCompleter:
                 return
             if equals and action.dest == "cluster_alias":
                 self.alias = value
-            self.open = None if equals else action
+            self.pending_option = None if equals else action
             return
-        self.place += 1
+        self.position += 1
 
-    def of(self, word: str) -> list[str]:
-        if self.open is not None:
-            return self._values(self.open, word)
-        if word.startswith("-") and not self.ended and self._is_ours():
+    def complete(self, word: str) -> list[str]:
+        if self.pending_option is not None:
+            return self._values(self.pending_option, word)
+        if word.startswith("-") and not self.options_ended and self._accepts_options():
             name, equals, value = word.partition("=")
             if not equals:
                 return sorted(o for o in self.parser.options if o.startswith(word) and _is_long(o, word))
             action = self.parser.options.get(name)
             return [f"{name}={v}" for v in self._values(action, value)] if action else []
         if self.command == "sub":
-            return []  # a command of the job's, in a folder of files
-        own = self.parser.own_words
-        if not own:
+            return []  # the job's command; the shell completes file names
+        positionals = self.parser.positionals
+        if not positionals:
             return []
-        action = own[min(self.place, len(own) - 1)]
-        if self.place >= len(own) and action.nargs not in ("*", "+"):
+        action = positionals[min(self.position, len(positionals) - 1)]
+        if self.position >= len(positionals) and action.nargs not in ("*", "+"):
             return []
         return self._values(action, word)
 
-    def _is_ours(self) -> bool:
-        return self.command != "sub" or self.place == 0
+    def _accepts_options(self) -> bool:
+        return self.command != "sub" or self.position == 0
 
     def _values(self, action: argparse.Action, word: str) -> list[str]:
         if word.startswith(URL[: len(word)]) and (word.startswith(URL) or action.dest in ("path", "paths")):
             return self._addresses(word)
         if action.choices:
             return [str(c) for c in action.choices if str(c).startswith(word)]
-        find = self._finders().get(action.dest)
-        return [name for name in find(word) if name.startswith(word)] if find else []
+        lookup = self._lookups().get(action.dest)
+        return [name for name in lookup(word) if name.startswith(word)] if lookup else []
 
-    def _finders(self) -> dict[str, Callable[[str], Iterable[str]]]:
+    def _lookups(self) -> dict[str, Callable[[str], Iterable[str]]]:
         return {
             "job": self._jobs,
             "jobs": self._jobs,
@@ -132,7 +131,7 @@ class CommandLineCompleter:
             "keys": lambda _: _keys(),
         }
 
-    def _book(self) -> ClusterRegistry:
+    def _registry(self) -> ClusterRegistry:
         from openpaisdk.config.clusters import ClusterRegistry
 
         return ClusterRegistry.load()
@@ -140,11 +139,11 @@ class CommandLineCompleter:
     def _aliases(self) -> list[str]:
         from openpaisdk.config.clusters import EMBEDDED_ALIAS
 
-        return list(dict.fromkeys([*(e.alias for e in self._book().entries), EMBEDDED_ALIAS]))
+        return list(dict.fromkeys([*(e.alias for e in self._registry().entries), EMBEDDED_ALIAS]))
 
     def _of_entry(self, key: str, alias: str = "") -> list[str]:
-        """Names that were learned when the cluster was added, or asked anew."""
-        entry = self._book().resolve(alias or self.alias)
+        """Names stored in the cluster's entry; the embedded cluster is queried."""
+        entry = self._registry().resolve(alias or self.alias)
         found: object = entry.raw.get(key)
         if entry.is_embedded and (cluster := self._cluster(entry)):
             found = (
@@ -155,7 +154,7 @@ class CommandLineCompleter:
         return [str(item.get("name") if isinstance(item, dict) else item) for item in found]
 
     def _addresses(self, word: str) -> list[str]:
-        """``pai://`` cluster, storage; files are for the command itself to find."""
+        """Candidates for ``pai://<cluster>/<storage>/``; paths on the storage are not completed."""
         if not word.startswith(URL):
             return [URL]
         alias, slash, rest = word[len(URL) :].partition("/")
@@ -167,15 +166,15 @@ class CommandLineCompleter:
         return [f"{URL}{alias}/{name}/" for name in names if name.startswith(rest)]
 
     def _jobs(self, word: str) -> list[str]:
-        cluster = self._cluster(self._book().resolve(self.alias))
+        cluster = self._cluster(self._registry().resolve(self.alias))
         if cluster is None:
             return []
-        state = STATES_WANTED.get(self.command, "")
+        state = COMPLETED_STATES.get(self.command, "")
         jobs = cluster.jobs(user=cluster.user, state=state, keyword=word, limit=MAX_CANDIDATES)
         return [job.name for job in jobs]
 
     def _cluster(self, entry: ClusterEntry) -> ClusterClient | None:
-        """One that is there; the one of this machine is not started for a TAB."""
+        """A client for the cluster; None if the embedded cluster is not running: a TAB does not start it."""
         if entry.is_embedded:
             from openpaisdk.client import ClusterClient
             from openpaisdk.connect import endpoint_of

@@ -1,4 +1,4 @@
-"""``pai completion``: what a shell needs to complete words of ``pai`` with TAB."""
+"""``pai completion``: TAB completion scripts for shells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 from openpaisdk.cli.parser import command_parser
 
-# A colon breaks words in bash: what stands before the last one is on the line already.
+# bash splits words at colons: the text before the last colon is already on the command line.
 BASH = """\
 _pai_complete() {
     local cur="${COMP_LINE:0:COMP_POINT}" IFS=$'\\n' word
@@ -57,14 +57,15 @@ def completion(argv: list[str]) -> int:
     parser = command_parser(
         "completion",
         "pai completion bash",
-        "Commands, options, and the names of your jobs, clusters and storages. For every new shell:\n\n"
+        "Completes commands, options, and the names of your jobs, clusters and storages. To enable it in\n"
+        "every new shell:\n\n"
         "  bash:  echo 'eval \"$(pai completion bash)\"' >> ~/.bashrc\n"
         "  zsh:   echo 'eval \"$(pai completion zsh)\"' >> ~/.zshrc   (after compinit)\n"
         "  fish:  pai completion fish > ~/.config/fish/completions/pai.fish",
         output=False,
         cluster=False,
     )
-    parser.add_argument("shell", choices=tuple(SCRIPTS), help="which shell")
+    parser.add_argument("shell", choices=tuple(SCRIPTS), help="the shell")
     args = parser.parse(argv)
     sys.stdout.write(SCRIPTS[args.shell])
     return 0

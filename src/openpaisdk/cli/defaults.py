@@ -10,16 +10,20 @@ from openpaisdk.output import print_notice, show, table
 
 def set_defaults(argv: list[str]) -> int:
     """``pai set [-g] [key=value ...]``"""
-    known = "\n".join(f"  {key:<22}{what}" for key, what in KEYS.items())
+    keys = "\n".join(f"  {key:<22}{description}" for key, description in KEYS.items())
     parser = command_parser(
         "set",
         "pai set -g image=python:3.11\npai set cpu=4 sources+=data",
-        "Without -g a default holds in this folder only. With no key, prints what is set. Keys:\n" + known,
+        "Without -g a default applies to this folder only. Without a key, prints the defaults. Keys:\n"
+        + keys,
         cluster=False,
     )
-    _scope(parser)
+    _add_scope_option(parser)
     parser.add_argument(
-        "changes", nargs="*", metavar="key=value", help="also key+=value and key-=value for lists"
+        "changes",
+        nargs="*",
+        metavar="key=value",
+        help="the new value; key+=value and key-=value change lists",
     )
     args = parser.parse(argv)
     if args.changes:
@@ -32,23 +36,28 @@ def set_defaults(argv: list[str]) -> int:
     ]
     show(merged, args.output, lambda: table(["KEY", "VALUE"], rows) if rows else "")
     if not rows and args.output == "table":
-        print_notice("Nothing is set. pai set --help lists the keys.")
+        print_notice("No defaults are set. pai set --help lists the keys.")
     return 0
 
 
 def unset_defaults(argv: list[str]) -> int:
     """``pai unset [-g] key ...``"""
     parser = command_parser("unset", "pai unset -g image", output=False, cluster=False)
-    _scope(parser)
+    _add_scope_option(parser)
     parser.add_argument("keys", nargs="*", metavar="key", help="the keys to remove")
     args = parser.parse(argv)
     if not args.keys:
-        raise UsageError("pai unset needs a key.", hint="pai set shows what is set.")
+        raise UsageError("pai unset needs a key.", hint="pai set lists the defaults that are set.")
     change_defaults([], [check_key(key) for key in args.keys], is_global=args.is_global)
     return 0
 
 
-def _scope(parser: Parser) -> None:
+def _add_scope_option(parser: Parser) -> None:
     parser.add_argument(
-        "-g", "--global", "--is-global", dest="is_global", action="store_true", help="everywhere"
+        "-g",
+        "--global",
+        "--is-global",
+        dest="is_global",
+        action="store_true",
+        help="apply everywhere, not only in this folder",
     )

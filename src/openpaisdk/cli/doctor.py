@@ -1,4 +1,4 @@
-"""``pai doctor``: what is wrong with a setup, and how it is mended. Looks, and changes nothing."""
+"""``pai doctor``: checks the setup and suggests fixes. Read-only."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 GOOD, NOTE, WRONG = "ok", "note", "wrong"
 COLOURS = {GOOD: "green", NOTE: "yellow", WRONG: "red"}
-LITTLE_SPACE = 1 << 30
+MIN_FREE_BYTES = 1 << 30
 MIN_OPEN_FILES = 1024
 EXPIRES_SOON_S = 86400
 MAX_CLOCK_SKEW_S = 120
 
 
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     __slots__ = ("hint", "level", "message", "what")
 
@@ -46,25 +46,31 @@ def doctor(argv: list[str]) -> int:
     parser = command_parser(
         "doctor",
         "pai doctor",
-        "Looks at pai itself, your settings, the cluster on this machine and every cluster you have added.\n"
-        "The exit status is 1 when something is wrong. Nothing is changed, and nothing is started.",
+        "Checks pai itself, your settings, the embedded cluster and every cluster you have added. The exit\n"
+        "status is 1 when something is wrong. Nothing is changed or started.",
         cluster=False,
     )
     args = parser.parse(argv)
-    found = [*_check_installation(), *_settings(), *_check_embedded(), *_clusters(), *_check_environment()]
-    show([one.as_dict() for one in found], args.output, lambda: "\n".join(map(_line, found)))
-    wrong = sum(one.level == WRONG for one in found)
+    findings = [
+        *_check_installation(),
+        *_check_settings(),
+        *_check_embedded(),
+        *_check_clusters(),
+        *_check_environment(),
+    ]
+    show([finding.as_dict() for finding in findings], args.output, lambda: "\n".join(map(_line, findings)))
+    wrong = sum(finding.level == WRONG for finding in findings)
     if args.output == "table":
         print_notice(
-            f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong." if wrong else "Nothing is wrong."
+            f"{wrong} {'problem' if wrong == 1 else 'problems'} found." if wrong else "No problems found."
         )
     return 1 if wrong else 0
 
 
-def _line(one: Finding) -> str:
-    level = palette(sys.stdout).paint(f"{one.level:<6}", COLOURS[one.level])
-    hint = f"\n{' ' * 25}{one.hint}" if one.hint else ""
-    return f"{level} {one.what:<17} {one.message}{hint}".rstrip()
+def _line(finding: Finding) -> str:
+    level = palette(sys.stdout).paint(f"{finding.level:<6}", COLOURS[finding.level])
+    hint = f"\n{' ' * 25}{finding.hint}" if finding.hint else ""
+    return f"{level} {finding.what:<17} {finding.message}{hint}".rstrip()
 
 
 def _check_installation() -> Iterator[Finding]:
@@ -74,27 +80,32 @@ def _check_installation() -> Iterator[Finding]:
 
     python = ".".join(map(str, sys.version_info[:3]))
     yield Finding(GOOD, "pai", f"version {__version__}, Python {python} at {display_path(sys.executable)}")
-    first, ours = which("pai"), os.path.abspath(sys.argv[0])
+    first, current = which("pai"), os.path.abspath(sys.argv[0])
     if first is None:
         yield Finding(
             NOTE,
             "PATH",
             "pai is not on your PATH.",
-            f'Add it: export PATH="{os.path.dirname(ours)}:$PATH"',
+            f'Add it: export PATH="{os.path.dirname(current)}:$PATH"',
         )
-    elif os.path.basename(ours) == "pai" and os.path.realpath(first) != os.path.realpath(ours):
-        yield Finding(NOTE, "PATH", f"Another pai comes first: {first}, not {ours}.", "Reorder your PATH.")
+    elif os.path.basename(current) == "pai" and os.path.realpath(first) != os.path.realpath(current):
+        yield Finding(
+            NOTE,
+            "PATH",
+            f"Another pai comes first on your PATH: {first}, not {current}.",
+            "Reorder your PATH.",
+        )
 
 
-def _settings() -> Iterator[Finding]:
+def _check_settings() -> Iterator[Finding]:
     folder = user_folder()
     if not os.path.isdir(folder):
         parent = os.path.dirname(folder)
         if os.access(parent, os.W_OK):
-            yield Finding(GOOD, "settings", f"{display_path(folder)} is made at first use")
+            yield Finding(GOOD, "settings", f"{display_path(folder)} is created at first use")
         else:
             yield Finding(
-                WRONG, "settings", f"{parent} cannot be written.", "Set HOME to a folder that is yours."
+                WRONG, "settings", f"{parent} cannot be written.", "Set HOME to a folder that you own."
             )
     elif not os.access(folder, os.W_OK | os.X_OK):
         yield Finding(
@@ -102,16 +113,16 @@ def _settings() -> Iterator[Finding]:
         )
     else:
         yield Finding(GOOD, "settings", f"in {display_path(folder)}")
-    yield from _defaults()
+    yield from _check_defaults()
     try:
-        path = ClusterRegistry.load_path()
+        path = ClusterRegistry.file_path()
     except (OSError, ConfigError):
         return
     if os.path.exists(path):
-        yield from _clusters_file(path)
+        yield from _check_clusters_file(path)
 
 
-def _defaults() -> Iterator[Finding]:
+def _check_defaults() -> Iterator[Finding]:
     for is_global in (True, False):
         try:
             path = defaults_file(is_global=is_global)
@@ -123,106 +134,113 @@ def _defaults() -> Iterator[Finding]:
         try:
             value = parse_yaml(path)
         except ConfigError as e:
-            yield Finding(WRONG, "defaults", e.message, f"Mend or remove {display_path(path)}.")
+            yield Finding(WRONG, "defaults", e.message, f"Fix or remove {display_path(path)}.")
             continue
         unknown = [str(key) for key in value if str(key) not in KEYS] if isinstance(value, dict) else []
-        where = f"{display_path(path)}{'' if is_global else ' (of this folder; it goes before the others)'}"
+        where = f"{display_path(path)}{'' if is_global else ' (of this folder; it takes precedence)'}"
         if unknown:
             yield Finding(
-                NOTE, "defaults", f"{where} has keys nobody knows: {', '.join(unknown)}.", "pai set --help"
+                NOTE, "defaults", f"{where} has unknown keys: {', '.join(unknown)}.", "pai set --help"
             )
         else:
             yield Finding(GOOD, "defaults", f"in {where}")
 
 
-def _clusters_file(path: str) -> Iterator[Finding]:
+def _check_clusters_file(path: str) -> Iterator[Finding]:
     try:
         entries = check_clusters(parse_yaml(path), path)
     except ConfigError as e:
-        yield Finding(WRONG, "clusters file", e.message, "Mend it with: pai edit-clusters")
+        yield Finding(WRONG, "clusters file", e.message, "Fix it with: pai edit-clusters")
         return
     mode = os.stat(path).st_mode & 0o777
     if sys.platform != "win32" and mode & 0o077:
         yield Finding(
             WRONG,
             "clusters file",
-            f"{display_path(path)} holds tokens, and others may read it.",
+            f"{display_path(path)} contains tokens, and other users can read it.",
             f"chmod 600 {display_path(path)}",
         )
     else:
-        yield Finding(GOOD, "clusters file", f"{display_path(path)}, {len(entries)} in it")
+        yield Finding(
+            GOOD,
+            "clusters file",
+            f"{display_path(path)}, {len(entries)} {'entry' if len(entries) == 1 else 'entries'}",
+        )
     for entry in entries:
         if entry.text("password"):
             yield Finding(
                 NOTE,
                 entry.alias,
-                "Its password is kept in clear in the clusters file.",
-                f"Keep only a token: pai update-token -a {entry.alias}",
+                "Its password is stored unencrypted in the clusters file.",
+                f"Store only a token: pai update-token -a {entry.alias}",
             )
-    wanted = Defaults.load().text("cluster-alias")
-    if wanted and wanted not in {"local", *(e.alias for e in entries)}:
+    selected = Defaults.load().text("cluster-alias")
+    if selected and selected not in {"local", *(e.alias for e in entries)}:
         yield Finding(
             WRONG,
             "cluster-alias",
-            f"Commands use the cluster {wanted}, which you do not have.",
-            "pai select-cluster -g ALIAS chooses another; pai unset [-g] cluster-alias chooses none.",
+            f"The selected cluster {selected} is not in the clusters file.",
+            "pai select-cluster -g ALIAS selects another; pai unset [-g] cluster-alias selects none.",
         )
 
 
 def _check_embedded() -> Iterator[Finding]:
-    """The cluster on this machine."""
+    """Check the embedded cluster."""
     from openpaisdk.embedded.ensure_running import find_running
     from openpaisdk.embedded.home import find_home
-    from openpaisdk.embedded.start import refuse_where_it_cannot_run
+    from openpaisdk.embedded.start import check_platform
 
     try:
-        refuse_where_it_cannot_run()
+        check_platform()
         home = find_home()
-        found = find_running()
+        server = find_running()
     except PaiError as e:
-        yield Finding(NOTE, "cluster here", e.message, e.hint)
+        yield Finding(NOTE, "embedded cluster", e.message, e.hint)
         return
-    if found:
+    if server:
         from openpaisdk.client import ClusterClient
         from openpaisdk.connect import endpoint_of
 
-        cluster = ClusterClient("local", endpoint_of(found))
+        cluster = ClusterClient("local", endpoint_of(server))
         cluster.transport.shorten_timeouts(5.0)
         try:
             cluster.count_jobs(state="RUNNING")
         except PaiError as e:
             yield Finding(
-                WRONG, "cluster here", e.message, "pai stop-cluster ends it; the next command starts it"
+                WRONG,
+                "embedded cluster",
+                e.message,
+                "pai stop-cluster stops it; the next command starts it again",
             )
         else:
-            yield Finding(GOOD, "cluster here", f"runs at {found.url}, version {found.version}")
+            yield Finding(GOOD, "embedded cluster", f"running at {server.url}, version {server.version}")
     else:
-        yield Finding(GOOD, "cluster here", "does not run; the first command that needs it starts it")
-    at = home
-    while not os.path.isdir(at) and at != os.path.dirname(at):
-        at = os.path.dirname(at)
-    free = _free(at)
-    if free is not None and free < LITTLE_SPACE:
+        yield Finding(GOOD, "embedded cluster", "not running; the first command that needs it starts it")
+    folder = home
+    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+    free = _free_bytes(folder)
+    if free is not None and free < MIN_FREE_BYTES:
         yield Finding(
             WRONG,
             "disk",
-            f"Only {free >> 20} MB are free in {display_path(at)}, where its jobs keep their files.",
-            "Make room: pai delete-job removes jobs that are over, with their files.",
+            f"Only {free >> 20} MB are free in {display_path(folder)}, where its jobs store their files.",
+            "Free some space: pai delete-job deletes finished jobs with their files.",
         )
     if sys.platform != "win32":
         import resource
 
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        if most not in (-1, resource.RLIM_INFINITY) and most < MIN_OPEN_FILES:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        if limit not in (-1, resource.RLIM_INFINITY) and limit < MIN_OPEN_FILES:
             yield Finding(
                 NOTE,
                 "open files",
-                f"A program here may open {most} files, few for a cluster.",
+                f"The limit of {limit} open files is low for a cluster.",
                 "ulimit -Hn 4096",
             )
 
 
-def _free(folder: str) -> int | None:
+def _free_bytes(folder: str) -> int | None:
     from shutil import disk_usage
 
     try:
@@ -231,32 +249,32 @@ def _free(folder: str) -> int | None:
         return None
 
 
-def _clusters() -> Iterator[Finding]:
+def _check_clusters() -> Iterator[Finding]:
     try:
         entries = [e for e in ClusterRegistry.load().entries if not e.is_embedded and not e.is_storage]
     except (PaiError, OSError):
-        return  # told already
+        return  # reported by _check_settings
     from openpaisdk.client.fanout import ClusterCall, call_all
 
-    questions = [ClusterCall(e.alias, lambda e=e: _asked(e)) for e in entries]  # type: ignore[misc]
-    call_all(questions, notify=print_notice)
-    for entry, question in zip(entries, questions, strict=True):
-        if question.error is not None:
-            yield Finding(WRONG, entry.alias, question.error.message, question.error.hint)
+    calls = [ClusterCall(e.alias, lambda e=e: _check_cluster(e)) for e in entries]  # type: ignore[misc]
+    call_all(calls, notify=print_notice)
+    for entry, call in zip(entries, calls, strict=True):
+        if call.error is not None:
+            yield Finding(WRONG, entry.alias, call.error.message, call.error.hint)
         else:
-            yield from question.result
+            yield from call.result
 
 
-def _asked(entry: ClusterEntry) -> list[Finding]:
+def _check_cluster(entry: ClusterEntry) -> list[Finding]:
     from openpaisdk.client.http_errors import token_expiry
     from openpaisdk.connect import open_entry
 
     cluster = open_entry(entry)
-    version = cluster.info().get("version") or "of the first generation"
+    version = cluster.info().get("version") or "unknown (API version 1)"
     clock = cluster.transport.request("GET", "/api/v1" if cluster.generation == 1 else "/api/v2/info").headers
     names = [vc.name for vc in cluster.virtual_clusters()]
     if cluster.generation == 1:
-        cluster.user_info()  # the rest it tells anybody
+        cluster.user_info()  # the only request of version 1 that needs a valid token
     found = [
         Finding(GOOD, entry.alias, f"{cluster.uri}, version {version}, virtual clusters {', '.join(names)}")
     ]
@@ -267,28 +285,28 @@ def _asked(entry: ClusterEntry) -> list[Finding]:
             Finding(
                 NOTE,
                 entry.alias,
-                f"Your token ends in {hours:.0f} hours.",
+                f"Your token expires in {hours:.0f} hours.",
                 f"Get a new one: pai update-token -a {entry.alias}",
             )
         )
     if entry.raw.get("verify_tls") is False:
         found.append(
-            Finding(NOTE, entry.alias, "Its certificate is not checked.", "Add it again with --ca FILE.")
+            Finding(NOTE, entry.alias, "Its TLS certificate is not verified.", "Add it again with --ca FILE.")
         )
-    behind = _skew(clock.get("date", ""))
-    if abs(behind) > MAX_CLOCK_SKEW_S:
+    skew = _clock_skew(clock.get("date", ""))
+    if abs(skew) > MAX_CLOCK_SKEW_S:
         found.append(
             Finding(
                 WRONG,
                 "clock",
-                f"The clock here differs from that of {entry.alias} by {abs(behind):.0f} seconds.",
-                "Set the clock: tokens and times of jobs depend on it.",
+                f"The clock of this machine differs from that of {entry.alias} by {abs(skew):.0f} seconds.",
+                "Synchronize the clock: tokens and job times depend on it.",
             )
         )
     return found
 
 
-def _skew(date: str) -> float:
+def _clock_skew(date: str) -> float:
     if not date:
         return 0.0
     from email.utils import parsedate_to_datetime
@@ -311,15 +329,17 @@ def _check_environment() -> Iterator[Finding]:
         yield Finding(
             NOTE,
             "proxy",
-            f"{', '.join(proxies)} is set; clusters are reached through it, this machine never.",
+            f"{', '.join(proxies)} is set; it is used for remote clusters, never for the embedded one.",
         )
     engine = which("podman") or which("docker")
     yield (
-        Finding(GOOD, "containers", f"{engine} runs the images of jobs on this machine")
+        Finding(GOOD, "containers", f"{engine} runs the images of jobs on the embedded cluster")
         if engine
         else Finding(
-            NOTE, "containers", "Neither podman nor docker is here: jobs on this machine run without images."
+            NOTE,
+            "containers",
+            "Neither podman nor docker is installed: jobs on the embedded cluster run without images.",
         )
     )
     if which("ssh") is None:
-        yield Finding(NOTE, "ssh", "ssh is not installed; commands that reach into tasks need it.")
+        yield Finding(NOTE, "ssh", "ssh is not installed; commands that connect to tasks need it.")

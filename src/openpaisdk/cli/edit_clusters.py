@@ -1,4 +1,4 @@
-"""``pai edit-clusters``: the clusters file in an editor, and back only if it is whole."""
+"""``pai edit-clusters``: edit the clusters file; an invalid result is not saved."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from openpaisdk.cli.parser import command_parser
 from openpaisdk.config.clusters import ClusterRegistry, check_clusters
 from openpaisdk.config.paths import display_path, make_private
-from openpaisdk.config.yaml_files import Lock, parse_yaml, replace_file
+from openpaisdk.config.yaml_files import FileLock, parse_yaml, replace_file
 from openpaisdk.errors import ConfigError, PaiError, UsageError
 from openpaisdk.output import print_notice
 
@@ -19,41 +19,43 @@ def edit_clusters(argv: list[str]) -> int:
     parser = command_parser(
         "edit-clusters",
         "pai edit-clusters --editor nano",
-        "A copy is opened, with --editor, VS Code (code) where it is installed, $VISUAL or $EDITOR. When\n"
-        "the editor ends, the copy becomes the file if it can be read; if not, the old file stays.",
+        "Opens a copy with --editor, VS Code (code) if it is installed, $VISUAL or $EDITOR. When the editor\n"
+        "exits, the copy replaces the file if it is valid; otherwise the file stays unchanged.",
         output=False,
         cluster=False,
     )
-    parser.add_argument("--editor", default="", help="the editor to use")
+    parser.add_argument(
+        "--editor", default="", help="the editor to use (default: VS Code, $VISUAL or $EDITOR)"
+    )
     args = parser.parse(argv)
-    path = ClusterRegistry.load_path()
+    path = ClusterRegistry.file_path()
     before = _content(path)
-    aside = f"{path}.edit.yaml"
+    draft = f"{path}.edit.yaml"
     make_private(os.path.dirname(path))
-    replace_file(aside, before)
-    _run([*_editor(args.editor), aside])
-    after = _content(aside)
+    replace_file(draft, before)
+    _run([*_editor(args.editor), draft])
+    after = _content(draft)
     if after == before:
-        os.unlink(aside)
+        os.unlink(draft)
         print_notice("Nothing was changed.")
         return 0
     try:
-        entries = check_clusters(parse_yaml(aside), aside)
+        entries = check_clusters(parse_yaml(draft), draft)
     except ConfigError as e:
         raise ConfigError(
             f"{e.message} Nothing was changed.",
-            hint=f"Your text is kept in {display_path(aside)}; the clusters file is as it was.",
+            hint=f"Your text is saved in {display_path(draft)}; the clusters file is unchanged.",
         ) from None
-    with Lock(path):
+    with FileLock(path):
         if _content(path) != before:
             raise PaiError(
-                f"{display_path(path)} was changed by another command meanwhile, so it was left as it is.",
-                hint=f"Your text is kept in {display_path(aside)}.",
+                f"{display_path(path)} was changed by another command meanwhile, so it was not replaced.",
+                hint=f"Your text is saved in {display_path(draft)}.",
             )
         replace_file(path, after)
-    os.unlink(aside)
+    os.unlink(draft)
     print_notice(
-        f"{display_path(path)} now holds {len(entries)} {'cluster' if len(entries) == 1 else 'clusters'}."
+        f"{display_path(path)} now has {len(entries)} {'cluster' if len(entries) == 1 else 'clusters'}."
     )
     return 0
 
@@ -68,27 +70,27 @@ def _content(path: str) -> bytes:
         raise ConfigError(f"{display_path(path)} cannot be read: {e.strerror}.") from None
 
 
-def _editor(asked: str) -> list[str]:
+def _editor(option: str) -> list[str]:
     from shlex import split
     from shutil import which
 
-    if asked:
-        return _waiting(split(asked))
+    if option:
+        return _with_wait_option(split(option))
     if which("code"):
         return ["code", "--wait"]
     for name in ("VISUAL", "EDITOR"):
         if os.environ.get(name):
-            return _waiting(split(os.environ[name]))
+            return _with_wait_option(split(os.environ[name]))
     for name in FALLBACKS:
         if which(name):
             return [name]
     raise UsageError("No editor was found.", hint="Name one: pai edit-clusters --editor EDITOR")
 
 
-def _waiting(words: list[str]) -> list[str]:
-    """VS Code comes back at once unless it is told to wait for the window to be closed."""
-    plain = words and os.path.basename(words[0]) in ("code", "code.cmd", "code-insiders")
-    return [*words, "--wait"] if plain and "--wait" not in words and "-w" not in words else words
+def _with_wait_option(command: list[str]) -> list[str]:
+    """VS Code returns at once unless ``--wait`` makes it wait until the window is closed."""
+    is_vscode = command and os.path.basename(command[0]) in ("code", "code.cmd", "code-insiders")
+    return [*command, "--wait"] if is_vscode and "--wait" not in command and "-w" not in command else command
 
 
 def _run(command: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""A followed job on the terminal: its log on stdout, everything else on stderr, its fate as exit status."""
+"""Output of a followed job: its log on stdout, notices on stderr, its final state as exit status."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 from openpaisdk.client.follow import follow
 from openpaisdk.client.follow_stream import NO_LOG, FollowRequest, Frame
 from openpaisdk.client.models import number, text
-from openpaisdk.config.clusters import option_for
+from openpaisdk.config.clusters import alias_option
 from openpaisdk.config.paths import display_path
-from openpaisdk.output import duration, palette, print_notice
+from openpaisdk.output import format_duration, palette, print_notice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,21 +26,21 @@ STATUSES = {"SUCCEEDED": 0, "FAILED": 3, "STOPPED": 4}
 
 def print_log(
     cluster: ClusterClient,
-    wanted: FollowRequest,
+    request: FollowRequest,
     *,
     log: BinaryIO | LevelFilter | None = None,
     on_state: Callable[[str], None] | None = None,
-    remarks: bool = True,
+    show_events: bool = True,
 ) -> str:
-    """Write a job's log as it comes, and give the state it ended in (empty when it goes on)."""
+    """Write a job's log as it arrives; returns the job's final state, empty if it has not finished."""
     out = log if log is not None else sys.stdout.buffer
     known_state = final = ""
     printed = False
     last = b"\n"
-    told: set[str] = set()
+    reported: set[str] = set()
     sys.stdout.flush()
     try:
-        for frame in follow(cluster, wanted):
+        for frame in follow(cluster, request):
             if frame.kind == "log":
                 printed = True
                 last = frame.data[-1:] or last
@@ -53,79 +53,81 @@ def print_log(
                 known_state = state
             elif frame.kind == "end":
                 final = text(frame.head, "state")
-            elif remarks:
-                _remark(frame, wanted, told)
+            elif show_events:
+                _print_event(frame, request, reported)
     except KeyboardInterrupt:
-        print_notice(
-            f"\nStopped watching; the job goes on. Come back with: pai logs -f {_shell_name(cluster, wanted)}"
-        )
+        command = f"pai logs -f {_shell_name(cluster, request)}"
+        print_notice(f"\nStopped following; the job continues. Follow it again with: {command}")
         raise
-    # What is said next begins a line of its own, also where both streams end up in one place. It goes to
-    # stderr: stdout gets the job's own bytes and no others.
-    shares = out.isatty() and sys.stderr.isatty()
-    if last != b"\n" and (shares or (wanted.follow and final)):
+    # The next notice starts on a new line, also where stdout and stderr go to the same terminal. The newline
+    # goes to stderr: stdout gets only the job's own bytes.
+    same_terminal = out.isatty() and sys.stderr.isatty()
+    if last != b"\n" and (same_terminal or (request.follow and final)):
         print_notice("")
     if not printed and not final and sys.stderr.isatty():
-        print_notice(f"{wanted.name} is {known_state or 'UNKNOWN'} and has printed nothing yet.")
+        print_notice(f"{request.name} is {known_state or 'UNKNOWN'} and has written no output yet.")
     return final
 
 
-CANNOT_GO_ON, GOES_ON = "Degraded", "Recovered"
-# What takes minutes and would else look like nothing, and that a trouble we told of is over.
-_WORTH_KNOWING = frozenset(("Pulling", "Pulled", GOES_ON))
+DEGRADED, RECOVERED = "Degraded", "Recovered"
+# Steps that take minutes and would otherwise look like a hang, and the end of a reported problem.
+_PRINTED_REASONS = frozenset(("Pulling", "Pulled", RECOVERED))
 
 
-def _remark(frame: Frame, wanted: FollowRequest, told: set[str]) -> None:
-    warns = text(frame.head, "type") == "Warning"
-    if frame.kind == "event" and (warns or text(frame.head, "reason") in _WORTH_KNOWING):
+def _print_event(frame: Frame, request: FollowRequest, reported: set[str]) -> None:
+    is_warning = text(frame.head, "type") == "Warning"
+    if frame.kind == "event" and (is_warning or text(frame.head, "reason") in _PRINTED_REASONS):
         message = text(frame.head, "message")
-        if text(frame.head, "reason") == GOES_ON:
-            told.clear()
-        if message not in told:
-            told.add(message)
-            line = f"{wanted.name}: {message}"
-            print_notice(palette(sys.stderr).paint(line, "yellow") if warns else line)
+        if text(frame.head, "reason") == RECOVERED:
+            reported.clear()
+        if message not in reported:
+            reported.add(message)
+            line = f"{request.name}: {message}"
+            print_notice(palette(sys.stderr).paint(line, "yellow") if is_warning else line)
     elif frame.kind == "lost":
-        print_notice("The cluster went away. Waiting for it to come back (Ctrl-C to leave; the job goes on).")
+        print_notice(
+            "Connection to the cluster lost. Reconnecting (Ctrl-C stops following; the job continues)."
+        )
     elif frame.kind == "back":
-        print_notice("The cluster is back.")
+        print_notice("Reconnected to the cluster.")
 
 
-def report_outcome(cluster: ClusterClient, wanted: FollowRequest, state: str) -> int:
-    """Say how a job ended and where its files are; the exit status of the command that waited for it."""
-    job = cluster.job(wanted.name, wanted.user)
+def report_outcome(cluster: ClusterClient, request: FollowRequest, state: str) -> int:
+    """Print how a job ended and where its files are; returns the command's exit status."""
+    job = cluster.job(request.name, request.user)
     colours = palette(sys.stderr)
-    why = reason(job)
-    bad = [task for task in job.tasks if task.state == "FAILED"] if state == "SUCCEEDED" else []
-    # The tasks of an array are each for themselves; who waits for all wants to know of those that failed.
-    how = "ended" if bad else colours.state(state)
-    if bad:
-        few = ", ".join(map(_failed, bad[:5])) + (", ..." if len(bad) > 5 else "")
-        why = f"{len(bad)} of its {len(job.tasks)} tasks failed: {few}"
-    began = job.launched_ms is not None
-    when = f"after {duration(job.launched_ms, job.completed_ms)}" if began else "before it started"
-    line = f"{job.name} {how} {when}"
-    print_notice(line + (f": {why}" if why else ""))
+    reason = outcome_reason(job)
+    failed = [task for task in job.tasks if task.state == "FAILED"] if state == "SUCCEEDED" else []
+    # The tasks of an array are independent: the job succeeds, but the failed tasks must be reported.
+    outcome = "finished" if failed else colours.state(state)
+    if failed:
+        names = ", ".join(map(_failed_task, failed[:5])) + (", ..." if len(failed) > 5 else "")
+        reason = f"{len(failed)} of its {len(job.tasks)} tasks failed: {names}"
+    is_started = job.launched_ms is not None
+    when = (
+        f"after {format_duration(job.launched_ms, job.completed_ms)}" if is_started else "before it started"
+    )
+    print_notice(f"{job.name} {outcome} {when}" + (f": {reason}" if reason else ""))
     role, index = job.trigger_task
     first = job.tasks[0].role if job.tasks else ""
     tasks = job.tasks
-    if state == "FAILED" and role and (wanted.role or first, wanted.index or 0) != (role, index):
-        which = f"--role {role}" + (f" --index {index}" if index else "")
-        how = f"{role}[{index}] failed" + (f" with {why}" if why.startswith("exit code") else "")
-        print_notice(f"{how}; see: pai logs {which} {_shell_name(cluster, wanted)}")
+    if state == "FAILED" and role and (request.role or first, request.index or 0) != (role, index):
+        options = f"--role {role}" + (f" --index {index}" if index else "")
+        failure = f"{role}[{index}] failed" + (f" with {reason}" if reason.startswith("exit code") else "")
+        print_notice(f"{failure}; see: pai logs {options} {_shell_name(cluster, request)}")
         tasks = [task for task in tasks if (task.role, task.index) == (role, index)]
     for folder in task_folders(cluster, job, tasks)[:1]:
         print_notice(f"Its files are in {display_path(folder)}")
-    return STATUSES.get("FAILED" if bad else state, 1)
+    return STATUSES.get("FAILED" if failed else state, 1)
 
 
-def _failed(task: Task) -> str:
+def _failed_task(task: Task) -> str:
     code = task.origin_exit_code
     return f"{task.role}[{task.index}]" + ("" if code is None else f" (exit code {code})")
 
 
 def task_folders(cluster: ClusterClient, job: JobStatus, tasks: list[Task] | None = None) -> list[str]:
-    """The folders in which the tasks of a job ran, where they can be seen from here."""
+    """Working folders of a job's tasks on the embedded cluster; empty for other clusters."""
     if not cluster.is_embedded:
         return []
     from openpaisdk.embedded.home import work_folder
@@ -137,63 +139,63 @@ def task_folders(cluster: ClusterClient, job: JobStatus, tasks: list[Task] | Non
     ]
 
 
-def reason(job: JobStatus) -> str:
-    """Why a job ended as it did, in a few words."""
+def outcome_reason(job: JobStatus) -> str:
+    """Short reason for a job's final state."""
     if job.state == "FAILED":
         code = job.origin_exit_code
-        if code is None or (job.exit_code or 0) < 0:  # what the cluster itself says of the end
+        if (
+            code is None or (job.exit_code or 0) < 0
+        ):  # negative codes come from the cluster, not from the program
             code = job.exit_code
-        words = [] if code is None else [f"exit code {code}"]
-        said = (job.diagnostics.strip().splitlines() or [""])[0]
-        _, told, why = said.partition(f"failed with exit code {job.exit_code}: ")
-        if told or (job.origin_exit_code is None and said):
-            words.append(why or said)
-        return ", ".join(words)
+        parts = [] if code is None else [f"exit code {code}"]
+        message = (job.diagnostics.strip().splitlines() or [""])[0]
+        _, separator, detail = message.partition(f"failed with exit code {job.exit_code}: ")
+        if separator or (job.origin_exit_code is None and message):
+            parts.append(detail or message)
+        return ", ".join(parts)
     if job.state == "STOPPED":
-        # It may be that it could not start, and why.
+        # The second line says why the job could not start, if that was so.
         return " ".join(["stopped on request", *(f"({line})" for line in job.diagnostics.splitlines()[1:2])])
     return ""
 
 
-def causes(job: JobStatus) -> dict[str, str]:
-    """What is known of why a job failed: the cause, what to do about it, and what its program said last."""
+def failure_details(job: JobStatus) -> dict[str, str]:
+    """Details of a failed job: the cause, what to do about it, and the last line of its error output."""
     from openpaisdk.client.models import mapping_at, name_list, text
 
     if job.state != "FAILED":
         return {}
     status = mapping_at(job.raw, "jobStatus")
-    spec, runtime = (
-        mapping_at(status, "appExitSpec"),
-        mapping_at(mapping_at(status, "appExitMessages"), "runtime"),
-    )
+    spec = mapping_at(status, "appExitSpec")
+    runtime = mapping_at(mapping_at(status, "appExitMessages"), "runtime")
     lines = [line for line in text(mapping_at(runtime, "errorLogs"), "user").splitlines() if line.strip()]
-    found = {
+    details = {
         "cause": text(spec, "reason"),
         "what to do": next(iter(name_list(spec, "solution")), ""),
         "last line": lines[-1].strip() if lines else "",
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in details.items() if value}
 
 
-def announce_task(cluster: ClusterClient, wanted: FollowRequest) -> None:
-    """Of a job with several tasks one is shown: say which, unless it was named."""
-    if wanted.role or wanted.index is not None:
+def announce_task(cluster: ClusterClient, request: FollowRequest) -> None:
+    """Print which of several tasks is shown, unless the user selected one."""
+    if request.role or request.index is not None:
         return
-    tasks = cluster.job(wanted.name, wanted.user).tasks
+    tasks = cluster.job(request.name, request.user).tasks
     if tasks:
-        say_which(tasks[0].role, len(tasks))
+        announce_first_task(tasks[0].role, len(tasks))
 
 
-def say_which(role: str, count: int) -> None:
-    """The sentence itself, for whoever knows the job without asking."""
+def announce_first_task(role: str, count: int) -> None:
+    """The notice of ``announce_task``, for callers that already know the job's tasks."""
     if count > 1:
         print_notice(f"showing {role}[0], the first of {count} tasks; --role and --index show others")
 
 
-def follow_to_end(cluster: ClusterClient, wanted: FollowRequest, *, log: BinaryIO | None = None) -> int:
-    """Log, then fate: what ``--follow`` does."""
-    state = print_log(cluster, wanted, log=log)
-    return report_outcome(cluster, wanted, state)
+def follow_to_end(cluster: ClusterClient, request: FollowRequest, *, log: BinaryIO | None = None) -> int:
+    """Print the log, then the outcome: implements ``--follow``."""
+    state = print_log(cluster, request, log=log)
+    return report_outcome(cluster, request, state)
 
 
 def wait_for_job(
@@ -204,43 +206,46 @@ def wait_for_job(
     on_state: Callable[[str], None] | None = None,
     command: str = "wait",
 ) -> str:
-    """No log, only the end: what ``--wait`` does. The state it ended in. ``command`` brings one back here."""
-    from openpaisdk.cli.pending_reason import REASONS
+    """Wait without printing the log (``--wait``); returns the final state.
+
+    ``command`` is the command suggested after Ctrl-C.
+    """
+    from openpaisdk.cli.pending_reason import PENDING_REASONS
 
     state = ""
-    told: set[str] = set()
-    why: Frame | None = None
+    reported: set[str] = set()
+    pending: Frame | None = None
     since = 0
-    wanted = FollowRequest(name, user, stream=NO_LOG)
-    if on_state is None and sys.stderr.isatty():  # who waits at a terminal wants to see that something moves
+    request = FollowRequest(name, user, stream=NO_LOG)
+    if on_state is None and sys.stderr.isatty():  # show progress to an interactive user
         on_state = lambda now: print_notice(f"{name} {palette(sys.stderr).state(now)}")  # noqa: E731
     try:
-        for frame in follow(cluster, wanted):
+        for frame in follow(cluster, request):
             if frame.kind in ("state", "end"):
                 now = text(frame.head, "state")
                 if now != state and on_state:
                     on_state(now)
                 state = now
-            elif frame.kind == "event" and text(frame.head, "reason") not in (CANNOT_GO_ON, GOES_ON):
-                # After a lost connection all come again; only what was said since is news.
-                said = number(frame.head, "time") or since + 1
-                if text(frame.head, "reason") in REASONS and said >= since:
-                    why, since = frame, said
+            elif frame.kind == "event" and text(frame.head, "reason") not in (DEGRADED, RECOVERED):
+                # After a reconnect all events are sent again; only later ones are new.
+                event_time = number(frame.head, "time") or since + 1
+                if text(frame.head, "reason") in PENDING_REASONS and event_time >= since:
+                    pending, since = frame, event_time
             else:
-                _remark(frame, wanted, told)
-            # Events may come before the state, and those of a job that runs tell of its past.
-            if why and state == WAITING:
-                told.intersection_update((text(why.head, "message"),))
-                _remark(why, wanted, told)
-                why = None
+                _print_event(frame, request, reported)
+            # Events may arrive before the state, and the events of a running job describe its past.
+            if pending and state == WAITING:
+                reported.intersection_update((text(pending.head, "message"),))
+                _print_event(pending, request, reported)
+                pending = None
     except KeyboardInterrupt:
-        back = f"pai {command} {_shell_name(cluster, wanted)}"
-        print_notice(f"\nStopped waiting; the job goes on. Come back with: {back}")
+        again = f"pai {command} {_shell_name(cluster, request)}"
+        print_notice(f"\nStopped waiting; the job continues. Wait again with: {again}")
         raise
     return state
 
 
-def _shell_name(cluster: ClusterClient, wanted: FollowRequest) -> str:
-    """The job as it is written in a command, with its cluster where another one is selected."""
-    name = f"{wanted.user}~{wanted.name}" if wanted.user not in ("", cluster.user) else wanted.name
-    return option_for(cluster.alias) + name
+def _shell_name(cluster: ClusterClient, request: FollowRequest) -> str:
+    """Arguments that name the job in a command line, with ``-a`` where another cluster is selected."""
+    name = f"{request.user}~{request.name}" if request.user not in ("", cluster.user) else request.name
+    return alias_option(cluster.alias) + name

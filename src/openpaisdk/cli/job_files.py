@@ -1,4 +1,4 @@
-"""``pai check-job`` and ``pai job-schema``: job files, without a cluster."""
+"""``pai check-job`` and ``pai job-schema``: commands on job files that need no cluster."""
 
 from __future__ import annotations
 
@@ -16,33 +16,32 @@ def check_job(argv: list[str]) -> int:
     parser = command_parser(
         "check-job",
         "pai check-job job.yaml\npai check-job -o json jobs/*.yaml old.json",
-        "Everything that is wrong is listed, with the line and column where it stands. Version 1 (JSON)\n"
-        "and version 2 (YAML or JSON) are told apart; - reads the standard input. The exit status is 0\n"
-        "when every file is good. A check is stricter than a cluster: a $parameters.x that does not exist\n"
-        "is an error.",
+        "Lists all errors with line and column. Version 1 (JSON) and version 2 (YAML or JSON) are detected;\n"
+        "- reads standard input. The exit status is 0 when every file is valid. The check is stricter than\n"
+        "a cluster's: an undefined $parameters.x is an error.",
         cluster=False,
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="the job files")
     args = parser.parse(argv)
     from openpaisdk.jobs.validation import check_file
 
-    checked = [check_file(path) for path in dict.fromkeys(args.files)]
-    bad = sum(not one.is_good for one in checked)
-    show([one.as_dict() for one in checked], args.output, lambda: "\n".join(map(_lines, checked)))
-    if bad and len(checked) > 1:
-        print_notice(f"{bad} of {len(checked)} files {'has' if bad == 1 else 'have'} errors.")
-    return 1 if bad else 0
+    reports = [check_file(path) for path in dict.fromkeys(args.files)]
+    invalid = sum(not report.is_good for report in reports)
+    show([report.as_dict() for report in reports], args.output, lambda: "\n".join(map(_lines, reports)))
+    if invalid and len(reports) > 1:
+        print_notice(f"{invalid} of {len(reports)} files {'has' if invalid == 1 else 'have'} errors.")
+    return 1 if invalid else 0
 
 
-def _lines(checked: FileReport) -> str:
-    lines = [_line(problem) for problem in checked.problems]
-    if checked.is_good:
-        lines.append(f"{checked.file}: good (version {checked.version})")
+def _lines(report: FileReport) -> str:
+    lines = [_line(problem) for problem in report.problems]
+    if report.is_good:
+        lines.append(f"{report.file}: valid (version {report.version})")
     return "\n".join(lines)
 
 
 def _line(problem: Problem) -> str:
-    """``file:line:column: key: message``, as editors and other tools know it; a note says that it is one."""
+    """``file:line:column: key: message``, the format editors parse; a note is marked as one."""
     from dataclasses import replace
 
     return str(replace(problem, message=f"note: {problem.message}") if problem.level == "note" else problem)
@@ -53,14 +52,18 @@ def job_schema(argv: list[str]) -> int:
     parser = command_parser(
         "job-schema",
         "pai job-schema v2 > job.schema.json",
-        "Write it beside your jobs, and put this line first in a job; VS Code (with the YAML extension by\n"
-        "Red Hat) then completes keys, explains them and marks mistakes:\n\n"
+        "Write the schema to a file beside your job files and start each job file with this line; VS Code\n"
+        "(with Red Hat's YAML extension) then completes keys, explains them and marks errors:\n\n"
         "  # yaml-language-server: $schema=job.schema.json",
         output=False,
         cluster=False,
     )
     parser.add_argument(
-        "version", nargs="?", choices=("v1", "v2"), default="v2", help="of the job protocol (default: v2)"
+        "version",
+        nargs="?",
+        choices=("v1", "v2"),
+        default="v2",
+        help="version of the job protocol (default: v2)",
     )
     args = parser.parse(argv)
     from openpaisdk.protocol import job_schema as schema

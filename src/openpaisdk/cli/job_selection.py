@@ -1,8 +1,8 @@
-"""Which jobs a command means: names, patterns, or all of them; and a yes where much is at stake."""
+"""Job selection of a command: names, patterns or ``--all``, and confirmation prompts."""
 
 from __future__ import annotations
 
-from openpaisdk.cli.parser import on_terminal
+from openpaisdk.cli.parser import is_interactive
 from openpaisdk.errors import UsageError
 
 TYPE_CHECKING = False
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
 
 UNFINISHED = "WAITING,RUNNING,STOPPING"
-OVER = "SUCCEEDED,FAILED,STOPPED"
+FINISHED = "SUCCEEDED,FAILED,STOPPED"
 
 
-def selection_options(parser: Parser, what: str) -> None:
-    """Names, ``--all``, ``--yes`` and ``--user``."""
-    parser.add_argument("--all", action="store_true", help=f"{what}; asks first")
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    parser.add_argument("--user", default="", metavar="USER", help="whose jobs, if not yours")
-    parser.add_argument("jobs", nargs="*", metavar="job", help="names, or patterns like 'train_*'")
+def add_selection_options(parser: Parser, all_help: str) -> None:
+    """Add the job names, ``--all``, ``--yes`` and ``--user``."""
+    parser.add_argument("--all", action="store_true", help=f"{all_help}; asks for confirmation")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
+    parser.add_argument("--user", default="", metavar="USER", help="the jobs' owner (default: you)")
+    parser.add_argument("jobs", nargs="*", metavar="job", help="job names, or patterns like 'train_*'")
 
 
 def is_pattern(name: str) -> bool:
@@ -29,9 +29,9 @@ def is_pattern(name: str) -> bool:
 
 
 def resolve_jobs(
-    cluster: ClusterClient, names: Iterable[str], user: str, state: str, everything: bool
+    cluster: ClusterClient, names: Iterable[str], user: str, state: str, select_all: bool
 ) -> list[str]:
-    """The names, each pattern replaced by what it matches among the jobs in these states; or all of those."""
+    """The job names; patterns and ``select_all`` are matched against the jobs in these states."""
     known: list[str] | None = None
 
     def jobs() -> list[str]:
@@ -40,7 +40,7 @@ def resolve_jobs(
             known = [job.name for job in cluster.all_jobs(user=user or cluster.user, state=state)]
         return known
 
-    if everything:
+    if select_all:
         return jobs()
     found: list[str] = []
     for name in names:
@@ -51,17 +51,17 @@ def resolve_jobs(
 
         hits = [job for job in jobs() if fnmatchcase(job, name)]
         if not hits:
-            raise UsageError(f"No job matches {name!r}.", hint="pai list-jobs shows yours.")
+            raise UsageError(f"No job matches {name!r}.", hint="pai list-jobs lists your jobs.")
         found += hits
     return list(dict.fromkeys(found))
 
 
 def confirm(question: str, yes: bool) -> bool:
-    """Ask at a terminal; elsewhere ``--yes`` must have been given."""
+    """Ask for confirmation; without a terminal ``--yes`` is required."""
     if yes:
         return True
-    if not on_terminal():
-        raise UsageError(f"{question} There is no terminal to ask at: add --yes to say so.")
+    if not is_interactive():
+        raise UsageError(f"{question} There is no terminal to ask for confirmation: add --yes.")
     import sys
 
     sys.stderr.write(f"{question} [y/N] ")

@@ -1,15 +1,15 @@
-"""``pai list-jobs`` and ``pai job-status``: jobs as they are now."""
+"""``pai list-jobs`` and ``pai job-status``: state of jobs."""
 
 from __future__ import annotations
 
 import sys
 
-from openpaisdk.cli.follow_output import causes, reason, task_folders
-from openpaisdk.cli.parser import command_parser, whole_number
+from openpaisdk.cli.follow_output import failure_details, outcome_reason, task_folders
+from openpaisdk.cli.parser import command_parser, int_at_least
 from openpaisdk.client.models import check_states, text
 from openpaisdk.config.paths import display_path
 from openpaisdk.connect import open_cluster
-from openpaisdk.output import duration, moment, palette, print_notice, show, table
+from openpaisdk.output import format_duration, format_time, palette, print_notice, show, table
 from openpaisdk.output.table import printable
 
 TYPE_CHECKING = False
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from openpaisdk.client import ClusterClient
     from openpaisdk.client.models import JobStatus, JobSummary
 
-EVERYBODY = "__all__"
-PAGE = 50
-LONGEST_REASON = 60
-MOST_FOLDERS = 4
-JUST_CAME = "it has just come"
-IN_LINE = "others came first"
+ALL_USERS = "__all__"
+PAGE_SIZE = 50
+MAX_REASON_LENGTH = 60
+MAX_FOLDERS = 4
+JUST_SUBMITTED = "just submitted"
+QUEUED = "queued behind earlier jobs"
 
 
 def list_jobs(argv: list[str]) -> int:
@@ -33,48 +33,72 @@ def list_jobs(argv: list[str]) -> int:
         "list-jobs",
         "pai list-jobs --state RUNNING\npai list-jobs --user __all__ --since 2h -o json\n"
         "pai list-jobs --limit 20 --offset 20",
-        "The newest come first.",
+        "The newest jobs come first.",
     )
     add = parser.add_argument
-    add("--user", default="", metavar="USER", help=f"whose jobs; {EVERYBODY} for everybody's")
-    add("--state", action="append", default=[], metavar="STATE", help="only these; may be repeated")
     add(
-        "--vc", "--virtual-cluster", dest="virtual_cluster", default="", metavar="VC", help="only in this one"
+        "--user",
+        default="",
+        metavar="USER",
+        help=f"the jobs' owner (default: you); {ALL_USERS} for all users",
     )
-    add("--keyword", default="", metavar="TEXT", help="only jobs whose name holds this text")
+    add(
+        "--state",
+        action="append",
+        default=[],
+        metavar="STATE",
+        help="only jobs in this state; may be repeated",
+    )
+    add(
+        "--vc",
+        "--virtual-cluster",
+        dest="virtual_cluster",
+        default="",
+        metavar="VC",
+        help="only jobs in this virtual cluster",
+    )
+    add("--keyword", default="", metavar="TEXT", help="only jobs whose name contains this text")
     add("--tag", action="append", default=[], metavar="TAG", help="only jobs with this tag; may be repeated")
-    add("--since", default="", metavar="TIME", help="only jobs handed in since: 2h, 3d, or 2026-11-15")
-    add("--limit", type=whole_number(1), default=PAGE, metavar="N", help=f"how many ({PAGE})")
-    add("--offset", type=whole_number(0), default=0, metavar="N", help="leave out the first N")
-    add("--all", action="store_true", help="no limit")
-    add("job", nargs="?", default="", help="show this job in full, as job-status does")
+    add("--since", default="", metavar="TIME", help="only jobs submitted since: 2h, 3d, or 2026-11-15")
+    add(
+        "--limit",
+        type=int_at_least(1),
+        default=PAGE_SIZE,
+        metavar="N",
+        help=f"the maximum number of jobs (default: {PAGE_SIZE})",
+    )
+    add("--offset", type=int_at_least(0), default=0, metavar="N", help="skip the first N jobs")
+    add("--all", action="store_true", help="list all jobs")
+    add("job", nargs="?", default="", help="show this job in detail, like job-status")
     args = parser.parse(argv)
     if args.job:
-        who = [] if args.user in ("", EVERYBODY) else ["--user", args.user]
-        return job_status(["-a", args.cluster_alias, "-o", args.output, *who, "--", args.job])
+        owner = [] if args.user in ("", ALL_USERS) else ["--user", args.user]
+        return job_status(["-a", args.cluster_alias, "-o", args.output, *owner, "--", args.job])
     for state in args.state:
         check_states(state)
     since = _since(args.since) if args.since else 0
-    cluster = open_cluster(args.cluster_alias, tell=print_notice)
-    found, more = _found(cluster, args, since)
-    show([job.raw for job in found], args.output, lambda: _table(found, args.user == EVERYBODY))
+    cluster = open_cluster(args.cluster_alias, notify=print_notice)
+    jobs, has_more = _query(cluster, args, since)
+    show([job.raw for job in jobs], args.output, lambda: _table(jobs, args.user == ALL_USERS))
     if args.output == "table":
-        narrowed = args.state or args.keyword or args.offset or args.tag or args.since or args.virtual_cluster
-        if not found and narrowed:
+        is_filtered = (
+            args.state or args.keyword or args.offset or args.tag or args.since or args.virtual_cluster
+        )
+        if not jobs and is_filtered:
             print_notice("No jobs match.")
-        elif not found:
+        elif not jobs:
             print_notice("No jobs. Run one with: pai sub -- echo hello")
-        elif more:
-            after = args.offset + len(found)
+        elif has_more:
+            offset = args.offset + len(jobs)
             print_notice(
-                f"There may be more: --offset {after} goes on, --limit N shows more at once, --all shows all."
+                f"There may be more: --offset {offset} lists the next page, --limit N more, --all all jobs."
             )
     return 0
 
 
-def _found(cluster: ClusterClient, args: argparse.Namespace, since: int) -> tuple[list[JobSummary], bool]:
-    """The jobs asked for, and whether there may be more of them."""
-    user = "" if args.user == EVERYBODY else args.user or cluster.user
+def _query(cluster: ClusterClient, args: argparse.Namespace, since: int) -> tuple[list[JobSummary], bool]:
+    """The selected jobs, and whether there may be more."""
+    user = "" if args.user == ALL_USERS else args.user or cluster.user
     state = ",".join(s.upper() for s in args.state)
     limit = None if args.all else args.limit
     vc, tags = args.virtual_cluster, ",".join(args.tag)
@@ -100,7 +124,7 @@ def _found(cluster: ClusterClient, args: argparse.Namespace, since: int) -> tupl
         offset=args.offset,
         reasons=True,
     ):
-        if (job.submitted_ms or 0) < since:  # the newest come first, so all that follow are older
+        if (job.submitted_ms or 0) < since:  # sorted by time, newest first: all further jobs are older
             break
         if len(found) == limit:
             return found, True
@@ -127,9 +151,9 @@ def _table(jobs: list[JobSummary], with_user: bool) -> str:
         "TASKS",
         "VC",
     ]
-    # Only where one waits, and on clusters that tell why.
-    if told := any("reason" in job.raw for job in jobs):
-        headers.append("WAITS BECAUSE")
+    # Only if a job is pending and the cluster reports reasons.
+    if has_reasons := any("reason" in job.raw for job in jobs):
+        headers.append("PENDING REASON")
     colours = palette(sys.stdout)
     state_at = 2 if with_user else 1
     rows = [
@@ -137,12 +161,12 @@ def _table(jobs: list[JobSummary], with_user: bool) -> str:
             job.name,
             *([job.user] if with_user else []),
             job.state,
-            moment(job.submitted_ms),
-            duration(job.launched_ms, job.completed_ms),
+            format_time(job.submitted_ms),
+            format_duration(job.launched_ms, job.completed_ms),
             str(job.gpus),
             str(job.tasks),
             job.virtual_cluster,
-            *([_short_reason(job)] if told else []),
+            *([_short_reason(job)] if has_reasons else []),
         ]
         for job in jobs
     ]
@@ -155,13 +179,13 @@ def _table(jobs: list[JobSummary], with_user: bool) -> str:
 
 
 def _short_reason(job: JobSummary) -> str:
-    """Short enough for a line; job-status tells all of it."""
+    """Pending reason shortened to fit a table cell; job-status prints it in full."""
     if "reason" not in job.raw:
         return ""
     from openpaisdk.cli.pending_reason import is_recent
 
-    why = job.reason or (JUST_CAME if is_recent(job.submitted_ms) else IN_LINE)
-    return why if len(why) <= LONGEST_REASON else why[: LONGEST_REASON - 3].rstrip() + "..."
+    reason = job.reason or (JUST_SUBMITTED if is_recent(job.submitted_ms) else QUEUED)
+    return reason if len(reason) <= MAX_REASON_LENGTH else reason[: MAX_REASON_LENGTH - 3].rstrip() + "..."
 
 
 def job_status(argv: list[str]) -> int:
@@ -169,16 +193,16 @@ def job_status(argv: list[str]) -> int:
     parser = command_parser(
         "job-status", "pai job-status train_k3v9xq\npai job-status train_k3v9xq config > again.yaml"
     )
-    parser.add_argument("--user", default="", metavar="USER", help="whose job, if not yours")
+    parser.add_argument("--user", default="", metavar="USER", help="the job's owner (default: you)")
     parser.add_argument("job", help="the job's name")
     parser.add_argument(
         "query",
         nargs="?",
         choices=("config", "ssh", "events"),
-        help="its configuration, how to reach it by ssh, or what the cluster said about it",
+        help="print its configuration, ssh commands or events instead",
     )
     args = parser.parse(argv)
-    cluster = open_cluster(args.cluster_alias, tell=print_notice)
+    cluster = open_cluster(args.cluster_alias, notify=print_notice)
     if args.query == "config":
         import yaml
 
@@ -199,18 +223,18 @@ def job_status(argv: list[str]) -> int:
         )
         return 0
     job = cluster.job(args.job, args.user)
-    why = text(job.raw, "reason") or reason(job)
-    if job.state == "WAITING" and not why:
+    reason = text(job.raw, "reason") or outcome_reason(job)
+    if job.state == "WAITING" and not reason:
         from openpaisdk.cli.pending_reason import pending_reason
 
-        why = pending_reason(cluster, job)
-    raw = {**job.raw, "reason": why} if job.state == "WAITING" else job.raw
-    show(raw, args.output, lambda: _detail(job, why, task_folders(cluster, job)))
+        reason = pending_reason(cluster, job)
+    raw = {**job.raw, "reason": reason} if job.state == "WAITING" else job.raw
+    show(raw, args.output, lambda: _detail(job, reason, task_folders(cluster, job)))
     return 0
 
 
 def _ssh_lines(info: dict[str, object]) -> str:
-    """A line to type for each container."""
+    """An ssh command for each container."""
     pair, containers = info.get("keyPair"), info.get("containers")
     key = str(pair.get("privateKeyFileName") or "") if isinstance(pair, dict) else ""
     link = str(pair.get("privateKeyDirectDownloadLink") or "") if isinstance(pair, dict) else ""
@@ -220,36 +244,36 @@ def _ssh_lines(info: dict[str, object]) -> str:
         for c in (containers if isinstance(containers, list) else [])
         if isinstance(c, dict)
     ]
-    return "\n".join([*lines, *([f"The key {key} is at {link}"] if link else [])])
+    return "\n".join([*lines, *([f"Download the key {key} from {link}"] if link else [])])
 
 
-def _detail(job: JobStatus, why: str, files: list[str]) -> str:
+def _detail(job: JobStatus, reason: str, folders: list[str]) -> str:
     colours = palette(sys.stdout)
     failed = sum(task.state == "FAILED" for task in job.tasks) if job.state == "SUCCEEDED" else 0
-    some = f" ({failed} of {len(job.tasks)} failed)" if failed else ""
+    failures = f" ({failed} of {len(job.tasks)} tasks failed)" if failed else ""
     lines = [
-        f"{job.name}  {colours.state(job.state)}{some}" + (f"  {why}" if why else ""),
+        f"{job.name}  {colours.state(job.state)}{failures}" + (f"  {reason}" if reason else ""),
         f"  user       {job.user}",
         f"  vc         {job.virtual_cluster}",
-        f"  submitted  {moment(job.submitted_ms)}",
-        f"  started    {moment(job.launched_ms)}",
-        f"  ended      {moment(job.completed_ms)}",
-        f"  duration   {duration(job.launched_ms, job.completed_ms)}",
+        f"  submitted  {format_time(job.submitted_ms)}",
+        f"  started    {format_time(job.launched_ms)}",
+        f"  ended      {format_time(job.completed_ms)}",
+        f"  duration   {format_duration(job.launched_ms, job.completed_ms)}",
         f"  retries    {job.retries}",
     ]
-    lines += [f"  {key:<10} {printable(value)}" for key, value in causes(job).items()]
+    lines += [f"  {key:<10} {printable(value)}" for key, value in failure_details(job).items()]
     if job.tags:
         lines.append(f"  tags       {', '.join(job.tags)}")
-    lines += [f"  files      {display_path(folder)}" for folder in files[:MOST_FOLDERS]]
-    if len(files) > MOST_FOLDERS:
-        lines.append(f"             and {len(files) - MOST_FOLDERS} more folders beside these")
+    lines += [f"  files      {display_path(folder)}" for folder in folders[:MAX_FOLDERS]]
+    if len(folders) > MAX_FOLDERS:
+        lines.append(f"             and {len(folders) - MAX_FOLDERS} more folders")
     if job.tasks:
         rows = [
             [
                 f"{task.role}[{task.index}]",
                 task.state,
                 "-" if task.own_exit_code is None else str(task.own_exit_code),
-                duration(task.launched_ms, task.completed_ms),
+                format_duration(task.launched_ms, task.completed_ms),
                 task.ip or "-",
                 " ".join(f"{label}={ports}" for label, ports in task.ports.items()) or "-",
             ]

@@ -1,4 +1,4 @@
-"""``opai <scene> <action>``, the older command line, in words of ``pai``."""
+"""Translation of OpenPAI's command line ``opai <scene> <action>`` to ``pai``."""
 
 from __future__ import annotations
 
@@ -32,42 +32,42 @@ ACTIONS = {
         "delete": "remove",
     },
 }
-_REMOTE = {"list": (0,), "status": (0,), "upload": (1,), "download": (0,), "delete": (0,)}
-"""Which of an action's words are paths on the storage."""
+_REMOTE_ARGUMENTS = {"list": (0,), "status": (0,), "upload": (1,), "download": (0,), "delete": (0,)}
+"""Positions of the arguments that are paths on the storage, by action."""
 SELECTED = "0"
 
 
 def translate_opai(argv: list[str]) -> list[str]:
-    """The same command line for ``pai``; what is not of the older form stays as it is."""
+    """The same command line for ``pai``; arguments that do not start with a scene are unchanged."""
     if not argv or argv[0] not in ACTIONS:
         return argv
     scene, action, *rest = argv if len(argv) > 1 else (argv[0], "")
     if action in ("-h", "--help"):
         return ["--help"]
     if not action:
-        raise UsageError(f"opai {scene} needs an action.", hint=f"It has {', '.join(ACTIONS[scene])}.")
+        raise UsageError(f"opai {scene} needs an action.", hint=f"Its actions: {', '.join(ACTIONS[scene])}.")
     command = ACTIONS[scene].get(action)
     if command is None:
         raise UsageError(
-            f"opai {scene} has no action {action!r}.", hint=f"It has {', '.join(ACTIONS[scene])}."
+            f"opai {scene} has no action {action!r}.", hint=f"Its actions: {', '.join(ACTIONS[scene])}."
         )
     if scene == "storage" and action != "list-storage":
-        return [command, *_storage_words(action, rest)]
+        return [command, *_storage_arguments(action, rest)]
     if scene == "storage":
         return [command, *_without_option(rest)]
     return [command, *rest]
 
 
-def _without_option(words: list[str]) -> list[str]:
-    """``list-storage -a x`` names the cluster as an option; ``list-storages x`` as a word."""
-    return [w for w in words if w not in ("-a", "--cluster-alias")]
+def _without_option(argv: list[str]) -> list[str]:
+    """``list-storage -a x`` names the cluster with an option, ``list-storages x`` with an argument."""
+    return [word for word in argv if word not in ("-a", "--cluster-alias")]
 
 
-def _storage_words(action: str, words: list[str]) -> list[str]:
-    """Paths on the storage get their address; the options that named it are gone."""
+def _storage_arguments(action: str, argv: list[str]) -> list[str]:
+    """Turn paths on the storage into ``pai://`` URLs; the options that named the storage are dropped."""
     alias = storage = ""
     plain: list[str] = []
-    left = list(words)
+    left = list(argv)
     while left:
         word = left.pop(0)
         option, equals, value = word.partition("=")
@@ -77,17 +77,17 @@ def _storage_words(action: str, words: list[str]) -> list[str]:
                 alias = value
             else:
                 storage = value
-        elif word not in ("--overwrite", "--recursive"):  # what copy and remove do anyway
+        elif word not in ("--overwrite", "--recursive"):  # the default of copy and remove
             plain.append(word)
     if any(word in ("-h", "--help") for word in plain):
         return ["--help"]
     if not alias or not storage:
         from openpaisdk.config.clusters import ClusterRegistry
 
-        book = ClusterRegistry.load()
-        alias = alias or book.resolve().alias
-        storage = storage or book.defaults.text("storage-alias") or SELECTED
-    for place in _REMOTE[action]:
-        if place < len(plain):
-            plain[place] = f"pai://{alias}/{storage}/{plain[place].lstrip('/')}"
+        registry = ClusterRegistry.load()
+        alias = alias or registry.resolve().alias
+        storage = storage or registry.defaults.text("storage-alias") or SELECTED
+    for position in _REMOTE_ARGUMENTS[action]:
+        if position < len(plain):
+            plain[position] = f"pai://{alias}/{storage}/{plain[position].lstrip('/')}"
     return plain

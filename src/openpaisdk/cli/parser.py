@@ -1,4 +1,4 @@
-"""argparse with our manners: one sentence for a mistake, a suggestion, an example in every help."""
+"""argparse parser of one command: one-sentence errors with a suggestion, an example in every help."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from openpaisdk.cli.commands import summary_of
+from openpaisdk.cli.commands import command_named, command_summary
 from openpaisdk.errors import UsageError
 
 TYPE_CHECKING = False
@@ -18,30 +18,30 @@ _COLOURS = ("_theme", "_decolor")
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Paragraphs are as wide as the terminal; what is indented stays as it is written."""
+    """Help formatter: wraps paragraphs to the terminal width and keeps indented lines unchanged."""
 
     def __init__(self, prog: str):
-        # argparse makes one for every option, and each would import shutil to learn the width.
-        said = os.environ.get("COLUMNS", "")
+        # argparse creates a formatter for every option; by default each imports shutil to get the width.
+        setting = os.environ.get("COLUMNS", "")
         try:
-            columns = int(said) if said.isdecimal() else os.get_terminal_size(1).columns
+            columns = int(setting) if setting.isdecimal() else os.get_terminal_size(1).columns
         except OSError:
             columns = 80
         super().__init__(prog, width=max(60, min(columns, 120)) - 2)
 
     if sys.version_info[:2] == (3, 14):
-        # There alone every parser has its colours at once, and they import more than a command does.
+        # Only Python 3.14 loads the colours of every parser eagerly; that imports more than a command does.
 
-        def _set_color(self, color: bool, **how: object) -> None:
-            self._colour = color, how
+        def _set_color(self, color: bool, **options: object) -> None:
+            self._colour = color, options
             for name in _COLOURS:
                 self.__dict__.pop(name, None)
 
         def __getattr__(self, name: str) -> object:
             if name not in _COLOURS:
                 raise AttributeError(name)
-            color, how = self._colour
-            super()._set_color(color, **how)
+            color, options = self._colour
+            super()._set_color(color, **options)
             return self.__dict__[name]
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
@@ -55,8 +55,8 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         return "\n".join(out)
 
 
-class Shown(Exception):
-    """Raised in place of parsing where only the parser is wanted: for completion, and for the reference."""
+class ParserIntrospection(Exception):
+    """Raised instead of parsing when only the parser is needed: by completion and by the reference."""
 
     def __init__(self, parser: Parser):
         super().__init__(parser.name)
@@ -64,64 +64,64 @@ class Shown(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """The options of one command. ``example`` is what a person can copy."""
+    """The options of one command. ``example`` holds command lines to copy."""
 
-    only_show = False
-    """Set on the class, parsing raises ``Shown``: nothing that a command does has happened then."""
+    introspect_only = False
+    """When set on the class, parsing raises ``ParserIntrospection`` before the command does anything."""
 
-    def __init__(self, name: str, example: str, about: str = ""):
+    def __init__(self, name: str, example: str, details: str = ""):
         self.name = name
         self.example = example.strip()
-        self.about = about.strip()
-        what = summary_of(name)
-        about = f"{what[0].upper()}{what[1:]}." + (f"\n\n{about}" if about else "")
-        shown = "\n".join(f"  {line}" for line in example.strip().splitlines())
+        self.details = details.strip()
+        summary = command_summary(name)
+        description = f"{summary[0].upper()}{summary[1:]}." + (f"\n\n{details}" if details else "")
+        examples = "\n".join(f"  {line}" for line in example.strip().splitlines())
         super().__init__(
             prog=f"pai {name}",
-            description=about,
-            epilog=f"example:\n{shown}",
+            description=description,
+            epilog=f"example:\n{examples}",
             formatter_class=_Formatter,
         )
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"pai {self.name}: {message}.", hint=f"pai {self.name} --help shows how it is used.")
+        raise UsageError(f"pai {self.name}: {message}.", hint=f"pai {self.name} --help shows the usage.")
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Parse; a word that is left over is a mistake, with a suggestion where it looks like an option."""
-        if self.only_show:
-            raise Shown(self)
+        """Parse; an unknown argument is an error, with a suggestion when it resembles an option."""
+        if self.introspect_only:
+            raise ParserIntrospection(self)
         args, left = self.parse_known_args(self._options_first(argv))
         if left := [word for word in left if word != "--"]:
             raise self.unknown(left[0])
         if getattr(args, "debug", False):
-            from openpaisdk.cli.main import debug
+            from openpaisdk.cli.debug import enable_debug
 
-            debug()
+            enable_debug()
         return args
 
     def _options_first(self, argv: Sequence[str]) -> list[str]:
-        """The same words: argparse gives those between options to the first that may have none or many."""
+        """Move options to the front: argparse gives positionals between options to the first optional one."""
         options: list[str] = []
-        words: list[str] = []
+        positionals: list[str] = []
         i = 0
         while i < len(argv):
             word = argv[i]
             if word == "--":
-                words += argv[i + 1 :]
+                positionals += argv[i + 1 :]
                 break
-            taken = 1
+            used = 1
             if not word.startswith("-") or word == "-":
-                words.append(word)
+                positionals.append(word)
             else:
-                taken += self._follows(word)
-                options += argv[i : i + taken]
-            i += taken
-        return [*options, "--", *words] if words else options
+                used += self._value_count(word)
+                options += argv[i : i + used]
+            i += used
+        return [*options, "--", *positionals] if positionals else options
 
     def unknown(self, word: str) -> UsageError:
         hint = f"pai {self.name} --help lists its options."
         if not word.startswith("-"):
-            return UsageError(f"pai {self.name} does not know what to do with {word!r}.", hint=hint)
+            return UsageError(f"pai {self.name}: unexpected argument {word!r}.", hint=hint)
         from difflib import get_close_matches
 
         near = get_close_matches(word.partition("=")[0], self._option_string_actions, 1)
@@ -133,37 +133,48 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def options(self) -> dict[str, argparse.Action]:
-        """What may be written with dashes."""
-        shown = self._option_string_actions.items()
-        return {name: action for name, action in shown if action.help != argparse.SUPPRESS}
+        """The visible options by name."""
+        actions = self._option_string_actions.items()
+        return {name: action for name, action in actions if action.help != argparse.SUPPRESS}
 
     @property
-    def shown_actions(self) -> list[argparse.Action]:
-        """Every option and word that its help shows, but for --help itself."""
+    def visible_actions(self) -> list[argparse.Action]:
+        """Every option and positional argument that the help shows, except --help itself."""
         return [a for a in self._actions if a.help != argparse.SUPPRESS and a.dest != "help"]
 
+    def groups(self) -> dict[str, list[argparse.Action]]:
+        """The visible actions by the title of their group; "" for those in none."""
+        visible = {id(action) for action in self.visible_actions}
+        found: dict[str, list[argparse.Action]] = {}
+        for group in self._action_groups:
+            title = "" if group in (self._positionals, self._optionals) else str(group.title)
+            for action in group._group_actions:
+                if id(action) in visible:
+                    found.setdefault(title, []).append(action)
+        return found
+
     @property
-    def own_words(self) -> list[argparse.Action]:
-        """What is written without dashes, in order."""
+    def positionals(self) -> list[argparse.Action]:
+        """The positional arguments, in order."""
         return [action for action in self._actions if not action.option_strings]
 
     def takes_value(self, option: str) -> bool:
-        """Whether the next word belongs to an option, written whole or as an unambiguous beginning."""
+        """Whether an option, in full or as an unambiguous prefix, takes the next argument as its value."""
         action = self._option_string_actions.get(option)
         if action is None:
-            near = {id(a): a for o, a in self._option_string_actions.items() if o.startswith(option)}
-            if option[:2] != "--" or len(near) == 0:
+            matches = {id(a): a for o, a in self._option_string_actions.items() if o.startswith(option)}
+            if option[:2] != "--" or len(matches) == 0:
                 raise self.unknown(option)
-            if len(near) > 1:
+            if len(matches) > 1:
                 names = ", ".join(sorted(o for o in self._option_string_actions if o.startswith(option)))
-                raise UsageError(f"pai {self.name}: {option} could be any of {names}.")
-            action = next(iter(near.values()))
+                raise UsageError(f"pai {self.name}: {option} is ambiguous: {names}.")
+            action = next(iter(matches.values()))
         return action.nargs not in (0, "?")  # an optional value needs an =
 
     def split_command(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Our options, and the command: from the first word that is no option, or after ``--``."""
-        if self.only_show:
-            raise Shown(self)
+        """The options of pai, and the command: from the first argument that is no option, or after ``--``."""
+        if self.introspect_only:
+            raise ParserIntrospection(self)
         i = 0
         while i < len(argv):
             word = argv[i]
@@ -171,14 +182,14 @@ class Parser(argparse.ArgumentParser):
                 return list(argv[:i]), list(argv[i + 1 :])
             if not word.startswith("-") or word == "-":
                 break
-            i += 1 + self._follows(word)
+            i += 1 + self._value_count(word)
         return list(argv[:i]), list(argv[i:])
 
-    def _follows(self, word: str) -> int:
-        """How many of the next words belong to this option: one, or none."""
+    def _value_count(self, word: str) -> int:
+        """How many of the next arguments are the value of this option: one or none."""
         if word.startswith("--"):
-            option, given, _ = word.partition("=")
-            return int(self.takes_value(option) and not given)
+            option, equals, _ = word.partition("=")
+            return int(self.takes_value(option) and not equals)
         for at in range(1, len(word)):  # -fj NAME, -jNAME
             if self.takes_value("-" + word[at]):
                 return int(at == len(word) - 1)
@@ -186,26 +197,32 @@ class Parser(argparse.ArgumentParser):
 
 
 def command_parser(
-    name: str, example: str, about: str = "", *, output: bool = True, cluster: bool = True
+    name: str, example: str, details: str = "", *, output: bool = True, cluster: bool = True
 ) -> Parser:
-    """A parser with the options every command of its kind has."""
-    parser = Parser(name, example, about)
+    """A parser with the common options: ``-a`` if ``cluster``, ``-o`` if ``output``."""
+    parser = Parser(name, example, details)
     if cluster:
-        parser.add_argument("-a", "--cluster-alias", metavar="ALIAS", default="", help="the cluster to use")
+        parser.add_argument(
+            "-a",
+            "--cluster-alias",
+            metavar="ALIAS",
+            default="",
+            help="the cluster to use (default: the selected one)",
+        )
     if output:
         parser.add_argument(
             "-o",
             "--output",
             choices=("table", "json", "yaml"),
             default="table",
-            help="how to print: for people (table), or for programs (json, yaml)",
+            help="output format (default: table)",
         )
     parser.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
-def whole_number(low: int = 0):  # type: ignore[no-untyped-def]
-    """For argparse: a whole number not below ``low``."""
+def int_at_least(low: int = 0):  # type: ignore[no-untyped-def]
+    """Argument type for argparse: an integer of at least ``low``."""
 
     def read(text: str) -> int:
         try:
@@ -219,19 +236,17 @@ def whole_number(low: int = 0):  # type: ignore[no-untyped-def]
     return read
 
 
-def parser_of(command: str) -> Parser:
-    """The parser of a command, which is not run."""
-    from openpaisdk.cli.main import command_named
-
-    Parser.only_show = True
+def get_parser(command: str) -> Parser:
+    """The parser of a command; the command itself is not run."""
+    Parser.introspect_only = True
     try:
         command_named(command)([])
-    except Shown as shown:
-        return shown.parser
+    except ParserIntrospection as introspection:
+        return introspection.parser
     finally:
-        Parser.only_show = False
+        Parser.introspect_only = False
     raise AssertionError(f"pai {command} parses nothing")
 
 
-def on_terminal() -> bool:
+def is_interactive() -> bool:
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()

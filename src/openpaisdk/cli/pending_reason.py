@@ -1,4 +1,4 @@
-"""Why a job waits, in one sentence of the cluster's own."""
+"""Pending reason of a job, as the cluster reports it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from openpaisdk.client.models import JobStatus, JobSummary
     from openpaisdk.jobs.command_job import ResourceOptions
 
-# The events that say why a job waits: as in `protocol.states`, which a command that only looks does not load.
-REASONS = frozenset(
+# Reasons of the events that explain why a job is pending: a copy of `protocol.states`, because commands that
+# only read do not import it.
+PENDING_REASONS = frozenset(
     {
         "FailedScheduling",
         "Scheduled",
@@ -25,53 +26,53 @@ REASONS = frozenset(
         "Degraded",
     }
 )
-JUST_CAME = "It was handed in a moment ago."
-IN_LINE = "Jobs that came first wait for the same resources."
+JUST_SUBMITTED = "It was submitted a moment ago."
+QUEUED = "Earlier jobs are waiting for the same resources."
 
-_A_MOMENT_MS = 3000
+_RECENT_MS = 3000
 
 
 def is_recent(submitted_ms: int | None) -> bool:
-    """Whether nobody need have looked at it yet: by this machine's clock, which will do for a remark."""
-    return submitted_ms is not None and time.time() * 1000 - submitted_ms < _A_MOMENT_MS
+    """Whether the scheduler may not have seen the job yet. Uses the local clock: good enough for a notice."""
+    return submitted_ms is not None and time.time() * 1000 - submitted_ms < _RECENT_MS
 
 
 def pending_reason(cluster: ClusterClient, job: JobStatus | JobSummary) -> str:
-    """What the cluster said last about why the job waits; empty when the cluster tells nothing of jobs."""
+    """The latest pending reason of a job; empty if the cluster has no events."""
     try:
         events = cluster.events(job.name, job.user)
-    except PaiError:  # a cluster of a generation that keeps no events
+    except PaiError:  # API version 1 has no events
         return ""
-    in_line = JUST_CAME if is_recent(job.submitted_ms) else IN_LINE
-    return next((e.message for e in events if e.reason in REASONS and e.message), in_line)
+    fallback = JUST_SUBMITTED if is_recent(job.submitted_ms) else QUEUED
+    return next((e.message for e in events if e.reason in PENDING_REASONS and e.message), fallback)
 
 
-def exceeds_capacity(cluster: ClusterClient, wanted: ResourceOptions, count: int) -> str:
-    """What the cluster has too little of for so many tasks at once, even when it is empty; or nothing."""
+def exceeds_capacity(cluster: ClusterClient, resources: ResourceOptions, count: int) -> str:
+    """A message if ``count`` tasks exceed the cluster's total resources, else empty."""
     from openpaisdk.client.models import CORES, GPUS, MEMORY
 
     try:
-        shares = cluster.virtual_clusters()
-    except PaiError:  # the job is in; what it waits for is told by others
+        virtual_clusters = cluster.virtual_clusters()
+    except PaiError:  # the job is submitted; the cluster's events report why it is pending
         return ""
     kinds = (
-        ("GPUs", GPUS, wanted.gpu),
-        ("cores", CORES, wanted.cpu),
-        ("MB of memory", MEMORY, wanted.memory_mb),
+        ("GPUs", GPUS, resources.gpu),
+        ("cores", CORES, resources.cpu),
+        ("MB of memory", MEMORY, resources.memory_mb),
     )
     for kind, keys, each in kinds:
-        totals = [share.total(*keys) for share in shares]
+        totals = [vc.total(*keys) for vc in virtual_clusters]
         known = [total for total in totals if total is not None]
         if known and len(known) == len(totals) and each * count > sum(known):
             return (
-                f"The cluster {cluster.alias} has {sum(known)} {kind} in all, and the job asks for "
-                f"{each * count}: it waits until that changes."
+                f"The cluster {cluster.alias} has {sum(known)} {kind} in total, and the job requests "
+                f"{each * count}: it stays pending until that changes."
             )
     return ""
 
 
 class PendingQueue:
-    """The jobs that wait in a virtual cluster: how many, and why the first of them does."""
+    """The pending jobs of a virtual cluster: their number, and the first one with its reason."""
 
     __slots__ = ("count", "first", "reason")
 
@@ -81,13 +82,13 @@ class PendingQueue:
         self.reason = reason
 
     def __str__(self) -> str:
-        many = "1 job waits" if self.count == 1 else f"{self.count} jobs wait"
-        return f"{many}; the first is {self.first}" + (f": {self.reason}" if self.reason else ".")
+        jobs = "1 pending job" if self.count == 1 else f"{self.count} pending jobs"
+        return f"{jobs}; the first is {self.first}" + (f": {self.reason}" if self.reason else ".")
 
 
-def waiting_lines(cluster: ClusterClient, virtual_clusters: list[str]) -> dict[str, PendingQueue]:
-    """The lines in front of these virtual clusters, where there are any."""
-    found = {}
+def pending_queues(cluster: ClusterClient, virtual_clusters: list[str]) -> dict[str, PendingQueue]:
+    """The non-empty queues of these virtual clusters, by name."""
+    queues = {}
     try:
         if not cluster.count_jobs(state="WAITING"):
             return {}
@@ -96,7 +97,7 @@ def waiting_lines(cluster: ClusterClient, virtual_clusters: list[str]) -> dict[s
             first = cluster.jobs(state="WAITING", virtual_cluster=vc, limit=1, order="submissionTime,ASC")
             for job in first:
                 reason = pending_reason(cluster, job)
-                found[vc] = PendingQueue(max(count, 1), f"{job.user}~{job.name}", reason)
-    except PaiError:  # it tells what is free, and that was asked for; who waits is more than it can say
+                queues[vc] = PendingQueue(max(count, 1), f"{job.user}~{job.name}", reason)
+    except PaiError:  # the free resources are the result; the queues are optional
         pass
-    return found
+    return queues

@@ -1,4 +1,4 @@
-"""The reference of commands, made from the commands themselves: ``python -m openpaisdk.cli.reference``."""
+"""Command reference, generated from the parsers: ``python -m openpaisdk.cli.reference``."""
 
 from __future__ import annotations
 
@@ -6,46 +6,50 @@ import argparse
 import sys
 
 from openpaisdk.cli import main
-from openpaisdk.cli.commands import ALIASES, GROUPS, summary_of
+from openpaisdk.cli.commands import ALIASES, GROUPS, command_summary
 from openpaisdk.cli.opai_compat import ACTIONS
-from openpaisdk.cli.parser import Parser, parser_of
+from openpaisdk.cli.parser import Parser, get_parser
 from openpaisdk.config.defaults import KEYS, LISTS
 
 HEAD = """\
 # Commands
 
-Every command of `pai`, as the commands themselves describe it. This page is made from the code
-(`make docs`), and a test holds it current. `pai <command> --help` says the same in a terminal.
+Every command of `pai` with its options. This page is generated from the code (`make docs`); a test checks
+that it is up to date. `pai <command> --help` prints the same text in a terminal.
 
-An option may be shortened as long as it is plain which one is meant: `--follow` is also `--fol`. What
-goes to the standard output is the result; all else a command has to say goes to the standard error.
+An option may be shortened to an unambiguous prefix: `--follow` is also `--fol`. Standard output carries only
+the result of a command; notices, progress and errors go to standard error.
 
-The same in Python is on [its own page](python-binding.md); [what is compatible](compatibility.md) lists every
-name that OpenPAI's own tools have.
+The Python API is described on [its own page](python-binding.md); [compatibility](compatibility.md) lists the
+names of OpenPAI's own tools.
 """
 
 
 def reference() -> str:
     """The whole page."""
-    parts = [HEAD, "\n## In short\n"]
+    parts = [HEAD, "\n## Overview\n"]
     for title, group in GROUPS:
         parts.append(f"\n**{title}:** " + ", ".join(f"[{n}](#pai-{n})" for n, _, _ in group) + "\n")
     parts.append("\n## Exit statuses\n\n" + _statuses())
     for title, group in GROUPS:
         parts.append(f"\n## {title}\n")
-        parts.extend(_command(parser_of(name)) for name, _, _ in group)
-    parts.append("\n## Defaults\n\nKeys of `pai set`; an option of the same name goes before them.\n\n")
-    parts.append("| key | what it sets |\n|---|---|\n")
-    parts.extend(f"| `{key}` | {_cell(what)}{_adds_up(key)} |\n" for key, what in KEYS.items())
-    parts.append("\n## The older command line\n\n`opai <scene> <action>` does what `pai <command>` does; ")
-    parts.append("`opai set` and `opai unset` are the same.\n\n| `opai` | `pai` |\n|---|---|\n")
+        parts.extend(_command(get_parser(name)) for name, _, _ in group)
+    parts.append("\n## Defaults\n\nKeys of `pai set`. An option on the command line takes precedence.\n\n")
+    parts.append("| key | meaning |\n|---|---|\n")
+    parts.extend(
+        f"| `{key}` | {_cell(description)}{_list_note(key)} |\n" for key, description in KEYS.items()
+    )
+    parts.append("\n## The opai command line\n\n`opai <scene> <action>` is the same as `pai <command>`; ")
+    parts.append(
+        "`opai set` and `opai unset` are `pai set` and `pai unset`.\n\n| `opai` | `pai` |\n|---|---|\n"
+    )
     for scene, actions in ACTIONS.items():
         parts.extend(f"| `{scene} {action}` | `{command}` |\n" for action, command in actions.items())
     return "".join(parts)
 
 
-def _adds_up(key: str) -> str:
-    return "; `key+=value` adds one, `key-=value` takes one away" if key in LISTS else ""
+def _list_note(key: str) -> str:
+    return "; `key+=value` adds a value, `key-=value` removes one" if key in LISTS else ""
 
 
 def _statuses() -> str:
@@ -59,24 +63,24 @@ def _statuses() -> str:
 
 def _command(parser: Parser) -> str:
     other = [f"`{alias}`" for alias, name in ALIASES.items() if name == parser.name]
-    what = summary_of(parser.name)
-    parts = [f"\n### pai {parser.name}\n\n", what[0].upper() + what[1:] + ".\n"]
+    summary = command_summary(parser.name)
+    parts = [f"\n### pai {parser.name}\n\n", summary[0].upper() + summary[1:] + ".\n"]
     if other:
         parts.append(f"\nAlso {', '.join(other)}.\n")
-    if parser.about:
-        parts.append("\n" + _text(parser.about))
+    if parser.details:
+        parts.append("\n" + _text(parser.details))
     parts.append(f"\n```text\n{_usage(parser)}\n```\n")
-    rows = [_row(action) for action in parser.shown_actions]
-    if rows:
-        parts.append("\n| option | what it does |\n|---|---|\n" + "".join(rows))
+    for title, actions in parser.groups().items():
+        heading = f"\n**{title}**\n" if title else ""
+        parts.append(f"{heading}\n| option | meaning |\n|---|---|\n" + "".join(map(_row, actions)))
     parts.append(f"\nFor example:\n\n```text\n{parser.example}\n```\n")
     return "".join(parts)
 
 
-def _text(about: str) -> str:
-    """Paragraphs as they are; what is indented in a terminal is shown as such."""
+def _text(details: str) -> str:
+    """Paragraphs as Markdown; indented lines become a code block."""
     out = []
-    for block in about.split("\n\n"):
+    for block in details.split("\n\n"):
         lines = block.split("\n")
         plain = [line for line in lines if not line.startswith("  ")]
         indented = [line[2:] for line in lines if line.startswith("  ")]
@@ -90,11 +94,10 @@ def _text(about: str) -> str:
 def _usage(parser: Parser) -> str:
     if parser.usage:
         return str(parser.usage)
-    words = [f"pai {parser.name}", "[options]", *map(_word, parser.own_words)]
-    return " ".join(words)
+    return " ".join([f"pai {parser.name}", "[options]", *map(_positional, parser.positionals)])
 
 
-def _word(action: argparse.Action) -> str:
+def _positional(action: argparse.Action) -> str:
     name = _name(action)
     return {"*": f"[{name} ...]", "+": f"{name} ...", "?": f"[{name}]"}.get(str(action.nargs), name)
 

@@ -1,13 +1,13 @@
-"""``pai listdir``, ``getinfo``, ``makedir``, ``remove``, ``disk-usage``: looking at files and tidying up."""
+"""``pai listdir``, ``getinfo``, ``makedir``, ``remove``, ``disk-usage``: inspect and remove files."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from openpaisdk.cli.parser import Parser, command_parser, on_terminal
+from openpaisdk.cli.parser import Parser, command_parser, is_interactive
 from openpaisdk.errors import NotFound, UsageError
-from openpaisdk.output import moment, print_notice, show, show_all, table
+from openpaisdk.output import format_time, print_notice, show, show_all, table
 from openpaisdk.storage.backends.base import not_found_error
 from openpaisdk.storage.file_info import contains_path, format_size, join
 from openpaisdk.storage.location import PAI, parse_location
@@ -28,32 +28,32 @@ def listdir(argv: list[str]) -> int:
     parser = _parser(
         "listdir", "pai listdir pai://team/0/alice\npai list-dir -l -H pai://team/hdfs/alice/data"
     )
-    parser.add_argument("-l", "--long", action="store_true", help="with mode, owner, size and time")
-    parser.add_argument("-R", "--recursive", action="store_true", help="with all that is below")
-    parser.add_argument("-H", "--human", action="store_true", help="sizes as people read them: 1.2 GB")
+    parser.add_argument("-l", "--long", action="store_true", help="show mode, owner, size and time")
+    parser.add_argument("-R", "--recursive", action="store_true", help="include subfolders")
+    parser.add_argument("-H", "--human", action="store_true", help="print sizes with units, like 1.2 GB")
     args = parser.parse(argv)
-    if alias := _cluster_alone(args.path):
+    if alias := _bare_cluster(args.path):
         return _list_storages(alias, args.output)
-    place = parse_location(args.path)
-    backend, path = _opened(place)
+    location = parse_location(args.path)
+    backend, path = _open(location)
     found = backend.status(path)
     if found is None:
-        raise not_found_error(place.text)
+        raise not_found_error(location.text)
     rows: list[tuple[str, FileInfo]]
     if not found.is_folder:
         rows = [(found.name, found)]
     elif args.recursive:
-        rows = _below(backend, path)
+        rows = _walk(backend, path)
     else:
         rows = [(entry.name, entry) for entry in backend.list_folder(path)]
     base = path if found.is_folder else path.rpartition("/")[0]
-    shown = (entry.as_mapping(f"{base.rstrip('/')}/{name}") for name, entry in rows)
-    show_all(shown, args.output, lambda: _lines(rows, args.long, args.human))
+    entries = (entry.as_mapping(f"{base.rstrip('/')}/{name}") for name, entry in rows)
+    show_all(entries, args.output, lambda: _lines(rows, args.long, args.human))
     return 0
 
 
-def _cluster_alone(text: str) -> str:
-    """The alias in ``pai://<cluster>``, which names no storage yet."""
+def _bare_cluster(text: str) -> str:
+    """The alias in ``pai://<cluster>``, without a storage; else empty."""
     scheme, _, rest = text.partition("://")
     return rest.rstrip("/") if scheme.lower() == PAI and "/" not in rest.rstrip("/") else ""
 
@@ -62,21 +62,21 @@ def _list_storages(alias: str, output: str) -> int:
     from openpaisdk.storage.catalog import StorageOpener
 
     names = [entry.name for entry in StorageOpener(print_notice).entries(alias)]
-    shown = [{"name": name, "path": f"{PAI}://{alias}/{name}", "type": "directory"} for name in names]
-    show(shown, output, lambda: "\n".join(f"{name}/" for name in names))
+    storages = [{"name": name, "path": f"{PAI}://{alias}/{name}", "type": "directory"} for name in names]
+    show(storages, output, lambda: "\n".join(f"{name}/" for name in names))
     return 0
 
 
-def _below(backend: Backend, path: str) -> list[tuple[str, FileInfo]]:
+def _walk(backend: Backend, path: str) -> list[tuple[str, FileInfo]]:
     rows = []
-    waiting = [(entry.name, entry) for entry in reversed(backend.list_folder(path))]
-    while waiting:
-        name, entry = waiting.pop()
+    pending = [(entry.name, entry) for entry in reversed(backend.list_folder(path))]
+    while pending:
+        name, entry = pending.pop()
         rows.append((name, entry))
-        below_it = f"{path.rstrip('/')}/{name}"
-        if entry.is_folder and not backend.is_link(below_it):  # which may lead back to where we come from
-            found = backend.list_folder(below_it)
-            waiting += [(join(name, below.name), below) for below in reversed(found)]
+        entry_path = f"{path.rstrip('/')}/{name}"
+        if entry.is_folder and not backend.is_link(entry_path):  # a link may form a cycle
+            children = backend.list_folder(entry_path)
+            pending += [(join(name, child.name), child) for child in reversed(children)]
     return rows
 
 
@@ -91,7 +91,7 @@ def _lines(rows: list[tuple[str, FileInfo]], is_long: bool, human: bool) -> Iter
             entry.owner or "-",
             entry.group or "-",
             "-" if entry.is_folder else format_size(entry.size) if human else str(entry.size),
-            moment(entry.mtime_ns // 1_000_000),
+            format_time(entry.mtime_ns // 1_000_000),
             name + ("/" if entry.is_folder else ""),
         ]
         for name, entry in rows
@@ -109,19 +109,19 @@ def getinfo(argv: list[str]) -> int:
     """``pai getinfo path``"""
     parser = _parser("getinfo", "pai getinfo pai://team/0/alice/model.pt")
     args = parser.parse(argv)
-    place = parse_location(args.path)
-    backend, path = _opened(place)
+    location = parse_location(args.path)
+    backend, path = _open(location)
     found = backend.status(path)
     if found is None:
-        raise not_found_error(place.text)
-    shown = {**found.as_mapping(path), "name": found.name or "/"}
+        raise not_found_error(location.text)
+    info = {**found.as_mapping(path), "name": found.name or "/"}
 
-    def people() -> str:
+    def render() -> str:
         lines = [
-            ("name", shown["name"]),
-            ("type", shown["type"]),
+            ("name", info["name"]),
+            ("type", info["type"]),
             ("size", f"{found.size} bytes" + (f" ({format_size(found.size)})" if found.size >= 1024 else "")),
-            ("modified", moment(found.mtime_ns // 1_000_000)),
+            ("modified", format_time(found.mtime_ns // 1_000_000)),
             ("mode", _mode(found)),
             ("owner", found.owner or "-"),
             ("group", found.group or "-"),
@@ -129,7 +129,7 @@ def getinfo(argv: list[str]) -> int:
         ]
         return "\n".join(f"{key + ':':<10} {value}" for key, value in lines)
 
-    show(shown, args.output, people)
+    show(info, args.output, render)
     return 0
 
 
@@ -138,7 +138,7 @@ def makedir(argv: list[str]) -> int:
     parser = command_parser(
         "makedir",
         "pai makedir pai://team/0/alice/results",
-        "Folders on the way to it are made too; one that is there already does no harm.",
+        "Missing parent folders are created too; an existing folder is not an error.",
         cluster=False,
     )
     parser.add_argument("paths", nargs="+", metavar="path", help=PATH)
@@ -148,21 +148,21 @@ def makedir(argv: list[str]) -> int:
     from openpaisdk.storage.transfer.copy_markers import remove_markers_below
 
     opener = StorageOpener(print_notice)
-    places = [parse_location(text) for text in args.paths]
-    for place in places:
-        if place.is_remote and (why := invalid_name_reason(place.path)):
-            raise UsageError(f"{place.text!r} cannot be the name of a folder: {why}.")
-    shown = []
-    for place in places:
-        backend, path = opener.open(place)
+    locations = [parse_location(text) for text in args.paths]
+    for location in locations:
+        if location.is_remote and (problem := invalid_name_reason(location.path)):
+            raise UsageError(f"{location.text!r} cannot be the name of a folder: {problem}.")
+    results = []
+    for location in locations:
+        backend, path = opener.open(location)
         found = backend.status(path)
         if found is not None and not found.is_folder:
-            raise UsageError(f"{place.text} is there already, and it is a file.")
+            raise UsageError(f"{location.text} already exists and is a file.")
         if found is None:
             remove_markers_below(backend, path)
         backend.make_folder(path)
-        shown.append({"path": path, "made": found is None})
-    show(shown, args.output, lambda: "")
+        results.append({"path": path, "made": found is None})
+    show(results, args.output, lambda: "")
     return 0
 
 
@@ -171,11 +171,11 @@ def remove(argv: list[str]) -> int:
     parser = command_parser(
         "remove",
         "pai remove pai://team/0/alice/old.bin\npai delete -y pai://team/0/alice/results",
-        "A folder goes with all that is in it. At a terminal you are asked before, unless it is empty; in a\n"
-        "script you are not.",
+        "A folder is removed with its contents. On a terminal you are asked for confirmation, unless the\n"
+        "folder is empty; in a script you are not.",
         cluster=False,
     )
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument("paths", nargs="+", metavar="path", help=PATH)
     args = parser.parse(argv)
     from openpaisdk.storage.backends.local import LocalBackend
@@ -183,70 +183,71 @@ def remove(argv: list[str]) -> int:
     from openpaisdk.storage.transfer.copy_markers import remove_markers_below
 
     opener = StorageOpener(print_notice)
-    going = []
+    targets = []
     for text in dict.fromkeys(args.paths):
-        place = parse_location(text)
-        backend, path = opener.open(place)
-        if place.is_remote and path == "/":
-            raise UsageError(f"{text} is the root of a storage, which is never removed.")
+        location = parse_location(text)
+        backend, path = opener.open(location)
+        if location.is_remote and path == "/":
+            raise UsageError(f"{text} is the root of a storage, which cannot be removed.")
         found = backend.status(path)
         if found is None:
             raise not_found_error(text)
-        # A storage that is mounted lies on this machine as well, and may reach as far.
+        # A mounted storage is also a path of this machine, so the same folders are protected.
         if (
             found.is_folder
             and isinstance(backend, LocalBackend)
-            and (why := _needed(backend.full_path(path)))
+            and (reason := _protected_reason(backend.full_path(path)))
         ):
-            raise UsageError(f"{text} {why}, and is not removed.", hint="If you mean it, use rm.")
-        going.append((text, backend, path, found))
-    asks = not args.yes and on_terminal()
-    full = [
+            raise UsageError(f"{text} {reason}, and is not removed.", hint="To remove it anyway, use rm.")
+        targets.append((text, backend, path, found))
+    asks = not args.yes and is_interactive()
+    non_empty = [
         text
-        for text, backend, path, found in going
+        for text, backend, path, found in targets
         if asks and found.is_folder and not backend.is_empty(path)
     ]
-    if full:
-        sys.stderr.write(
-            f"Remove {', '.join(full)} with all that is in {'it' if len(full) == 1 else 'them'}? [y/N] "
-        )
+    if non_empty:
+        sys.stderr.write(f"Remove {', '.join(non_empty)} with all contents? [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             print_notice("Nothing was removed.")
             return 1
-    for _, backend, path, _ in going:
+    for _, backend, path, _ in targets:
         remove_markers_below(backend, path)
         try:
             backend.delete(path)
         except NotFound:
-            pass  # somebody was faster
-    show([found.as_mapping(path) for _, _, path, found in going], args.output, lambda: "")
+            pass  # another process removed it first
+    show([found.as_mapping(path) for _, _, path, found in targets], args.output, lambda: "")
     return 0
 
 
-def _needed(path: str) -> str:
-    """Why a folder of this machine stays: what is below ``/`` is the machine's, not somebody's data."""
+def _protected_reason(path: str) -> str:
+    """Why a local folder must not be removed; else empty. Folders directly below ``/`` are the system's."""
     if os.path.islink(path):
         return ""
     if os.path.dirname(os.path.realpath(path)) == os.sep:
-        return "belongs to the machine"
+        return "is a system folder"
     if contains_path(path, os.path.expanduser("~")):
-        return "is your home folder or holds it"
-    return "is the folder you are in or holds it" if contains_path(path, os.getcwd()) else ""
+        return "is your home folder or contains it"
+    return "is the current folder or contains it" if contains_path(path, os.getcwd()) else ""
 
 
 def disk_usage(argv: list[str]) -> int:
     """``pai disk-usage path``"""
     parser = _parser("disk-usage", "pai disk-usage pai://team/0/alice")
     parser.add_argument(
-        "-H", "--human", action="store_true", help="sizes as people read them, as they are anyway"
+        "-H",
+        "--human",
+        action="store_true",
+        help="print sizes with units; accepted for compatibility, always on",
     )
     args = parser.parse(argv)
-    place = parse_location(args.path)
-    backend, path = _opened(place)
+    location = parse_location(args.path)
+    backend, path = _open(location)
     found = backend.status(path)
     if found is None:
-        raise not_found_error(place.text)
+        raise not_found_error(location.text)
     parts: dict[str, list[int]] = {}
     if found.is_folder:
         for folder in backend.walk(path):
@@ -261,29 +262,29 @@ def disk_usage(argv: list[str]) -> int:
         parts[found.name] = [1, found.size]
     rows = sorted(parts.items(), key=lambda item: -item[1][1])
     files, size = sum(part[0] for _, part in rows), sum(part[1] for _, part in rows)
-    shown = {
+    usage = {
         "path": path,
         "files": files,
         "bytes": size,
         "parts": [{"name": name, "files": part[0], "bytes": part[1]} for name, part in rows],
     }
 
-    def people() -> str:
+    def render() -> str:
         cells = [[format_size(part[1]), str(part[0]), name] for name, part in rows]
-        cells.append([format_size(size), str(files), "in all"])
+        cells.append([format_size(size), str(files), "total"])
         return table(["SIZE", "FILES", "NAME"], cells, right=frozenset({0, 1}))
 
-    show(shown, args.output, people)
+    show(usage, args.output, render)
     return 0
 
 
-def _parser(name: str, example: str, about: str = "") -> Parser:
-    parser = command_parser(name, example, about, cluster=False)
+def _parser(name: str, example: str, details: str = "") -> Parser:
+    parser = command_parser(name, example, details, cluster=False)
     parser.add_argument("path", help=PATH)
     return parser
 
 
-def _opened(place: Location) -> tuple[Backend, str]:
+def _open(location: Location) -> tuple[Backend, str]:
     from openpaisdk.storage.catalog import StorageOpener
 
-    return StorageOpener(print_notice).open(place)
+    return StorageOpener(print_notice).open(location)

@@ -1,13 +1,13 @@
-"""``pai copy`` and ``pai sync``: files move, and a person sees how far they are."""
+"""``pai copy`` and ``pai sync``: transfer files, with a progress bar."""
 
 from __future__ import annotations
 
 import sys
 
 from openpaisdk.cli.parser import Parser, command_parser
-from openpaisdk.errors import PaiError, UsageError
+from openpaisdk.errors import UsageError
 from openpaisdk.output import print_notice, show
-from openpaisdk.storage.file_info import format_size
+from openpaisdk.output.progress import Progress
 from openpaisdk.storage.location import STREAM, parse_location
 
 TYPE_CHECKING = False
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
     from openpaisdk.storage.catalog import StorageOpener
     from openpaisdk.storage.transfer.copy import CopyOperation
-    from openpaisdk.storage.transfer.executor import TransferProgress
 
-AGAIN = "What has arrived is kept: run the same command again, and it continues where it was."
-MANY = 20
+RESUME_HINT = "Transferred data is kept: run the same command again to resume."
+MAX_PREVIEW_LINES = 20
 
 
 def copy(argv: list[str]) -> int:
@@ -30,19 +29,19 @@ def copy(argv: list[str]) -> int:
         "pai copy pai://team/0/alice/model.pt .          and back\n"
         "pai copy pai://team/0/alice pai://other/0/alice from one cluster to another\n"
         "gzip -c log | pai copy - pai://team/0/alice/log.gz",
-        "Like cp -r: a target that does not exist becomes the copy; a folder that exists, or a target that\n"
-        "ends in /, receives it; d/. is what d holds, without its name. What is there unchanged (same size\n"
-        "and time) is not sent again.\n"
-        "Folders that leave this machine heed .paiignore, or else .gitignore. - is standard input or output.",
+        "Like cp -r: a target that does not exist becomes the copy; into an existing folder, or a target\n"
+        "that ends in /, the source is copied; d/. means the contents of d. Files that are unchanged at\n"
+        "the target (same size and time) are not sent again.\n"
+        "Uploads of folders respect .paiignore, or else .gitignore. - is standard input or output.",
     )
-    parser.add_argument("sources", nargs="+", metavar="source", help="where from")
-    parser.add_argument("target", help="where to")
+    parser.add_argument("sources", nargs="+", metavar="source", help="the file or folder to copy")
+    parser.add_argument("target", help="the target file or folder")
     args = parser.parse(argv)
     sources, target = args.sources, args.target
     opener = _opener(args)
     if STREAM in sources or target == STREAM:
         return _stream(opener, sources, target, args)
-    _move([_planned(opener, source, target, args, several=len(sources) > 1) for source in sources], args)
+    _run([_plan(opener, source, target, args, multiple_sources=len(sources) > 1) for source in sources], args)
     return 0
 
 
@@ -51,29 +50,35 @@ def sync(argv: list[str]) -> int:
     parser = _parser(
         "sync",
         "pai sync data pai://team/0/alice/data\npai sync --delete --dry-run pai://team/0/alice/data data",
-        "Makes the target folder like the source folder: only what differs moves. Nothing is removed from\n"
-        "the target unless you say --delete; then what ignore files keep back here goes there, too.",
+        "Makes the target folder equal to the source folder; only differences are transferred. Nothing is\n"
+        "removed from the target without --delete; with it, files ignored at the source are removed, too.",
     )
-    parser.add_argument("--delete", action="store_true", help="remove what the source does not have")
-    parser.add_argument("-n", "--dry-run", action="store_true", help="say what would be done, and do nothing")
-    parser.add_argument("source", help="the folder to take from")
-    parser.add_argument("target", help="the folder to make like it")
+    parser.add_argument("--delete", action="store_true", help="remove files that the source does not have")
+    parser.add_argument(
+        "-n", "--dry-run", action="store_true", help="print what would be done, and do nothing"
+    )
+    parser.add_argument("source", help="the source folder")
+    parser.add_argument("target", help="the target folder")
     args = parser.parse(argv)
     if STREAM in (args.source, args.target):
-        raise UsageError("pai sync is for folders; '-' is none.", hint="Use pai copy.")
-    plan = _planned(_opener(args), args.source, args.target, args, synchronising=True)
+        raise UsageError("pai sync works on folders; '-' is not a folder.", hint="Use pai copy.")
+    operation = _plan(_opener(args), args.source, args.target, args, sync=True)
     if args.dry_run:
-        return _say_what(plan, args)
-    _move([plan], args)
+        return _preview(operation, args)
+    _run([operation], args)
     return 0
 
 
-def _parser(name: str, example: str, about: str) -> Parser:
-    parser = command_parser(name, example, about, cluster=False)
-    parser.add_argument("--no-ignore", action="store_true", help="take everything, whatever ignore files say")
-    parser.add_argument("--force", action="store_true", help="send also what is there unchanged")
-    parser.add_argument("--http", action="store_true", help="go over HTTP, also on the cluster's own machine")
-    parser.add_argument("-r", "--recursive", action="store_true", help="folders are copied in any case")
+def _parser(name: str, example: str, details: str) -> Parser:
+    parser = command_parser(name, example, details, cluster=False)
+    parser.add_argument("--no-ignore", action="store_true", help="do not apply ignore files")
+    parser.add_argument(
+        "--force", action="store_true", help="also send files that are unchanged at the target"
+    )
+    parser.add_argument("--http", action="store_true", help="use HTTP, even on the cluster's own machine")
+    parser.add_argument(
+        "-r", "--recursive", action="store_true", help="accepted for compatibility; folders are always copied"
+    )
     return parser
 
 
@@ -83,14 +88,14 @@ def _opener(args: argparse.Namespace) -> StorageOpener:
     return StorageOpener(print_notice, over_http=args.http)
 
 
-def _planned(
+def _plan(
     opener: StorageOpener,
     source: str,
     target: str,
     args: argparse.Namespace,
     *,
-    several: bool = False,
-    synchronising: bool = False,
+    multiple_sources: bool = False,
+    sync: bool = False,
 ) -> CopyOperation:
     from openpaisdk.storage.transfer.copy import CopyOperation
 
@@ -98,62 +103,57 @@ def _planned(
         opener,
         parse_location(source),
         parse_location(target),
-        sync=synchronising,
-        delete=synchronising and args.delete,
+        sync=sync,
+        delete=sync and args.delete,
         use_ignore_files=False if args.no_ignore else None,
         force=args.force,
-        multiple_sources=several,
+        multiple_sources=multiple_sources,
     )
 
 
-def _move(copies: list[CopyOperation], args: argparse.Namespace) -> None:
+def _run(operations: list[CopyOperation], args: argparse.Namespace) -> None:
     done = []
-    for each in copies:
+    for operation in operations:
         if args.output == "table":
             print_notice(
-                f"Continuing a copy that was interrupted: {each.transfer_plan}"
-                if each.is_resumed
-                else str(each.transfer_plan)
+                f"Resuming an interrupted copy: {operation.transfer_plan}"
+                if operation.is_resumed
+                else str(operation.transfer_plan)
             )
-        bar = Bar() if sys.stderr.isatty() and args.output == "table" else None
         try:
-            each.run(bar.draw if bar else None)
+            if sys.stderr.isatty() and args.output == "table":
+                with Progress(delay_s=0.0) as bar:
+                    operation.run(bar.update)
+            else:
+                operation.run(None)
         except KeyboardInterrupt:
-            if bar:
-                bar.end()
-            print_notice(AGAIN)
+            print_notice(RESUME_HINT)
             raise
-        except PaiError:
-            if bar:
-                bar.end()
-            raise
-        if bar:
-            bar.end()
         done.append(
             {
-                "source": each.transfer_plan.source,
-                "target": each.transfer_plan.target,
-                **each.transfer_plan.as_mapping(),
+                "source": operation.transfer_plan.source,
+                "target": operation.transfer_plan.target,
+                **operation.transfer_plan.as_mapping(),
             }
         )
     show(done[0] if len(done) == 1 else done, args.output, lambda: "")
 
 
-def _say_what(plan: CopyOperation, args: argparse.Namespace) -> int:
-    work = plan.transfer_plan
+def _preview(operation: CopyOperation, args: argparse.Namespace) -> int:
+    plan = operation.transfer_plan
 
-    def people() -> str:
-        new = [f"copy    {path}" for path, _ in list(work.new)[:MANY]]
-        if work.new.count > MANY:
-            new.append(f"copy    ... and {work.new.count - MANY} more")
-        gone = [f"delete  {path}" for path in work.extra[:MANY]]
-        if len(work.extra) > MANY:
-            gone.append(f"delete  ... and {len(work.extra) - MANY} more")
-        return "\n".join([*new, *gone])
+    def render() -> str:
+        new = [f"copy    {path}" for path, _ in list(plan.new)[:MAX_PREVIEW_LINES]]
+        if plan.new.count > MAX_PREVIEW_LINES:
+            new.append(f"copy    ... and {plan.new.count - MAX_PREVIEW_LINES} more")
+        deleted = [f"delete  {path}" for path in plan.extra[:MAX_PREVIEW_LINES]]
+        if len(plan.extra) > MAX_PREVIEW_LINES:
+            deleted.append(f"delete  ... and {len(plan.extra) - MAX_PREVIEW_LINES} more")
+        return "\n".join([*new, *deleted])
 
-    show({**work.as_mapping(), "toCopy": [path for path, _ in work.new]}, args.output, people)
+    show({**plan.as_mapping(), "toCopy": [path for path, _ in plan.new]}, args.output, render)
     if args.output == "table":
-        print_notice(f"{work}. Nothing was done.")
+        print_notice(f"{plan}. Nothing was done.")
     return 0
 
 
@@ -162,71 +162,17 @@ def _stream(opener: StorageOpener, sources: list[str], target: str, args: argpar
 
     if target == STREAM:
         if len(sources) != 1 or sources[0] == STREAM:
-            raise UsageError("Only one file goes to standard output.")
+            raise UsageError("Only one file can be copied to standard output.")
         if sys.__stdout__ is None:
-            raise UsageError("Standard output is closed (>&-), so nothing can go there.")
+            raise UsageError("Standard output is closed (>&-).")
         out = sys.stdout.buffer
         to_stream(opener, parse_location(sources[0]), out.write)
         out.flush()
         return 0
     if len(sources) != 1:
-        raise UsageError("Standard input is copied alone.")
+        raise UsageError("Standard input cannot be combined with other sources.")
     if sys.__stdin__ is None:
-        raise UsageError("Standard input is closed (<&-), so nothing can come from there.")
+        raise UsageError("Standard input is closed (<&-).")
     size = from_stream(opener, sys.stdin.buffer, parse_location(target))
     show({"target": target, "bytes": size}, args.output, lambda: "")
     return 0
-
-
-class Bar:
-    """One line at a terminal: how far, how fast, how long it will take yet."""
-
-    WIDTH = 24
-
-    def __init__(self) -> None:
-        import time
-
-        self._clock = time.monotonic
-        self._began = self._clock()
-        self._drawn = 0.0
-        self._length = 0
-
-    def draw(self, progress: TransferProgress) -> None:
-        now = self._clock()
-        if now - self._drawn < 0.1:
-            return
-        self._drawn = now
-        took = max(now - self._began, 0.001)
-        whole = progress.total_bytes or progress.total_files or 1
-        done = progress.bytes if progress.total_bytes else progress.files
-        part = min(1.0, max(0.0, done / whole))
-        rate = progress.bytes / took
-        left = f"{_clock((whole - done) / (done / took))} left" if done > 0 and took > 0.5 else ""
-        filled = int(part * self.WIDTH)
-        line = (
-            f"[{'#' * filled}{'.' * (self.WIDTH - filled)}] {part * 100:3.0f}%  "
-            f"{format_size(max(0, progress.bytes))} of {format_size(progress.total_bytes)}  "
-            f"{format_size(rate)}/s  {left}"
-        )
-        self._write("\r" + line.ljust(self._length))
-        self._length = len(line)
-
-    def end(self) -> None:
-        if self._length:
-            self._write("\r" + " " * self._length + "\r")
-            self._length = 0
-
-    @staticmethod
-    def _write(text: str) -> None:
-        try:
-            sys.stderr.write(text)
-            sys.stderr.flush()
-        except (OSError, ValueError):
-            pass
-
-
-def _clock(seconds: float) -> str:
-    whole = int(seconds + 0.5)
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02}"
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

@@ -1,26 +1,27 @@
-"""``pai sub``: a command becomes a job."""
+"""``pai sub``: submit a command as a job."""
 
 from __future__ import annotations
 
 import os
 
-from openpaisdk.cli.parser import Parser, command_parser, whole_number
+from openpaisdk.cli.parser import Parser, command_parser, int_at_least
 from openpaisdk.cli.submission import add_submit_options, preview, submit_and_follow
 from openpaisdk.config.clusters import ClusterEntry, ClusterRegistry
 from openpaisdk.connect import open_cluster, open_entry
 from openpaisdk.errors import PaiError, UsageError
 from openpaisdk.jobs.command import shell_line
 from openpaisdk.jobs.command_job import (
-    ELSEWHERE,
-    HERE,
-    HOST_IMAGE,
+    CLUSTER_RESOURCES,
+    EMBEDDED_RESOURCES,
     JobOptions,
-    ResourceOptions,
-    callers_environment,
-    one_liner,
+    caller_environment,
+    command_job,
+    resolve_image,
+    resolve_resources,
+    resolve_workspace,
 )
 from openpaisdk.jobs.job_names import expand_name, generate_name
-from openpaisdk.jobs.option_values import array_size, dependency, memory_mb, port_counts, seconds
+from openpaisdk.jobs.option_values import array_size, dependency, port_counts, seconds
 from openpaisdk.output import print_notice
 
 TYPE_CHECKING = False
@@ -30,10 +31,11 @@ if TYPE_CHECKING:
 
     from openpaisdk.client import ClusterClient
     from openpaisdk.config.defaults import Defaults
-    from openpaisdk.jobs.pre_commands import PreCommands
     from openpaisdk.jobs.sources import SourceArchive
 
-HOLD = "1h"
+DEFAULT_HOLD = "1h"
+LARGE_UPLOAD_BYTES = 4 << 20
+"""From this size on, the upload is announced."""
 
 
 def sub(argv: list[str]) -> int:
@@ -43,301 +45,341 @@ def sub(argv: list[str]) -> int:
         "pai sub --follow -- python train.py --epochs 3\n"
         "pai sub -j nightly_$ --gpu 1 'make data && python train.py'\n"
         "pai sub --array 100%8 -- sh -c 'python try.py --number $PAI_TASK_INDEX'",
-        "A job is made from the command, and handed in. The command begins at the first word that is no\n"
-        "option, with or without --; all that follows belongs to it. The files of the current folder\n"
-        "travel along (.paiignore, or else .gitignore, says what stays behind); to clusters of OpenPAI's\n"
-        "own server only what --sources names does. On the cluster of this machine the job finds your\n"
-        "Python and your virtual environment.",
+        "Submits a job that runs the command. The command starts at the first argument that is no option,\n"
+        "or after --. The files of the current folder are uploaded with the job (.paiignore, or else\n"
+        ".gitignore, excludes files); to clusters of OpenPAI's own server only the files given by --sources\n"
+        "are. On the embedded cluster the job uses your Python and your virtual environment.\n\n"
+        "Defaults of options can be changed with pai set.",
     )
     parser.usage = "pai sub [options] [--] command ..."
-    _options(parser)
-    options, words = parser.split_command(argv)
-    for word in options:
+    _add_options(parser)
+    option_args, command = parser.split_command(argv)
+    for word in option_args:
         if word.partition("=")[0] == "--memory":
             raise UsageError("pai sub has no option --memory.", hint="Write --mem 4g, or --memoryMB 4096.")
-    args = parser.parse(options)
-    if len(options) + len(words) == len(argv):  # no -- says where the command begins
-        _tell_strays(parser, words)
+    args = parser.parse(option_args)
+    if len(option_args) + len(command) == len(argv):  # no -- marks the start of the command
+        _warn_misplaced_options(parser, command)
 
-    line = shell_line(words)
-    book = ClusterRegistry.load()
-    entry = book.resolve(args.cluster_alias)
-    defaults = book.defaults
+    line = shell_line(command)
+    registry = ClusterRegistry.load()
+    entry = registry.resolve(args.cluster_alias)
+    defaults = registry.defaults
     name = expand_name(args.job_name) if args.job_name else generate_name(line)
-    wishes = _wishes(args, entry, defaults)
-    around = _around(args, defaults)
-    resources = _resources(args, entry, defaults)
-    image = _image(args.image, entry, defaults)
-    sources = _sources(args, entry, defaults, words)
-    carrier = None
-    if not entry.is_ours and (sources or wishes.outputs):
-        from openpaisdk.jobs.pre_commands import PreCommands
+    options = _job_options(args, name, line, entry)
+    resources = resolve_resources(options, entry, defaults)
+    _check_image(options, entry, defaults)
+    sources = _sources(args, entry, defaults, command)
+    uploader = None
+    if not entry.is_paicluster and (sources or options.outputs):
         from openpaisdk.jobs.storage_upload import StorageUploader
 
-        carrier = StorageUploader(open_entry(entry), wishes.workspace)
-        around = around or PreCommands()
+        uploader = StorageUploader(open_entry(entry), resolve_workspace(options, entry, defaults))
+    elif sources:
+        options.sources = {"sha256": sources.sha256, "size": sources.size}
 
-    def build(called: str) -> dict[str, object]:
-        if carrier is not None and around is not None:
-            around.transfer_commands = carrier.job_commands(
-                called, sources=sources is not None, outputs=wishes.outputs
+    def build(job_name: str) -> dict[str, object]:
+        options.name = job_name
+        if uploader is not None:
+            options.transfer_commands = uploader.job_commands(
+                job_name, sources=sources is not None, outputs=options.outputs
             )
-        return one_liner(
-            called,
-            line,
-            image=image,
-            resources=resources,
-            virtual_cluster=args.virtual_cluster or defaults.text("virtual-cluster"),
-            environment=callers_environment() if entry.is_embedded else None,
-            sources={"sha256": sources.sha256, "size": sources.size} if sources and not carrier else None,
-            around=around,
-            wishes=wishes,
-        )
+        return command_job(options, entry, defaults)
 
     job = build(name)
     if args.preview:
         return preview(job, args.output)
-    cluster = open_cluster(args.cluster_alias, book=book, tell=print_notice)
-    if carrier is not None:
-        carrier.upload(name, sources)
+    cluster = open_cluster(args.cluster_alias, registry=registry, notify=print_notice)
+    if uploader is not None:
+        uploader.upload(name, sources)
     elif sources:
         _send(cluster, sources)
 
     def rename() -> str:
-        again = generate_name(line)
-        if carrier is not None:
-            carrier.upload(again, sources)
-        job.update(build(again))  # the name is also part of where its files go
-        return again
+        new_name = generate_name(line)
+        if uploader is not None:
+            uploader.upload(new_name, sources)
+        job.update(build(new_name))  # the name is also part of the path of its files
+        return new_name
 
     status = submit_and_follow(cluster, job, args, None if args.job_name else rename)
-    watched = args.follow or args.wait or args.fetch is not None
-    named = args.gpu or args.cpu or args.mem or args.memoryMB
-    if named and entry.is_ours and not watched:
+    is_followed = args.follow or args.wait or args.fetch is not None
+    has_resources = args.gpu or args.cpu or args.mem or args.memoryMB
+    if has_resources and entry.is_paicluster and not is_followed:
         from openpaisdk.cli.pending_reason import exceeds_capacity
 
-        if why := exceeds_capacity(cluster, resources, 1 if wishes.is_array else wishes.instances):
-            print_notice(why)
+        if message := exceeds_capacity(cluster, resources, 1 if options.is_array else options.instances):
+            print_notice(message)
     return status
 
 
-def _tell_strays(parser: Parser, words: Sequence[str]) -> None:
-    """An option of ours behind the command goes to the command, which is seldom what was meant."""
-    ours = parser.options.keys() - {"--help", "--output"}  # which many a script has, too
-    stray = next((w for w in words[1:] if w.startswith("--") and w.partition("=")[0] in ours), "")
-    if stray:
-        print_notice(f"{stray} after the command belongs to it; put it before the command to give it to pai.")
+def _warn_misplaced_options(parser: Parser, command: Sequence[str]) -> None:
+    """An option of pai after the command is passed to the command, which is seldom intended."""
+    known = parser.options.keys() - {"--help", "--output"}  # common options of scripts
+    misplaced = next((w for w in command[1:] if w.startswith("--") and w.partition("=")[0] in known), "")
+    if misplaced:
+        print_notice(f"{misplaced} after the command is passed to the command; options of pai go before it.")
 
 
-def _options(parser: Parser) -> None:
-    add_submit_options(parser)
-    add = parser.add_argument
-    add("-j", "--job-name", default="", metavar="NAME", help="its name; $ becomes a unique suffix")
-    add("-i", "--image", default="", help="the container image to run in")
-    add("--cpu", type=whole_number(1), metavar="N", help="cores of each task")
-    add("--gpu", type=whole_number(0), metavar="N", help="GPUs of each task")
-    add("--memoryMB", type=whole_number(1), metavar="N", help="memory of each task, in MB")
-    add("--mem", metavar="SIZE", help="memory of each task, like 4g")
-    _many(parser, "--ports", metavar="LABEL=N", help="N ports, assigned by the cluster; may be repeated")
-    _many(
-        parser,
-        "--sources",
-        "--src",
-        metavar="PATH",
-        help="only this file or folder travels; may be repeated",
+def _add_options(parser: Parser) -> None:
+    here, there = EMBEDDED_RESOURCES, CLUSTER_RESOURCES
+    parser.add_argument(
+        "-j",
+        "--job-name",
+        default="",
+        metavar="NAME",
+        help="the job's name; $ becomes a unique suffix (default: made from the command)",
     )
-    add("--no-sources", action="store_true", help="no files travel")
-    add("-w", "--workspace", default="", metavar="PATH", help="folder on the storage for the job's files")
-    _many(
-        parser,
+    resources = parser.add_argument_group("Resources")
+    add = resources.add_argument
+    add(
+        "--cpu",
+        type=int_at_least(1),
+        metavar="N",
+        help=f"cores per task (default: {here.cpu} on the embedded cluster, else {there.cpu})",
+    )
+    add("--gpu", type=int_at_least(0), metavar="N", help=f"GPUs per task (default: {there.gpu})")
+    add(
+        "--memoryMB",
+        type=int_at_least(1),
+        metavar="N",
+        help=f"memory per task in MB (default: {here.memory_mb} on the embedded cluster, else "
+        f"{there.memory_mb})",
+    )
+    add("--mem", metavar="SIZE", help="memory per task with a unit, like 4g (default: see --memoryMB)")
+    add(
+        "--instances",
+        type=int_at_least(1),
+        default=1,
+        metavar="N",
+        help="tasks, started together (default: 1)",
+    )
+    add(
+        "--array",
+        default="",
+        metavar="N[%M]",
+        help="N independent tasks, at most M at a time (default: no array)",
+    )
+    _add_repeated(
+        resources, "--ports", metavar="LABEL=N", help="N ports, assigned by the cluster (default: none)"
+    )
+    environment = parser.add_argument_group("Environment")
+    add = environment.add_argument
+    add("-i", "--image", default="", help="the container image (default on the embedded cluster: none)")
+    _add_repeated(
+        environment,
         "--env",
         metavar="NAME[=VALUE]",
-        help="a variable of the job; without a value, the one it has here; may be repeated",
+        help="an environment variable of the job (default value: the one it has here)",
     )
-    _many(
-        parser,
+    _add_repeated(
+        environment,
         "--secret",
         metavar="NAME[=VALUE]",
-        help="the same, but never shown: masked in logs and in the job's configuration",
+        help="the same as --env, but masked in logs and in the job's configuration",
     )
-    _many(
-        parser,
+    _add_repeated(
+        environment,
         "--pip-installs",
         "--pip",
         metavar="PACKAGE",
-        help="a package to install first; may be repeated",
+        help="a Python package to install before the command (default: none)",
     )
-    add("--pip-path", default="", metavar="PIP", help="the pip to install with")
-    add("--python", default="", metavar="PYTHON", help="the Python of the image to use")
-    add("--instances", type=whole_number(1), default=1, metavar="N", help="so many tasks, started together")
-    add("--array", default="", metavar="N[%M]", help="N tasks, each for itself, at most M at a time")
-    add("--timeout", default="", metavar="TIME", help="end a task after this time, like 90s, 2h, 1d")
-    add("--retry", type=whole_number(0), default=0, metavar="N", help="try again so often if it fails")
-    add("--priority", choices=("crit", "prod", "test", "oppo"), default="", help="who comes first (test)")
-    _many(
-        parser,
-        "--after",
-        metavar="JOB[:end]",
-        help="start when this job has succeeded, with :end when it is over; may be repeated",
-    )
+    add("--pip-path", default="", metavar="PIP", help="the pip to install with (default: python -m pip)")
+    add("--python", default="", metavar="PYTHON", help="the Python of the image to use (default: python)")
     add(
         "--capture-logging",
         action="store_true",
-        help="Python's logging with level and time, for pai logs --level",
+        help="add level and time to the records of Python's logging, for pai logs --level",
     )
-    _many(parser, "--outputs", metavar="PATH", help="keep this file or folder when it ends; may be repeated")
+    files = parser.add_argument_group("Files")
+    add = files.add_argument
+    _add_repeated(
+        files,
+        "--sources",
+        "--src",
+        metavar="PATH",
+        help="upload only this file or folder (default: the current folder)",
+    )
+    add("--no-sources", action="store_true", help="upload no files")
+    add(
+        "-w",
+        "--workspace",
+        default="",
+        metavar="PATH",
+        help="the folder on the storage for the job's files (default: the workspace of pai select-storage)",
+    )
+    _add_repeated(
+        files,
+        "--outputs",
+        metavar="PATH",
+        help="an output file or folder, stored when the job ends (default: $PAI_OUTPUT_DIR only)",
+    )
+    scheduling = add_submit_options(parser)
+    add = scheduling.add_argument
+    add(
+        "--priority",
+        choices=("crit", "prod", "test", "oppo"),
+        default="",
+        help="the priority class (default: test)",
+    )
+    add(
+        "--timeout",
+        default="",
+        metavar="TIME",
+        help="stop a task after this time, like 90s, 2h (default: never)",
+    )
+    add("--retry", type=int_at_least(0), default=0, metavar="N", help="retries of a failed job (default: 0)")
+    _add_repeated(
+        scheduling,
+        "--after",
+        metavar="JOB[:end]",
+        help="start after this job has succeeded, with :end after it has finished (default: at once)",
+    )
     add(
         "--debug-hold",
         nargs="?",
-        const=HOLD,
+        const=DEFAULT_HOLD,
         default="",
         metavar="TIME",
-        help=f"keep a task that failed for a while, to look at it ({HOLD}; or --debug-hold=TIME)",
+        help=f"keep a failed task for inspection, {DEFAULT_HOLD} or as --debug-hold=TIME (default: off)",
     )
 
 
-def _many(parser: Parser, *names: str, metavar: str, help: str) -> None:
-    parser.add_argument(*names, action="append", default=[], metavar=metavar, help=help)
+def _add_repeated(group: argparse._ArgumentGroup, *names: str, metavar: str, help: str) -> None:
+    group.add_argument(*names, action="append", default=[], metavar=metavar, help=f"{help}; may be repeated")
 
 
-def _wishes(args: argparse.Namespace, entry: ClusterEntry, defaults: Defaults) -> JobOptions:
+def _job_options(args: argparse.Namespace, name: str, line: str, entry: ClusterEntry) -> JobOptions:
     if args.array and args.instances > 1:
-        raise UsageError("--array and --instances contradict each other: either says how many tasks.")
+        raise UsageError("--array and --instances contradict each other: both set the number of tasks.")
     count, limit = array_size(args.array) if args.array else (args.instances, 0)
-    wishes = JobOptions(
+    env, secrets = _variables(args)
+    options = JobOptions(
+        name,
+        [line],
+        image=args.image,
+        cpu=args.cpu,
+        gpu=args.gpu,
+        memory_mb=args.memoryMB,
+        mem=args.mem or "",
+        ports=port_counts(args.ports),
         instances=count,
         is_array=bool(args.array),
         array_limit=limit,
         retries=args.retry,
         priority=args.priority,
         after=[dependency(text) for text in args.after],
-        time_limit=seconds(args.timeout) if args.timeout else 0,
+        time_limit_s=seconds(args.timeout) if args.timeout else 0,
+        virtual_cluster=args.virtual_cluster,
         outputs=args.outputs,
-        workspace=args.workspace or entry.text("workspace") or defaults.text("workspace"),
-    )
-    if not entry.is_ours:
-        for given, option in ((wishes.after, "--after"), (limit, "--array N%M"), (args.timeout, "--timeout")):
-            if given:
-                raise UsageError(
-                    f"The cluster {entry.alias} does not know {option}.",
-                    hint="Clusters of OpenPAI's own server have no such thing; leave the option out.",
-                )
-    return wishes
-
-
-def _around(args: argparse.Namespace, defaults: Defaults) -> PreCommands | None:
-    """Loaded only when something surrounds the command."""
-    packages = [*args.pip_installs, *(p for p in defaults.many("pip-installs") if p not in args.pip_installs)]
-    branch = defaults.text("container-sdk-branch")
-    held = args.debug_hold or args.capture_logging
-    if not (args.env or args.secret or packages or branch or args.python or held):
-        return None
-    from openpaisdk.jobs.pre_commands import PreCommands, parse_variables, value_from_environment
-
-    environment = parse_variables(args.env, "--env", value_from_environment("--env"))
-    secrets = parse_variables(args.secret, "--secret", value_from_environment("--secret"))
-    if both := [name for name in environment if name in secrets]:
-        raise UsageError(f"{both[0]} is given with --env and with --secret: which is it?")
-    return PreCommands(
-        environment=environment,
+        workspace=args.workspace,
+        env=env,
         secrets=secrets,
         python=args.python,
-        pip_installs=packages,
+        pip_installs=args.pip_installs,
         pip_path=args.pip_path,
-        sdk_branch=branch,
-        debug_hold=seconds(args.debug_hold) if args.debug_hold else 0,
+        debug_hold_s=seconds(args.debug_hold) if args.debug_hold else 0,
         capture_logging=args.capture_logging,
+        inherited_env=caller_environment() if entry.is_embedded else None,
     )
+    if not entry.is_paicluster:
+        unsupported = ((options.after, "--after"), (limit, "--array N%M"), (args.timeout, "--timeout"))
+        for value, option in unsupported:
+            if value:
+                raise UsageError(
+                    f"The cluster {entry.alias} does not support {option}.",
+                    hint="OpenPAI's own server has no such feature; leave the option out.",
+                )
+    return options
 
 
-def _image(given: str, entry: ClusterEntry, defaults: Defaults) -> str:
-    image = given or defaults.text("image")
-    if not image and not entry.is_embedded and open_entry(entry).info().get("containers") is not False:
+def _variables(args: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]]:
+    """The values of ``--env`` and of ``--secret``."""
+    if not (args.env or args.secret):
+        return {}, {}
+    from openpaisdk.jobs.pre_commands import parse_variables, value_from_environment
+
+    env = parse_variables(args.env, "--env", value_from_environment("--env"))
+    secrets = parse_variables(args.secret, "--secret", value_from_environment("--secret"))
+    if both := [name for name in env if name in secrets]:
+        raise UsageError(f"{both[0]} is given with --env and with --secret: use only one of them.")
+    return env, secrets
+
+
+def _check_image(options: JobOptions, entry: ClusterEntry, defaults: Defaults) -> None:
+    if resolve_image(options, defaults) or entry.is_embedded:
+        return
+    if open_entry(entry).info().get("containers") is not False:
         raise UsageError(
             f"The cluster {entry.alias} runs jobs in containers: name an image with -i.",
-            hint="Set one for good with: pai set -g image=<image>",
+            hint="Set a default with: pai set -g image=<image>",
         )
-    return image or HOST_IMAGE
-
-
-def _resources(args: argparse.Namespace, entry: ClusterEntry, defaults: Defaults) -> ResourceOptions:
-    base = HERE if entry.is_embedded else ELSEWHERE
-
-    def pick(given: int | None, key: str, fallback: int) -> int:
-        if given is not None:
-            return given
-        kept = defaults.number(key)
-        return fallback if kept is None else kept
-
-    if args.mem:
-        memory = memory_mb(args.mem)
-    elif args.memoryMB is None and defaults.text("mem"):
-        memory = memory_mb(defaults.text("mem"))
-    else:
-        memory = pick(args.memoryMB, "memoryMB", base.memory_mb)
-    return ResourceOptions(
-        pick(args.cpu, "cpu", base.cpu), pick(args.gpu, "gpu", base.gpu), memory, port_counts(args.ports)
-    )
 
 
 def _sources(
-    args: argparse.Namespace, entry: ClusterEntry, defaults: Defaults, words: Sequence[str]
+    args: argparse.Namespace, entry: ClusterEntry, defaults: Defaults, command: Sequence[str]
 ) -> SourceArchive | None:
     if args.no_sources:
         if args.sources:
             raise UsageError("--sources and --no-sources contradict each other.")
         return None
-    only = [*args.sources, *(s for s in defaults.many("sources") if s not in args.sources)]
-    if not only and not entry.is_ours:
-        print_notice(f"No files travel to {entry.alias}; use --sources . to send those of this folder.")
+    paths = [*args.sources, *(s for s in defaults.values("sources") if s not in args.sources)]
+    if not paths and not entry.is_paicluster:
+        print_notice(f"No files are uploaded to {entry.alias}; --sources . uploads those of this folder.")
         return None
     from openpaisdk.jobs.sources import collect
 
     try:
-        here = os.getcwd()
+        folder = os.getcwd()
     except FileNotFoundError:
         raise PaiError(
             "The folder you are in no longer exists.", hint="Go to another one, or use --no-sources."
         ) from None
-    if not only and _is_everything(here):
-        # Nobody means to send all they have; what the command names they do mean.
-        only = _named_here(words)
-        what = f"only {', '.join(only)} travels, which the command names" if only else "none of it travels"
-        is_home = os.path.realpath(here) == os.path.realpath(os.path.expanduser("~"))
-        place = "This is your home folder" if is_home else "Your home folder lies in this one"
-        print_notice(f"{place}: {what}. --sources names others; --sources . sends all of it.")
-        if not only:
+    if not paths and _contains_home(folder):
+        # A whole home folder is never meant to be uploaded; the files that the command names are.
+        paths = _named_files(command)
+        what = (
+            f"only {', '.join(paths)} is uploaded, which the command names"
+            if paths
+            else "nothing is uploaded"
+        )
+        is_home = os.path.realpath(folder) == os.path.realpath(os.path.expanduser("~"))
+        place = "This is your home folder" if is_home else "This folder contains your home folder"
+        print_notice(f"{place}: {what}. --sources selects other files; --sources . uploads everything.")
+        if not paths:
             return None
-    return collect(here, only)
+    return collect(folder, paths)
 
 
-def _is_everything(folder: str) -> bool:
-    """A home folder, or one that holds it."""
+def _contains_home(folder: str) -> bool:
+    """Whether a folder is the home folder or contains it."""
     home = os.path.realpath(os.path.expanduser("~"))
     folder = os.path.realpath(folder)
     return home == folder or home.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def _named_here(words: Sequence[str]) -> list[str]:
-    pieces = words[0].split() if len(words) == 1 else words
+def _named_files(command: Sequence[str]) -> list[str]:
+    """Existing files below the current folder that the command names."""
+    pieces = command[0].split() if len(command) == 1 else command
     plain = [p.strip("'\";&|()") for p in pieces if not p.startswith(("-", "/", "~", "."))]
     return list(dict.fromkeys(p for p in plain if p and ".." not in p and os.path.exists(p)))
 
 
 def _send(cluster: ClusterClient, sources: SourceArchive) -> None:
-    """The cluster may have them from last time; then nothing travels."""
+    """Upload the sources, unless the cluster still has them from an earlier job."""
     from openpaisdk.jobs.sources import megabytes, send
     from openpaisdk.output.progress import Progress
 
     with Progress("Sending", sources.size) as progress:
 
-        def tell(size: int) -> None:
+        def announce(size: int) -> None:
             progress.total = size
-            if size > 4 << 20:
+            if size > LARGE_UPLOAD_BYTES:
                 print_notice(f"Sending {megabytes(size)} of {sources.count} files.")
 
         sources.on_progress = progress.advance
-        send(cluster, sources, tell)
+        send(cluster, sources, announce)
     if sources.ignored:
         few = ", ".join(sources.ignored[:3]) + (", ..." if len(sources.ignored) > 3 else "")
-        print_notice(f"Left behind, as the ignore file says: {few}")
+        print_notice(f"Not uploaded, because of the ignore file: {few}")

@@ -1,4 +1,4 @@
-"""``pai submit`` and ``pai clone-job``: jobs that are written down go in, from a file or from a cluster."""
+"""``pai submit`` and ``pai clone-job``: submit a job file, or a copy of an existing job."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def submit(argv: list[str]) -> int:
         "pai submit -u name=again_$ -u taskRoles:worker:commands:0='python train.py' job.yaml\n"
         "pai submit -u jobName=again_$ -u taskRoles:0:gpuNumber=2 old.json",
         "The file follows OpenPAI's job protocol, version 2 (YAML or JSON) or version 1 (JSON); - reads\n"
-        "it from the standard input. It goes to the cluster in the version it is in; where the cluster\n"
-        "takes no version 1 jobs any more, it is converted, and you are told.",
+        "standard input. It is sent in its own version; for a cluster that no longer accepts version 1 it\n"
+        "is converted to version 2, with a notice.",
     )
     add_submit_options(parser)
-    _update_option(parser)
+    _add_update_option(parser)
     parser.add_argument("config", metavar="FILE", help="the job file")
     args = parser.parse(argv)
     from openpaisdk.jobs.job_file import read_job_file
@@ -28,7 +28,7 @@ def submit(argv: list[str]) -> int:
     job = read_job_file(args.config, args.update, virtual_cluster=args.virtual_cluster, notify=print_notice)
     if args.preview:
         return preview(job, args.output)
-    return submit_and_follow(open_cluster(args.cluster_alias, tell=print_notice), job, args, None)
+    return submit_and_follow(open_cluster(args.cluster_alias, notify=print_notice), job, args, None)
 
 
 def clone_job(argv: list[str]) -> int:
@@ -37,29 +37,35 @@ def clone_job(argv: list[str]) -> int:
         "clone-job",
         "pai clone-job train_k3v9xq -u taskRoles:main:resourcePerInstance:gpu=4 --follow\n"
         "pai resubmit train_k3v9xq -j second_try --deployment prod",
-        "The cluster does not give secrets back: a job that has some needs them again, with --secret.",
+        "Clusters do not return secrets: give the secrets of the job again with --secret.",
     )
     add_submit_options(parser)
-    _update_option(parser)
+    _add_update_option(parser)
     parser.add_argument(
-        "-j", "--job-name", default="", metavar="NEW", help="its name; $ becomes a unique suffix (NAME_$)"
+        "-j",
+        "--job-name",
+        default="",
+        metavar="NEW",
+        help="the new job's name; $ becomes a unique suffix (default: JOB_$)",
     )
-    parser.add_argument("--deployment", default="", metavar="NAME", help="which of its deployments to use")
+    parser.add_argument(
+        "--deployment", default="", metavar="NAME", help="the deployment to use (default: the job's own)"
+    )
     parser.add_argument(
         "--secret",
         action="append",
         default=[],
         metavar="NAME[=VALUE]",
-        help="a secret of the job; the value may come from your environment; may be repeated",
+        help="a secret of the job; without a value, taken from your environment; may be repeated",
     )
-    parser.add_argument("--user", default="", metavar="USER", help="whose job, if not yours")
-    parser.add_argument("job", help="the job to copy")
+    parser.add_argument("--user", default="", metavar="USER", help="the job's owner (default: you)")
+    parser.add_argument("job", help="the name of the job to copy")
     args = parser.parse(argv)
     from openpaisdk.jobs.clone import clone_job
     from openpaisdk.jobs.pre_commands import parse_variables, value_from_environment
 
     secrets = parse_variables(args.secret, "--secret", value_from_environment("--secret"))
-    cluster = open_cluster(args.cluster_alias, tell=print_notice)
+    cluster = open_cluster(args.cluster_alias, notify=print_notice)
     job = clone_job(
         cluster.job_config(args.job, args.user),
         name=args.job_name,
@@ -74,13 +80,13 @@ def clone_job(argv: list[str]) -> int:
     return submit_and_follow(cluster, job, args, None)
 
 
-def _update_option(parser: Parser) -> None:
+def _add_update_option(parser: Parser) -> None:
     parser.add_argument(
         "-u",
         "--update",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="change the job first; : goes deeper, into keys and list indexes, as in "
-        "defaults:virtualCluster=test; the value takes the type its key has; may be repeated",
+        help="change a value of the job; : separates nested keys and list indexes, as in "
+        "defaults:virtualCluster=test; the value is converted to the key's type; may be repeated",
     )

@@ -32,6 +32,17 @@ class ClusterCall:
             self.error = e
 
 
+def report_failures(calls: list[ClusterCall], report: Callable[[str], None]) -> int:
+    """Report the clusters that failed and return the exit status; the error of a single call is raised."""
+    failed = [call for call in calls if call.error is not None]
+    if len(calls) == 1 and failed and failed[0].error:
+        raise failed[0].error
+    for call in failed:
+        if call.error:
+            report(f"pai: {call.error.message}" + (f" {call.error.hint}" if call.error.hint else ""))
+    return 1 if failed else 0
+
+
 def call_all(
     calls: list[ClusterCall], timeout_s: float = CALL_TIMEOUT_S, notify: Callable[[str], None] | None = None
 ) -> None:

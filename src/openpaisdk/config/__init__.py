@@ -1,6 +1,6 @@
-"""``~/.openpai``: which clusters there are, and the defaults of every option, in layers.
+"""Settings in ``~/.openpai``: the clusters, and layered defaults of options.
 
-A setting is looked for on the command line, then in ``./.openpai``, then in ``~/.openpai``, then built in.
+Precedence: command line, ``./.openpai``, ``~/.openpai``, built-in value. Imports only ``errors``.
 """
 
 from openpaisdk.config.clusters import EMBEDDED_ALIAS, ClusterEntry, ClusterRegistry

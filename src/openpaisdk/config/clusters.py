@@ -1,4 +1,4 @@
-"""The clusters a person knows: ``clusters.yaml``, a list of entries."""
+"""Cluster registry: the entries of ``clusters.yaml``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from openpaisdk.config.defaults import Defaults, defaults_file
 from openpaisdk.config.paths import display_path, project_folder, user_folder
-from openpaisdk.config.yaml_files import Lock, read_yaml, write_yaml
+from openpaisdk.config.yaml_files import FileLock, read_yaml, write_yaml
 from openpaisdk.errors import ConfigError, PaiError, UsageError
 
 TYPE_CHECKING = False
@@ -19,7 +19,7 @@ EMBEDDED = "embedded"
 
 
 class ClusterEntry:
-    """One entry. ``raw`` is the whole mapping, so that keys we do not know survive a rewrite."""
+    """One entry. ``raw`` is the whole mapping, so that unknown keys survive a rewrite."""
 
     __slots__ = ("alias", "raw")
 
@@ -29,7 +29,7 @@ class ClusterEntry:
 
     @classmethod
     def embedded(cls) -> ClusterEntry:
-        """The cluster inside: where it listens and its token are in its handshake file, never here."""
+        """The entry of the embedded cluster; its address and token are only in its handshake file."""
         return cls({"cluster_alias": EMBEDDED_ALIAS, "type": EMBEDDED})
 
     @property
@@ -41,8 +41,8 @@ class ClusterEntry:
         return str(self.raw.get("type") or "").startswith("storage-")
 
     @property
-    def is_ours(self) -> bool:
-        """Whether the cluster is one of this package, which knows our additions to jobs."""
+    def is_paicluster(self) -> bool:
+        """Whether the server is this package's, which supports the additions to jobs."""
         info = self.raw.get("info")
         return self.is_embedded or (isinstance(info, dict) and "containers" in info)
 
@@ -52,7 +52,7 @@ class ClusterEntry:
 
 
 class ClusterRegistry:
-    """All entries of the clusters file in force, and which one is selected."""
+    """All entries of the active clusters file, and the selected one."""
 
     __slots__ = ("defaults", "entries", "path")
 
@@ -68,8 +68,8 @@ class ClusterRegistry:
         return cls(path, _entries(path), defaults)
 
     @staticmethod
-    def load_path() -> str:
-        """Where the clusters file in force lies, whether or not it can be read."""
+    def file_path() -> str:
+        """The path of the active clusters file, whether or not it exists."""
         return clusters_file(Defaults.load())
 
     @property
@@ -80,15 +80,18 @@ class ClusterRegistry:
         return next((e for e in self.entries if e.alias == alias), None)
 
     def resolve(self, alias: str = "") -> ClusterEntry:
-        """The cluster a command means: the one named, the one selected, or the only one there is."""
-        wanted = alias or self.selected
-        if wanted:
-            entry = self.find(wanted)
+        """The cluster a command uses: by alias, the selected one, or the only one.
+
+        With no cluster at all it is the embedded one.
+        """
+        name = alias or self.selected
+        if name:
+            entry = self.find(name)
             if entry:
                 return entry
-            if wanted == EMBEDDED_ALIAS:
+            if name == EMBEDDED_ALIAS:
                 return ClusterEntry.embedded()
-            raise self.unknown(wanted) if alias else self._selected_is_gone()
+            raise self.unknown(name) if alias else self._selected_missing()
         usable = [e for e in self.entries if not e.is_storage]
         if not usable:
             return ClusterEntry.embedded()
@@ -96,16 +99,16 @@ class ClusterRegistry:
             names, first = ", ".join(e.alias for e in usable), usable[0].alias
             raise UsageError(
                 f"There are {len(usable)} clusters ({names}) and none is selected.",
-                hint=f"Add -a {first} to the command, or choose one for good: pai select-cluster -g {first}",
+                hint=f"Add -a {first} to the command, or select one: pai select-cluster -g {first}",
             )
         return usable[0]
 
-    def _selected_is_gone(self) -> UsageError:
-        path = self.defaults.set_in("cluster-alias")
-        everywhere = "-g " if path == defaults_file(is_global=True) else ""
+    def _selected_missing(self) -> UsageError:
+        path = self.defaults.defining_file("cluster-alias")
+        option = "-g " if path == defaults_file(is_global=True) else ""
         return UsageError(
             f"There is no cluster called {self.selected!r}, but {display_path(path)} selects it.",
-            hint=f"Choose another one: pai select-cluster {everywhere}{EMBEDDED_ALIAS}",
+            hint=f"Select another one: pai select-cluster {option}{EMBEDDED_ALIAS}",
         )
 
     def unknown(self, alias: str) -> UsageError:
@@ -114,7 +117,7 @@ class ClusterRegistry:
         near = get_close_matches(alias, [e.alias for e in self.entries], 1)
         return UsageError(
             f"There is no cluster called {alias!r}." + (f" Did you mean {near[0]}?" if near else ""),
-            hint="pai list-clusters shows those you have; pai add-cluster adds one",
+            hint="pai list-clusters lists your clusters; pai add-cluster adds one",
         )
 
     def put(self, entry: ClusterEntry) -> None:
@@ -138,24 +141,24 @@ class ClusterRegistry:
         self._rewrite(change)
 
     def _rewrite(self, change: Callable[[list[ClusterEntry]], None]) -> None:
-        with Lock(self.path):
-            entries = _entries(self.path)  # anew: another command may have written since
+        with FileLock(self.path):
+            entries = _entries(self.path)  # read again: another command may have written it meanwhile
             change(entries)
             write_yaml(self.path, [e.raw for e in entries])
             self.entries = entries
 
 
-def option_for(alias: str) -> str:
-    """``-a ALIAS `` for a command a person may copy; empty where that cluster is meant anyway."""
+def alias_option(alias: str) -> str:
+    """``-a ALIAS `` for a command to copy; empty if that cluster is the selected one."""
     try:
-        meant = ClusterRegistry.load().resolve().alias
+        selected = ClusterRegistry.load().resolve().alias
     except PaiError:  # none is selected, or the files cannot be read
-        meant = ""
-    return "" if meant == alias else f"-a {alias} "
+        selected = ""
+    return "" if selected == alias else f"-a {alias} "
 
 
 def check_clusters(value: object, path: str) -> list[ClusterEntry]:
-    """The entries of a clusters file that a person wrote: whole, and no alias twice."""
+    """The validated entries of a clusters file: complete, with unique aliases."""
     entries = read_entries(value, path)
     seen: set[str] = set()
     for i, entry in enumerate(entries):
@@ -169,19 +172,16 @@ def check_clusters(value: object, path: str) -> list[ClusterEntry]:
 
 
 def check_alias(alias: str) -> str:
-    """An alias as it may be given to a cluster: it stands in addresses and before job names."""
+    """Check a new alias: it is used in URLs and before job names."""
     if not alias or any(c in alias for c in "/~ \t\n:") or alias == EMBEDDED_ALIAS:
-        why = (
-            "that name is kept for the cluster on this machine"
-            if alias == EMBEDDED_ALIAS
-            else "choose a plain word"
-        )
-        raise UsageError(f"A cluster cannot be called {alias!r}: {why}.")
+        is_reserved = alias == EMBEDDED_ALIAS
+        reason = "that name is reserved for the embedded cluster" if is_reserved else "choose a plain word"
+        raise UsageError(f"A cluster cannot be called {alias!r}: {reason}.")
     return alias
 
 
 def clusters_file(defaults: Defaults) -> str:
-    return os.path.join(project_folder() if defaults.yes("clusters-in-local") else user_folder(), FILE)
+    return os.path.join(project_folder() if defaults.is_enabled("clusters-in-local") else user_folder(), FILE)
 
 
 def _entries(path: str) -> list[ClusterEntry]:
@@ -189,11 +189,11 @@ def _entries(path: str) -> list[ClusterEntry]:
 
 
 def read_entries(value: object, path: str) -> list[ClusterEntry]:
-    """The entries in what a clusters file says."""
+    """The entries in the parsed content of a clusters file."""
     if value is None:
         return []
     if not isinstance(value, list):
-        raise ConfigError(f"{display_path(path)} must hold a list of clusters.")
+        raise ConfigError(f"{display_path(path)} must contain a list of clusters.")
     entries = []
     for i, raw in enumerate(value):
         if not isinstance(raw, dict) or not raw.get("cluster_alias"):

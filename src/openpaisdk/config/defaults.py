@@ -5,25 +5,25 @@ from __future__ import annotations
 import os
 
 from openpaisdk.config.paths import display_path, project_folder, user_folder
-from openpaisdk.config.yaml_files import Lock, read_yaml, write_yaml
+from openpaisdk.config.yaml_files import FileLock, read_yaml, write_yaml
 from openpaisdk.errors import ConfigError, UsageError
 
 FILE = "defaults.yaml"
 
 KEYS = {
-    "clusters-in-local": "yes: the clusters file lies in ./.openpai, not in your home folder",
+    "clusters-in-local": "yes: the clusters file is in ./.openpai, not in your home folder",
     "cluster-alias": "the cluster to use (-a)",
     "virtual-cluster": "the virtual cluster to submit to (--vc)",
     "storage-alias": "the storage to use",
-    "workspace": "the folder on the storage where jobs keep their files (-w)",
-    "container-sdk-branch": "the branch of the SDK that jobs install",
+    "workspace": "the folder on the storage for the files of jobs (-w)",
+    "container-sdk-branch": "the branch of OpenPAI's SDK that jobs install",
     "image": "the container image of a job (-i)",
-    "cpu": "how many cores a task gets (--cpu)",
-    "gpu": "how many GPUs a task gets (--gpu)",
-    "memoryMB": "how much memory a task gets, in MB (--memoryMB)",
-    "mem": "how much memory a task gets, like 4g (--mem)",
-    "sources": "files and folders that travel with a job (--sources); may be set several times",
-    "pip-installs": "packages a job installs first (--pip-installs); may be set several times",
+    "cpu": "cores per task (--cpu)",
+    "gpu": "GPUs per task (--gpu)",
+    "memoryMB": "memory per task in MB (--memoryMB)",
+    "mem": "memory per task with a unit, like 4g (--mem)",
+    "sources": "files and folders uploaded with a job (--sources); may be set several times",
+    "pip-installs": "Python packages a job installs (--pip-installs); may be set several times",
     "image-list": "images to choose from; may be set several times",
     "resource-list": "resources to choose from, as gpu,cpu,memoryMB; may be set several times",
     "web-default-form": "the form the web page opens with",
@@ -37,7 +37,7 @@ _NO = frozenset({"no", "false", "off", "0"})
 
 
 class Defaults:
-    """What is set, merged. Lists add up over the layers; of anything else the nearest one counts."""
+    """Merged defaults. Lists are concatenated over the layers; other values come from the nearest layer."""
 
     __slots__ = ("layers",)
 
@@ -50,16 +50,16 @@ class Defaults:
 
     def get(self, key: str) -> object:
         if key in LISTS:
-            return self.many(key)
+            return self.values(key)
         return next((layer[key] for layer in self.layers if key in layer), None)
 
     def text(self, key: str) -> str:
-        """One value as text; empty when nothing is set."""
+        """One value as text; empty if it is not set."""
         value = next((layer[key] for layer in self.layers if key in layer), None)
         return "" if value is None else str(value)
 
-    def set_in(self, key: str) -> str:
-        """The file whose value counts; empty where nothing is set."""
+    def defining_file(self, key: str) -> str:
+        """The file that defines the effective value; empty if it is not set."""
         return next((path for path in _files() if key in _layer(path)), "")
 
     def number(self, key: str) -> int | None:
@@ -70,14 +70,14 @@ class Defaults:
             return int(value)
         except ValueError:
             raise ConfigError(
-                f"The default {key}={value} is not a whole number.", hint=f"Mend it with: pai set {key}=2"
+                f"The default {key}={value} is not a whole number.", hint=f"Fix it with: pai set {key}=2"
             ) from None
 
-    def yes(self, key: str) -> bool:
+    def is_enabled(self, key: str) -> bool:
         value = next((layer[key] for layer in self.layers if key in layer), False)
         return value is True or str(value).lower() in _YES
 
-    def many(self, key: str) -> list[str]:
+    def values(self, key: str) -> list[str]:
         out: list[str] = []
         for layer in self.layers:
             value = layer.get(key)
@@ -87,7 +87,7 @@ class Defaults:
         return out
 
     def merged(self) -> dict[str, object]:
-        """Everything that is set, as it counts."""
+        """All effective values."""
         names = dict.fromkeys(name for layer in self.layers for name in layer)
         return {name: self.get(name) for name in names}
 
@@ -104,7 +104,7 @@ class Change:
 
 
 def read_change(text: str) -> Change:
-    """Parse what a person typed after ``pai set``."""
+    """Parse an argument of ``pai set``."""
     key, equals, value = text.partition("=")
     operator = "="
     if key.endswith(("+", "-")):
@@ -116,7 +116,7 @@ def read_change(text: str) -> Change:
         )
     value = value.strip()
     if operator != "=" and key not in LISTS:
-        raise UsageError(f"{key} holds one value, so {operator} means nothing for it: write {key}={value}.")
+        raise UsageError(f"{key} is not a list, so {operator} is not possible: write {key}={value}.")
     if key in NUMBERS and not value.isdecimal():
         raise UsageError(f"{key} takes a whole number, not {value!r}.")
     if key == "clusters-in-local" and value.lower() not in _YES | _NO:
@@ -137,9 +137,9 @@ def check_key(key: str) -> str:
 
 
 def change_defaults(changes: list[Change], remove: list[str], *, is_global: bool) -> None:
-    """Write changes into one layer, all or none."""
+    """Write changes to one layer, atomically."""
     path = defaults_file(is_global=is_global)
-    with Lock(path):
+    with FileLock(path):
         layer = dict(_layer(path))
         for change in changes:
             _apply(layer, change)
@@ -162,10 +162,10 @@ def _files() -> list[str]:
     """The files of the layers, the nearest first."""
     home = defaults_file(is_global=True)
     try:
-        here = defaults_file(is_global=False)
-    except FileNotFoundError:  # the folder was deleted under us: it has nothing to say
-        here = home
-    return [here, home] if here != home else [home]
+        project = defaults_file(is_global=False)
+    except FileNotFoundError:  # the current folder was deleted: it has no settings
+        project = home
+    return [project, home] if project != home else [home]
 
 
 def _apply(layer: dict[str, object], change: Change) -> None:
@@ -173,8 +173,8 @@ def _apply(layer: dict[str, object], change: Change) -> None:
         number = change.key in NUMBERS
         layer[change.key] = int(change.value) if number else change.value
         return
-    kept = layer.get(change.key)
-    values = [str(v) for v in kept] if isinstance(kept, list) else []
+    old = layer.get(change.key)
+    values = [str(v) for v in old] if isinstance(old, list) else []
     if change.operator == "-=":
         if change.value not in values:
             raise UsageError(f"{change.value!r} is not among {change.key}.")
@@ -190,7 +190,7 @@ def _layer(path: str) -> dict[str, object]:
         return {}
     if not isinstance(value, dict):
         raise ConfigError(
-            f"{display_path(path)} must hold keys and values.",
+            f"{display_path(path)} must contain keys and values.",
             hint="Remove it, or write lines like image: busybox",
         )
     return {str(k): v for k, v in value.items()}

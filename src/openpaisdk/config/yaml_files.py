@@ -1,7 +1,7 @@
-"""Settings files: YAML for people, written whole or not at all, readable by their owner alone.
+"""Settings files: YAML, written atomically, readable only by their owner, with a parse cache.
 
-Reading YAML costs more than a bare interpreter does, on every command. So what was read is kept as JSON in
-``~/.openpai/cache`` beside the file's stamp (times, size, inode); a file that changed has another stamp.
+Parsing YAML costs more time than starting the interpreter, in every command. So the parsed content is cached
+as JSON in ``~/.openpai/cache`` with the file's stamp (times, size, inode); a changed file has another stamp.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
-SETTLED_NS = 2_000_000_000
-"""A file younger than this may change again without its stamp changing: it is not cached yet."""
+MIN_CACHE_AGE_NS = 2_000_000_000
+"""A younger file may change again without a change of its stamp: it is not cached yet."""
 
 
 def read_yaml(path: str) -> object:
-    """The content of a settings file; None where there is none."""
+    """The content of a settings file; None if there is no file."""
     try:
         stamp = _stamp(path)
     except FileNotFoundError:
@@ -33,49 +33,49 @@ def read_yaml(path: str) -> object:
     if found:
         return value
     value = parse_yaml(path)
-    if time.time_ns() - max(stamp[0], stamp[1]) > SETTLED_NS:
+    if time.time_ns() - max(stamp[0], stamp[1]) > MIN_CACHE_AGE_NS:
         _write_cache(path, stamp, value)
     return value
 
 
 def write_yaml(path: str, value: object) -> None:
-    """Replace a settings file: the old one stays until the new one is on the disk."""
+    """Replace a settings file atomically: the old file stays until the new one is on disk."""
     import yaml
 
     text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False)
     replace_file(path, text.encode())
-    # Nobody else wrote this inode, so its stamp can be trusted at once.
+    # No other process wrote this inode, so its stamp can be trusted at once.
     _write_cache(path, _stamp(path), value)
 
 
 def replace_file(path: str, content: bytes) -> None:
-    """Write aside, flush to the disk, rename: a crash or a full disk leaves the old file."""
-    target = os.path.realpath(path)  # a settings file may be a link into somebody's dotfiles
-    aside = f"{target}.{os.getpid()}.new"
+    """Write a temporary file, fsync, rename: after a crash or on a full disk the old file remains."""
+    target = os.path.realpath(path)  # a settings file may be a symbolic link into a dotfiles repository
+    temporary = f"{target}.{os.getpid()}.new"
     try:
         make_private(os.path.dirname(target))
-        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             with open(fd, "wb") as f:
                 f.write(content)
                 f.flush()
                 os.fsync(f.fileno())
-            os.replace(aside, target)
+            os.replace(temporary, target)
         except BaseException:
-            os.unlink(aside)
+            os.unlink(temporary)
             raise
     except OSError as e:
         raise ConfigError(f"{display_path(path)} cannot be written: {e.strerror}.") from None
 
 
-class Lock:
-    """Held while a settings file is read, changed and written: two commands must not undo each other."""
+class FileLock:
+    """Lock for a read-modify-write of a settings file, so that concurrent commands lose no change."""
 
     def __init__(self, path: str):
         self.path = path + ".lock"
         self.fd = -1
 
-    def __enter__(self) -> Lock:
+    def __enter__(self) -> FileLock:
         try:
             make_private(os.path.dirname(self.path))
             self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -98,7 +98,7 @@ class Lock:
 
 
 def parse_yaml(path: str) -> object:
-    """The content of a YAML file that is there; no cache is asked."""
+    """The content of an existing YAML file, without the cache."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -137,9 +137,9 @@ def _read_cache(path: str, stamp: list[int]) -> tuple[bool, object]:
     import json
 
     try:
-        kept = json.loads(text)
-        if kept["stamp"] == stamp:
-            return True, kept["value"]
+        cached = json.loads(text)
+        if cached["stamp"] == stamp:
+            return True, cached["value"]
     except (ValueError, KeyError, TypeError):
         pass
     return False, None
@@ -150,8 +150,8 @@ def _write_cache(path: str, stamp: list[int], value: object) -> None:
 
     try:
         text = json.dumps({"stamp": stamp, "value": value})
-        if json.loads(text)["value"] != value:  # YAML knows more types than JSON: then it is read anew
+        if json.loads(text)["value"] != value:  # YAML has more types than JSON: do not cache those
             return
         replace_file(_cache_file(path), text.encode())
     except (ConfigError, TypeError, ValueError):
-        pass  # a cache that cannot be kept only costs time
+        pass  # without a cache commands are only slower

@@ -1,7 +1,8 @@
-"""The embedded cluster's life: where its state lies, its start, its handshake, its upgrade, its end.
+"""Lifecycle of the embedded cluster: home folder, start, handshake, upgrade, stop.
 
-The cluster is a process of its own, started detached; nothing of it is imported here. Every command looks at
-the handshake file, so that look (``handshake``, ``home``) stays small; ``start`` is loaded when needed.
+The cluster is a detached process; ``paicluster`` is never imported here. Every command reads the handshake
+file, so ``handshake`` and ``home`` stay small; ``start`` is imported when needed. Imports only ``config``,
+``fileio`` and ``errors``.
 """
 
 from openpaisdk.embedded.ensure_running import ensure_running

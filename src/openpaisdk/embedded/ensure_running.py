@@ -1,4 +1,4 @@
-"""A running cluster, whatever it takes: found, started, or replaced by a newer one."""
+"""Finds the running embedded cluster; starts or upgrades it if needed."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def ensure_running(*, tell: Callable[[str], None] | None = None, failed: str = "") -> Handshake:
-    """The handshake of a running cluster of this machine, started if need be.
+def ensure_running(*, notify: Callable[[str], None] | None = None, failed: str = "") -> Handshake:
+    """The handshake of the running embedded cluster, which is started if needed.
 
-    ``failed`` is an address that has just refused us: its process may be on its way out, and is waited for.
-    ``tell`` gets a sentence when something takes longer than a person expects.
+    ``failed`` is an address that just refused a connection: its process may be exiting, and is waited for.
+    ``notify`` is called with a message before a step that takes long.
     """
     found = find_running()
-    if found and not _outdated(found) and found.url != failed:
+    if found and not _is_outdated(found) and found.url != failed:
         return found
     from openpaisdk.embedded.start import start
 
-    return start(tell=tell, failed=failed)
+    return start(notify=notify, failed=failed)
 
 
 def find_running() -> Handshake | None:
-    """The cluster that runs now, or None. Starts nothing."""
+    """The running cluster, or None. Starts nothing."""
     found = read_handshake(find_home())
     return found if found and is_alive(found) else None
 
 
 def rediscover() -> Handshake | None:
-    """For a follower whose connection broke: a cluster that died is started anew, a stopped one is not.
+    """For a follower that lost its connection: restarts a cluster that crashed, but not one that was stopped.
 
-    A cluster that stops in good order takes its handshake with it; one that was killed leaves it behind.
+    A regular stop removes the handshake file; a killed server leaves it behind.
     """
     found = read_handshake(find_home())
     if found is None:
@@ -46,7 +46,7 @@ def rediscover() -> Handshake | None:
     return start()
 
 
-def _outdated(found: Handshake) -> bool:
+def _is_outdated(found: Handshake) -> bool:
     if found.version == __version__:
         return False
     from openpaisdk.embedded.versions import is_older

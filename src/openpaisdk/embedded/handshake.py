@@ -1,4 +1,4 @@
-"""The file a running cluster leaves: where it listens, which process it is, and the owner's token."""
+"""Handshake file of a running server: its address, its process and the owner's token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class Handshake:
-    """What ``server.json`` says. Boot id, pid and start time together name one process and no other."""
+    """Content of ``server.json``. Boot id, pid and start time together identify one process."""
 
     __slots__ = ("boot_id", "pid", "start_time", "token", "url", "user", "version")
 
@@ -26,7 +26,7 @@ class Handshake:
 
 
 def read_handshake(home: str) -> Handshake | None:
-    """The handshake in a home; None where there is none, or only half of one."""
+    """The handshake in a home folder; None if it is missing or incomplete."""
     try:
         with open(os.path.join(home, FILE), "rb") as f:
             text = f.read()
@@ -50,7 +50,7 @@ def read_handshake(home: str) -> Handshake | None:
 
 
 def is_alive(found: Handshake) -> bool:
-    """Whether that very process runs: a token must never be sent to whoever got its port or its pid."""
+    """Whether exactly that process is running: the token must not go to a process that reuses its port."""
     return boot_id() == found.boot_id and start_time(found.pid) == found.start_time
 
 
@@ -63,7 +63,7 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None when it does not run (any more)."""
+    """Start time of a process in clock ticks since boot; None if it is not running."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as f:
             after_name = f.read().rpartition(b")")[2].split()

@@ -1,8 +1,8 @@
-"""Where the embedded cluster of this machine keeps its state.
+"""Home of the embedded cluster: the folder of its state.
 
-A folder for each machine under ``~/.openpai/local``, since a home folder may be shared by many. Where the
-home folder lies on a network file system (no safe locks, no safe database) the state goes to a local disk,
-and ``location`` in the machine's folder says where.
+One folder per machine under ``~/.openpai/local``, since several machines may share a home folder. If the home
+folder is on a network file system (no safe locks, no safe database), the state is on a local disk, and the
+file ``location`` in the machine's folder holds its path.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ POINTER = "location"
 LOCAL_DISKS = ("/var/tmp", "/tmp")
 
 
-def machine() -> str:
-    """This machine's name, as a folder may be called."""
+def machine_name() -> str:
+    """This machine's name, made safe for a folder name."""
     if sys.platform == "win32":
         name = os.environ.get("COMPUTERNAME", "")
     else:
         name = os.uname().nodename
-    kept = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip(".")
-    return kept or "localhost"
+    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip(".")
+    return safe or "localhost"
 
 
 def machine_folder() -> str:
-    return os.path.join(user_folder(), "local", machine())
+    return os.path.join(user_folder(), "local", machine_name())
 
 
 def find_home() -> str:
-    """The state folder, whether or not it exists yet. Cheap: every command asks."""
+    """The home, whether or not it exists. Cheap: every command calls it."""
     folder = machine_folder()
     try:
         with open(os.path.join(folder, POINTER), encoding="utf-8") as f:
@@ -45,13 +45,13 @@ def find_home() -> str:
 
 
 def make_home() -> str:
-    """The state folder, made if it is not there yet: private, ours, on a local disk."""
+    """The home, created if missing: private, owned by this user, on a local disk."""
     folder = machine_folder()
     home = find_home()
     try:
         if home == folder and not os.path.isdir(folder) and network_type(user_folder()):
             home = _on_local_disk() or folder
-        _leave_to_owner(home)
+        _check_sudo(home)
         make_private(home)
         if home != folder:
             make_private(folder)
@@ -60,46 +60,46 @@ def make_home() -> str:
         _check_owner(home)
     except OSError as e:
         raise ConfigError(
-            f"The cluster's folder {display_path(home)} cannot be made: {e.strerror}.",
-            hint="It lies in your home folder; HOME says where that is.",
+            f"The cluster's folder {display_path(home)} cannot be created: {e.strerror}.",
+            hint="It is in your home folder, which HOME names.",
         ) from None
     return home
 
 
 def work_folder(uid: str) -> str:
-    """Where a task of this machine's cluster ran and left its files; empty when that is gone."""
+    """Working folder of a task of the embedded cluster; empty if it was deleted."""
     folder = os.path.join(find_home(), "tasks", uid[:2], uid, "work")
     return folder if uid and os.sep not in uid and os.path.isdir(folder) else ""
 
 
 def _on_local_disk() -> str:
-    """A folder of ours on a disk of this machine; one for each home folder: a user may have several."""
+    """A folder on a local disk; one per home folder, since a user may have several."""
     if sys.platform != "win32":
         from zlib import crc32
 
-        mark = f"{crc32(os.path.realpath(os.path.expanduser('~')).encode('utf-8', 'surrogateescape')):08x}"
+        suffix = f"{crc32(os.path.realpath(os.path.expanduser('~')).encode('utf-8', 'surrogateescape')):08x}"
         for disk in LOCAL_DISKS:
             if os.path.isdir(disk) and not network_type(disk):
-                mine = os.path.join(disk, f"openpai-{os.getuid()}")
-                os.makedirs(mine, mode=0o700, exist_ok=True)
-                _check_owner(mine)
-                return os.path.join(mine, mark)
+                own = os.path.join(disk, f"openpai-{os.getuid()}")
+                os.makedirs(own, mode=0o700, exist_ok=True)
+                _check_owner(own)
+                return os.path.join(own, suffix)
     return ""
 
 
-def _leave_to_owner(folder: str) -> None:
-    """Under sudo HOME may still be somebody's: a folder that root made there would keep him out."""
+def _check_sudo(folder: str) -> None:
+    """Under sudo HOME may still be that of a user: a folder created by root would lock this user out."""
     if sys.platform != "win32" and os.geteuid() == 0:
         folder = os.path.abspath(folder)
         while not os.path.lexists(folder):
             folder = os.path.dirname(folder)
         owner = os.lstat(folder).st_uid
         if owner and _has_account(owner):
-            raise _foreign(folder)
+            raise _wrong_owner(folder)
 
 
 def _has_account(uid: int) -> bool:
-    """In a container a folder from outside may belong to a number that nobody there has."""
+    """Whether a uid has an account: in a container, a mounted folder may belong to an unknown uid."""
     if sys.platform != "win32":
         import pwd
 
@@ -110,18 +110,18 @@ def _has_account(uid: int) -> bool:
     return True
 
 
-def _foreign(folder: str) -> ConfigError:
+def _wrong_owner(folder: str) -> ConfigError:
     return ConfigError(
-        f"{display_path(folder)} belongs to another user, so the cluster's state cannot lie there.",
+        f"{display_path(folder)} belongs to another user, so the cluster's state cannot be stored there.",
         hint="Under sudo, set HOME to root's own: sudo -H pai ...",
     )
 
 
 def _check_owner(folder: str) -> None:
-    """Anybody may make folders in /var/tmp: one that is not ours, or that others may enter, is not used."""
+    """Reject a folder of another user, and make it private: every user may create folders in /var/tmp."""
     if sys.platform != "win32":
         found = os.lstat(folder)
         if found.st_uid != os.geteuid():
-            raise _foreign(folder)
+            raise _wrong_owner(folder)
         if found.st_mode & 0o077:
             os.chmod(folder, 0o700)

@@ -1,4 +1,4 @@
-"""Starting the embedded cluster: one of many first commands starts it, all of them use it."""
+"""Start of the embedded cluster. A lock lets one of several concurrent commands start it; all use it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LOG = "server.log"
-SAYS = "paicluster: "
-LOG_LIMIT = 4 << 20
+ERROR_PREFIX = "paicluster: "
+MAX_LOG_BYTES = 4 << 20
 START_LOCK = "start.lock"
 SERVER_LOCK = "server.lock"
 START_TIMEOUT_S = 60.0
@@ -29,38 +29,41 @@ POLL_INTERVAL_S = 0.005
 IDLE_TIMEOUT_S = 3600
 
 
-def start(*, tell: Callable[[str], None] | None = None, failed: str = "", port: int = 0) -> Handshake:
-    """Start the cluster unless it runs; replace it if it is older than this command line."""
-    refuse_where_it_cannot_run()
+def start(*, notify: Callable[[str], None] | None = None, failed: str = "", port: int = 0) -> Handshake:
+    """Start the cluster unless it is running; replace a server that is older than this command line."""
+    check_platform()
     home = make_home()
     with _StartLock(home):
         found = read_handshake(home)
         if found and failed == found.url:
-            _wait_until_gone(found, EXIT_TIMEOUT_S)
+            _wait_until_exited(found, EXIT_TIMEOUT_S)
             found = read_handshake(home)
         if found and is_alive(found):
             if not is_older(found.version, __version__):
                 return found
             from openpaisdk.embedded.upgrade import stop_for_upgrade
 
-            if tell:
-                tell(f"Replacing the cluster of version {found.version} by {__version__}; its jobs go on.")
+            if notify:
+                notify(
+                    f"Upgrading the embedded cluster from {found.version} to {__version__}; jobs continue."
+                )
             stop_for_upgrade(home, found)
-        elif _wait_until_free(home):
+        elif _wait_until_unlocked(home):
             found = read_handshake(home)
             if found and is_alive(found):
                 return found
-        elif tell and not os.path.exists(os.path.join(home, "cluster.db")):
-            tell("Starting a cluster on this machine (the first time).")
+        elif notify and not os.path.exists(os.path.join(home, "cluster.db")):
+            notify("Starting the embedded cluster for the first time.")
         return _spawn(home, port)
 
 
-def refuse_where_it_cannot_run() -> None:
+def check_platform() -> None:
+    """The embedded cluster needs Linux."""
     if not sys.platform.startswith("linux"):
         system = {"darwin": "macOS", "win32": "Windows"}.get(sys.platform, sys.platform)
         raise Unavailable(
-            f"The cluster inside this package runs on Linux only, not on {system}.",
-            hint="Use one that runs elsewhere: pai add-cluster -a NAME --pai-uri http://HOST --user USER",
+            f"The embedded cluster runs on Linux only, not on {system}.",
+            hint="Use a remote cluster: pai add-cluster -a NAME --pai-uri http://HOST --user USER",
         )
 
 
@@ -69,9 +72,9 @@ def _spawn(home: str, port: int) -> Handshake:
 
     log = os.path.join(home, LOG)
     try:
-        if os.path.exists(log) and os.path.getsize(log) > LOG_LIMIT:
+        if os.path.exists(log) and os.path.getsize(log) > MAX_LOG_BYTES:
             os.replace(log, log + ".1")
-        said_before = os.path.getsize(log) if os.path.exists(log) else 0
+        log_offset = os.path.getsize(log) if os.path.exists(log) else 0
         fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as e:
         raise ConfigError(f"{display_path(log)} cannot be written: {e.strerror}.") from None
@@ -92,42 +95,42 @@ def _spawn(home: str, port: int) -> Handshake:
     finally:
         os.close(fd)
     try:
-        return _await(process, home, log, said_before)
+        return _wait_until_ready(process, home, log, log_offset)
     except KeyboardInterrupt:
-        # Whoever interrupts the start does not expect a cluster to come up behind him.
+        # After Ctrl-C the user does not expect a server to start in the background.
         process.terminate()
         raise
 
 
-def _await(process: subprocess.Popen[bytes], home: str, log: str, said_before: int) -> Handshake:
+def _wait_until_ready(process: subprocess.Popen[bytes], home: str, log: str, log_offset: int) -> Handshake:
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         found = read_handshake(home)
         if found and found.pid == process.pid and is_alive(found):
-            process.returncode = 0  # it is meant to outlive us: nobody waits for it
+            process.returncode = 0  # it outlives this process and is not waited for
             return found
         if process.poll() is not None:
-            message, hint = _startup_error(log, said_before)
+            message, hint = _startup_error(log, log_offset)
             raise Unavailable(
-                f"The cluster on this machine could not start: {message}",
+                f"The embedded cluster could not start: {message}",
                 hint=hint or f"Its log is {display_path(log)}",
             )
         time.sleep(POLL_INTERVAL_S)
     process.terminate()
     raise Unavailable(
-        f"The cluster on this machine was not ready within {START_TIMEOUT_S:.0f} seconds.",
+        f"The embedded cluster was not ready within {START_TIMEOUT_S:.0f} seconds.",
         hint=f"Its log is {display_path(log)}",
     )
 
 
-def _wait_until_gone(found: Handshake, patience: float) -> None:
-    deadline = time.monotonic() + patience
+def _wait_until_exited(found: Handshake, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
     while is_alive(found) and time.monotonic() < deadline:
         time.sleep(POLL_INTERVAL_S)
 
 
-def _wait_until_free(home: str) -> bool:
-    """Wait for a server that holds the home without a handshake, on its way out or in; was there one?"""
+def _wait_until_unlocked(home: str) -> bool:
+    """Wait for a server that locks the home without a handshake (starting or exiting), if there is one."""
     waited = False
     if sys.platform != "win32":
         import fcntl
@@ -151,28 +154,28 @@ def _wait_until_free(home: str) -> bool:
     return waited
 
 
-def _startup_error(log: str, said_before: int) -> tuple[str, str]:
-    """What the cluster said before it ended: its sentence, and what to do."""
+def _startup_error(log: str, log_offset: int) -> tuple[str, str]:
+    """Error message and hint that the server logged before it exited."""
     try:
         with open(log, "rb") as f:
-            f.seek(said_before)
+            f.seek(log_offset)
             lines = [
                 line.strip() for line in f.read().decode("utf-8", "replace").splitlines() if line.strip()
             ]
     except OSError:
         lines = []
     for i in range(len(lines) - 1, -1, -1):
-        if lines[i].startswith(SAYS):
-            return lines[i].removeprefix(SAYS), " ".join(lines[i + 1 :])
+        if lines[i].startswith(ERROR_PREFIX):
+            return lines[i].removeprefix(ERROR_PREFIX), " ".join(lines[i + 1 :])
     if lines:
         return lines[-1], ""
     if _is_full(os.path.dirname(log)):
         return "there is no space left on its disk.", ""
-    return "it ended without a word.", ""
+    return "it exited without an error message.", ""
 
 
 def _is_full(folder: str) -> bool:
-    """A full disk takes the words, too: then nobody else can say it."""
+    """Whether the disk is full: then the server could not write its error message either."""
     free = 1 << 30
     if sys.platform != "win32":
         disk = os.statvfs(folder)
@@ -181,7 +184,7 @@ def _is_full(folder: str) -> bool:
 
 
 class _StartLock:
-    """Held by the one command that starts the cluster; the others wait, and then find it running."""
+    """Lock of the command that starts the cluster; other commands wait, and then find it running."""
 
     def __init__(self, home: str):
         self.path = os.path.join(home, START_LOCK)

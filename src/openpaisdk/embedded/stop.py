@@ -1,4 +1,4 @@
-"""Ending the embedded cluster. Its running tasks go on, and the next cluster takes them over."""
+"""Stop of the embedded cluster. Its running tasks continue, and the next server adopts them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ STOP_TIMEOUT_S = 30.0
 POLL_INTERVAL_S = 0.005
 
 
-def terminate(found: Handshake, patience: float = STOP_TIMEOUT_S) -> None:
-    """Ask the process to leave, and wait until it has."""
+def terminate(found: Handshake, timeout_s: float = STOP_TIMEOUT_S) -> None:
+    """Send SIGTERM to the server and wait until it has exited."""
     import signal
 
     try:
@@ -23,11 +23,11 @@ def terminate(found: Handshake, patience: float = STOP_TIMEOUT_S) -> None:
         return
     except PermissionError:
         raise Unavailable(f"The cluster (process {found.pid}) belongs to another user.") from None
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout_s
     while is_alive(found):
         if time.monotonic() > deadline:
             raise Unavailable(
-                f"The cluster (process {found.pid}) has not stopped within {patience:.0f} seconds.",
-                hint=f"End it with: kill -9 {found.pid}. Its jobs survive that.",
+                f"The cluster (process {found.pid}) did not stop within {timeout_s:.0f} seconds.",
+                hint=f"Kill it with: kill -9 {found.pid}. Its jobs survive that.",
             )
         time.sleep(POLL_INTERVAL_S)

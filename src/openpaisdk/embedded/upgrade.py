@@ -1,4 +1,4 @@
-"""A newer command line replaces an older cluster: stopped, its database copied, started anew."""
+"""Upgrade of an older server by a newer command line: stop, back up the database, start again."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from openpaisdk.errors import Unavailable
 
 DATABASE = ("cluster.db", "cluster.db-wal", "cluster.db-shm")
 BACKUPS = "backups"
-KEPT = 3
+MAX_BACKUPS = 3
 
 
 def stop_for_upgrade(home: str, found: Handshake) -> None:
-    """Stop the older cluster and copy its database. Tasks go on meanwhile; nobody else can start one."""
+    """Stop the older server and back up its database. Tasks continue; the start lock keeps others out."""
     terminate(found)
     back_up(home, found.version)
 
 
 def back_up(home: str, version: str) -> str:
-    """Copy the database of a cluster that does not run; the newest few copies are kept."""
-    kept = "".join(c if c.isalnum() or c in ".-" else "_" for c in version)
-    folder = os.path.join(home, BACKUPS, f"{time.strftime('%Y%m%d-%H%M%S')}-{kept}")
+    """Back up the database of a stopped server; the newest ``MAX_BACKUPS`` backups are kept."""
+    safe_version = "".join(c if c.isalnum() or c in ".-" else "_" for c in version)
+    folder = os.path.join(home, BACKUPS, f"{time.strftime('%Y%m%d-%H%M%S')}-{safe_version}")
     try:
         make_private(folder)
         for name in DATABASE:
             if os.path.exists(os.path.join(home, name)):
                 shutil.copy2(os.path.join(home, name), os.path.join(folder, name))
-        older = sorted(os.listdir(os.path.join(home, BACKUPS)))[:-KEPT]
+        older = sorted(os.listdir(os.path.join(home, BACKUPS)))[:-MAX_BACKUPS]
         for name in older:
             shutil.rmtree(os.path.join(home, BACKUPS, name), ignore_errors=True)
     except OSError as e:
         raise Unavailable(
-            f"The cluster's database cannot be copied to {display_path(folder)} "
+            f"The cluster's database cannot be backed up to {display_path(folder)} "
             f"before its upgrade: {e.strerror}.",
-            hint="Make room there; the cluster starts with the next command.",
+            hint="Free some space there; the next command starts the cluster.",
         ) from None
     return folder

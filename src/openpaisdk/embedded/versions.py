@@ -1,4 +1,4 @@
-"""Which of two versions is newer. A client and its cluster come from one package, so plain numbers do."""
+"""Comparison of versions. Client and server come from one package, so plain version numbers suffice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The job that ``pai sub`` submits, in version 2 of OpenPAI's job protocol."""
+"""Job that runs one command (``pai sub``, ``Job.one_liner``), as data of OpenPAI's job protocol, version 2.
+
+``JobOptions`` holds what the user gave; ``command_job`` fills in the defaults of the cluster's entry and of
+the settings, and returns the job. Nothing is validated or sent here.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from openpaisdk.config.clusters import ClusterEntry
+    from openpaisdk.config.defaults import Defaults
     from openpaisdk.jobs.pre_commands import PreCommands
 
 ROLE = "main"
 DEPLOYMENT = "sdk_deployment"
 IMAGE_NAME = "docker_image"
 HOST_IMAGE = "host"
-"""The protocol requires an image. This one means none: the job runs with the software of its host."""
-KEPT_VARIABLES = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH")
+"""The protocol requires an image. This one means none: the job runs with the programs of its machine."""
+INHERITED_VARIABLES = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH")
 
 
 class ResourceOptions:
@@ -33,137 +39,245 @@ class ResourceOptions:
         self.ports = dict(ports or {})
 
 
-HERE = ResourceOptions(cpu=1, gpu=0, memory_mb=512)
-"""Fits every machine, several jobs at once: on a laptop a job should start, not stay pending."""
-ELSEWHERE = ResourceOptions(cpu=2, gpu=0, memory_mb=4096)
+EMBEDDED_RESOURCES = ResourceOptions(cpu=1, gpu=0, memory_mb=512)
+"""Fits every machine several times: on a laptop a job should start, not stay pending."""
+CLUSTER_RESOURCES = ResourceOptions(cpu=2, gpu=0, memory_mb=4096)
 
 
 class JobOptions:
-    """Further options of a job. The defaults request nothing."""
+    """Options of a command job, as the user gave them. None or empty means: use the default."""
 
     __slots__ = (
         "after",
         "array_limit",
+        "capture_logging",
+        "commands",
+        "cpu",
+        "debug_hold_s",
+        "env",
+        "gpu",
+        "image",
+        "inherited_env",
         "instances",
         "is_array",
+        "mem",
+        "memory_mb",
+        "name",
         "outputs",
+        "pip_installs",
+        "pip_path",
+        "ports",
         "priority",
+        "python",
         "retries",
+        "secrets",
+        "sources",
         "tags",
-        "time_limit",
+        "time_limit_s",
+        "transfer_commands",
+        "virtual_cluster",
         "workspace",
     )
 
     def __init__(
         self,
+        name: str,
+        commands: Sequence[str],
         *,
+        image: str = "",
+        cpu: int | None = None,
+        gpu: int | None = None,
+        memory_mb: int | None = None,
+        mem: str = "",
+        ports: Mapping[str, int] | None = None,
         instances: int = 1,
         is_array: bool = False,
         array_limit: int = 0,
         retries: int = 0,
         priority: str = "",
         after: Sequence[Mapping[str, object]] = (),
-        time_limit: int = 0,
+        time_limit_s: int = 0,
+        virtual_cluster: str = "",
         outputs: Sequence[str] = (),
         workspace: str = "",
         tags: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        python: str = "",
+        pip_installs: Sequence[str] = (),
+        pip_path: str = "",
+        debug_hold_s: int = 0,
+        capture_logging: bool = False,
+        inherited_env: Mapping[str, str] | None = None,
+        sources: Mapping[str, object] | None = None,
     ):
+        self.name = name
+        self.commands = list(commands)
+        self.image = image
+        self.cpu = cpu
+        self.gpu = gpu
+        self.memory_mb = memory_mb
+        self.mem = mem
+        self.ports = dict(ports or {})
         self.instances = instances
         self.is_array = is_array
         self.array_limit = array_limit
         self.retries = retries
         self.priority = priority
         self.after = [dict(item) for item in after]
-        self.time_limit = time_limit
+        self.time_limit_s = time_limit_s
+        self.virtual_cluster = virtual_cluster
         self.outputs = list(outputs)
         self.workspace = workspace
         self.tags = list(tags)
+        self.env = dict(env or {})
+        self.secrets = dict(secrets or {})
+        self.python = python
+        self.pip_installs = list(pip_installs)
+        self.pip_path = pip_path
+        self.debug_hold_s = debug_hold_s
+        self.capture_logging = capture_logging
+        self.inherited_env = dict(inherited_env or {})
+        """Variables of the caller's shell, for a job on the caller's machine."""
+        self.sources = sources
+        """Hash and size of the source archive that the cluster unpacks."""
+        self.transfer_commands: list[str] = []
+        """Commands that download the job's files, on a cluster that does not do it itself."""
 
 
-def one_liner(
-    name: str,
-    line: str,
-    *,
-    image: str,
-    resources: ResourceOptions,
-    virtual_cluster: str = "",
-    environment: Mapping[str, str] | None = None,
-    sources: Mapping[str, object] | None = None,
-    around: PreCommands | None = None,
-    wishes: JobOptions | None = None,
-) -> dict[str, object]:
-    """A job of one role that runs one shell line, once or in many tasks."""
-    wishes = wishes or JobOptions()
-    asked: dict[str, object] = {"cpu": resources.cpu, "gpu": resources.gpu, "memoryMB": resources.memory_mb}
+def command_job(options: JobOptions, entry: ClusterEntry, defaults: Defaults) -> dict[str, object]:
+    """A job with one task role that runs the commands, in one task or in many."""
+    resources = resolve_resources(options, entry, defaults)
+    requested: dict[str, object] = {
+        "cpu": resources.cpu,
+        "gpu": resources.gpu,
+        "memoryMB": resources.memory_mb,
+    }
     if resources.ports:
-        asked["ports"] = resources.ports
+        requested["ports"] = resources.ports
     role: dict[str, object] = {}
-    if wishes.instances > 1:
-        role["instances"] = wishes.instances
-    if wishes.is_array:
-        # The tasks of an array are independent: a failed one does not stop the others.
+    if options.instances > 1:
+        role["instances"] = options.instances
+    if options.is_array:
+        # The tasks of an array are independent: the failure of one does not stop the others.
         role["completion"] = {"minFailedInstances": -1, "minSucceededInstances": -1}
-    role.update(dockerImage=IMAGE_NAME, resourcePerInstance=asked, commands=[line])
+    role.update(dockerImage=IMAGE_NAME, resourcePerInstance=requested, commands=options.commands)
+    image = resolve_image(options, defaults) or HOST_IMAGE
     job: dict[str, object] = {
         "protocolVersion": 2,
-        "name": name,
+        "name": options.name,
         "type": "job",
         "prerequisites": [{"name": IMAGE_NAME, "type": "dockerimage", "uri": image}],
     }
-    if wishes.workspace:
-        job["parameters"] = {"work_directory": f"{wishes.workspace.rstrip('/')}/jobs/{name}"}
-    if around and around.secrets:
-        job["secrets"] = around.secrets
-    if wishes.retries:
-        job["jobRetryCount"] = wishes.retries
+    if workspace := resolve_workspace(options, entry, defaults):
+        job["parameters"] = {"work_directory": f"{workspace.rstrip('/')}/jobs/{options.name}"}
+    if options.secrets:
+        job["secrets"] = options.secrets
+    if options.retries:
+        job["jobRetryCount"] = options.retries
     job["taskRoles"] = {ROLE: role}
-    before = around.pre_commands() if around else []
+    pre_commands = _pre_commands(options, defaults)
+    before = pre_commands.pre_commands() if pre_commands else []
     if before:
         job["deployments"] = [{"name": DEPLOYMENT, "taskRoles": {ROLE: {"preCommands": before}}}]
-    defaults: dict[str, object] = {"virtualCluster": virtual_cluster} if virtual_cluster else {}
+    virtual_cluster = options.virtual_cluster or defaults.text("virtual-cluster")
+    job_defaults: dict[str, object] = {"virtualCluster": virtual_cluster} if virtual_cluster else {}
     if before:
-        defaults["deployment"] = DEPLOYMENT
-    if defaults:
-        job["defaults"] = defaults
-    job["extras"] = _extras(wishes, environment, sources)
+        job_defaults["deployment"] = DEPLOYMENT
+    if job_defaults:
+        job["defaults"] = job_defaults
+    job["extras"] = _extras(options)
     return job
 
 
-def _extras(
-    wishes: JobOptions, environment: Mapping[str, str] | None, sources: Mapping[str, object] | None
-) -> dict[str, object]:
+def resolve_image(options: JobOptions, defaults: Defaults) -> str:
+    """The image given or set as default; empty for none."""
+    return options.image or defaults.text("image")
+
+
+def resolve_workspace(options: JobOptions, entry: ClusterEntry, defaults: Defaults) -> str:
+    """The folder on the storage for the job's files; empty for the cluster's own choice."""
+    return options.workspace or entry.text("workspace") or defaults.text("workspace")
+
+
+def resolve_resources(options: JobOptions, entry: ClusterEntry, defaults: Defaults) -> ResourceOptions:
+    """The resources of one task: options, then defaults, then values that suit the cluster."""
+    base = EMBEDDED_RESOURCES if entry.is_embedded else CLUSTER_RESOURCES
+
+    def pick(option: int | None, key: str, fallback: int) -> int:
+        value = defaults.number(key) if option is None else option
+        return fallback if value is None else value
+
+    memory = options.memory_mb
+    mem = options.mem or (defaults.text("mem") if memory is None else "")
+    if mem:
+        from openpaisdk.jobs.option_values import memory_mb
+
+        memory = memory_mb(mem)
+    return ResourceOptions(
+        pick(options.cpu, "cpu", base.cpu),
+        pick(options.gpu, "gpu", base.gpu),
+        pick(memory, "memoryMB", base.memory_mb),
+        options.ports,
+    )
+
+
+def _pre_commands(options: JobOptions, defaults: Defaults) -> PreCommands | None:
+    """Imported only if there is something to run before the command."""
+    packages = [*options.pip_installs, *defaults.values("pip-installs")]
+    branch = defaults.text("container-sdk-branch")
+    is_needed = options.env or options.secrets or options.python or options.debug_hold_s
+    if not (is_needed or packages or branch or options.capture_logging or options.transfer_commands):
+        return None
+    from openpaisdk.jobs.pre_commands import PreCommands
+
+    pre_commands = PreCommands(
+        environment=options.env,
+        secrets=options.secrets,
+        python=options.python,
+        pip_installs=packages,
+        pip_path=options.pip_path,
+        sdk_branch=branch,
+        debug_hold=options.debug_hold_s,
+        capture_logging=options.capture_logging,
+    )
+    pre_commands.transfer_commands = options.transfer_commands
+    return pre_commands
+
+
+def _extras(options: JobOptions) -> dict[str, object]:
     extras: dict[str, object] = {"submitFrom": "pai"}
-    if wishes.tags:
-        extras["tags"] = wishes.tags
-    if wishes.is_array:
+    if options.tags:
+        extras["tags"] = options.tags
+    if options.is_array:
         extras["gangAllocation"] = False
-    if wishes.priority:
-        extras["hivedScheduler"] = {"jobPriorityClass": wishes.priority}
-    ours: dict[str, object] = {}
-    if environment:
-        ours["environment"] = dict(environment)
-    if sources:
-        ours["sources"] = dict(sources)
-    if wishes.after:
-        ours["after"] = wishes.after
-    if wishes.array_limit:
-        ours["arrayLimit"] = wishes.array_limit
-    if wishes.time_limit:
-        ours["timeLimit"] = wishes.time_limit
-    if wishes.outputs:
-        ours["outputs"] = wishes.outputs
-    if ours:
-        extras["openpaisdk"] = ours
+    if options.priority:
+        extras["hivedScheduler"] = {"jobPriorityClass": options.priority}
+    additions: dict[str, object] = {}
+    if options.inherited_env:
+        additions["environment"] = options.inherited_env
+    if options.sources:
+        additions["sources"] = dict(options.sources)
+    if options.after:
+        additions["after"] = options.after
+    if options.array_limit:
+        additions["arrayLimit"] = options.array_limit
+    if options.time_limit_s:
+        additions["timeLimit"] = options.time_limit_s
+    if options.outputs:
+        additions["outputs"] = options.outputs
+    if additions:
+        extras["openpaisdk"] = additions
     return extras
 
 
-def callers_environment() -> dict[str, str]:
-    """Variables with which the caller's shell finds its programs, for a job on the same machine."""
-    kept = {name: as_text(os.environ[name]) for name in KEPT_VARIABLES if os.environ.get(name)}
-    # Appended to PATH, so that it overrides nothing of the caller: the folder of pai's interpreter. In a
-    # virtual environment that was never activated it is the only one with a "python".
-    ours = os.path.dirname(os.path.abspath(sys.executable)) if sys.executable else ""
-    path = kept.get("PATH", os.defpath)
-    if ours and ours not in path.split(os.pathsep):
-        kept["PATH"] = path + os.pathsep + ours
-    return kept
+def caller_environment() -> dict[str, str]:
+    """The variables by which the caller's shell finds its programs, for a job on the same machine."""
+    variables = {name: as_text(os.environ[name]) for name in INHERITED_VARIABLES if os.environ.get(name)}
+    # Last on the PATH, so that the caller's own programs take precedence: there is a Python beside pai, and
+    # in an environment that was never activated it is the only one called "python".
+    folder = os.path.dirname(os.path.abspath(sys.executable)) if sys.executable else ""
+    path = variables.get("PATH", os.defpath)
+    if folder and folder not in path.split(os.pathsep):
+        variables["PATH"] = path + os.pathsep + folder
+    return variables

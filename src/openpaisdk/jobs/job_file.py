@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from openpaisdk.errors import ProtocolError, UsageError
@@ -9,7 +10,8 @@ from openpaisdk.jobs.job_names import fill_placeholders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
     from openpaisdk.protocol import JobSpec, JobV1
 
@@ -98,6 +100,24 @@ def _with_locations(after: ProtocolError, before: ProtocolError | None) -> Proto
     located = {(p.path, p.message, p.found): p for p in before.problems if isinstance(p, Problem)}
     problems = [p for p in after.problems if isinstance(p, Problem)]
     return protocol_error([located.get((p.path, p.message, p.found), p) for p in problems])
+
+
+def job_data(job: Mapping[str, Any] | str) -> dict[str, Any]:
+    """A job as plain data: from a mapping, or from the text or the path of a job file."""
+    if not isinstance(job, str):
+        return dict(job)
+    is_path = "\n" not in job and os.path.exists(job)
+    return read_job_file(job, []) if is_path else parse_job_text(job)
+
+
+def parse_job_text(text: str) -> dict[str, Any]:
+    """The job in a YAML or JSON text, not validated."""
+    import yaml
+
+    job = yaml.safe_load(text)
+    if not isinstance(job, dict):
+        raise UsageError("This text is not a job.")
+    return job
 
 
 def plain_data(source: bytes, name: str) -> dict[str, object]:

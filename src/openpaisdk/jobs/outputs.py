@@ -6,7 +6,7 @@ import json
 import os
 
 from openpaisdk.client.http_errors import is_missing_job
-from openpaisdk.config.clusters import option_for
+from openpaisdk.config.clusters import alias_option
 from openpaisdk.errors import NotFound, PaiError
 
 TYPE_CHECKING = False
@@ -97,7 +97,7 @@ class JobOutputs:
 
     @property
     def _option(self) -> str:
-        return option_for(self._alias)
+        return alias_option(self._alias)
 
     def path(self, name: str) -> str:
         path = f"{self.folder}/{name}"

@@ -1,18 +1,18 @@
-"""How results print: for people, as JSON, as YAML. Nothing here knows what a job is.
+"""Output of results as table, JSON or YAML. Knows nothing about jobs.
 
-Imported by every command, so it stays small: the YAML and JSON writers are loaded when asked for.
+Imported by every command, so it stays small: the YAML and JSON writers are imported when they are used.
 """
 
 from openpaisdk.output.colour import Palette, palette
 from openpaisdk.output.show import FORMATS, print_notice, show, show_all
 from openpaisdk.output.table import table
-from openpaisdk.output.times import duration, moment
+from openpaisdk.output.times import format_duration, format_time
 
 __all__ = [
     "FORMATS",
     "Palette",
-    "duration",
-    "moment",
+    "format_duration",
+    "format_time",
     "palette",
     "print_notice",
     "show",

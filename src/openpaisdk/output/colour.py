@@ -1,4 +1,4 @@
-"""Colours, and only where a person looks: on a terminal, and not when NO_COLOR is set."""
+"""Terminal colours: only on a terminal, and not if NO_COLOR is set."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ STATES = {
 
 
 class Palette:
-    """Paints, or leaves text as it is: decided once, for one stream."""
+    """Colours text for one stream, or leaves it unchanged."""
 
-    __slots__ = ("on",)
+    __slots__ = ("is_enabled",)
 
-    def __init__(self, on: bool):
-        self.on = on
+    def __init__(self, is_enabled: bool):
+        self.is_enabled = is_enabled
 
     def paint(self, text: str, style: str) -> str:
         code = STYLES.get(style)
-        return f"\x1b[{code}m{text}\x1b[0m" if self.on and code else text
+        return f"\x1b[{code}m{text}\x1b[0m" if self.is_enabled and code else text
 
     def state(self, state: str) -> str:
         return self.paint(state, STATES.get(state, ""))
 
 
 def palette(stream: TextIO) -> Palette:
-    """The colours a stream can take (https://no-color.org: any non-empty NO_COLOR switches them off)."""
+    """The palette of a stream (https://no-color.org: any non-empty NO_COLOR disables colours)."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return Palette(False)
     try:

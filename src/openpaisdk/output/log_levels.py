@@ -1,4 +1,4 @@
-"""Lines of a log by their level, as the runtime writes them: time, level, name and text."""
+"""Filter of log lines by level. The runtime writes lines as time, level, name and text."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _HEAD = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING
 
 
 class LevelFilter:
-    """Passes lines of this level or above on, with the lines that belong to them, such as a traceback.
+    """Output stream that passes lines of at least this level, with their continuation lines (tracebacks).
 
-    What a program printed past its logging has no level and belongs to nothing: it is left out.
+    Lines that a program printed without logging have no level and are dropped.
     """
 
     def __init__(self, out: BinaryIO, level: str):
         self._out = out
-        self._lowest = LEVELS.index(level)
+        self._min_level = LEVELS.index(level)
         self._rest = b""
-        self._passing = False
+        self._is_passing = False
 
     def write(self, data: bytes) -> int:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             head = _HEAD.match(line)
             if head:
-                self._passing = LEVELS.index(head[1].decode()) >= self._lowest
+                self._is_passing = LEVELS.index(head[1].decode()) >= self._min_level
             elif not line.startswith((b" ", b"\t", b"Traceback ")) and not _ends_traceback(line):
-                self._passing = False
-            if self._passing:
+                self._is_passing = False
+            if self._is_passing:
                 self._out.write(line + b"\n")
         return len(data)
 

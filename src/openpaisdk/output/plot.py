@@ -1,4 +1,4 @@
-"""A curve in the terminal, drawn with dots of half a character's height."""
+"""Plot of a curve in a terminal, with dots of half a character's height."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HALVES = {(True, True): "█", (True, False): "▀", (False, True): "▄", (Fal
 
 
 def plot(steps: Sequence[int], values: Sequence[float], width: int = 60, height: int = 8) -> str:
-    """Lines of text; the values' range at the left, the steps' below. What is no number is left out."""
+    """The plot as text: range of values on the left, range of steps below. Omits NaN and infinity."""
     points = [(step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)]
     if not points:
         return "(no numbers)"

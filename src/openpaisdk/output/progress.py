@@ -1,9 +1,22 @@
-"""How far something is that takes longer than a second, on a terminal; elsewhere nothing is said."""
+"""Progress bar on a terminal, for operations that take longer than a second; silent elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class TransferCounters(Protocol):
+        """Counters of a transfer, as ``storage.transfer`` keeps them."""
+
+        total_files: int
+        total_bytes: int
+        files: int
+        bytes: int
+
 
 SHOW_AFTER_S = 1.0
 REDRAW_INTERVAL_S = 0.1
@@ -11,20 +24,25 @@ WIDTH = 24
 
 
 class Progress:
-    """``with Progress("Sending", total) as p: p.advance(n)``. Drawn where a person looks, then removed."""
+    """``with Progress("Sending", total) as p: p.advance(n)``: drawn on a terminal, removed at the end.
 
-    __slots__ = ("began", "done", "drawn", "label", "last", "shows", "total")
+    ``delay_s`` is the time before the bar appears, so that short operations draw nothing.
+    """
 
-    def __init__(self, label: str, total: int):
+    __slots__ = ("delay_s", "done", "is_drawn", "is_enabled", "label", "last_draw", "start", "total")
+
+    def __init__(self, label: str = "", total: int = 0, delay_s: float | None = None):
         self.label = label
         self.total = total
         self.done = 0
-        self.began = self.last = time.monotonic()
-        self.drawn = False
+        self.delay_s = SHOW_AFTER_S if delay_s is None else delay_s
+        self.start = time.monotonic()
+        self.last_draw = self.start if self.delay_s else 0.0
+        self.is_drawn = False
         try:
-            self.shows = sys.stderr.isatty()
+            self.is_enabled = sys.stderr.isatty()
         except ValueError:
-            self.shows = False
+            self.is_enabled = False
 
     def __enter__(self) -> Progress:
         return self
@@ -33,24 +51,58 @@ class Progress:
         self.clear()
 
     def advance(self, count: int) -> None:
-        """So much more is done."""
+        """``count`` more bytes are done."""
         self.done += count
         now = time.monotonic()
-        if self.shows and now - self.began >= SHOW_AFTER_S and now - self.last >= REDRAW_INTERVAL_S:
-            self.last = now
-            self.draw(now)
+        if self._is_due(now):
+            self._draw(now, self.done, self.total, self.done, self.total)
 
-    def draw(self, now: float) -> None:
-        share = min(1.0, self.done / self.total) if self.total else 1.0
-        bar = "#" * int(WIDTH * share)
-        speed = self.done / (now - self.began) / (1 << 20)
-        line = f"\r{self.label} [{bar:<{WIDTH}}] {share:4.0%}  {speed:.1f} MB/s"
-        sys.stderr.write(line + "\x1b[K")
-        sys.stderr.flush()
-        self.drawn = True
+    def update(self, counters: TransferCounters) -> None:
+        """Draw the state of a transfer; files are counted if there are no bytes to send."""
+        now = time.monotonic()
+        if not self._is_due(now):
+            return
+        if counters.total_bytes:
+            done, total = counters.bytes, counters.total_bytes
+        else:
+            done, total = counters.files, counters.total_files or 1
+        self._draw(now, done, total, counters.bytes, counters.total_bytes)
+
+    def _is_due(self, now: float) -> bool:
+        is_visible = self.is_enabled and now - self.start >= self.delay_s
+        return is_visible and now - self.last_draw >= REDRAW_INTERVAL_S
+
+    def _draw(self, now: float, done: int, total: int, done_bytes: int, total_bytes: int) -> None:
+        from openpaisdk.storage.file_info import format_size
+
+        self.last_draw = now
+        elapsed = max(now - self.start, 0.001)
+        share = min(1.0, max(0.0, done / total)) if total else 1.0
+        filled = int(share * WIDTH)
+        left = f"  {_clock((total - done) / (done / elapsed))} left" if done > 0 and elapsed > 0.5 else ""
+        label = f"{self.label} " if self.label else ""
+        bar = f"{label}[{'#' * filled}{'.' * (WIDTH - filled)}] {share:4.0%}"
+        size = f"{format_size(max(0, done_bytes))} of {format_size(total_bytes)}"
+        self._write(f"\r{bar}  {size}  {format_size(done_bytes / elapsed)}/s{left}\x1b[K")
+        self.is_drawn = True
 
     def clear(self) -> None:
-        if self.drawn:
-            sys.stderr.write("\r\x1b[K")
+        """Remove the bar from the terminal."""
+        if self.is_drawn:
+            self._write("\r\x1b[K")
+            self.is_drawn = False
+
+    @staticmethod
+    def _write(text: str) -> None:
+        try:
+            sys.stderr.write(text)
             sys.stderr.flush()
-            self.drawn = False
+        except (OSError, ValueError):
+            pass  # the terminal is closed; the operation continues
+
+
+def _clock(seconds: float) -> str:
+    total = int(max(0.0, seconds) + 0.5)
+    if total < 3600:
+        return f"{total // 60}:{total % 60:02}"
+    return f"{total // 3600}:{total // 60 % 60:02}:{total % 60:02}"

@@ -1,4 +1,4 @@
-"""One place decides how a result prints."""
+"""Printing of results (stdout) and notices (stderr)."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ if TYPE_CHECKING:
 FORMATS = ("table", "json", "yaml")
 
 
-def show(value: object, form: str, people: Callable[[], str]) -> None:
-    """Print ``value`` for programs, or what ``people`` makes of it. One result, one call."""
-    if form == "json":
+def show(value: object, output_format: str, render: Callable[[], str]) -> None:
+    """Print a result: ``value`` as JSON or YAML, or the text of ``render`` as table. Once per command."""
+    if output_format == "json":
         text = _json(value)
-    elif form == "yaml":
+    elif output_format == "yaml":
         text = _yaml(value)
     else:
-        text = people()
+        text = render()
     if text:
         _write(text + "\n")
 
 
-def show_all(values: Iterable[object], form: str, people: Callable[[], Iterable[str]]) -> None:
-    """The same for a list that may be long: each of it is made when its turn comes."""
+def show_all(values: Iterable[object], output_format: str, render: Callable[[], Iterable[str]]) -> None:
+    """Print a list that may be long: items are produced one at a time."""
     is_empty = True
-    if form == "json":
+    if output_format == "json":
         for value in values:
             _write(("[\n  " if is_empty else ",\n  ") + _json(value).replace("\n", "\n  "))
             is_empty = False
         _write("[]\n" if is_empty else "\n]\n")
-    elif form == "yaml":
+    elif output_format == "yaml":
         for value in values:
             _write(_yaml([value]) + "\n")
             is_empty = False
         _write("[]\n" if is_empty else "")
     else:
-        for line in people():
+        for line in render():
             _write(line + "\n")
 
 
@@ -46,7 +46,7 @@ def _json(value: object) -> str:
 
     text = json.dumps(value, indent=2, ensure_ascii=False)
     if not text.isascii():
-        # Of a name that is no UTF-8 the bytes as escapes: as they are, they would make all of it no JSON.
+        # Escape bytes that are not UTF-8 (file names): written unchanged they would make the JSON invalid.
         text = text.encode("utf-8", "backslashreplace").decode()
     return text
 
@@ -61,16 +61,16 @@ def _yaml(value: object) -> str:
 def _write(text: str) -> None:
     try:
         sys.stdout.write(text)
-    except UnicodeEncodeError:  # a terminal that knows fewer letters than the result has
-        known = sys.stdout.encoding or "ascii"
-        sys.stdout.write(text.encode(known, "backslashreplace").decode(known))
+    except UnicodeEncodeError:  # the terminal's encoding lacks some characters of the result
+        encoding = sys.stdout.encoding or "ascii"
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def print_notice(text: str) -> None:
-    """A remark for the person at the terminal. It goes to stderr, so that it never mixes with a result."""
+    """Print a notice for the user. It goes to stderr, so that it never mixes with the result."""
     sys.stdout.flush()
     try:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
     except (OSError, ValueError):
-        pass  # nobody listens; the result still counts
+        pass  # stderr is closed; the result still counts

@@ -1,4 +1,4 @@
-"""Tables for people: aligned columns, two spaces between, no lines to trip over when copied."""
+"""Text tables: aligned columns separated by two spaces, without rules, easy to copy."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ def table(
     right: frozenset[int] = frozenset(),
     paint: Callable[[int, str], str] | None = None,
 ) -> str:
-    """Lines of aligned cells. ``right`` are the columns of numbers; ``paint`` colours a padded cell."""
+    """Lines of aligned cells. ``right``: right-aligned columns; ``paint`` colours a cell."""
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max([width(h), *(width(row[i]) for row in cells)]) for i, h in enumerate(headers)]
 
-    def line(row: Sequence[str], colour: bool) -> str:
+    def line(row: Sequence[str], is_coloured: bool) -> str:
         out = []
         for i, cell in enumerate(row):
             gap = " " * (widths[i] - width(cell))
-            shown = paint(i, cell) if colour and paint else cell
+            shown = paint(i, cell) if is_coloured and paint else cell
             out.append(gap + shown if i in right else shown + gap)
         return "  ".join(out).rstrip()
 
@@ -30,14 +30,14 @@ def table(
 
 
 def printable(text: str) -> str:
-    """A cell may hold what a stranger typed: nothing in it may move the cursor or break the line."""
+    """Escape control characters: untrusted text in a cell must not move the cursor or break the line."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def width(text: str) -> int:
-    """How many columns a terminal gives to the text."""
+    """The number of terminal columns of the text."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width

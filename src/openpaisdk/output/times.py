@@ -1,17 +1,17 @@
-"""Times as people read them. The wire has milliseconds since 1970."""
+"""Formatting of times. The REST API has milliseconds since 1970."""
 
 from __future__ import annotations
 
 import time
 
 
-def moment(ms: int | None) -> str:
-    """A point in time, in the reader's own time zone."""
+def format_time(ms: int | None) -> str:
+    """A point in time, in the local time zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms / 1000)) if ms is not None else "-"
 
 
-def duration(start_ms: int | None, end_ms: int | None, now_ms: int | None = None) -> str:
-    """How long from start to end, or to now when it has not ended."""
+def format_duration(start_ms: int | None, end_ms: int | None, now_ms: int | None = None) -> str:
+    """The time from start to end, or to now if there is no end yet."""
     if start_ms is None:
         return "-"
     end = end_ms if end_ms is not None else now_ms if now_ms is not None else int(time.time() * 1000)

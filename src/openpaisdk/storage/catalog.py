@@ -233,7 +233,7 @@ class StorageOpener:
         if found is None:
             from openpaisdk.connect import open_cluster
 
-            found = self._clusters[alias] = open_cluster(alias, book=self.registry, tell=self._notify)
+            found = self._clusters[alias] = open_cluster(alias, registry=self.registry, notify=self._notify)
         return found
 
     def entries(self, alias: str) -> list[StorageEntry]:

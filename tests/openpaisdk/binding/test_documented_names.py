@@ -15,7 +15,7 @@ def test_the_version(here) -> None:
     assert out.strip() == __version__
 
 
-def test_checking_the_available_resources(here) -> None:
+def test_available_resources(here) -> None:
     from openpaisdk import __cluster_config_file__
     from openpaisdk.cluster import ClusterList
     from openpaisdk.io_utils import from_file
@@ -49,7 +49,7 @@ def test_adding_and_deleting_a_cluster(here, server, tmp_path, monkeypatch) -> N
     assert ClusterList().load().aliases == []
 
 
-def test_a_cluster_has_methods_to_query_and_submit_jobs(here) -> None:
+def test_cluster_queries_and_submits_jobs(here) -> None:
     from openpaisdk.core import ClusterList
 
     clusters = ClusterList().load()
@@ -74,7 +74,7 @@ def test_a_cluster_has_methods_to_query_and_submit_jobs(here) -> None:
     assert client.logs(name) == "hello\n" and list(client.follow(name)) == ["hello\n"]
 
 
-def test_the_rest_api_by_its_names(here) -> None:
+def test_rest_api_methods(here) -> None:
     from openpaisdk.core import Cluster
 
     client = Cluster("local")
@@ -95,7 +95,7 @@ def _config(name: str) -> dict:
     return Job(name).one_liner("true", mem="32m").get_config()
 
 
-def test_a_job_is_described_submitted_and_waited_for(here) -> None:
+def test_job_is_built_submitted_and_waited_for(here) -> None:
     from openpaisdk.core import Job
 
     job = Job("binding_$")
@@ -106,7 +106,7 @@ def test_a_job_is_described_submitted_and_waited_for(here) -> None:
     assert job.get_status().origin_exit_code == 3 and job.name in repr(job)
 
 
-def test_the_client_of_a_program_inside_a_job(here, server, monkeypatch) -> None:
+def test_client_inside_a_job_from_environment(here, server, monkeypatch) -> None:
     from openpaisdk.core import OpenPAIClient
 
     monkeypatch.setenv("HOME", "/nonexistent")
@@ -134,7 +134,7 @@ print(client.status(me).state, me in [job.name for job in client.jobs()])
 """
 
 
-def test_a_program_inside_a_job_knows_its_cluster(here) -> None:
+def test_program_inside_a_job_uses_its_cluster(here) -> None:
     from openpaisdk.core import Job
 
     (here / "inside.py").write_text(INSIDE)
@@ -143,7 +143,7 @@ def test_a_program_inside_a_job_knows_its_cluster(here) -> None:
     assert job.logs() == "RUNNING True\n"
 
 
-def test_the_storage_of_a_cluster(here) -> None:
+def test_cluster_storage(here) -> None:
     from openpaisdk.core import Cluster
 
     (here / "a.txt").write_text("content")
@@ -154,7 +154,7 @@ def test_the_storage_of_a_cluster(here) -> None:
     assert (here / "b.txt").read_text() == "content"
 
 
-def test_the_client_from_arguments_logs_in_with_a_token(here, server) -> None:
+def test_client_from_arguments_logs_in_with_token(here, server) -> None:
     from openpaisdk import OpenPAIClient, PaiError
 
     client = OpenPAIClient(server["url"], server["user"])
@@ -164,13 +164,14 @@ def test_the_client_from_arguments_logs_in_with_a_token(here, server) -> None:
 
 
 def _config_anywhere(name: str) -> dict:
-    from openpaisdk.jobs.command_job import HERE, one_liner
+    from openpaisdk.config import ClusterEntry, Defaults
+    from openpaisdk.jobs.command_job import JobOptions, command_job
     from openpaisdk.jobs.job_names import expand_name
 
-    return one_liner(expand_name(name), "true", image="host", resources=HERE)
+    return command_job(JobOptions(expand_name(name), ["true"]), ClusterEntry.embedded(), Defaults([]))
 
 
-def test_names_are_loaded_when_used() -> None:
+def test_names_are_loaded_lazily() -> None:
     code = (
         "import sys, openpaisdk; before = len(sys.modules); dir(openpaisdk);"
         "assert len(sys.modules) == before; openpaisdk.Job; assert 'openpaisdk.binding.job' in sys.modules"

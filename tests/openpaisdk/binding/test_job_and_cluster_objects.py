@@ -27,7 +27,7 @@ def test_values_of_a_job(here) -> None:
     assert Job("x").new("other").get_config()["name"] == "other"
 
 
-def test_a_job_that_is_wrong_is_refused_with_all_that_is_wrong(here) -> None:
+def test_invalid_job_is_rejected_with_all_problems(here) -> None:
     with pytest.raises(ProtocolError):
         Job("nothing").validate()
     with pytest.raises(ProtocolError):
@@ -38,7 +38,7 @@ def test_a_job_that_is_wrong_is_refused_with_all_that_is_wrong(here) -> None:
         Job("x").one_liner("")
 
 
-def test_a_job_is_saved_and_loaded(here) -> None:
+def test_job_save_and_load(here) -> None:
     job = Job("kept").one_liner(["echo a", "echo b"], image="img", gpu=1, mem="1g", pip_installs=["numpy"])
     for name in ("job.yaml", "job.json"):
         job.save(name)
@@ -51,7 +51,7 @@ def test_a_job_is_saved_and_loaded(here) -> None:
     assert Job.of(str(job)).name == "kept"
 
 
-def test_sources_travel_and_a_job_is_taken_over(here) -> None:
+def test_sources_are_uploaded_and_job_can_be_loaded_from_cluster(here) -> None:
     (here / "data").write_text("content")
     job = Job("sources_$").one_liner("cat data", sources=["data"], mem="32m").submit()
     assert job.wait() == "SUCCEEDED" and job.logs() == "content"
@@ -61,7 +61,7 @@ def test_sources_travel_and_a_job_is_taken_over(here) -> None:
     assert again.name != job.name and again.link.endswith(f"jobName={again.name}")
 
 
-def test_waiting_can_end_before_the_job(here) -> None:
+def test_wait_with_timeout(here) -> None:
     job = Job("long_$").one_liner("sleep 60", mem="32m").submit()
     with pytest.raises(TimeoutError):
         job.wait(timeout=0.2)
@@ -71,7 +71,7 @@ def test_waiting_can_end_before_the_job(here) -> None:
         job.get_status()
 
 
-def test_everything_can_be_awaited_and_at_once(here) -> None:
+def test_methods_can_be_awaited_concurrently(here) -> None:
     async def both() -> tuple[list[str], list[str]]:
         jobs = [Job(f"aio{i}_$").one_liner(f"echo {i}; sleep 0.2", mem="32m") for i in range(2)]
         await asyncio.gather(*(job.aio.submit("local") for job in jobs))
@@ -87,7 +87,7 @@ def test_everything_can_be_awaited_and_at_once(here) -> None:
     assert states == ["SUCCEEDED"] * 2 and lines == ["0\n", "1\n"]
 
 
-def test_one_cluster_may_be_used_from_many_threads(here) -> None:
+def test_cluster_is_thread_safe(here) -> None:
     cluster = Cluster("local")
     seen: list[int] = []
     threads = [
@@ -100,7 +100,7 @@ def test_one_cluster_may_be_used_from_many_threads(here) -> None:
     assert seen == [1] * 8
 
 
-def test_a_list_of_clusters_says_what_is_wrong(here) -> None:
+def test_cluster_list_reports_errors(here) -> None:
     clusters = ClusterList(
         [{"cluster_alias": "down", "pai_uri": "http://127.0.0.1:1", "user": "me", "info": {}}]
     )
@@ -129,17 +129,17 @@ def test_files_of_scripts(here) -> None:
         from_file("bad.yaml", default=[])
 
 
-def test_a_state_that_never_was_is_refused(here) -> None:
+def test_unknown_state_is_rejected(here) -> None:
     with pytest.raises(UsageError, match="Did you mean RUNNING"):
         Cluster().jobs(state="runing")
     assert isinstance(Cluster().jobs(state="running,failed"), list)
 
 
-def test_an_error_nobody_caught_shows_what_to_do() -> None:
+def test_uncaught_error_shows_hint() -> None:
     error = UsageError("It is wrong.", hint="Do it right.")
     assert str(error) == "It is wrong."
     assert "".join(traceback.format_exception(error)).endswith("UsageError: It is wrong.\nDo it right.\n")
 
 
-def test_the_cluster_of_this_machine_has_a_place_in_the_list(here) -> None:
+def test_embedded_cluster_is_in_the_list(here) -> None:
     assert "on this machine" in repr(ClusterList([{"cluster_alias": "local", "type": "embedded"}]))

@@ -5,7 +5,7 @@ import yaml
 from support.cli_user import done_job
 
 
-def test_a_job_is_handed_in_again_changed(person) -> None:
+def test_clone_job_submits_a_changed_copy(person) -> None:
     person.write(data="content")
     one = person.pai("sub", "--mem", "32m", "--wait", "-j", "copyme_$", "cat data").out.strip()
     (person.project / "data").unlink()
@@ -20,13 +20,13 @@ def test_a_job_is_handed_in_again_changed(person) -> None:
     assert job["defaults"]["virtualCluster"] == "default"
 
 
-def test_a_copy_keeps_its_results_in_a_folder_of_its_own(person) -> None:
+def test_clone_has_its_own_output_folder(person) -> None:
     one = done_job(person, "kept_$", "-w", "/tmp/space", "echo 1 > $PAI_OUTPUT_DIR/r")
     job = yaml.safe_load(person.pai("clone-job", one, "-j", "next", "--preview").out)
     assert job["parameters"] == {"work_directory": "/tmp/space/jobs/next"}
 
 
-def test_a_copy_needs_its_secrets_again(person) -> None:
+def test_clone_needs_secrets_again(person) -> None:
     one = done_job(person, "hidden_$", "--secret", "KEY=hush", "--env", "A=1", "test $KEY = hush")
     done = person.pai("clone-job", one)
     assert done.status == 2 and "--secret KEY=..." in done.err, done
@@ -53,7 +53,7 @@ defaults: {deployment: test}
 """
 
 
-def test_a_copy_may_use_another_deployment(person) -> None:
+def test_clone_can_use_another_deployment(person) -> None:
     person.write(job__yaml=DEPLOYED)
     one = person.pai("submit", "--wait", "job.yaml").out.strip()
     assert person.pai("clone-job", one, "-f", "--deployment", "prod").out == "prod\n"

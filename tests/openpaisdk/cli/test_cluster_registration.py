@@ -42,7 +42,7 @@ def clusters(person: Person) -> list[dict[str, object]]:
     return yaml.safe_load((person.home / ".openpai/clusters.yaml").read_text())
 
 
-def test_a_password_is_exchanged_for_a_token_and_not_kept(newcomer, team) -> None:
+def test_password_is_exchanged_for_token_and_not_stored(newcomer, team) -> None:
     done = add(newcomer, team)
     assert done.status == 0 and "Added team" in done.err, done
     path = newcomer.home / ".openpai/clusters.yaml"
@@ -55,13 +55,13 @@ def test_a_password_is_exchanged_for_a_token_and_not_kept(newcomer, team) -> Non
     assert str(entry["token"]) not in newcomer.pai("list-clusters", "-o", "json").out
 
 
-def test_a_job_needs_no_image_where_nothing_runs_in_containers(newcomer, team) -> None:
+def test_image_is_optional_on_cluster_without_containers(newcomer, team) -> None:
     add(newcomer, team)
     done = newcomer.pai("sub", "--cpu", "1", "--mem", "64m", "--preview", "echo", "hello")
     assert done.status == 0 and "uri: host" in done.out, done
 
 
-def test_a_job_runs_there(newcomer, team) -> None:
+def test_job_runs_on_added_cluster(newcomer, team) -> None:
     add(newcomer, team)
     done = newcomer.pai("sub", "-i", "host", "--cpu", "1", "--memoryMB", "64", "--follow", "echo", "hello")
     assert (done.status, done.out) == (0, "hello\n"), done
@@ -71,7 +71,7 @@ def test_a_job_runs_there(newcomer, team) -> None:
     assert not (newcomer.home / ".openpai/local").exists(), "nobody asked for a cluster here"
 
 
-def test_a_token_is_taken_as_it_is(newcomer, team) -> None:
+def test_token_is_stored_unchanged(newcomer, team) -> None:
     add(newcomer, team)
     token = clusters(newcomer)[0]["token"]
     assert add(newcomer, team, "again", "--token", str(token)).status == 0
@@ -88,13 +88,13 @@ def test_a_token_is_taken_as_it_is(newcomer, team) -> None:
         (["--password", "x", "--token", "y"], "not both"),
     ],
 )
-def test_a_wrong_login_adds_nothing(newcomer, team, more: list[str], says: str) -> None:
+def test_failed_login_adds_no_cluster(newcomer, team, more: list[str], says: str) -> None:
     done = newcomer.pai("add-cluster", "-a", "team", "--pai-uri", team, "--user", "admin", *more)
     assert done.status != 0 and says in done.err and "Traceback" not in done.err, done
     assert not (newcomer.home / ".openpai/clusters.yaml").exists()
 
 
-def test_an_address_without_a_cluster_adds_nothing(newcomer) -> None:
+def test_address_without_cluster_adds_nothing(newcomer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
     done = add(newcomer, f"http://127.0.0.1:{port}")
@@ -104,10 +104,10 @@ def test_an_address_without_a_cluster_adds_nothing(newcomer) -> None:
     assert not (newcomer.home / ".openpai/clusters.yaml").exists()
 
 
-def test_selecting_and_forgetting(newcomer, team) -> None:
+def test_select_and_delete_cluster(newcomer, team) -> None:
     add(newcomer, team, "one")
     done = add(newcomer, team, "two")
-    assert "Commands go on using one" in done.err and newcomer.pai("list-jobs").status == 0, done
+    assert "Commands still use one" in done.err and newcomer.pai("list-jobs").status == 0, done
     newcomer.pai("unset", "-g", "cluster-alias")
     done = newcomer.pai("list-jobs")
     assert done.status == 2 and "2 clusters (one, two) and none is selected" in done.err, done
@@ -122,7 +122,7 @@ def test_selecting_and_forgetting(newcomer, team) -> None:
     assert done.status == 2 and "no cluster called 'two'" in done.err, done
 
 
-def test_resources_of_every_cluster_and_one_that_is_down_spoils_nothing(newcomer, team) -> None:
+def test_cluster_resources_reports_unreachable_cluster_and_lists_others(newcomer, team) -> None:
     add(newcomer, team)
     with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
@@ -139,19 +139,19 @@ def test_resources_of_every_cluster_and_one_that_is_down_spoils_nothing(newcomer
     assert "team" in newcomer.pai("cluster-resources", "-a", "team").out
 
 
-def test_resources_of_a_newcomer_are_those_of_this_machine(person) -> None:
+def test_cluster_resources_without_clusters_shows_embedded_cluster(person) -> None:
     rows = json.loads(person.pai("cluster-resources", "-o", "json").out)
     assert [r["cluster"] for r in rows] == ["local"]
 
 
-def test_clusters_in_local_keeps_the_file_in_the_folder(newcomer, team) -> None:
+def test_clusters_in_local_stores_file_in_current_folder(newcomer, team) -> None:
     assert newcomer.pai("set", "clusters-in-local=yes").status == 0
     add(newcomer, team)
     assert (newcomer.project / ".openpai/clusters.yaml").exists()
     assert not (newcomer.home / ".openpai/clusters.yaml").exists()
 
 
-def test_defaults_are_used_and_the_command_line_wins(newcomer, team) -> None:
+def test_command_line_overrides_defaults(newcomer, team) -> None:
     add(newcomer, team)
     newcomer.pai("set", "-g", "image=everywhere", "cpu=3")
     newcomer.pai("set", "image=here", "mem=1g")
@@ -168,7 +168,7 @@ def test_defaults_are_used_and_the_command_line_wins(newcomer, team) -> None:
     assert "everywhere" in newcomer.pai("set").out
 
 
-def test_the_folder_travels_to_a_team_and_hints_name_the_cluster(newcomer, team) -> None:
+def test_sources_are_uploaded_to_team_cluster_and_hints_name_it(newcomer, team) -> None:
     add(newcomer, team)
     newcomer.pai("select-cluster", "-g", "local")
     newcomer.write(a="content")
@@ -179,7 +179,7 @@ def test_the_folder_travels_to_a_team_and_hints_name_the_cluster(newcomer, team)
     assert done.err.endswith("Follow it with: pai logs -a team -f counting\n"), done
     done = newcomer.pai("job-status", "-a", "team", "countin")
     assert "There is no job 'countin' on the cluster team. Did you mean counting?" in done.err, done
-    assert "pai list-jobs -a team shows yours" in done.err, done
+    assert "pai list-jobs -a team lists your jobs" in done.err, done
     done = newcomer.pai("job-outputs", "-a", "team", "counting", "get", "nothing")
     assert "pai job-outputs -a team counting lists them" in done.err, done
     newcomer.pai("select-cluster", "-g", "team")
@@ -188,10 +188,12 @@ def test_the_folder_travels_to_a_team_and_hints_name_the_cluster(newcomer, team)
     assert not (newcomer.home / ".openpai/local").exists(), "nobody asked for a cluster here"
 
 
-def test_what_can_never_start_is_told_at_once_and_why_while_one_waits(newcomer, team) -> None:
+def test_unschedulable_job_is_reported_at_submission_and_while_waiting(newcomer, team) -> None:
     add(newcomer, team)
     done = newcomer.pai("sub", "--cpu", "100000", "-j", "huge", "true")
-    assert done.status == 0 and "and the job asks for 100000: it waits until that changes." in done.err, done
+    assert (
+        done.status == 0 and "and the job requests 100000: it stays pending until that changes." in done.err
+    ), done
     try:
         done = newcomer.pai("wait", "--timeout", "2", "huge")
         assert done.status == 5 and done.err.count("Insufficient cpu") == 1, done
@@ -199,16 +201,16 @@ def test_what_can_never_start_is_told_at_once_and_why_while_one_waits(newcomer, 
         newcomer.pai("stop-job", "huge")
 
 
-def test_no_files_travel_to_other_clusters_and_that_is_said(newcomer) -> None:
+def test_no_sources_for_openpai_cluster_with_notice(newcomer) -> None:
     entry = {"cluster_alias": "far", "pai_uri": "http://127.0.0.1:9", "user": "x", "token": "y"}
     (newcomer.home / ".openpai").mkdir()
     (newcomer.home / ".openpai/clusters.yaml").write_text(yaml.safe_dump([entry]))
     done = newcomer.pai("sub", "-i", "img", "--preview", "true")
-    assert done.status == 0 and "No files travel to far; use --sources ." in done.err, done
+    assert done.status == 0 and "No files are uploaded to far; --sources ." in done.err, done
     assert "No files" not in newcomer.pai("sub", "-i", "img", "--no-sources", "--preview", "true").err
 
 
-def test_a_selected_cluster_that_is_gone_names_the_file_that_selects_it(newcomer, team) -> None:
+def test_missing_selected_cluster_names_the_defaults_file(newcomer, team) -> None:
     add(newcomer, team, "one")
     newcomer.pai("select-cluster", "one")
     done = newcomer.pai("delete-cluster", "one")
@@ -222,7 +224,7 @@ def test_a_selected_cluster_that_is_gone_names_the_file_that_selects_it(newcomer
     assert "~/.openpai/defaults.yaml selects it" in done.err and "select-cluster -g local" in done.err, done
 
 
-def test_a_failed_login_says_that_nothing_was_changed(newcomer, team) -> None:
+def test_failed_login_changes_nothing(newcomer, team) -> None:
     done = add(newcomer, team, "team", "--password", "wrong-password")
     assert "Nothing was changed." in done.err, done
     with socket.create_server(("127.0.0.1", 0)) as s:
@@ -231,7 +233,7 @@ def test_a_failed_login_says_that_nothing_was_changed(newcomer, team) -> None:
     assert "Nothing was changed." in done.err and "list-clusters" not in done.err, done
 
 
-def test_ctrl_d_at_the_password_is_one_sentence(newcomer, team) -> None:
+def test_ctrl_d_at_password_prompt_is_one_line_error(newcomer, team) -> None:
     words = f"add-cluster -a team --pai-uri {team} --user admin"
     script = (
         "import os, pty, sys\n"

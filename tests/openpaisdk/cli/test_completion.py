@@ -10,9 +10,9 @@ import time
 import pytest
 import yaml
 
-from openpaisdk.cli.commands import PLACES
+from openpaisdk.cli.commands import ENTRY_POINTS
 from openpaisdk.cli.completion import SCRIPTS
-from openpaisdk.cli.parser import parser_of
+from openpaisdk.cli.parser import get_parser
 from support.external_services import debian
 from support.import_budget import HEAVY, OTHER_ROOMS, imported
 
@@ -43,15 +43,15 @@ def known(person):
     return person
 
 
-@pytest.mark.parametrize("name", list(PLACES))
-def test_every_command_shows_its_parser_and_does_nothing(name: str, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("name", list(ENTRY_POINTS))
+def test_get_parser_runs_no_command(name: str, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert parser_of(name).name == name
+    assert get_parser(name).name == name
     assert list(tmp_path.iterdir()) == []
 
 
-def test_commands_and_options(known) -> None:
+def test_completes_commands_and_options(known) -> None:
     assert tab(known, "stop") == ["stop-cluster", "stop-job", "stop-jobs"]
     assert set(tab(known, "")) >= {"sub", "list-jobs", "doctor"}
     assert tab(known, "sub", "--pip") == ["--pip", "--pip-installs", "--pip-path"]
@@ -64,7 +64,7 @@ def test_commands_and_options(known) -> None:
     assert tab(known, "sub", "python", "--pi") == [], "that is an option of python's"
 
 
-def test_names_of_clusters_storages_and_virtual_clusters(known) -> None:
+def test_completes_clusters_storages_and_virtual_clusters(known) -> None:
     assert tab(known, "select-cluster", "") == ["local", "team"]
     assert tab(known, "list-jobs", "-a", "t") == ["team"] and tab(known, "list-jobs", "-a=l") == ["-a=local"]
     assert tab(known, "sub", "-a", "team", "--vc", "") == ["default", "vision"]
@@ -75,7 +75,7 @@ def test_names_of_clusters_storages_and_virtual_clusters(known) -> None:
     assert tab(known, "select-storage", "-a", "team", "--storage-name", "nfs_h") == ["nfs_home"]
 
 
-def test_names_of_jobs(known) -> None:
+def test_completes_job_names(known) -> None:
     over = known.pai("sub", "--no-sources", "--mem", "16m", "--wait", "-j", "tabbed_$", "true").out.strip()
     going = known.pai("sub", "--no-sources", "--mem", "16m", "-j", "tabbed_$", "sleep 60").out.strip()
     try:
@@ -90,12 +90,12 @@ def test_names_of_jobs(known) -> None:
         known.pai("stop-job", going)
 
 
-def test_nothing_is_started_for_a_tab(newcomer) -> None:
+def test_completion_starts_no_cluster(newcomer) -> None:
     assert tab(newcomer, "logs", "") == []
     assert not (newcomer.home / ".openpai").exists()
 
 
-def test_a_tab_costs_no_more_than_a_look(person) -> None:
+def test_completion_imports_no_heavy_modules(person) -> None:
     assert not imported(person, "__complete", "logs", "x") & (HEAVY | OTHER_ROOMS | {"hashlib", "difflib"})
 
 
@@ -170,7 +170,7 @@ def test_fish_completes(known) -> None:
     assert done.out.split() == ["team", "stop-job", "stop-jobs"], done
 
 
-def test_each_script_says_how_to_use_it(person) -> None:
+def test_completion_help_explains_setup(person) -> None:
     for shell in SCRIPTS:
         assert person.pai("completion", shell).out == SCRIPTS[shell]
         assert shell in person.pai("completion", "--help").out

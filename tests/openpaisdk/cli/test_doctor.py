@@ -20,15 +20,15 @@ def findings(person, status: int, **env: str) -> dict[str, list[dict]]:
     return found
 
 
-def test_nothing_is_wrong_with_a_fresh_setup_and_nothing_is_made(newcomer) -> None:
+def test_fresh_setup_has_no_problems_and_nothing_is_created(newcomer) -> None:
     done = newcomer.pai("doctor")
-    assert done.status == 0 and "Nothing is wrong." in done.err and "does not run" in done.out, done
+    assert done.status == 0 and "No problems found." in done.err and "not running" in done.out, done
     assert not (newcomer.home / ".openpai").exists()
 
 
-def test_a_warm_cluster_is_well(person) -> None:
+def test_running_cluster_is_ok(person) -> None:
     good = findings(person, 0)["ok"]
-    assert any("runs at http://127.0.0.1" in one["message"] for one in good)
+    assert any("running at http://127.0.0.1" in one["message"] for one in good)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def patient(newcomer):
     return newcomer
 
 
-def test_files_that_are_wrong_are_named_with_a_cure(patient) -> None:
+def test_broken_files_are_reported_with_a_fix(patient) -> None:
     patient.clusters("- [")
     (patient.folder / "defaults.yaml").write_text("cluster-alias: nobody\nimaeg: x\n")
     found = findings(patient, 1)
@@ -57,7 +57,7 @@ def test_files_that_are_wrong_are_named_with_a_cure(patient) -> None:
     assert "chmod 600" in wrong[0]["hint"]
 
 
-def test_clusters_are_asked_and_their_tokens_read(patient) -> None:
+def test_clusters_and_tokens_are_checked(patient) -> None:
     server = V18()
     server.token = token(time.time() + 3600)
     peer = Peer(server)
@@ -79,7 +79,7 @@ def test_clusters_are_asked_and_their_tokens_read(patient) -> None:
     hints = {one["what"]: one["hint"] for one in found["wrong"]}
     assert hints["old"] == "Get a new one with: pai update-token -a old"
     notes = [(one["what"], one["message"]) for one in found["note"]]
-    assert ("good", "Your token ends in 1 hours.") in notes
-    assert any(what == "keeps" and "in clear" in message for what, message in notes)
+    assert ("good", "Your token expires in 1 hours.") in notes
+    assert any(what == "keeps" and "unencrypted" in message for what, message in notes)
     assert any("v1.8.1" in one["message"] for one in found["ok"])
     assert "in-clear" not in json.dumps(found)

@@ -28,9 +28,9 @@ def editor(person, script: str) -> str:
     return str(path)
 
 
-def test_what_was_edited_becomes_the_file(keeper) -> None:
+def test_valid_edit_replaces_the_file(keeper) -> None:
     done = keeper.pai("edit-clusters", "--editor", editor(keeper, 'sed -i s/one/two/g "$1"'))
-    assert done.status == 0 and "now holds 1 cluster" in done.err, done
+    assert done.status == 0 and "now has 1 cluster" in done.err, done
     assert yaml.safe_load(keeper.clusters.read_text())[0]["cluster_alias"] == "two"
     assert keeper.clusters.stat().st_mode & 0o777 == 0o600
     assert sorted(p.name for p in keeper.clusters.parent.glob("*.edit*")) == []
@@ -40,21 +40,21 @@ def test_what_was_edited_becomes_the_file(keeper) -> None:
     ("script", "says"),
     [
         ('echo "- [" > "$1"', "not valid YAML"),
-        ('echo "a: b" > "$1"', "must hold a list"),
+        ('echo "a: b" > "$1"', "must contain a list"),
         ('echo "- {pai_uri: x}" > "$1"', "has no cluster_alias"),
         ('echo "- {cluster_alias: x}" > "$1"', "has no pai_uri"),
         ('cat "$1" "$1" > "$1.2"; mv "$1.2" "$1"', "alias of another entry"),
         ("exit 3", "failed with status 3"),
     ],
 )
-def test_a_broken_edit_is_refused_and_the_old_file_kept(keeper, script: str, says: str) -> None:
+def test_invalid_edit_is_rejected_and_old_file_kept(keeper, script: str, says: str) -> None:
     before = keeper.clusters.read_text()
     done = keeper.pai("edit-clusters", "--editor", editor(keeper, script))
     assert done.status == 1 and says in done.err and "Traceback" not in done.err, done
     assert keeper.clusters.read_text() == before
 
 
-def test_the_editor_is_looked_for_in_order(keeper) -> None:
+def test_editor_precedence(keeper) -> None:
     first, second = editor(keeper, "echo visual >&2"), "false"
     env = {"VISUAL": first, "EDITOR": second, "PATH": f"{keeper.env()['PATH']}"}
     done = keeper.pai("edit-clusters", env=env)
@@ -69,14 +69,14 @@ def test_the_editor_is_looked_for_in_order(keeper) -> None:
     assert done.status == 2 and "cannot be started" in done.err, done
 
 
-def test_a_file_that_changed_meanwhile_is_not_overwritten(keeper) -> None:
+def test_concurrently_changed_file_is_not_overwritten(keeper) -> None:
     script = f'echo "# mine" >> "$1"; echo "# theirs" >> {keeper.clusters}'
     done = keeper.pai("edit-clusters", "--editor", editor(keeper, script))
     assert done.status == 1 and "changed by another command" in done.err, done
     assert "# theirs" in keeper.clusters.read_text() and "# mine" not in keeper.clusters.read_text()
 
 
-def test_a_cluster_that_never_answers_holds_up_nobody(capsys) -> None:
+def test_unresponsive_cluster_does_not_block_others(capsys) -> None:
     never = threading.Event()
     quick, slow = ClusterCall("quick", lambda: 1), ClusterCall("slow", never.wait)
     call_all([quick, slow], timeout_s=1.0)  # on a busy machine quick is slower than it looks
@@ -89,7 +89,7 @@ _SILENT = 20
 
 
 @pytest.mark.slow
-def test_clusters_that_are_down_are_told_together_and_quickly(keeper) -> None:
+def test_unreachable_clusters_are_reported_together_and_quickly(keeper) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         # one that refuses, and many that accept and never say a word
         uris = {"refuses": "http://127.0.0.1:1"}
@@ -102,6 +102,6 @@ def test_clusters_that_are_down_are_told_together_and_quickly(keeper) -> None:
     assert keeper.pai("update-clusters", "nobody").status == 2
 
 
-def test_the_cluster_here_needs_no_token(newcomer) -> None:
+def test_embedded_cluster_needs_no_token(newcomer) -> None:
     done = newcomer.pai("update-token")
     assert done.status == 2 and "needs no token" in done.err, done

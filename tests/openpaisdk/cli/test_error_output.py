@@ -8,27 +8,27 @@ import subprocess
 
 import pytest
 
-from openpaisdk.cli.commands import ALIASES, PLACES
+from openpaisdk.cli.commands import ALIASES, ENTRY_POINTS
 from support.small_disk import mounted
 
 
-def test_pai_alone_tells_a_newcomer_what_to_type(newcomer) -> None:
+def test_pai_without_arguments_prints_first_steps(newcomer) -> None:
     done = newcomer.pai()
     assert done.status == 0 and "pai sub --follow -- echo hello" in done.out
-    for name in PLACES:
+    for name in ENTRY_POINTS:
         assert f"  {name} " in done.out
     assert newcomer.pai("--help").out == done.out
     assert not (newcomer.home / ".openpai").exists()
 
 
-def test_the_version_is_said(newcomer) -> None:
+def test_version_is_printed(newcomer) -> None:
     from openpaisdk import __version__
 
     assert newcomer.pai("--version").out == f"pai {__version__}\n"
 
 
-@pytest.mark.parametrize("name", [*PLACES, *ALIASES])
-def test_every_commands_help_has_an_example(newcomer, name: str) -> None:
+@pytest.mark.parametrize("name", [*ENTRY_POINTS, *ALIASES])
+def test_every_help_has_an_example(newcomer, name: str) -> None:
     done = newcomer.pai(name, "--help")
     assert done.status == 0 and f"example:\n  pai {ALIASES.get(name, name)}" in done.out, done
     assert not (newcomer.home / ".openpai").exists()
@@ -41,8 +41,8 @@ def test_every_commands_help_has_an_example(newcomer, name: str) -> None:
         (["--verion"], 2, "no option --verion"),
         (["list-jobs", "--stat", "x", "--nope"], 2, "no option --nope"),
         (["list-jobs", "-o", "xml"], 2, "xml"),
-        (["list-jobs", "a", "b"], 2, "does not know what to do with 'b'"),
-        (["cluster-status", "a"], 2, "does not know what to do with 'a'"),
+        (["list-jobs", "a", "b"], 2, "unexpected argument 'b'"),
+        (["cluster-status", "a"], 2, "unexpected argument 'a'"),
         (["copy", "f", "pai:/local/0/f"], 2, "write pai://local/0/f"),
         (["sub", "--folow", "true"], 2, "Did you mean --follow"),
         (["sub"], 2, "no command to run"),
@@ -60,7 +60,7 @@ def test_every_commands_help_has_an_example(newcomer, name: str) -> None:
         (["add-cluster", "-a", "x"], 2, "--pai-uri"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_starts_nothing(
+def test_usage_error_is_one_line_and_starts_nothing(
     newcomer, words: list[str], status: int, says: str
 ) -> None:
     done = newcomer.pai(*words)
@@ -70,20 +70,20 @@ def test_a_mistake_is_one_sentence_and_starts_nothing(
 
 
 @pytest.mark.parametrize("command", ["logs", "job-status", "stop-job", "connect-job", "wait"])
-def test_an_unknown_job_is_one_sentence(person, command: str) -> None:
+def test_unknown_job_is_one_line_error(person, command: str) -> None:
     done = person.pai(command, "nosuchjob")
     assert done.status == 1 and "There is no job 'nosuchjob' on the cluster local" in done.err, done
     assert done.out == ""
 
 
-def test_a_settings_file_that_is_not_yaml_is_named(newcomer) -> None:
+def test_invalid_settings_file_is_named(newcomer) -> None:
     (newcomer.home / ".openpai").mkdir()
     (newcomer.home / ".openpai/clusters.yaml").write_text("- a: [\n")
     done = newcomer.pai("list-jobs")
     assert done.status == 1 and "~/.openpai/clusters.yaml" in done.err and "not valid YAML" in done.err, done
 
 
-def test_a_cluster_that_does_not_answer_is_one_sentence(newcomer) -> None:
+def test_unreachable_cluster_is_one_line_error(newcomer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
     (newcomer.home / ".openpai").mkdir()
@@ -95,12 +95,12 @@ def test_a_cluster_that_does_not_answer_is_one_sentence(newcomer) -> None:
         assert done.out == "" and "Traceback" not in done.err
 
 
-def test_a_home_that_cannot_be_written_is_one_sentence(newcomer) -> None:
+def test_unwritable_home_is_one_line_error(newcomer) -> None:
     done = newcomer.pai("sub", "true", env={"HOME": "/proc/nowhere"})
     assert done.status == 1 and done.err.startswith("pai: ") and "Traceback" not in done.err, done
 
 
-def test_a_full_disk_is_one_sentence(newcomer) -> None:
+def test_full_disk_is_one_line_error(newcomer) -> None:
     with mounted(newcomer.home, "size=64k"):
         (newcomer.home / "filler").write_bytes(b"x" * (48 << 10))
         done = newcomer.pai("sub", "true")
@@ -110,12 +110,12 @@ def test_a_full_disk_is_one_sentence(newcomer) -> None:
         assert "Traceback" not in done.err and "space" in done.err.lower(), done
 
 
-def test_debug_shows_where_it_happened_and_only_then(newcomer) -> None:
+def test_traceback_only_with_debug(newcomer) -> None:
     assert "Traceback" not in newcomer.pai("sub").err
     assert "Traceback" in newcomer.pai("--debug", "sub").err
 
 
-def test_nobody_reads_any_more(person) -> None:
+def test_closed_output_pipe_exits_quietly(person) -> None:
     person.pai("sub", "true")
     read, write = os.pipe()
     os.close(read)
@@ -132,7 +132,7 @@ def test_nobody_reads_any_more(person) -> None:
     assert person.sh("pai --help | head -1; echo ${PIPESTATUS[1]}").err == ""
 
 
-def test_a_command_whose_streams_were_closed_does_its_work(person) -> None:
+def test_command_works_with_closed_standard_streams(person) -> None:
     done = person.sh("pai sub -f -j unseen -- echo x <&- >&- && pai job-status unseen 2>&- >&-; echo $?")
     assert done.out == "0\n" and "Traceback" not in done.err and "unseen SUCCEEDED" in done.err, done
 
@@ -157,7 +157,7 @@ def on_terminal(command: list[str], **how) -> str:
     return out.decode()
 
 
-def test_colours_are_for_terminals_only(person) -> None:
+def test_colours_only_on_terminals(person) -> None:
     person.pai("sub", "--wait", "true")
     assert "\x1b[" not in person.pai("list-jobs").out
     how = {"cwd": person.project}
@@ -165,13 +165,13 @@ def test_colours_are_for_terminals_only(person) -> None:
     assert "\x1b[" not in on_terminal(["pai", "list-jobs"], env=person.env(NO_COLOR="1"), **how)
 
 
-def test_strange_names_print_where_the_terminal_knows_only_ascii(person) -> None:
+def test_non_ascii_names_print_on_ascii_terminal(person) -> None:
     done = person.pai(
         "sub", "-f", "echo 'grün'", env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     )
     assert done.status == 0 and done.out == "grün\n", done
 
 
-def test_options_may_be_shortened_while_they_are_unambiguous(person) -> None:
+def test_unambiguous_option_prefixes_are_accepted(person) -> None:
     assert person.pai("list-jobs", "--lim", "1").status == 0
     assert person.pai("sub", "--fol", "echo", "x").out == "x\n"

@@ -62,7 +62,7 @@ def first_lines(process: "subprocess.Popen[str]", until_it_has: str) -> str:
     raise AssertionError(f"it ended without {until_it_has!r}: {seen}")
 
 
-def test_a_full_disk_is_told_wherever_people_look_until_it_is_over(someone: Person, disk: SmallDisk) -> None:
+def test_full_disk_is_reported_by_every_command_until_resolved(someone: Person, disk: SmallDisk) -> None:
     hold = f"until [ -e {disk.go} ]; do sleep 0.05; done"
     assert someone.pai("sub", "-j", "holder", "--no-sources", "--", hold).status == 0
     until(lambda: someone.state("holder") == "RUNNING")
@@ -115,9 +115,7 @@ def test_a_full_disk_is_told_wherever_people_look_until_it_is_over(someone: Pers
         assert "Degraded" not in [event["reason"] for event in events]
 
 
-def test_a_job_is_stopped_on_a_full_disk_and_that_is_written_when_there_is_room(
-    someone: Person, disk: SmallDisk
-) -> None:
+def test_stop_on_full_disk_is_persisted_later(someone: Person, disk: SmallDisk) -> None:
     pid = disk.go.with_name("pid")
     runs = someone.pai("sub", "--no-sources", "--", f"echo $$ > {pid}; exec sleep 600").out.strip()
     until(lambda: someone.state(runs) == "RUNNING" and pid.exists() and pid.read_text().endswith("\n"))
@@ -138,16 +136,18 @@ def test_a_job_is_stopped_on_a_full_disk_and_that_is_written_when_there_is_room(
     assert not disk.go.exists()
 
 
-def test_a_cluster_on_a_full_disk_stops_and_ends_its_jobs(someone: Person, disk: SmallDisk) -> None:
+def test_stop_cluster_now_works_on_full_disk(someone: Person, disk: SmallDisk) -> None:
     job = someone.pai("sub", "--no-sources", "sleep", "600").out.strip()
     until(lambda: someone.state(job) == "RUNNING")
     disk.fill()
     done = someone.pai("stop-cluster", "--now")
-    assert done.status == 1 and "has stopped, and its jobs were told to end" in done.err, done
+    assert done.status == 1 and "has stopped, and its jobs were asked to stop" in done.err, done
     assert FULL in done.err and "Traceback" not in done.err
-    assert "does not run" in someone.pai("cluster-status").out
+    assert "is not running" in someone.pai("cluster-status").out
     again = someone.pai("stop-cluster", "--now")
-    assert again.status == 1 and "does not run, and jobs it left could not be ended" in again.err, again
+    assert again.status == 1 and "is not running, and its remaining jobs could not be stopped" in again.err, (
+        again
+    )
     assert "full" in again.err or "No space left" in again.err
     disk.empty()
     assert someone.pai("stop-cluster", "--now").status == 0

@@ -13,7 +13,7 @@ from support.import_budget import HEAVY, NOT_EVEN, OTHER_ROOMS, imported
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--help"], []])
-def test_version_and_help_import_next_to_nothing(person, words: list[str]) -> None:
+def test_version_and_help_import_almost_nothing(person, words: list[str]) -> None:
     assert not imported(person, *words) & (HEAVY | NOT_EVEN | OTHER_ROOMS)
 
 
@@ -36,7 +36,7 @@ def test_version_and_help_import_next_to_nothing(person, words: list[str]) -> No
         ["set"],
     ],
 )
-def test_a_command_that_looks_imports_little(person, words: list[str]) -> None:
+def test_read_only_commands_import_little(person, words: list[str]) -> None:
     job = person.pai("sub", "--wait", "-o", "json", "-j", "looked_$", "true")
     assert job.status == 0
     name = __import__("json").loads(job.out)["jobName"]
@@ -44,19 +44,21 @@ def test_a_command_that_looks_imports_little(person, words: list[str]) -> None:
     assert not got & (HEAVY | OTHER_ROOMS | {"hashlib", "difflib"})
 
 
-def test_a_followed_job_imports_little(person) -> None:
+def test_followed_sub_imports_little(person) -> None:
     person.write(train__py="print(1)")
     got = imported(person, "sub", "--follow", "python", "train.py")
     assert not got & (HEAVY | (OTHER_ROOMS - {"openpaisdk.jobs.sources"}))
 
 
-def test_a_command_imports_only_its_own_family(person) -> None:
+def test_command_imports_only_its_own_modules(person) -> None:
     got = imported(person, "list-jobs")
     ours = {m for m in got if m.startswith("openpaisdk.cli.")}
-    assert ours == {f"openpaisdk.cli.{m}" for m in ("main", "commands", "parser", "listing", "following")}
+    assert ours == {
+        f"openpaisdk.cli.{m}" for m in ("main", "commands", "parser", "list_jobs", "follow_output")
+    }
 
 
-def test_importing_the_package_costs_nothing() -> None:
+def test_package_import_is_lazy() -> None:
     code = "import sys; before = set(sys.modules); import openpaisdk; print(*(set(sys.modules) - before))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert set(out.split()) <= {"openpaisdk", "openpaisdk._version", "__future__"}

@@ -59,16 +59,16 @@ def files(newcomer):
     return newcomer
 
 
-def test_good_files_of_either_version_pass_and_no_cluster_is_needed(files) -> None:
+def test_valid_files_of_both_versions_pass_without_cluster(files) -> None:
     done = files.pai("check-job", "good.yaml", "old.json")
     assert done.status == 0 and done.err == "", done
     first, note, last = done.out.splitlines()
-    assert (first, last) == ("good.yaml: good (version 2)", "old.json: good (version 1)")
+    assert (first, last) == ("good.yaml: valid (version 2)", "old.json: valid (version 1)")
     assert note.startswith("old.json:6:3: killAllOnCompletedTaskNumber: note: ")
     assert not (files.home / ".openpai").exists()
 
 
-def test_all_that_is_wrong_in_all_files_is_told_with_its_place(files) -> None:
+def test_all_errors_of_all_files_have_line_and_column(files) -> None:
     done = files.pai("check-job", "bad.yaml", "good.yaml", "bad_old.json", "none.yaml", ".")
     assert done.status == 1 and "4 of 5 files have errors" in done.err, done
     lines = done.out.splitlines()
@@ -80,7 +80,7 @@ def test_all_that_is_wrong_in_all_files_is_told_with_its_place(files) -> None:
     assert "expected" in lines[2] and 'found the text "many"' in lines[2]
     assert lines[3].startswith("bad.yaml:10:16: taskRoles.main.commands[0]: ")
     assert "$parameters.word" in lines[3]
-    assert lines[4] == "good.yaml: good (version 2)"
+    assert lines[4] == "good.yaml: valid (version 2)"
     assert 'bad_old.json:2:33: taskRoles[0].comand: unknown key; did you mean "command"?' in lines
     assert lines[-2:] == [
         "none.yaml cannot be read: No such file or directory.",
@@ -88,7 +88,7 @@ def test_all_that_is_wrong_in_all_files_is_told_with_its_place(files) -> None:
     ]
 
 
-def test_a_check_for_programs(files) -> None:
+def test_check_job_as_json(files) -> None:
     done = files.pai("check-job", "-o", "json", "bad.yaml", "old.json", "-", stdin="- a list\n")
     assert done.status == 1
     bad, old, stdin = json.loads(done.out)
@@ -107,20 +107,20 @@ def test_a_check_for_programs(files) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\x00\x01\xff", b"", b"a: [", b"\xff\xfe\x00x", b"x" * (5 << 20)])
-def test_anything_at_all_is_refused_in_a_sentence(newcomer, content: bytes) -> None:
+def test_arbitrary_content_is_a_one_line_error(newcomer, content: bytes) -> None:
     (newcomer.project / "file").write_bytes(content)
     done = newcomer.pai("check-job", "file")
     assert done.status == 1 and done.out.startswith("file") and "Traceback" not in done.out + done.err, done
 
 
-def test_a_secret_is_in_no_message(newcomer) -> None:
+def test_check_job_prints_no_secrets(newcomer) -> None:
     newcomer.write(job__yaml=BAD + "secrets: [hush-hush]\n")
     done = newcomer.pai("check-job", "job.yaml")
     assert done.status == 1 and "secrets" in done.out and "hush-hush" not in done.out + done.err, done
 
 
 @pytest.mark.parametrize(("words", "key"), [([], "name"), (["v2"], "name"), (["v1"], "jobName")])
-def test_the_schema_is_one_that_others_understand(newcomer, words: list[str], key: str) -> None:
+def test_job_schema_is_valid_json_schema(newcomer, words: list[str], key: str) -> None:
     done = newcomer.pai("job-schema", *words)
     schema = json.loads(done.out)
     assert done.status == 0 and key in schema["properties"] and key in schema["required"]
@@ -132,7 +132,7 @@ def test_the_schema_is_one_that_others_understand(newcomer, words: list[str], ke
     assert newcomer.pai("job-schema", "v3").status == 2
 
 
-def test_a_job_of_version_1_is_taken_as_it_is_and_reads_back_in_both_versions(person) -> None:
+def test_v1_job_is_sent_unchanged_and_readable_in_both_versions(person) -> None:
     person.write(old__json=OLD)
     preview = json.loads(person.pai("submit", "--preview", "-u", "jobName=kept_old", "old.json").out)
     done = person.pai("submit", "--follow", "-u", "jobName=kept_old", "old.json")
@@ -148,13 +148,13 @@ def test_a_job_of_version_1_is_taken_as_it_is_and_reads_back_in_both_versions(pe
     assert config["protocolVersion"] == 2 and config["taskRoles"]["main"]["commands"] == ["echo $WORD"]
 
 
-def test_a_name_that_version_2_has_not_is_changed_and_told(person) -> None:
+def test_v1_name_invalid_in_v2_is_changed_with_notice(person) -> None:
     done = person.pai("submit", "-u", "jobName=dotted.name", "-", stdin=OLD)
     assert done.status == 0 and done.out == "dotted_name\n" and '"dotted.name"' in done.err, done
     assert person.pai("wait", "dotted_name").status == 0
 
 
-def test_updates_are_typed_and_reach_into_lists_in_both_versions(newcomer) -> None:
+def test_updates_keep_types_and_reach_list_items(newcomer) -> None:
     words = ["-u", "name=007", "-u", "taskRoles:main:instances=2", "-u", "taskRoles:main:commands:1=a=b",
              "-u", "parameters:word=1.5", "--vc", "vc1"]  # fmt: skip
     job = yaml.safe_load(newcomer.pai("submit", "--preview", *words, "-", stdin=GOOD).out)
@@ -192,7 +192,7 @@ def add(person, peer) -> None:
     (person.home / ".openpai/clusters.yaml").write_text(yaml.safe_dump([entry]))
 
 
-def test_where_a_cluster_has_no_version_1_the_job_is_converted_and_that_is_told(newcomer, recent) -> None:
+def test_v1_job_is_converted_for_cluster_without_v1(newcomer, recent) -> None:
     add(newcomer, recent)
     done = newcomer.pai("submit", "-u", "jobName=an.old", "-", stdin=OLD)
     assert done.status == 0 and done.out == "an_old\n", done
@@ -208,7 +208,7 @@ def test_where_a_cluster_has_no_version_1_the_job_is_converted_and_that_is_told(
 
 
 @pytest.mark.parametrize("text", [GOOD, OLD])
-def test_the_preview_shows_what_is_sent(newcomer, recent, text: str) -> None:
+def test_preview_equals_sent_job(newcomer, recent, text: str) -> None:
     add(newcomer, recent)
     name = "name=x" if text is GOOD else "jobName=x"
     preview = newcomer.pai("submit", "--preview", "-o", "json", "-u", name, "-", stdin=text)
@@ -217,19 +217,19 @@ def test_the_preview_shows_what_is_sent(newcomer, recent, text: str) -> None:
     assert json.loads(recent.requests[0].body) == json.loads(preview.out)
 
 
-def test_a_preview_shows_no_secret_and_what_is_sent_has_it(newcomer, recent) -> None:
+def test_preview_masks_secrets_that_are_sent(newcomer, recent) -> None:
     add(newcomer, recent)
     text = GOOD.replace("uri: host}", "uri: host, auth: {username: u, password: pass-word}}")
     text += "secrets: {key: hush-hush}\n"
     for form in ("table", "json", "yaml"):
         done = newcomer.pai("submit", "--preview", "-o", form, "-", stdin=text)
         assert done.status == 0 and "hush-hush" not in done.out and "pass-word" not in done.out, done
-        assert yaml.safe_load(done.out)["secrets"] == "******" and "not shown" in done.err
+        assert yaml.safe_load(done.out)["secrets"] == "******" and "masked" in done.err
     assert newcomer.pai("submit", "-", stdin=text).status == 0
     assert json.loads(recent.requests[0].body)["secrets"] == {"key": "hush-hush"}
 
 
-def test_what_is_odd_about_a_job_is_told_and_the_job_is_sent(newcomer, recent) -> None:
+def test_job_with_warnings_is_sent_with_notices(newcomer, recent) -> None:
     add(newcomer, recent)
     newcomer.write(job__yaml=GOOD.replace("parameters: {word: hello}\n", "").replace("_$", ""))
     done = newcomer.pai("submit", "job.yaml")

@@ -59,7 +59,7 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
     someone.pai("stop-cluster", "--now")
 
 
-def test_what_a_job_kept_is_listed_looked_into_and_fetched(person: Person) -> None:
+def test_outputs_are_listed_printed_and_downloaded(person: Person) -> None:
     assert person.pai("job-outputs", "trained").stdout.split() == ["FILE", "BYTES", "scores.txt", "3"]
     listed = json.loads(person.pai("job-outputs", "-o", "json", "trained").stdout)
     assert listed == [{"name": "scores.txt", "size": 3}]
@@ -68,13 +68,13 @@ def test_what_a_job_kept_is_listed_looked_into_and_fetched(person: Person) -> No
     assert (person.folder / "here" / "scores.txt").read_text() == "0.5"
 
 
-def test_a_file_that_was_not_kept_is_named(person: Person) -> None:
+def test_unknown_output_file_is_named(person: Person) -> None:
     done = person.pai("job-outputs", "trained", "get", "nothing.txt")
     assert done.returncode != 0
     assert "has no output file nothing.txt" in done.stderr
 
 
-def test_figures_are_drawn_and_given_to_programs(person: Person) -> None:
+def test_metrics_are_plotted_and_printed_as_json(person: Person) -> None:
     drawn = person.pai("job-metrics", "trained").stdout
     assert drawn.startswith("loss: 0.05 at step 19\n")
     assert "█" in drawn or "▀" in drawn
@@ -85,22 +85,22 @@ def test_figures_are_drawn_and_given_to_programs(person: Person) -> None:
     assert "it has loss" in missing.stderr
 
 
-def test_logs_are_sieved_by_level_with_their_tracebacks(person: Person) -> None:
+def test_logs_are_filtered_by_level_with_tracebacks(person: Person) -> None:
     warnings = person.pai("logs", "--level", "warning", "trained").stdout
     assert "slow" in warnings and "ValueError: too hot" in warnings
     assert "plain words" not in warnings and "all is well" not in warnings
     assert "slow" not in person.pai("logs", "--level", "ERROR", "trained").stdout
 
 
-def test_results_come_back_with_the_job_also_when_it_fails(person: Person) -> None:
+def test_fetch_downloads_outputs_of_failed_job_too(person: Person) -> None:
     command = 'echo half > "$PAI_OUTPUT_DIR/half.txt"; exit 3'
     done = person.pai("sub", "--no-sources", "--fetch=back", "-j", "failing", command)
     assert done.returncode == 3
     assert (person.folder / "back" / "half.txt").read_text() == "half\n"
-    assert "Brought 1 file to back: half.txt" in done.stderr
+    assert "Downloaded 1 file to back: half.txt" in done.stderr
 
 
-def test_what_lies_here_is_not_overwritten(person: Person) -> None:
+def test_existing_files_are_not_overwritten(person: Person) -> None:
     keeps = 'echo {} > "$PAI_OUTPUT_DIR/x"; echo 2 > "$PAI_OUTPUT_DIR/y"'
     assert person.pai("sub", "--no-sources", "--fetch", "-j", "first", keeps.format(1)).returncode == 0
     assert (person.folder / "first_output" / "x").read_text() == "1\n"

@@ -20,7 +20,7 @@ taskRoles:
 """
 
 
-def test_jobs_of_a_file_bring_their_files_back_and_so_do_copies(person) -> None:
+def test_fetch_works_for_submit_and_clone_job(person) -> None:
     person.write(job__yaml=JOB)
     done = person.pai("submit", "--no-browser", "--fetch=first", "-o", "json", "job.yaml")
     assert done.status == 0 and (person.project / "first/kept.txt").read_text() == "kept\n", done
@@ -34,7 +34,7 @@ def test_jobs_of_a_file_bring_their_files_back_and_so_do_copies(person) -> None:
     assert "Traceback" not in done.err, done
 
 
-def test_files_are_sent_again_when_that_is_asked_for(person) -> None:
+def test_force_sends_unchanged_files(person) -> None:
     person.write(a="content")
     for words in (["copy", "-r", "--force"], ["sync", "-r", "--force"]):
         done = person.pai(*words, str(person.project), "pai://local/0/rare/")
@@ -42,7 +42,7 @@ def test_files_are_sent_again_when_that_is_asked_for(person) -> None:
     assert person.pai("remove", "-y", "pai://local/0/rare").status == 0
 
 
-def test_a_password_is_kept_only_if_that_is_asked_for(newcomer) -> None:
+def test_password_is_stored_only_with_store_password(newcomer) -> None:
     server = V18()
     peer = Peer(server)
 
@@ -61,13 +61,13 @@ def test_a_password_is_kept_only_if_that_is_asked_for(newcomer) -> None:
     peer.close()
 
 
-def test_a_storage_may_know_one_by_another_name(newcomer) -> None:
+def test_storage_user_can_differ(newcomer) -> None:
     words = ["-a", "store", "--type", "hdfs", "--address", "http://h:50070", "--user", "somebody"]
     assert newcomer.pai("add-storage-cluster", *words).status == 0
     assert "somebody" in (newcomer.home / ".openpai/clusters.yaml").read_text()
 
 
-def test_words_and_options_may_stand_in_any_order(person) -> None:
+def test_arguments_and_options_in_any_order(person) -> None:
     done = person.pai(
         "sub", "--wait", "-j", "mixed_$", "mkdir $PAI_OUTPUT_DIR/d; echo 1 > $PAI_OUTPUT_DIR/d/r"
     )
@@ -79,7 +79,7 @@ def test_words_and_options_may_stand_in_any_order(person) -> None:
     assert person.pai("tag-job", "one", "--remove").status == 2
 
 
-def test_a_wait_takes_times_and_with_none_only_looks(person) -> None:
+def test_wait_timeout_accepts_units_and_zero(person) -> None:
     over = person.pai("sub", "--wait", "true").out.strip()
     assert person.pai("wait", "--timeout", "0", over).status == 0
     assert person.pai("wait", "--timeout", "1m", over).status == 0

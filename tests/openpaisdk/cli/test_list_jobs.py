@@ -13,7 +13,7 @@ def names(person, *words: str) -> list[str]:
     return [job["name"] for job in json.loads(done.out)]
 
 
-def test_jobs_are_found_by_name_time_and_virtual_cluster(person) -> None:
+def test_filters_by_name_time_and_virtual_cluster(person) -> None:
     one = done_job(person, "findme_$")
     assert names(person, "--keyword", one) == [one]
     assert one in names(person, "--since", "1h", "--vc", "default", "--user", "__all__")
@@ -23,22 +23,22 @@ def test_jobs_are_found_by_name_time_and_virtual_cluster(person) -> None:
     assert person.pai("list-jobs", "--since", "yesterday").status == 2
 
 
-def test_a_job_in_the_list_of_jobs_is_shown_in_full(person) -> None:
+def test_list_jobs_with_a_name_shows_job_status(person) -> None:
     one = done_job(person, "full_$")
     assert person.pai("list-jobs", one).out == person.pai("job-status", one).out
     raw = json.loads(person.pai("list-jobs", one, "-a", "local", "-o", "json").out)
     assert raw["name"] == one and raw["jobStatus"]["state"] == "SUCCEEDED"
 
 
-def test_a_list_goes_on_where_it_stopped(person) -> None:
+def test_list_jobs_pages(person) -> None:
     done_job(person, "page_$"), done_job(person, "page_$")
     first, second = names(person, "--limit", "1"), names(person, "--limit", "1", "--offset", "1")
     assert len(first) == len(second) == 1 and first != second
     assert names(person, "--limit", "2") == first + second
-    assert "--offset 1 goes on" in person.pai("list-jobs", "--limit", "1").err
+    assert "--offset 1 lists the next page" in person.pai("list-jobs", "--limit", "1").err
 
 
-def test_jobs_are_found_by_their_tags(person) -> None:
+def test_filter_by_tag(person) -> None:
     one = done_job(person, "tagged_$")
     done = person.pai("tag-job", one, "good", "first try")
     assert done.status == 0 and sorted(done.out.splitlines()) == ["first try", "good"], done
@@ -52,13 +52,13 @@ def test_jobs_are_found_by_their_tags(person) -> None:
     assert done.status == 2 and "cannot be a tag" in done.err, done
 
 
-def test_a_job_without_ssh_says_so(person) -> None:
+def test_job_without_ssh_is_reported(person) -> None:
     one = done_job(person, "nossh_$")
     done = person.pai("job-status", one, "ssh")
     assert done.status == 1 and "SSH info" in done.err, done
 
 
-def test_a_job_that_never_started_shows_no_start(person) -> None:
+def test_job_stopped_before_start_has_no_start_time(person) -> None:
     failed = done_job(person, "breaks_$", "exit 3")
     never = person.pai("sub", "--no-sources", "--wait", "-j", "never_$", "--after", failed, "true")
     name = never.out.strip()

@@ -9,7 +9,7 @@ import pytest
 from support.cli_user import until
 
 
-def test_a_log_is_followed_while_it_grows_and_ctrl_c_says_how_to_come_back(person) -> None:
+def test_logs_follows_and_ctrl_c_prints_resume_command(person) -> None:
     job = person.pai("sub", "-j", "slow_$", "echo begun; sleep 60").out.strip()
     process = person.begin("logs", "-f", job)
     assert process.stdout.readline() == "begun\n"
@@ -21,7 +21,7 @@ def test_a_log_is_followed_while_it_grows_and_ctrl_c_says_how_to_come_back(perso
 
 
 @pytest.mark.parametrize("words", [["wait"], ["connect-job"], ["sub", "--wait"]])
-def test_ctrl_c_leaves_the_job_and_says_how_to_come_back(person, words: list[str]) -> None:
+def test_ctrl_c_keeps_job_running_and_prints_resume_command(person, words: list[str]) -> None:
     if words[0] == "sub":
         process = person.begin(*words, "-j", "left_$", "sleep 60")
         job = process.stderr.readline().split()[1]
@@ -45,21 +45,21 @@ def is_connected(pid: int) -> bool:
     return False
 
 
-def test_connect_job_prints_states_until_the_end(person) -> None:
+def test_connect_job_prints_states_until_finished(person) -> None:
     job = person.pai("sub", "sleep", "0.3").out.strip()
     done = person.pai("connect-job", job)
     states = [line.split()[-1] for line in done.out.splitlines()]
     assert done.status == 0 and states[-1] == "SUCCEEDED" and len(states) == len(set(states)), done
 
 
-def test_wait_gives_up_after_its_timeout(person) -> None:
+def test_wait_times_out(person) -> None:
     job = person.pai("sub", "sleep", "60").out.strip()
     done = person.pai("wait", "--timeout", "1", job)
     assert done.status == 5 and job in done.err, done
     person.pai("stop-job", job)
 
 
-def test_two_jobs_are_waited_for_and_one_failure_counts(person) -> None:
+def test_wait_for_two_jobs_fails_if_one_fails(person) -> None:
     good, bad = (person.pai("sub", line).out.strip() for line in ("true", "false"))
     assert person.pai("wait", good, bad).status == 3
     assert json.loads(person.pai("wait", "-o", "json", good, bad).out) == {good: "SUCCEEDED", bad: "FAILED"}

@@ -11,7 +11,7 @@ from openpaisdk.errors import UsageError
 @pytest.mark.parametrize(
     ("scene", "action"), [(s, a) for s, actions in ACTIONS.items() for a in actions if s != "storage"]
 )
-def test_every_pair_of_the_older_command_line_is_known(scene: str, action: str) -> None:
+def test_every_opai_action_is_translated(scene: str, action: str) -> None:
     assert translate_opai([scene, action, "-a", "x"]) == [ACTIONS[scene][action], "-a", "x"]
 
 
@@ -26,28 +26,28 @@ def test_every_pair_of_the_older_command_line_is_known(scene: str, action: str) 
         ("delete -a team --recursive x", "remove pai://team/0/x"),
     ],
 )
-def test_the_older_words_for_storage_become_addresses(words: str, becomes: str) -> None:
+def test_opai_storage_paths_become_pai_urls(words: str, becomes: str) -> None:
     assert translate_opai(["storage", *words.split()]) == becomes.split()
 
 
-def test_an_older_action_that_never_was_is_told(person) -> None:
+def test_unknown_opai_action_is_reported(person) -> None:
     with pytest.raises(UsageError, match="has no action 'fly'"):
         translate_opai(["job", "fly"])
     done = person.run(["opai", "job", "fly"])
-    assert done.status == 2 and "It has list, status" in done.err, done
+    assert done.status == 2 and "Its actions: list, status" in done.err, done
     assert person.run(["opai", "job", "list"]).status == 0
     assert person.run(["opai", "set", "cpu=2"]).status == 0
     assert person.run(["opai", "unset", "cpu"]).status == 0
     assert person.run(["opai", "cluster", "select", "local"]).status == 0
 
 
-def test_the_older_command_line_still_works(person) -> None:
+def test_opai_commands_run(person) -> None:
     done = person.run(["opai", "job", "list", "-o", "json"])
     assert done.status == 0 and isinstance(json.loads(done.out), list)
     assert person.run(["opai", "job", "nonsense"]).status == 2
 
 
-def test_the_older_command_line_is_understood() -> None:
+def test_opai_command_line_is_translated() -> None:
     assert translate_opai(["job", "list", "-a", "x"]) == ["list-jobs", "-a", "x"]
     assert translate_opai(["cluster", "select", "-g", "x"]) == ["select-cluster", "-g", "x"]
     assert translate_opai(["set", "image=x"]) == ["set", "image=x"]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from openpaisdk.cli.commands import ALIASES, PLACES
-from openpaisdk.cli.parser import parser_of
+from openpaisdk.cli.commands import ALIASES, ENTRY_POINTS
+from openpaisdk.cli.parser import get_parser
 from support.paths import TESTS
 
 TRIED = {path: path.read_text() for path in TESTS.rglob("test_*.py") if path.name != Path(__file__).name}
@@ -14,15 +14,15 @@ EVERYWHERE = {"-a", "-o", "--debug"}
 """Options that every command has in the same way, from one line of code."""
 
 
-@pytest.mark.parametrize("command", list(PLACES))
-def test_every_option_is_typed_in_a_test_of_its_command(command: str) -> None:
+@pytest.mark.parametrize("command", list(ENTRY_POINTS))
+def test_every_option_is_used_in_a_test(command: str) -> None:
     names = [command, *(alias for alias, name in ALIASES.items() if name == command)]
     pages = [
         text for text in TRIED.values() if any(re.search(rf"[\"' ]{name}[\"' ]", text) for name in names)
     ]
     assert pages, f"no test types pai {command}"
     missing = []
-    for action in parser_of(command).shown_actions:
+    for action in get_parser(command).visible_actions:
         options = action.option_strings
         if not options or EVERYWHERE & set(options):
             continue

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openpaisdk.cli.commands import PLACES, help_text
-from openpaisdk.cli.parser import Parser, parser_of, whole_number
+from openpaisdk.cli.commands import ENTRY_POINTS, help_text
+from openpaisdk.cli.parser import Parser, get_parser, int_at_least
 from openpaisdk.errors import UsageError
 
 
@@ -15,7 +15,7 @@ def parser() -> Parser:
     p.add_argument("-f", "--follow", action="store_true")
     p.add_argument("--wait", action="store_true")
     p.add_argument("-j", "--job-name")
-    p.add_argument("--cpu", type=whole_number(1))
+    p.add_argument("--cpu", type=int_at_least(1))
     p.add_argument("--sources", "--src", action="append")
     return p
 
@@ -36,14 +36,12 @@ def parser() -> Parser:
         ("-f", "-f", ""),
     ],
 )
-def test_the_command_begins_at_the_first_word_that_is_no_option(
-    parser, words: str, ours: str, theirs: str
-) -> None:
+def test_command_starts_at_first_non_option(parser, words: str, ours: str, theirs: str) -> None:
     assert parser.split_command(words.split()) == (ours.split(), theirs.split())
 
 
 @given(st.lists(st.text(min_size=0, max_size=5), max_size=6))
-def test_everything_after_the_dashes_belongs_to_the_command(words: list[str]) -> None:
+def test_everything_after_double_dash_is_the_command(words: list[str]) -> None:
     p = Parser("sub", "pai sub true")
     p.add_argument("-f", "--follow", action="store_true")
     assert p.split_command(["-f", "--", *words]) == (["-f"], words)
@@ -57,7 +55,7 @@ def test_everything_after_the_dashes_belongs_to_the_command(words: list[str]) ->
         (["--", "x"], ""),
     ],
 )
-def test_an_unknown_option_is_named_with_a_suggestion(parser, words: list[str], says: str) -> None:
+def test_unknown_option_gets_a_suggestion(parser, words: list[str], says: str) -> None:
     if not says:
         parser.split_command(words)
         return
@@ -65,27 +63,27 @@ def test_an_unknown_option_is_named_with_a_suggestion(parser, words: list[str], 
         parser.split_command(words)
 
 
-def test_an_ambiguous_beginning_is_a_question() -> None:
+def test_ambiguous_prefix_is_an_error() -> None:
     p = Parser("sub", "pai sub true")
     p.add_argument("--memory")
     p.add_argument("--memoryMB")
-    with pytest.raises(UsageError, match="could be any of --memory, --memoryMB"):
+    with pytest.raises(UsageError, match="--mem is ambiguous: --memory, --memoryMB"):
         p.split_command(["--mem", "1", "x"])
 
 
-def test_a_wrong_value_is_one_sentence(parser) -> None:
+def test_invalid_value_is_one_line_error(parser) -> None:
     with pytest.raises(UsageError, match="'zero' is not a whole number of at least 1"):
         parser.parse(["--cpu", "zero"])
 
 
-def test_a_help_fits_into_a_terminal_of_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is indented is for copying, and stays as it is."""
     monkeypatch.setenv("COLUMNS", "80")
     assert not [line for line in help_text().splitlines() if len(line) > 80]
-    for name in PLACES:
-        help_of_it = parser_of(name).format_help()
+    for name in ENTRY_POINTS:
+        help_of_it = get_parser(name).format_help()
         assert not [line for line in help_of_it.splitlines() if len(line) > 80 and line[0] != " "], name
     assert (
         "  bash:  echo 'eval \"$(pai completion bash)\"' >> ~/.bashrc\n"
-        in parser_of("completion").format_help()
+        in get_parser("completion").format_help()
     )

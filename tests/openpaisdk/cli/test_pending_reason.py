@@ -15,11 +15,11 @@ def events_of(person: Person, job: str) -> list[dict[str, str]]:
     return json.loads(person.pai("job-status", job, "events", "-o", "json").out)
 
 
-def test_job_status_and_cluster_resources_say_why_a_job_waits(person) -> None:
+def test_job_status_and_cluster_resources_show_pending_reason(person) -> None:
     calm = json.loads(person.pai("cluster-resources", "-o", "json").out)
     assert calm[0]["waitingJobs"] == 0 and "reason" not in calm[0]
-    assert "wait" not in person.pai("cluster-resources").out
-    assert "BECAUSE" not in person.pai("list-jobs").out
+    assert "pending" not in person.pai("cluster-resources").out
+    assert "PENDING REASON" not in person.pai("list-jobs").out
     first, second = (person.pai("sub", "--cpu", HUGE, "true").out.strip() for _ in range(2))
     try:
         until(lambda: events_of(person, first))
@@ -30,18 +30,18 @@ def test_job_status_and_cluster_resources_say_why_a_job_waits(person) -> None:
         rows = json.loads(person.pai("cluster-resources", "-o", "json").out)
         assert rows[0]["waitingJobs"] == 2 and rows[0]["reason"] == told["reason"]
         table = person.pai("list-jobs").out.splitlines()
-        assert table[0].endswith("WAITS BECAUSE")
+        assert table[0].endswith("PENDING REASON")
         assert next(x for x in table if x.startswith(first)).endswith("1 Insufficient cpu.")
         listed = json.loads(person.pai("list-jobs", "--all", "--state", "WAITING", "-o", "json").out)
         assert told["reason"] in [one["reason"] for one in listed]
         last = person.pai("cluster-resources").out.splitlines()[-1]
-        assert "default: 2 jobs wait; the first is " in last
+        assert "default: 2 pending jobs; the first is " in last
         assert first in last and last.endswith("1 Insufficient cpu.")
     finally:
         person.pai("stop-job", first, second)
 
 
-def test_a_job_behind_others_says_so(newcomer) -> None:
+def test_job_queued_behind_others_has_pending_reason(newcomer) -> None:
     holder = newcomer.pai("sub", "--cpu", str(_cores(newcomer)), "sleep", "600").out.strip()
     until(lambda: newcomer.state(holder) == "RUNNING")
     names = [newcomer.pai("sub", "true").out.strip() for _ in range(2)]
@@ -52,16 +52,16 @@ def test_a_job_behind_others_says_so(newcomer) -> None:
     assert "reason" not in json.loads(newcomer.pai("job-status", holder, "-o", "json").out)
 
 
-def test_a_job_that_has_just_come_need_not_stand_behind_others() -> None:
+def test_recent_job_has_its_own_pending_reason() -> None:
     now = int(time.time() * 1000)
     said = []
     for submitted in (now, now - 60_000):
         job = JobSummary({"state": "WAITING", "submissionTime": submitted, "reason": None})
         said.append(list_jobs._short_reason(job))
-    assert said == ["it has just come", "others came first"]
+    assert said == ["just submitted", "queued behind earlier jobs"]
 
 
-def test_whoever_waits_for_several_is_told_nothing_that_is_over(person) -> None:
+def test_wait_prints_no_outdated_pending_reasons(person) -> None:
     first = person.pai("sub", "--no-sources", "sleep", "1.5").out.strip()
     second = person.pai("sub", "--no-sources", "--after", first, "true").out.strip()
     both = ["--after", first, "--after", second]
@@ -73,7 +73,7 @@ def test_whoever_waits_for_several_is_told_nothing_that_is_over(person) -> None:
         assert f"{name} SUCCEEDED" in done.err
 
 
-def test_who_waits_is_told_each_reason_in_its_turn(newcomer) -> None:
+def test_wait_prints_each_pending_reason_once(newcomer) -> None:
     """The second waits for the first, and then for room: both are said, when they are so."""
     gate = newcomer.project / "gate"
     cores = str(_cores(newcomer))
@@ -96,11 +96,11 @@ def _cores(person: Person) -> int:
     return json.loads(person.pai("cluster-resources", "-o", "json").out)[0]["totalVCores"]
 
 
-def test_commands_and_the_cluster_mean_the_same_events() -> None:
-    assert frozenset(KEEP_WAITING) == pending_reason.REASONS
+def test_pending_reasons_match_the_protocol() -> None:
+    assert frozenset(KEEP_WAITING) == pending_reason.PENDING_REASONS
 
 
-def test_why_a_job_waits_is_told(person) -> None:
+def test_follow_prints_pending_reason(person) -> None:
     process = person.begin("sub", "-f", "-j", "greedy_$", "--gpu", "999", "true")
     line = ""
     while "GPU" not in line.upper().replace("--GPU", ""):

@@ -1,19 +1,19 @@
 """The page of commands is made from the commands."""
 
-from openpaisdk.cli.commands import PLACES
+from openpaisdk.cli.commands import ENTRY_POINTS
 from openpaisdk.cli.reference import reference
 from support.paths import REPOSITORY
 
 PAGE = REPOSITORY / "docs/command-line-references.md"
 
 
-def test_the_page_is_current() -> None:
+def test_command_reference_is_current() -> None:
     assert PAGE.read_text() == reference(), "write it anew with: make docs"
 
 
-def test_every_command_and_option_is_on_it() -> None:
+def test_command_reference_is_complete() -> None:
     page = reference()
-    for name in PLACES:
+    for name in ENTRY_POINTS:
         assert f"### pai {name}\n" in page
     for option in ("`--debug-hold[=TIME]`", "`--sources`, `--src PATH`", "`-u`, `--update KEY=VALUE`"):
         assert option in page

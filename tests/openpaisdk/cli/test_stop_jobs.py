@@ -20,7 +20,7 @@ def sleepers(person):
     person.pai("stop-jobs", *made)
 
 
-def test_a_pattern_stops_several(person, sleepers) -> None:
+def test_stop_job_accepts_patterns(person, sleepers) -> None:
     done = person.pai("stop-jobs", "nap*_*")
     assert done.status == 0 and sorted(done.out.split()[1::2]) == sorted(sleepers), done
     for name in sleepers:
@@ -29,7 +29,7 @@ def test_a_pattern_stops_several(person, sleepers) -> None:
     assert done.status == 2 and "No job matches" in done.err, done
 
 
-def test_all_jobs_are_stopped_only_after_a_yes(person, sleepers) -> None:
+def test_stop_all_asks_for_confirmation(person, sleepers) -> None:
     done = person.pai("stop-job", "--all")
     assert done.status == 2 and "--yes" in done.err and person.state(sleepers[0]) != "STOPPED", done
     assert at_a_terminal(person, "n\n", "stop-job", "--all") == 1
@@ -37,7 +37,7 @@ def test_all_jobs_are_stopped_only_after_a_yes(person, sleepers) -> None:
     for name in sleepers:
         until(lambda name=name: person.state(name) == "STOPPED")
     done = person.pai("stop-job", "--all", "-y")
-    assert done.status == 0 and "No job is left" in done.err, done
+    assert done.status == 0 and "There are no jobs" in done.err, done
     assert person.pai("stop-job").status == 2 and person.pai("stop-job", "--all", "x").status == 2
 
 
@@ -53,7 +53,7 @@ def at_a_terminal(person, typed: str, *words: str) -> int:
     return status
 
 
-def test_a_job_that_is_over_can_be_deleted(person) -> None:
+def test_finished_job_can_be_deleted(person) -> None:
     one = done_job(person, "gone_$")
     done = person.pai("delete-job", one)
     assert done.status == 0 and done.out == f"Deleted {one}\n", done
@@ -64,12 +64,12 @@ def test_a_job_that_is_over_can_be_deleted(person) -> None:
     assert sorted(json.loads(done.out)["deleted"]) == sorted(two), done
 
 
-def test_a_job_that_runs_is_not_deleted(person, sleepers) -> None:
+def test_running_job_cannot_be_deleted(person, sleepers) -> None:
     done = person.pai("delete-job", sleepers[0])
-    assert done.status == 1 and "not over" in done.err, done
+    assert done.status == 1 and "has not finished" in done.err, done
 
 
-def test_several_jobs_are_stopped_and_an_unknown_one_does_not_spoil_it(person) -> None:
+def test_unknown_job_does_not_keep_others_from_stopping(person) -> None:
     jobs = [person.pai("sub", "sleep", "60").out.strip() for _ in range(2)]
     done = person.pai("stop-jobs", jobs[0], "nonexistent", jobs[1])
     assert done.status == 1 and "nonexistent" in done.err, done

@@ -5,7 +5,7 @@ import json
 import yaml
 
 
-def test_the_unified_storage_interface(person) -> None:
+def test_documented_storage_commands(person) -> None:
     person.write(src="content")
     storage = json.loads(person.pai("list-storages", "local", "-o", "json").out)[0]["name"]
     there = f"pai://local/{storage}/documented"
@@ -26,7 +26,7 @@ def test_the_unified_storage_interface(person) -> None:
     assert "documented" not in person.pai("listdir", f"pai://local/{storage}/").out
 
 
-def test_a_storage_is_selected_and_its_workspace_made(person) -> None:
+def test_select_storage_creates_workspace(person) -> None:
     before = (person.home / ".openpai/clusters.yaml").read_text()
     try:
         words = ["--cluster-alias", "local", "--storage-name", "home", "--workspace", "space"]
@@ -41,7 +41,7 @@ def test_a_storage_is_selected_and_its_workspace_made(person) -> None:
         (person.home / ".openpai/clusters.yaml").write_text(before)
 
 
-def test_a_storage_is_added_by_hand(newcomer) -> None:
+def test_add_storage_cluster(newcomer) -> None:
     words = ["--cluster-alias", "store", "--type", "hdfs", "--address", "http://h:50070", "--path", "/data"]
     done = newcomer.pai("add-storage-cluster", *words, "configs:k=v")
     assert done.status == 0, done
@@ -50,7 +50,7 @@ def test_a_storage_is_added_by_hand(newcomer) -> None:
     )
 
 
-def test_the_older_words_for_files_do_the_same(person) -> None:
+def test_file_command_aliases(person) -> None:
     person.write(a="content")
     for words in (
         ["storage", "upload", "-a", "local", "a", "/older.txt"],

@@ -46,7 +46,7 @@ def pai(home: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[st
     )
 
 
-def test_files_reach_the_job_and_results_come_back(foreign: tuple[Cluster, Path], tmp_path: Path) -> None:
+def test_sources_and_outputs_travel_by_storage(foreign: tuple[Cluster, Path], tmp_path: Path) -> None:
     cluster, home = foreign
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "word.txt").write_text("from far away")
@@ -75,9 +75,7 @@ def test_files_reach_the_job_and_results_come_back(foreign: tuple[Cluster, Path]
     assert (tmp_path / "back" / "named.txt").read_text() == "named"
 
 
-def test_results_of_a_job_that_failed_there_come_back_too(
-    foreign: tuple[Cluster, Path], tmp_path: Path
-) -> None:
+def test_outputs_of_failed_job_are_downloaded(foreign: tuple[Cluster, Path], tmp_path: Path) -> None:
     _, home = foreign
     words = ("sub", "-a", "foreign", "-i", "host", "-j", "fails", "--outputs", "x", "--fetch=back")
     done = pai(home, tmp_path, *words, "--", "echo half > x; exit 9")
@@ -85,7 +83,7 @@ def test_results_of_a_job_that_failed_there_come_back_too(
     assert (tmp_path / "back" / "x").read_text() == "half\n"
 
 
-def test_the_preview_shows_how_they_travel(foreign: tuple[Cluster, Path], tmp_path: Path) -> None:
+def test_preview_shows_transfer_commands(foreign: tuple[Cluster, Path], tmp_path: Path) -> None:
     _, home = foreign
     (tmp_path / "a.py").write_text("print(1)")
     words = ("sub", "-a", "foreign", "-i", "img", "-j", "shown", "--sources", "a.py", "--preview")

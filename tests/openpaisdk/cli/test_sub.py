@@ -6,19 +6,20 @@ import re
 import sys
 import time
 import venv
+from pathlib import Path
 
 import yaml
 
 from support.external_services import missing
 
 
-def test_a_followed_job_prints_its_log_and_nothing_else_on_stdout(person) -> None:
+def test_followed_job_prints_only_its_log_on_stdout(person) -> None:
     done = person.pai("sub", "--follow", "--", "echo", "hello")
     assert (done.status, done.out) == (0, "hello\n"), done
     assert re.search(r"echo_\w{6} SUCCEEDED after ", done.err), done
 
 
-def test_the_exit_status_is_zero_only_for_success(person) -> None:
+def test_exit_status_is_zero_only_on_success(person) -> None:
     for flag in ("--follow", "--wait"):
         done = person.pai("sub", flag, "exit 7")
         assert done.status == 3 and "FAILED" in done.err and "exit code 7" in done.err, done
@@ -28,7 +29,7 @@ def test_the_exit_status_is_zero_only_for_success(person) -> None:
     assert done.status == 4 and "STOPPED" in done.err, done
 
 
-def test_the_files_of_the_folder_are_there(person) -> None:
+def test_files_of_the_folder_are_uploaded(person) -> None:
     person.write(
         train__py="import helper; print(helper.word, open('data/x').read())", helper__py="word = 'ok'"
     )
@@ -38,13 +39,13 @@ def test_the_files_of_the_folder_are_there(person) -> None:
     assert done.out == "ok data\n", done
 
 
-def test_changed_files_travel_again(person) -> None:
+def test_changed_files_are_uploaded_again(person) -> None:
     for word in ("one", "two"):
         person.write(a__txt=word)
         assert person.pai("sub", "-f", "cat", "a.txt").out == word
 
 
-def test_of_a_folder_that_travelled_only_what_changed_does(person) -> None:
+def test_only_changes_of_a_known_folder_are_uploaded(person) -> None:
     (person.project / "big").write_bytes(os.urandom(200_000))
     person.write(small="1")
     old = time.time() - 60
@@ -64,19 +65,19 @@ def test_of_a_folder_that_travelled_only_what_changed_does(person) -> None:
     assert person.pai("sub", "-f", "cat small").out == "3"
 
 
-def test_ignored_files_stay_behind_and_that_is_said(person) -> None:
+def test_ignored_files_are_not_uploaded_with_notice(person) -> None:
     person.write(a="1", b="2", __paiignore="b\n")
     done = person.pai("sub", "-f", "ls")
     assert done.out == "a\n" and "b" in done.err.splitlines()[0], done
 
 
-def test_no_sources_leaves_the_folder_empty(person) -> None:
+def test_no_sources_uploads_nothing(person) -> None:
     person.write(a="1")
     assert person.pai("sub", "-f", "--no-sources", "ls").out == ""
     assert person.pai("sub", "-f", "--sources", "nothing", "ls").status == 2
 
 
-def test_a_folder_too_large_is_refused_before_anything_is_sent(person) -> None:
+def test_too_large_folder_is_rejected_before_upload(person) -> None:
     with (person.project / "big.bin").open("wb") as f:
         f.truncate(101 << 20)
     before = person.pai("list-jobs", "-o", "json", "--limit", "5000").out
@@ -85,13 +86,13 @@ def test_a_folder_too_large_is_refused_before_anything_is_sent(person) -> None:
     assert person.pai("list-jobs", "-o", "json", "--limit", "5000").out == before
 
 
-def test_the_virtual_environment_of_the_caller_is_used(person, tmp_path) -> None:
+def test_callers_virtual_environment_is_used(person, tmp_path) -> None:
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)
     line = f"source {tmp_path}/env/bin/activate && pai sub -f -- python -c 'import sys; print(sys.prefix)'"
     assert person.sh(line).out.strip() == str(tmp_path / "env")
 
 
-def test_there_is_a_python_even_where_none_is_on_the_path(person) -> None:
+def test_python_is_found_without_one_on_the_path(person) -> None:
     done = person.run(
         [os.path.join(os.path.dirname(sys.executable), "pai"), "sub", "-f", "python", "-c", "print(1)"],  # noqa: PTH118, PTH120
         env={"PATH": "/usr/sbin:/sbin"},
@@ -99,41 +100,41 @@ def test_there_is_a_python_even_where_none_is_on_the_path(person) -> None:
     assert done.out == "1\n", done
 
 
-def test_the_command_begins_at_the_first_word_that_is_no_option(person) -> None:
+def test_command_starts_at_first_non_option(person) -> None:
     code = "import sys; print(sys.argv[1:])"
     for words in (["-f", "python", "-c", code], ["-f", "--", "python", "-c", code]):
         done = person.pai("sub", *words, "--wait", "-j", "x y", "--", "-a")
         assert done.out.strip() == "['--wait', '-j', 'x y', '--', '-a']", done
 
 
-def test_quoting_survives_exactly(person) -> None:
+def test_quoting_is_preserved(person) -> None:
     words = ["a b", "$HOME", "it's", '"q"', "\\n", "*", "", "new\nline", "ünï", "`date`", "!", "#x", "<%x%>"]
     done = person.pai("sub", "-f", "--", "python", "-c", "import sys; print(ascii(sys.argv[1:]))", *words)
     assert done.out.strip() == ascii(words), done
 
 
-def test_one_quoted_word_is_a_shell_line(person) -> None:
+def test_single_argument_is_a_shell_line(person) -> None:
     assert person.pai("sub", "-f", "for i in 1 2; do echo $i; done && echo $((1+2))").out == "1\n2\n3\n"
 
 
-def test_a_pipe_ends_when_the_command_does(person) -> None:
+def test_pipe_closes_with_the_command(person) -> None:
     done = person.sh("pai sub -f -- echo through | cat")
     assert done.out == "through\n", done
 
 
-def test_names_are_made_up_or_filled_in(person) -> None:
+def test_names_are_generated_or_expanded(person) -> None:
     assert re.fullmatch(r"true_\w{6}\n", person.pai("sub", "true").out)
     assert re.fullmatch(r"my_\w{8}\n", person.pai("sub", "-j", "my_$", "true").out)
 
 
-def test_a_name_already_taken_is_one_sentence(person) -> None:
+def test_name_conflict_is_one_line_error(person) -> None:
     name = person.pai("sub", "-j", "taken_$", "true").out.strip()
     done = person.pai("sub", "-j", name, "true")
     assert done.status == 1 and f"already has a job called {name}" in done.err, done
     assert done.out == "" and "Traceback" not in done.err
 
 
-def test_the_preview_is_what_is_sent(person) -> None:
+def test_preview_equals_submitted_job(person) -> None:
     person.write(a="1")
     preview = person.pai("sub", "-j", "seen", "--cpu", "1", "--mem", "64m", "--preview", "echo", "a b")
     assert preview.status == 0 and person.pai("job-status", "seen").status == 1
@@ -142,7 +143,7 @@ def test_the_preview_is_what_is_sent(person) -> None:
     assert yaml.safe_load(config.out) == yaml.safe_load(preview.out), config
 
 
-def test_results_for_programs(person) -> None:
+def test_json_and_yaml_output(person) -> None:
     done = person.pai("sub", "-o", "json", "--follow", "echo", "x")
     result = json.loads(done.out)
     assert result["state"] == "SUCCEEDED" and result["cluster"] == "local" and "x\n" in done.err
@@ -150,17 +151,26 @@ def test_results_for_programs(person) -> None:
     assert [job["name"] for job in listed] == [result["jobName"]]
 
 
-def test_an_account_may_be_a_number_that_has_no_name(newcomer) -> None:
-    """As in a container that somebody started with a user of its own choice."""
+def test_uid_without_account_can_run_jobs(newcomer, tmp_path) -> None:
+    """Like a container that was started with an arbitrary uid."""
     if os.geteuid() != 0:
-        missing("root, who alone takes accounts their names")
+        missing("root, to hide /etc/passwd in a mount namespace")
     nameless = ["env", *(f"-u{name}" for name in ("USER", "LOGNAME", "LNAME", "USERNAME"))]
-    hidden = ["unshare", "--mount", "sh", "-c", 'mount --bind /dev/null /etc/passwd && exec "$@"', "sh"]
+    # Other name services (libnss-systemd knows root and nobody) must not name the account either.
+    nsswitch = tmp_path / "nsswitch.conf"
+    nsswitch.write_text("passwd: files\ngroup: files\nhosts: files dns\n")
+    mounts = f"mount --bind /dev/null /etc/passwd && mount --bind {nsswitch} /etc/nsswitch.conf"
+    has_nsswitch = Path("/etc/nsswitch.conf").exists()
+    script = f'{mounts if has_nsswitch else mounts.partition(" && ")[0]} && exec "$@"'
+    hidden = ["unshare", "--mount", "sh", "-c", script, "sh"]
+    lookup = "import os, pwd; pwd.getpwuid(os.getuid())"
+    done = newcomer.run([*hidden, sys.executable, "-c", lookup])
+    assert "KeyError" in done.err, done  # the account really has no name in there
     done = newcomer.run(
         [*hidden, *nameless, "pai", "sub", "--follow", "--", "sh", "-c", 'echo "$USER in $HOME"']
     )
     assert (done.status, done.out) == (0, f"user{os.getuid()} in {newcomer.home}\n"), done
     done = newcomer.run([*hidden, *nameless, "env", "-uHOME", "pai", "list-jobs"])
-    assert done.status == 1 and "There is no home folder: HOME names none" in done.err, done
+    assert done.status == 1 and "There is no home folder: HOME is not set" in done.err, done
     assert "export HOME=" in done.err
     assert not (newcomer.project / "~").exists()

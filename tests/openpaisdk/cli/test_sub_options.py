@@ -24,7 +24,7 @@ def run(person, *words: str):
     return person.pai("sub", "--no-sources", "--mem", "32m", *words)
 
 
-def test_every_option_has_its_place_in_the_job(person) -> None:
+def test_every_option_is_in_the_job(person) -> None:
     line = (
         "-j all_$ -i img --cpu 3 --gpu 1 --mem 2g --ports http=2 --no-sources -w /me/space --env A=1 "
         "--secret S=s --pip numpy --pip-installs 'torch>2' --python /opt/env/bin/python --instances 2 "
@@ -53,12 +53,12 @@ def test_every_option_has_its_place_in_the_job(person) -> None:
     assert "/opt/env/bin/python -m pip install numpy 'torch>2'" in before[4]
 
 
-def test_a_job_that_asks_for_nothing_has_no_deployment(person) -> None:
+def test_job_without_options_has_no_deployment(person) -> None:
     job = preview(person, "--no-sources", "true")
     assert not {"deployments", "parameters", "secrets", "defaults", "jobRetryCount"} & set(job)
 
 
-def test_packages_and_the_branch_of_the_sdk_become_pre_commands(person) -> None:
+def test_packages_and_sdk_branch_become_pre_commands(person) -> None:
     person.pai("set", "container-sdk-branch=pai-0.14.y", "pip-installs+=pyyaml")
     job = preview(person, "--pip", "numpy", "--pip-path", "pip3", "true")
     assert job["deployments"][0]["taskRoles"]["main"]["preCommands"] == [
@@ -68,7 +68,7 @@ def test_packages_and_the_branch_of_the_sdk_become_pre_commands(person) -> None:
     ]
 
 
-def test_variables_and_secrets_arrive_exact_and_secrets_are_never_shown(person) -> None:
+def test_variables_and_secrets_are_exact_and_secrets_masked(person) -> None:
     secret = "hush-" + NASTY
     show = 'printf "%s|%s|%s" "$A" "$B" "$S" > got; echo "secret is $S"; cat got | wc -c'
     words = ["-j", "exact_$", "--env", f"A={NASTY}", "--env", "B", "--secret", f"S={secret}", "--wait", show]
@@ -82,7 +82,7 @@ def test_variables_and_secrets_arrive_exact_and_secrets_are_never_shown(person) 
     assert "hush-" not in person.pai("sub", "--preview", "--secret", f"S={secret}", "true").out
 
 
-def test_an_array_runs_every_task_and_names_those_that_failed(person) -> None:
+def test_array_runs_every_task_and_names_failed_ones(person) -> None:
     done = run(person, "-j", "sweep_$", "--array", "3%1", "--wait", "-o", "json", "exit $PAI_TASK_INDEX")
     failed = "2 of its 3 tasks failed: main[1] (exit code 1), main[2] (exit code 2)"
     assert done.status == 3 and failed in done.err, done
@@ -95,7 +95,7 @@ def test_instances_start_together(person) -> None:
     assert done.status == 0 and "showing main[0], the first of 2 tasks" in done.err, done
 
 
-def test_a_job_starts_after_another(person) -> None:
+def test_after_delays_start(person) -> None:
     first = run(person, "-j", "first_$", "sleep 0.3; exit 1").out.strip()
     never = run(person, "--after", first, "true").out.strip()
     done = run(person, "--after", f"{first}:end", "--wait", "true")
@@ -105,7 +105,7 @@ def test_a_job_starts_after_another(person) -> None:
     person.pai("stop-job", never)
 
 
-def test_a_task_is_ended_at_its_time_limit_and_a_failure_is_tried_again(person) -> None:
+def test_timeout_stops_task_and_retry_runs_it_again(person) -> None:
     done = run(person, "--timeout", "1s", "--wait", "sleep 60")
     assert done.status == 3, done
     done = run(person, "--retry", "1", "--wait", "-o", "json", "exit 5")
@@ -113,14 +113,14 @@ def test_a_task_is_ended_at_its_time_limit_and_a_failure_is_tried_again(person) 
     assert job["jobStatus"]["retries"] == 1
 
 
-def test_a_task_that_failed_is_held_for_those_who_want_to_look(person) -> None:
+def test_debug_hold_keeps_failed_task(person) -> None:
     done = run(person, "--debug-hold=1", "-f", "echo before; exit 7")
     assert done.status == 3 and "before" in done.out and "held for 1 seconds" in done.out, done
     assert "exit code 7" in done.err
     assert "held" not in run(person, "--debug-hold", "-f", "true").out
 
 
-def test_a_held_task_can_be_stopped_at_once(person) -> None:
+def test_held_task_can_be_stopped_at_once(person) -> None:
     # Who is ended while the last status is a failure would take that for the end of the command, and hold.
     job = run(person, "--debug-hold", "-j", "held_$", "echo begun; false || sleep 60").out.strip()
     until(lambda: "begun" in person.pai("logs", job).out)
@@ -138,8 +138,8 @@ def test_a_held_task_can_be_stopped_at_once(person) -> None:
         (["--env", "no-name=1"], "--env"),
         (["--env", "NOT_SET_ANYWHERE"], "there is no such variable here"),
         (["--secret", "1=hush"], "--secret ...:"),
-        (["--env", "A=1", "--secret", "A=2"], "which is it"),
-        (["--timeout", "soon"], "not a time"),
+        (["--env", "A=1", "--secret", "A=2"], "use only one of them"),
+        (["--timeout", "soon"], "not a duration"),
         (["--array", "0"], "--array 0"),
         (["--array", "3", "--instances", "2"], "contradict"),
         (["--priority", "high"], "high"),
@@ -148,23 +148,23 @@ def test_a_held_task_can_be_stopped_at_once(person) -> None:
         (["--no-sources", "--sources", "x"], "contradict"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(person, words: list[str], says: str) -> None:
+def test_invalid_option_is_one_line_error(person, words: list[str], says: str) -> None:
     done = person.pai("sub", *words, "true")
     assert done.status == 2 and says in done.err and "hush" not in done.err and done.out == "", done
 
 
-def test_a_home_folder_does_not_travel_unless_it_is_named(person) -> None:
+def test_home_folder_is_not_uploaded(person) -> None:
     (person.home / "hello.py").write_text("print('hello')")
     (person.home / "private").write_text("diary")
     done = person.pai("sub", "--mem", "64m", "-f", "python hello.py; ls", cwd=person.home)
-    assert done.status == 0 and "only hello.py travels" in done.err, done
+    assert done.status == 0 and "only hello.py is uploaded" in done.err, done
     assert done.out == "hello\nhello.py\n"
     done = person.pai("sub", "--mem", "64m", "-f", "ls", cwd=person.home)
-    assert done.status == 0 and "none of it travels" in done.err and done.out == "", done
+    assert done.status == 0 and "nothing is uploaded" in done.err and done.out == "", done
     done = person.pai("sub", "--mem", "64m", "-f", "--src", "private", "ls", cwd=person.home)
     assert done.out == "private\n" and "home folder" not in done.err, done
 
 
-def test_options_may_be_shortened_as_long_as_they_are_plain(person) -> None:
+def test_sub_accepts_option_prefixes(person) -> None:
     job = preview(person, "--job", "short", "--inst", "2", "--no-s", "true")
     assert job["name"] == "short" and job["taskRoles"]["main"]["instances"] == 2

@@ -24,7 +24,7 @@ taskRoles:
 """
 
 
-def test_a_job_file_is_handed_in_and_each_task_can_be_read(person) -> None:
+def test_submit_job_file_and_read_each_task(person) -> None:
     person.write(job__yaml=JOB)
     done = person.pai("submit", "--wait", "-o", "json", "job.yaml")
     assert done.status == 0, done
@@ -35,7 +35,7 @@ def test_a_job_file_is_handed_in_and_each_task_can_be_read(person) -> None:
     assert person.pai("logs", "--tail", "1", name).out == "role main\n"
 
 
-def test_a_job_file_is_changed_by_update_and_read_from_stdin(person) -> None:
+def test_submit_with_update_and_from_stdin(person) -> None:
     done = person.pai(
         "submit", "--preview", "-u", "name=again", "-u", "taskRoles:main:instances=2", "-", stdin=JOB
     )
@@ -44,7 +44,7 @@ def test_a_job_file_is_changed_by_update_and_read_from_stdin(person) -> None:
 
 
 @pytest.mark.parametrize("content", ["a: [", "just words", "name: x\n", ""])
-def test_what_is_no_job_file_is_told_with_its_place(person, content: str) -> None:
+def test_invalid_job_file_is_reported_with_line(person, content: str) -> None:
     person.write(job__yaml=content)
     done = person.pai("submit", "job.yaml")
     assert done.status == 1 and "job.yaml" in done.err and "Traceback" not in done.err, done

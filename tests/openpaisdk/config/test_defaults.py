@@ -20,35 +20,35 @@ def put(text: str, *, is_global: bool = False) -> None:
     change_defaults([read_change(text)], [], is_global=is_global)
 
 
-def test_nothing_is_set_at_first() -> None:
+def test_no_defaults_at_first() -> None:
     assert Defaults.load().merged() == {}
     assert Defaults.load().text("image") == ""
     assert Defaults.load().number("cpu") is None
 
 
-def test_the_folder_wins_over_the_home_folder() -> None:
+def test_project_defaults_override_user_defaults() -> None:
     put("image=everywhere", is_global=True)
     assert Defaults.load().text("image") == "everywhere"
     put("image=here")
     assert Defaults.load().text("image") == "here"
 
 
-def test_lists_add_up_over_the_layers_nearest_first() -> None:
+def test_lists_are_concatenated_over_layers() -> None:
     put("sources=a", is_global=True)
     put("sources=b")
     put("sources+=c")
-    assert Defaults.load().many("sources") == ["b", "c", "a"]
+    assert Defaults.load().values("sources") == ["b", "c", "a"]
     put("sources-=b")
-    assert Defaults.load().many("sources") == ["c", "a"]
+    assert Defaults.load().values("sources") == ["c", "a"]
 
 
-def test_numbers_are_numbers_in_the_file(home) -> None:
+def test_numbers_are_stored_as_numbers(home) -> None:
     put("cpu=4")
     assert yaml.safe_load((home / "project/.openpai/defaults.yaml").read_text()) == {"cpu": 4}
     assert Defaults.load().number("cpu") == 4
 
 
-def test_an_unset_key_is_gone_and_unsetting_it_again_says_so() -> None:
+def test_unset_removes_key_and_fails_if_not_set() -> None:
     put("image=x")
     change_defaults([], ["image"], is_global=False)
     assert Defaults.load().text("image") == ""
@@ -56,7 +56,7 @@ def test_an_unset_key_is_gone_and_unsetting_it_again_says_so() -> None:
         change_defaults([], ["image"], is_global=False)
 
 
-def test_several_changes_are_made_all_or_none(home) -> None:
+def test_changes_are_atomic(home) -> None:
     with pytest.raises(UsageError):
         change_defaults([read_change("image=x"), read_change("sources-=nothing")], [], is_global=False)
     assert Defaults.load().merged() == {}
@@ -69,34 +69,34 @@ def test_several_changes_are_made_all_or_none(home) -> None:
         ("image", "sets nothing"),
         ("image=", "sets nothing"),
         ("cpu=many", "whole number"),
-        ("image+=x", "holds one value"),
+        ("image+=x", "is not a list"),
         ("clusters-in-local=perhaps", "yes or no"),
     ],
 )
-def test_a_wrong_change_says_what_is_wrong(text: str, says: str) -> None:
+def test_invalid_change_is_reported(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         read_change(text)
 
 
-def test_a_value_may_hold_an_equals_sign() -> None:
+def test_value_may_contain_equals_sign() -> None:
     assert read_change("image=registry/a:b=c").value == "registry/a:b=c"
 
 
-def test_yes_is_yes_in_every_spelling() -> None:
+def test_boolean_spellings() -> None:
     for word in ("yes", "true", "on", "1", "YES"):
-        assert Defaults([{"clusters-in-local": word}]).yes("clusters-in-local")
-    assert Defaults([{"clusters-in-local": True}]).yes("clusters-in-local")
-    assert not Defaults([{"clusters-in-local": "no"}]).yes("clusters-in-local")
-    assert not Defaults([]).yes("clusters-in-local")
+        assert Defaults([{"clusters-in-local": word}]).is_enabled("clusters-in-local")
+    assert Defaults([{"clusters-in-local": True}]).is_enabled("clusters-in-local")
+    assert not Defaults([{"clusters-in-local": "no"}]).is_enabled("clusters-in-local")
+    assert not Defaults([]).is_enabled("clusters-in-local")
 
 
-def test_a_file_that_holds_something_else_is_refused(home) -> None:
+def test_file_without_mapping_is_rejected(home) -> None:
     (home / "project/.openpai").mkdir()
     (home / "project/.openpai/defaults.yaml").write_text("- a\n")
-    with pytest.raises(ConfigError, match="must hold keys and values"):
+    with pytest.raises(ConfigError, match="must contain keys and values"):
         Defaults.load()
 
 
-def test_a_number_that_is_none_says_how_to_mend_it() -> None:
+def test_invalid_number_gets_a_hint() -> None:
     with pytest.raises(ConfigError, match="cpu=lots"):
         Defaults([{"cpu": "lots"}]).number("cpu")

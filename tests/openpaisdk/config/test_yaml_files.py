@@ -20,11 +20,11 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "home"
 
 
-def test_a_missing_file_reads_as_none(tmp_path) -> None:
+def test_missing_file_reads_as_none(tmp_path) -> None:
     assert yaml_files.read_yaml(str(tmp_path / "none.yaml")) is None
 
 
-def test_what_is_written_is_read_and_only_its_owner_may(tmp_path) -> None:
+def test_written_file_is_private(tmp_path) -> None:
     path = tmp_path / "deep" / "a.yaml"
     yaml_files.write_yaml(str(path), [{"cluster_alias": "x", "token": "ÿ"}])
     assert yaml_files.read_yaml(str(path)) == [{"cluster_alias": "x", "token": "ÿ"}]
@@ -32,11 +32,11 @@ def test_what_is_written_is_read_and_only_its_owner_may(tmp_path) -> None:
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_file_read_twice_is_parsed_once_and_a_change_is_seen(tmp_path, monkeypatch) -> None:
+def test_unchanged_file_is_parsed_once(tmp_path, monkeypatch) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("a: 1\n")
     os.utime(path, (1, 1))
-    monkeypatch.setattr(yaml_files, "SETTLED_NS", -1)
+    monkeypatch.setattr(yaml_files, "MIN_CACHE_AGE_NS", -1)
     assert yaml_files.read_yaml(str(path)) == {"a": 1}
     monkeypatch.setattr(yaml_files, "parse_yaml", lambda path: pytest.fail("parsed again"))
     assert yaml_files.read_yaml(str(path)) == {"a": 1}
@@ -45,9 +45,9 @@ def test_a_file_read_twice_is_parsed_once_and_a_change_is_seen(tmp_path, monkeyp
     assert yaml_files.read_yaml(str(path)) == {"a": 2}
 
 
-def test_what_the_cache_cannot_hold_exactly_is_read_anew(tmp_path, home, monkeypatch) -> None:
+def test_values_json_cannot_represent_are_not_cached(tmp_path, home, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr(yaml_files, "SETTLED_NS", -1)
+    monkeypatch.setattr(yaml_files, "MIN_CACHE_AGE_NS", -1)
     path = tmp_path / "a.yaml"
     path.write_text("1: one\nday: 2020-01-01\n")
     first = yaml_files.read_yaml(str(path))
@@ -55,14 +55,14 @@ def test_what_the_cache_cannot_hold_exactly_is_read_anew(tmp_path, home, monkeyp
     assert list(first) == [1, "day"]
 
 
-def test_a_young_file_is_not_cached_since_it_may_change_in_the_same_tick(tmp_path) -> None:
+def test_recently_written_file_is_not_cached(tmp_path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("a: 1\n")
     yaml_files.read_yaml(str(path))
     assert not Path(yaml_files._cache_file(str(path))).exists()
 
 
-def test_a_spoilt_cache_costs_time_and_nothing_else(tmp_path) -> None:
+def test_corrupt_cache_is_ignored(tmp_path) -> None:
     path = tmp_path / "a.yaml"
     yaml_files.write_yaml(str(path), {"a": 1})
     cache = Path(yaml_files._cache_file(str(path)))
@@ -71,7 +71,7 @@ def test_a_spoilt_cache_costs_time_and_nothing_else(tmp_path) -> None:
     assert yaml_files.read_yaml(str(path)) == {"a": 1}
 
 
-def test_a_file_that_is_not_yaml_is_named_with_its_line(tmp_path) -> None:
+def test_invalid_yaml_is_reported_with_line(tmp_path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("a: 1\nb: [\n")
     with pytest.raises(ConfigError, match=r"a\.yaml, line \d+ is not valid YAML"):
@@ -81,7 +81,7 @@ def test_a_file_that_is_not_yaml_is_named_with_its_line(tmp_path) -> None:
         yaml_files.read_yaml(str(path))
 
 
-def test_a_link_into_a_dotfiles_folder_stays_a_link(tmp_path) -> None:
+def test_symlinked_settings_file_stays_a_link(tmp_path) -> None:
     real = tmp_path / "dotfiles" / "clusters.yaml"
     real.parent.mkdir()
     real.write_text("[]\n")
@@ -91,13 +91,13 @@ def test_a_link_into_a_dotfiles_folder_stays_a_link(tmp_path) -> None:
     assert link.is_symlink() and real.read_text() == "- 1\n"
 
 
-def test_a_folder_that_cannot_be_written_gives_one_sentence(tmp_path) -> None:
+def test_unwritable_folder_is_one_line_error(tmp_path) -> None:
     (tmp_path / "flat").write_text("a file, not a folder")
     with pytest.raises(ConfigError, match="cannot be written"):
         yaml_files.write_yaml(str(tmp_path / "flat" / "a.yaml"), {})
 
 
-def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch) -> None:
+def test_full_disk_keeps_old_file(tmp_path, monkeypatch) -> None:
     path = tmp_path / "a.yaml"
     yaml_files.write_yaml(str(path), {"old": True})
 
@@ -111,13 +111,13 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch) -> None:
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith("a.yaml")] == ["a.yaml"]
 
 
-def test_the_lock_keeps_two_writers_apart(tmp_path) -> None:
+def test_lock_serializes_writers(tmp_path) -> None:
     path = str(tmp_path / "n.yaml")
     yaml_files.write_yaml(path, {"n": 0})
 
     def add() -> None:
         for _ in range(20):
-            with yaml_files.Lock(path):
+            with yaml_files.FileLock(path):
                 value = yaml_files.read_yaml(path)
                 yaml_files.write_yaml(path, {"n": value["n"] + 1})
 
@@ -129,7 +129,7 @@ def test_the_lock_keeps_two_writers_apart(tmp_path) -> None:
     assert yaml_files.read_yaml(path) == {"n": 60}
 
 
-def test_reading_settings_needs_no_yaml_once_they_are_cached(tmp_path) -> None:
+def test_cached_settings_need_no_yaml_import(tmp_path) -> None:
     path = str(tmp_path / "a.yaml")
     yaml_files.write_yaml(path, {"a": 1})
     code = (

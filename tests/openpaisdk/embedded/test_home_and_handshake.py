@@ -43,19 +43,17 @@ def at_home(tmp_path, monkeypatch):
         ("/data/x", "cifs"),
     ],
 )
-def test_a_network_file_system_is_recognised(path: str, kind: str) -> None:
+def test_network_file_system_is_detected(path: str, kind: str) -> None:
     assert home.network_type(path, MOUNTS) == kind
 
 
-def test_each_machine_has_its_own_folder(at_home) -> None:
-    assert home.find_home() == str(at_home / ".openpai/local" / home.machine())
+def test_one_home_per_machine(at_home) -> None:
+    assert home.find_home() == str(at_home / ".openpai/local" / home.machine_name())
     made = home.make_home()
     assert Path(made).stat().st_mode & 0o777 == 0o700
 
 
-def test_a_home_on_a_network_file_system_keeps_its_state_on_a_local_disk(
-    at_home, tmp_path, monkeypatch
-) -> None:
+def test_network_home_has_state_on_local_disk(at_home, tmp_path, monkeypatch) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     monkeypatch.setattr(home, "LOCAL_DISKS", (str(disk),))
@@ -63,11 +61,11 @@ def test_a_home_on_a_network_file_system_keeps_its_state_on_a_local_disk(
     made = home.make_home()
     assert made.startswith(str(disk / f"openpai-{os.getuid()}"))
     assert home.find_home() == made
-    assert (at_home / ".openpai/local" / home.machine() / "location").read_text().strip() == made
+    assert (at_home / ".openpai/local" / home.machine_name() / "location").read_text().strip() == made
     assert (disk / f"openpai-{os.getuid()}").stat().st_mode & 0o777 == 0o700
 
 
-def test_two_home_folders_of_one_user_do_not_share_a_local_disk_folder(tmp_path, monkeypatch) -> None:
+def test_two_homes_of_a_user_have_separate_local_folders(tmp_path, monkeypatch) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     monkeypatch.setattr(home, "LOCAL_DISKS", (str(disk),))
@@ -80,7 +78,7 @@ def test_two_home_folders_of_one_user_do_not_share_a_local_disk_folder(tmp_path,
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to give a folder away")
-def test_a_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch) -> None:
+def test_folder_of_another_user_is_rejected(tmp_path, monkeypatch) -> None:
     disk = tmp_path / "disk"
     (disk / f"openpai-{os.getuid()}").mkdir(parents=True)
     os.chown(disk / f"openpai-{os.getuid()}", 12345, 12345)
@@ -91,7 +89,7 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("there", ["", ".openpai", ".openpai/local"])
-def test_root_makes_no_folder_in_the_home_of_somebody_else(tmp_path, there: str) -> None:
+def test_root_creates_no_folder_in_a_users_home(tmp_path, there: str) -> None:
     if os.geteuid() != 0:
         missing("root, who alone gives folders away,")
     folder = tmp_path / there
@@ -105,7 +103,7 @@ def test_root_makes_no_folder_in_the_home_of_somebody_else(tmp_path, there: str)
     assert Path(home.make_home()).is_dir()
 
 
-def test_a_home_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch) -> None:
+def test_home_that_cannot_be_created_is_one_line_error(tmp_path, monkeypatch) -> None:
     (tmp_path / "flat").write_text("")
     monkeypatch.setenv("HOME", str(tmp_path / "flat"))
     with pytest.raises(ConfigError, match="cannot be"):
@@ -126,7 +124,7 @@ def write(folder: str, **changes: object) -> None:
     (Path(folder) / "server.json").write_text(json.dumps({**mine, **changes}))
 
 
-def test_a_process_is_known_by_boot_pid_and_start_time() -> None:
+def test_process_is_identified_by_boot_pid_and_start_time() -> None:
     folder = home.find_home()
     write(folder)
     found = find_running()
@@ -136,7 +134,7 @@ def test_a_process_is_known_by_boot_pid_and_start_time() -> None:
         assert find_running() is None
 
 
-def test_a_process_that_ended_and_waits_to_be_reaped_is_dead() -> None:
+def test_zombie_process_is_dead() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     started = handshake.start_time(child.pid)
     assert started is not None
@@ -147,13 +145,13 @@ def test_a_process_that_ended_and_waits_to_be_reaped_is_dead() -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"url": 1}', "null"])
-def test_half_a_handshake_is_none(content: str) -> None:
+def test_incomplete_handshake_reads_as_none(content: str) -> None:
     folder = home.make_home()
     (Path(folder) / "server.json").write_text(content)
     assert handshake.read_handshake(folder) is None
 
 
-def test_a_follower_does_not_start_what_was_stopped_on_purpose() -> None:
+def test_follower_does_not_restart_stopped_cluster() -> None:
     assert rediscover() is None
 
 
@@ -161,18 +159,18 @@ def test_a_follower_does_not_start_what_was_stopped_on_purpose() -> None:
     ("older", "newer"),
     [("0.4.9", "0.5.0"), ("0.9", "0.10"), ("0.5.0.dev1", "0.5.0"), ("0.5.0rc1", "0.5.0"), ("0.5", "0.5.1")],
 )
-def test_versions_are_compared_as_numbers(older: str, newer: str) -> None:
+def test_versions_compare_numerically(older: str, newer: str) -> None:
     assert is_older(older, newer) and not is_older(newer, older)
 
 
-def test_trailing_zeros_and_local_parts_make_no_difference() -> None:
+def test_trailing_zeros_and_local_parts_are_ignored() -> None:
     assert not is_older("0.5", "0.5.0") and not is_older("0.5.0", "0.5")
     assert not is_older("0.5.0+abc", "0.5.0") and not is_older("0.5.0", "0.5.0+abc")
 
 
 @pytest.mark.parametrize(("platform", "name"), [("darwin", "macOS"), ("win32", "Windows")])
-def test_where_it_cannot_run_it_says_so_and_what_to_do(monkeypatch, platform: str, name: str) -> None:
+def test_unsupported_platform_is_reported_with_hint(monkeypatch, platform: str, name: str) -> None:
     monkeypatch.setattr(sys, "platform", platform)
     with pytest.raises(Unavailable, match=f"not on {name}") as caught:
-        start.refuse_where_it_cannot_run()
+        start.check_platform()
     assert "pai add-cluster" in caught.value.hint

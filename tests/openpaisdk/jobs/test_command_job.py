@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from openpaisdk.config import ClusterEntry, Defaults
 from openpaisdk.errors import UsageError
 from openpaisdk.jobs.command import shell_line
-from openpaisdk.jobs.command_job import HERE, HOST_IMAGE, ResourceOptions, callers_environment, one_liner
+from openpaisdk.jobs.command_job import EMBEDDED_RESOURCES, JobOptions, caller_environment, command_job
 from openpaisdk.jobs.job_names import expand_name, generate_name
 from openpaisdk.jobs.option_values import memory_mb, port_counts
 
@@ -56,20 +57,22 @@ def test_an_empty_command_is_refused(words: list[str]) -> None:
 def test_the_job_is_one_the_protocol_accepts() -> None:
     from openpaisdk.protocol import read_job
 
-    job = one_liner(
+    options = JobOptions(
         "j",
-        "echo hi",
-        image=HOST_IMAGE,
-        resources=ResourceOptions(1, 0, 64, {"http": 2}),
+        ["echo hi"],
+        memory_mb=64,
+        ports={"http": 2},
         virtual_cluster="default",
-        environment={"PATH": "/bin"},
+        inherited_env={"PATH": "/bin"},
         sources={"sha256": "0" * 64, "size": 10},
     )
+    job = command_job(options, ClusterEntry.embedded(), Defaults([]))
     assert read_job(json.dumps(job)).name == "j"
 
 
 def test_a_plain_job_fits_every_machine() -> None:
-    assert (HERE.cpu, HERE.gpu) == (1, 0) and HERE.memory_mb <= 512
+    smallest = EMBEDDED_RESOURCES
+    assert (smallest.cpu, smallest.gpu) == (1, 0) and smallest.memory_mb <= 512
 
 
 def test_the_callers_shell_travels_and_a_python_is_always_found(monkeypatch) -> None:
@@ -77,7 +80,7 @@ def test_the_callers_shell_travels_and_a_python_is_always_found(monkeypatch) -> 
     monkeypatch.setenv("VIRTUAL_ENV", "/venv")
     monkeypatch.delenv("CONDA_PREFIX", raising=False)
     monkeypatch.setenv("SECRET", "no")
-    kept = callers_environment()
+    kept = caller_environment()
     assert kept["PATH"].startswith("/x:/y:") and kept["VIRTUAL_ENV"] == "/venv"
     assert "CONDA_PREFIX" not in kept and "SECRET" not in kept
 

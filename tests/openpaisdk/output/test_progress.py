@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("quiet", "stream", "drawn"), [(0.0, Terminal, True), (60.0, Terminal, False), (0.0, io.StringIO, False)]
 )
-def test_only_what_takes_long_and_is_seen_is_drawn(monkeypatch, quiet: float, stream, drawn: bool) -> None:
+def test_bar_only_on_terminal_and_after_delay(monkeypatch, quiet: float, stream, drawn: bool) -> None:
     screen = stream()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(progress, "SHOW_AFTER_S", quiet)

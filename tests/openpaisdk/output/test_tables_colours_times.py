@@ -4,22 +4,22 @@ import io
 
 import pytest
 
-from openpaisdk.output import FORMATS, duration, moment, palette, show, show_all, table
+from openpaisdk.output import FORMATS, format_duration, format_time, palette, show, show_all, table
 from openpaisdk.output.table import printable, width
 
 
-def test_columns_line_up_and_numbers_stand_right() -> None:
+def test_columns_are_aligned_and_numbers_right() -> None:
     text = table(["NAME", "N"], [["a", "1"], ["longer", "100"]], right=frozenset({1}))
     assert text.splitlines() == ["NAME      N", "a         1", "longer  100"]
 
 
-def test_wide_letters_count_twice_so_that_columns_still_line_up() -> None:
+def test_wide_characters_count_twice() -> None:
     assert width("训练") == 4
     lines = table(["A", "B"], [["训练", "x"], ["abcd", "y"]]).splitlines()
     assert lines[1].endswith("  x") and lines[2] == "abcd  y"
 
 
-def test_a_cell_cannot_move_the_cursor_or_break_the_line() -> None:
+def test_control_characters_in_cells_are_escaped() -> None:
     assert printable("a\x1b[31mb\nc") == "a\\x1b[31mb\\nc"
 
 
@@ -40,7 +40,7 @@ def test_no_colour_without_a_terminal_or_with_no_color(monkeypatch) -> None:
 @pytest.mark.parametrize(
     "values", [[], [1], [{"name": "a\nb", "list": [1, {}]}, {"name": "ä\udcff"}, [], "x"]]
 )
-def test_a_long_list_prints_as_a_short_one_does(form: str, values: list[object], capsys) -> None:
+def test_show_all_prints_like_show(form: str, values: list[object], capsys) -> None:
     if form == "yaml" and values:
         values = [
             value for value in values if value != {"name": "ä\udcff"}
@@ -51,16 +51,16 @@ def test_a_long_list_prints_as_a_short_one_does(form: str, values: list[object],
     assert capsys.readouterr().out == whole
 
 
-def test_durations_read_as_people_say_them() -> None:
-    assert duration(None, None) == "-"
-    assert duration(0, 1234) == "1.2s"
-    assert duration(0, 59_000) == "59s"
-    assert duration(0, 125_000) == "2m05s"
-    assert duration(0, 3_700_000) == "1h01m"
-    assert duration(0, 200_000_000) == "2d07h"
-    assert duration(1000, None, now_ms=3000) == "2.0s"
+def test_format_duration() -> None:
+    assert format_duration(None, None) == "-"
+    assert format_duration(0, 1234) == "1.2s"
+    assert format_duration(0, 59_000) == "59s"
+    assert format_duration(0, 125_000) == "2m05s"
+    assert format_duration(0, 3_700_000) == "1h01m"
+    assert format_duration(0, 200_000_000) == "2d07h"
+    assert format_duration(1000, None, now_ms=3000) == "2.0s"
 
 
-def test_a_time_that_has_not_come_is_a_dash() -> None:
-    assert moment(None) == "-"
-    assert len(moment(0)) == len("1970-01-01 00:00:00")
+def test_missing_time_is_a_dash() -> None:
+    assert format_time(None) == "-"
+    assert len(format_time(0)) == len("1970-01-01 00:00:00")

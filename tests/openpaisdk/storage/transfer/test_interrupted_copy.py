@@ -65,7 +65,7 @@ def test_an_interrupted_upload_of_a_folder_is_ended_by_the_same_command(
         assert desk.ok("listdir", desk.there) == "target/\n" and len(marks(desk)) == 1
     wire.rate = 0
     done = desk.pai(*words)
-    assert done.status == 0 and done.err.startswith("Continuing a copy that was interrupted: 63 files"), done
+    assert done.status == 0 and done.err.startswith("Resuming an interrupted copy: 63 files"), done
     assert desk.ok("listdir", desk.there) == "target/\n" and marks(desk) == []
     desk.ok("copy", f"{desk.there}/target", "back")
     assert same(desk.here / "back", source)
@@ -90,7 +90,7 @@ def test_an_interrupted_download_of_a_folder_is_ended_by_the_same_command(
         assert not same(back, source) and len(marks(desk)) == 1
     wire.rate = 0
     done = desk.pai(*words)
-    assert done.status == 0 and done.err.startswith("Continuing"), done
+    assert done.status == 0 and done.err.startswith("Resuming"), done
     assert same(back, source) and marks(desk) == []
     assert sorted(os.listdir(desk.here)) == ["back", "d"]
 

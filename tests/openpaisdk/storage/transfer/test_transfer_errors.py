@@ -180,13 +180,13 @@ def test_a_person_keeps_the_ground_he_stands_on(desk: Desk, monkeypatch: pytest.
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(desk.write("homes/me/f").parent))
     for path, why in {
-        "/": "belongs to the machine",
-        "//": "belongs to the machine",
-        "/usr": "belongs to the machine",
-        "/etc/": "belongs to the machine",
-        ".": "is the folder you are in",
-        "..": "is the folder you are in",
-        str(folder.parent): "is the folder you are in",
+        "/": "is a system folder",
+        "//": "is a system folder",
+        "/usr": "is a system folder",
+        "/etc/": "is a system folder",
+        ".": "is the current folder",
+        "..": "is the current folder",
+        str(folder.parent): "is the current folder",
         "~": "is your home folder",
         str(desk.here / "homes"): "is your home folder",
     }.items():
@@ -203,7 +203,7 @@ def test_a_person_keeps_it_also_where_it_is_mounted(desk: Desk, monkeypatch: pyt
     home = desk.person.home
     monkeypatch.setenv("HOME", str(home))
     desk.ok("add-storage-cluster", "-a", "above", "--type", "mount", "--path", str(home.parent))
-    with pytest.raises(UsageError, match="is your home folder or holds it, and is not removed"):
+    with pytest.raises(UsageError, match="is your home folder or contains it, and is not removed"):
         remove(["-y", f"pai://above/mount/{home.name}"])
     (home.parent / "other").mkdir()
     remove(["-y", "pai://above/mount/other"])
