@@ -176,7 +176,7 @@ class ClusterClient:
         for path in (self.job_path(name, user), self.v1_job_path(name, user)):
             try:
                 # OpenPAI also stops a running job; with this parameter our own server refuses instead.
-                self._request("DELETE", f"{path}?over=only", job_name=name).read()
+                self._request("DELETE", f"{path}?finished=only", job_name=name).read()
             except NotFound as e:
                 if e.code != NO_API:
                     raise

@@ -92,7 +92,7 @@ def server_lines(server: ServerSnapshot) -> Iterator[str]:
 
     yield from one("writer_queue_age_seconds", "Age of the oldest queued write.", server.writer_queue_age_s)
     yield from one(
-        "controller_pass_age_seconds", "Duration of the current reconcile so far.", server.reconcile_age_s
+        "reconcile_age_seconds", "Duration of the current reconcile so far.", server.reconcile_age_s
     )
     yield from one(
         "store_unwritable", "1 while the controller cannot write to the database.", server.store_unwritable

@@ -245,7 +245,7 @@ def test_log_without_start_shows_its_tail(cluster: TeamCluster, name: str) -> No
 def test_stopped_job_is_deleted_and_its_name_is_free(cluster: TeamCluster, name: str) -> None:
     cluster.ask("POST", V1, job(name, "sleep 600"))
     cluster.wait_state(name, "RUNNING")
-    running = cluster.ask("DELETE", f"{V1}/{name}?over=only")
+    running = cluster.ask("DELETE", f"{V1}/{name}?finished=only")
     assert (running.status, running.json()["code"]) == (409, "RemoveRunningJobError")
     assert "Stop it first" in running.json()["hint"]
     for who, status in (("bob", 403), ("alice", 202)):

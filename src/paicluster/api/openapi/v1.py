@@ -165,7 +165,9 @@ OPERATIONS: dict[str, Operation] = {
         _TAG,
         {202: Message},
         (403, 409),
-        query=(Query("over", Literal["only"], description="`only`: refuse to delete an unfinished job."),),
+        query=(
+            Query("finished", Literal["only"], description="`only`: refuse to delete an unfinished job."),
+        ),
     ),
     "v1.jobs.config": Operation(
         "Get the job as submitted", _TAG, {200: (dict[str, Any], Text(YAML))}, (403,)

@@ -144,13 +144,13 @@ async def execution_type(request: Request) -> Response:
 async def remove(request: Request) -> Response:
     """Delete a job with its logs; its name becomes free. A running job is stopped first.
 
-    With ``over=only``, our addition, an unfinished job is not stopped but refused.
+    With ``finished=only``, our addition, an unfinished job is not stopped but refused.
     """
     identity = await authenticate(request)
     row = await row_of(request, identity)
     check_owner_or_admin(identity, row, "delete")
     ctx = context(request)
-    if request.query_params.get("over") != "only":
+    if request.query_params.get("finished") != "only":
         await _stop_and_wait(ctx, identity, row)
     if not await ctx.remove_job(row.id):
         raise Conflict(
